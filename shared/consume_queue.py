@@ -1,0 +1,68 @@
+"""Consume queue entries: 20 bytes for each message of a queue. Pure functions on buffers.
+
+    off  field              type
+      0  physical offset    i64   of the record in the commit log
+      8  size               i32   the whole record
+     12  tags code          i64   String.hashCode(TAGS), 0 without; due time in the delay topic
+
+Entry k of a queue stands at byte 20 * k of the queue's logical file. A blank entry (offset 0, size
+0x7FFFFFFF, code 0) fills the slots before the first message of a queue that starts mid-way.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.string_hash import string_hash
+
+ENTRY = struct.Struct(">qiq")
+BLANK_SIZE = 0x7FFFFFFF
+BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
+ENTRY_DTYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
+DELAY_LEVELS_MS = tuple(
+    count * {"s": 1000, "m": 60_000, "h": 3_600_000}[unit]
+    for count, unit in (
+        (1, "s"),
+        (5, "s"),
+        (10, "s"),
+        (30, "s"),
+        *((minutes, "m") for minutes in range(1, 11)),
+        (20, "m"),
+        (30, "m"),
+        (1, "h"),
+        (2, "h"),
+    )
+)
+
+assert ENTRY.size == CQ_ENTRY_BYTES == ENTRY_DTYPE.itemsize, "one entry is 20 bytes in every form"
+assert len(DELAY_LEVELS_MS) == 18, "RocketMQ has 18 delay levels"
+
+
+def tags_code(tags: str) -> int:
+    """The code an ordinary message is filtered by; 0 without tags."""
+    return string_hash(tags) if tags else 0
+
+
+def delay_due_ms(level: int, store_timestamp_ms: int) -> int:
+    """When a message of this delay level is due: what its entry carries instead of a tag hash."""
+    if level <= 0:
+        return store_timestamp_ms + 1000
+    return store_timestamp_ms + DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1]
+
+
+def entries(raw: bytes | memoryview) -> npt.NDArray[np.void]:
+    """The entries in a buffer of whole entries, as a structured array (no copy)."""
+    return np.frombuffer(raw, dtype=ENTRY_DTYPE)
+
+
+def count_valid(raw: bytes | memoryview) -> int:
+    """How many entries from the start are there: offset >= 0 and size > 0, as RocketMQ tells."""
+    table = entries(raw)
+    bad = np.flatnonzero((table["offset"] < 0) | (table["size"] <= 0))
+    return int(bad[0]) if len(bad) else len(table)

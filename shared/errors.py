@@ -1,0 +1,126 @@
+"""Every error a caller can meet, split by what the caller can do about it.
+
+Each carries data, not only text: `status` is RocketMQ's name for the condition, `rule` what was
+required, `value` what came instead, `hint` the next step. This file knows no sockets and no files.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Base of all errors of this project."""
+
+    status = "UNKNOWN_ERROR"
+    exit_code = 1
+
+    def __init__(self, rule: str, value: object = None, hint: str = "", status: str = "") -> None:
+        self.rule = rule
+        self.value = value
+        self.hint = hint
+        if status:
+            self.status = status
+        shown = "" if value is None else f": {value}"
+        super().__init__(f"[{self.status}] {rule}{shown}" + (f". {hint}" if hint else ""))
+
+
+class ConfigError(PenstockError):
+    """A configuration key or flag is wrong: correct it and start again."""
+
+    status = "CONFIG_ERROR"
+    exit_code = 2
+
+
+class InvalidMessage(PenstockError):
+    """The message breaks a rule of the format; sending it again cannot help."""
+
+    status = "MESSAGE_ILLEGAL"
+    exit_code = 2
+
+
+class PropertiesTooLarge(InvalidMessage):
+    """The encoded properties do not fit their signed 16-bit length."""
+
+    status = "PROPERTIES_SIZE_EXCEEDED"
+
+
+class TopicNotFound(PenstockError):
+    """The topic does not exist and may not be created on first use."""
+
+    status = "TOPIC_NOT_EXIST"
+
+
+class QueueNotFound(PenstockError):
+    """The topic has no such queue."""
+
+    status = "QUEUE_NOT_EXIST"
+
+
+class StoreUnavailable(PenstockError):
+    """The store does not take messages now: it is read-only, stopping or has failed."""
+
+    status = "SERVICE_NOT_AVAILABLE"
+
+
+class SegmentUnavailable(StoreUnavailable):
+    """The next commit log segment could not be made, usually because the disk is full."""
+
+    status = "CREATE_MAPPED_FILE_FAILED"
+
+
+class FlushTimeout(PenstockError):
+    """The message is stored, but was not known to be on disk within sync_flush_timeout_ms."""
+
+    status = "FLUSH_DISK_TIMEOUT"
+
+
+class OffsetOutOfRange(PenstockError):
+    """A consumer asked for an offset the queue does not hold."""
+
+    status = "PULL_OFFSET_MOVED"
+
+
+class ProtocolError(PenstockError):
+    """A frame on a socket is not one of ours, or is too large."""
+
+    status = "MESSAGE_ILLEGAL"
+
+
+class ConnectError(PenstockError):
+    """Nobody answered at the endpoint in time."""
+
+    status = "CONNECT_FAILED"
+    exit_code = 3
+
+
+class StoreLocked(PenstockError):
+    """Another process holds the store's lock."""
+
+    status = "STORE_LOCKED"
+
+
+class StoreDamaged(PenstockError):
+    """Bytes on disk break the format where nothing harmless explains it."""
+
+    status = "STORE_DAMAGED"
+    exit_code = 5
+
+
+BY_STATUS: dict[str, type[PenstockError]] = {
+    kind.status: kind
+    for kind in (
+        InvalidMessage,
+        PropertiesTooLarge,
+        TopicNotFound,
+        QueueNotFound,
+        StoreUnavailable,
+        SegmentUnavailable,
+        FlushTimeout,
+        OffsetOutOfRange,
+    )
+}
+
+
+def error_from_status(status: str, rule: str, value: object, hint: str) -> PenstockError:
+    """The typed error for a status that came over a socket; an unknown one keeps its name."""
+    kind = BY_STATUS.get(status, PenstockError)
+    return kind(rule, value, hint, status=status)

@@ -1,0 +1,90 @@
+"""Names and sizes of everything in a store directory, after RocketMQ 5.3.
+
+    ROOT/commitlog/<20 digits>                      records, mapped_file_size_commit_log_bytes each
+    ROOT/consumequeue/<topic>/<queue>/<20 digits>   20-byte entries
+    ROOT/index/<17 digits>                          hash index files
+    ROOT/checkpoint                                 five times and offsets in one 4096-byte page
+    ROOT/abort                                      pid; there while a broker runs, or after a crash
+    ROOT/lock                                       "lock"; byte 0 is locked by the running broker
+    ROOT/config/topics.json                         RocketMQ's JSON
+    ROOT/penstock/                                  ours alone: run.json, half-made files
+
+Pure functions on paths: nothing here opens a file.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.shared.errors import InvalidMessage
+
+PAGE_BYTES = 4096
+SEGMENT_NAME_DIGITS = 20
+CQ_ENTRY_BYTES = 20
+BLANK_HEADER_BYTES = 8
+MAX_PROPERTIES_BYTES = 32767
+MAX_TOPIC_BYTES = 127
+MAX_RETRY_TOPIC_BYTES = 255
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+# A record may be this much larger than its body before RocketMQ calls it illegal.
+RECORD_OVERHEAD_BYTES = 65536
+MAX_QUEUES_PER_TOPIC = 1024
+
+_TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+
+# A frame of 256 KiB is the measured optimum; positions inside a segment are Java ints.
+MAX_SEGMENT_BYTES = 2**31 - 1
+
+
+def segment_name(base_offset: int) -> str:
+    """The file name of the segment that starts at this byte: 20 decimal digits."""
+    return f"{base_offset:0{SEGMENT_NAME_DIGITS}d}"
+
+
+def is_segment_name(name: str) -> bool:
+    return len(name) == SEGMENT_NAME_DIGITS and name.isascii() and name.isdigit()
+
+
+def check_topic(topic: str) -> str:
+    """Return the topic, or raise InvalidMessage. Every topic passes here before it meets a path."""
+    if not topic:
+        raise InvalidMessage("a topic has at least one character", repr(topic), "name a topic")
+    bad = sorted(set(topic) - _TOPIC_CHARACTERS)
+    if bad:
+        raise InvalidMessage(
+            "a topic consists of % | - _ digits and ASCII letters",
+            f"{topic[:80]!r} has {''.join(bad[:8])!r}",
+            "use only those characters",
+        )
+    limit = MAX_RETRY_TOPIC_BYTES if is_group_topic(topic) else MAX_TOPIC_BYTES
+    if len(topic) > limit:
+        raise InvalidMessage(
+            f"a topic is at most {limit} characters long", len(topic), "use a shorter name"
+        )
+    return topic
+
+
+def is_group_topic(topic: str) -> bool:
+    """Whether the topic holds a group's retries or dead letters."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
+
+
+class StorePaths:
+    """Where things are in one store directory."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.root = Path(root)
+        self.commit_log = self.root / "commitlog"
+        self.consume_queue = self.root / "consumequeue"
+        self.index = self.root / "index"
+        self.checkpoint = self.root / "checkpoint"
+        self.abort = self.root / "abort"
+        self.lock = self.root / "lock"
+        self.topics = self.root / "config" / "topics.json"
+        self.own = self.root / "penstock"
+        self.run = self.own / "run.json"
+        self.half_made = self.own / "half-made"
+
+    def queue(self, topic: str, queue_id: int) -> Path:
+        return self.consume_queue / check_topic(topic) / str(int(queue_id))

@@ -1,0 +1,54 @@
+"""The two ids of a message, as upper-case hex text. Pure functions and one counter.
+
+offsetMsgId: store host (ip, port i32), physical offset i64: 32 characters, 56 with IPv6.
+UNIQ_KEY:    client ip, pid (2 bytes), a constant of the process (4), ms since the month began (4),
+             a counter (2). The store takes it as an opaque string.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import struct
+import time
+from collections.abc import Callable
+
+from penstock.shared.errors import InvalidMessage
+
+
+def offset_message_id(store_host: bytes, physical_offset: int) -> str:
+    """The id the broker answers with; it says where the message is."""
+    return (store_host + physical_offset.to_bytes(8, "big")).hex().upper()
+
+
+def parse_message_id(text: str) -> tuple[bytes, int]:
+    """(store host, physical offset) of an offsetMsgId. Raises InvalidMessage."""
+    try:
+        raw = bytes.fromhex(text)
+    except ValueError:
+        raw = b""
+    if len(raw) not in (16, 28):
+        raise InvalidMessage("a message id is 32 or 56 hex digits", text[:80])
+    return raw[:-8], int.from_bytes(raw[-8:], "big")
+
+
+def unique_keys(ip: bytes, now_ms: Callable[[], int]) -> Callable[[], str]:
+    """A function that makes UNIQ_KEYs of one client; each call another one.
+
+    65,536 keys a millisecond are distinct; the process constant is random, so that two clients of
+    one process, or of two processes with one pid on one address, do not meet.
+    """
+    prefix = (ip + struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)).hex().upper()
+    counter = itertools.count()
+    month_start_ms = _month_start_ms(now_ms())
+
+    def make() -> str:
+        elapsed = (now_ms() - month_start_ms) & 0xFFFFFFFF
+        return f"{prefix}{elapsed:08X}{next(counter) & 0xFFFF:04X}"
+
+    return make
+
+
+def _month_start_ms(now_ms: int) -> int:
+    local = time.localtime(now_ms / 1000)
+    return int(time.mktime((local.tm_year, local.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
