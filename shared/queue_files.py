@@ -1,0 +1,123 @@
+"""One consume queue's files, read-only: its first and last offset, and its entries as an array.
+
+Entry k stands at byte 20 * k of the queue. The last file is longer than what was written to it, and
+the first may begin with blanks or with entries of log segments that are gone; both ends are found
+by bisection, because a queue may have hundreds of millions of entries. Knows nothing of the log
+except where it starts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, ENTRY_DTYPE, entries
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments
+
+
+class QueueFiles:
+    """The queue as it was when it was listed; list the store's queues again to see it grow."""
+
+    def __init__(
+        self, files: FileCache, directory: Path, topic: str, queue_id: int, log_start: int
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.queue_id = queue_id
+        self.segments: list[Segment]
+        self.problems: list[Problem]
+        self.segments, self.problems = list_segments(directory, "queue", multiple_of=CQ_ENTRY_BYTES)
+        self._files = files
+        self._log_start = log_start
+        self._bases = [segment.base for segment in self.segments]
+
+    @property
+    def first_slot(self) -> int:
+        """The queue offset of the first file's first entry, blank or not."""
+        return self.segments[0].base // CQ_ENTRY_BYTES if self.segments else 0
+
+    @cached_property
+    def min_offset(self) -> int:
+        """The first offset that is no blank and whose record the log still has."""
+        low, high = self.first_slot, self.max_offset
+        while low < high:
+            middle = (low + high) // 2
+            offset, size, _ = self._entry(middle)
+            if size == BLANK_SIZE or offset < self._log_start:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    @cached_property
+    def max_offset(self) -> int:
+        """One more than the last entry's offset: what the next message of the queue gets."""
+        for segment in reversed(self.segments):
+            first = segment.base // CQ_ENTRY_BYTES
+            low, high = first, first + segment.size // CQ_ENTRY_BYTES
+            while low < high:
+                middle = (low + high) // 2
+                offset, size, _ = self._entry(middle)
+                if offset >= 0 and size > 0:
+                    low = middle + 1
+                else:
+                    high = middle
+            if low > first:
+                return low
+        return self.first_slot
+
+    def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
+        """The entries [start, stop) as a structured array, blanks included."""
+        if not self.first_slot <= start <= stop <= self.max_offset:
+            raise OffsetOutOfRange(
+                f"queue {self.topic}/{self.queue_id} holds [{self.first_slot}, {self.max_offset})",
+                f"[{start}, {stop})",
+                "ask for what it holds",
+            )
+        parts = []
+        while start < stop:
+            segment = self._segment_of(start)
+            upto = min(stop, segment.end // CQ_ENTRY_BYTES)
+            at, size = start * CQ_ENTRY_BYTES - segment.base, (upto - start) * CQ_ENTRY_BYTES
+            parts.append(entries(self._read(segment, at, size)))
+            start = upto
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, ENTRY_DTYPE)
+
+    def place(self, slot: int) -> tuple[str, int]:
+        """The file that holds a slot and the byte offset in it: where to point a finger."""
+        if not self.segments:
+            return str(self.directory), 0
+        index = max(bisect_right(self._bases, slot * CQ_ENTRY_BYTES) - 1, 0)
+        segment = self.segments[index]
+        return str(segment.path), slot * CQ_ENTRY_BYTES - segment.base
+
+    def _entry(self, slot: int) -> tuple[int, int, int]:
+        segment = self._segment_of(slot)
+        raw = self._read(segment, slot * CQ_ENTRY_BYTES - segment.base, CQ_ENTRY_BYTES)
+        offset, size, code = ENTRY.unpack(raw)
+        return offset, size, code
+
+    def _segment_of(self, slot: int) -> Segment:
+        at = slot * CQ_ENTRY_BYTES
+        segment = self.segments[bisect_right(self._bases, at) - 1]
+        if not segment.base <= at <= segment.end - CQ_ENTRY_BYTES:
+            raise StoreDamaged(
+                "the files of a queue lie side by side",
+                f"{self.directory} has no file for queue offset {slot}",
+                "run `penstock store verify`",
+            )
+        return segment
+
+    def _read(self, segment: Segment, at: int, size: int) -> bytes:
+        raw = self._files.read(segment.path, at, size)
+        if len(raw) != size:
+            raise StoreDamaged("a segment keeps its length", f"{segment.path} has become shorter")
+        return raw

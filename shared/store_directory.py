@@ -1,0 +1,151 @@
+"""A store directory as files, read-only: Penstock's or Java RocketMQ's, running or stopped.
+
+Needs no broker and takes no lock. It opens files for reading only, maps nothing, and believes no
+length it has not bounded. The segment sizes are those of the files, so no configuration is needed.
+What is wrong with names and lengths is in `problems`; whether the contents hold together is
+`verify`'s question. A running store grows behind it: `refresh` to see more. For one thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
+from penstock.shared.errors import ConfigError, InvalidMessage, OffsetOutOfRange, StoreDamaged
+from penstock.shared.layout import PAGE_BYTES, StorePaths, check_topic
+from penstock.shared.log_scan import Step, scan
+from penstock.shared.queue_files import QueueFiles
+from penstock.shared.record import BLANK, Found, Record, decode_record, examine
+from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments
+
+
+class StoreDirectory:
+    """Reads the store under `root`. Close it, or use it as a context manager."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.paths = StorePaths(root)
+        if not (self.paths.commit_log.is_dir() or self.paths.consume_queue.is_dir()):
+            raise ConfigError(
+                "a store directory holds commitlog/ or consumequeue/",
+                self.paths.root,
+                "name the directory that holds them",
+            )
+        self.segments: list[Segment] = []
+        self.problems: list[Problem] = []
+        self._bases: list[int] = []
+        self._files = FileCache()
+        self.refresh()
+
+    def __enter__(self) -> StoreDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._files.close()
+
+    def refresh(self) -> None:
+        """List the log's segments again: a running store adds some and deletes others."""
+        self._files.close()
+        self.segments, self.problems = list_segments(self.paths.commit_log, "log")
+        self._bases = [segment.base for segment in self.segments]
+
+    @property
+    def log_start(self) -> int:
+        """The first log offset that the files hold."""
+        return self.segments[0].base if self.segments else 0
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether the store is running, or was not stopped in order."""
+        return self.paths.abort.exists()
+
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint's words; all zero when there is none."""
+        path = self.paths.checkpoint
+        return decode_checkpoint(self._files.read(path, 0, PAGE_BYTES) if path.exists() else b"")
+
+    def segment_of(self, position: int) -> Segment:
+        """The segment that holds a log offset. Raises OffsetOutOfRange."""
+        index = bisect_right(self._bases, position) - 1
+        if index < 0 or position >= self.segments[index].end:
+            end = self.segments[-1].end if self.segments else 0
+            raise OffsetOutOfRange(
+                f"the log's files hold offsets from {self.log_start} to {end}",
+                position,
+                "expired messages are gone; refresh to see new ones",
+            )
+        return self.segments[index]
+
+    def read_log(self, position: int, size: int) -> bytes:
+        """`size` bytes of the log, which lie in one segment, as records do."""
+        segment = self.segment_of(position)
+        if not 0 < size <= segment.end - position:
+            raise OffsetOutOfRange(
+                f"a read ends within its segment, at {segment.end}", f"{size} bytes at {position}"
+            )
+        try:
+            raw = self._files.read(segment.path, position - segment.base, size)
+        except FileNotFoundError as error:
+            raise OffsetOutOfRange(
+                "the segment still exists", segment.path, "it has expired: refresh"
+            ) from error
+        if len(raw) != size:
+            raise StoreDamaged("a segment keeps its length", f"{segment.path} has become shorter")
+        return raw
+
+    def record_at(self, position: int) -> Record:
+        """The record that begins at a log offset, its checksum compared. Raises StoreDamaged."""
+        segment = self.segment_of(position)
+        left = segment.end - position
+        size, _ = BLANK.unpack(self.read_log(position, BLANK.size)) if left >= 8 else (0, 0)
+        raw = self.read_log(position, size if 8 <= size <= left else min(8, left))
+        found, _, reason = examine(raw, 0, len(raw), position=position)
+        if found is not Found.RECORD:
+            raise StoreDamaged(
+                "a record begins here",
+                f"{reason or found.name.lower()} at {position} "
+                f"({segment.path}, byte {position - segment.base})",
+                "run `penstock store verify`",
+            )
+        return decode_record(raw)
+
+    def scan_log(self, start: int | None = None, *, check_crc: bool = True) -> Iterator[Step]:
+        """Every record from `start` (the first by default), the damage, and the log's end.
+
+        See `log_scan` for the steps. `start` is where a record begins.
+        """
+        first = self.log_start if start is None else start
+        return scan(self._files, self.segments, first, check_crc=check_crc)
+
+    def queues(self) -> list[QueueFiles]:
+        """Every queue that has a directory, as it is now, by topic and queue id."""
+        found = []
+        for topic_path in _directories(self.paths.consume_queue):
+            try:
+                check_topic(topic_path.name)
+            except InvalidMessage:
+                continue  # RocketMQ makes no such topic: not a queue, whatever it is
+            for path in _directories(topic_path):
+                if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):
+                    queue_id = int(path.name)
+                    found.append(
+                        QueueFiles(self._files, path, topic_path.name, queue_id, self.log_start)
+                    )
+        return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        return [child for child in path.iterdir() if child.is_dir()]
+    except FileNotFoundError:
+        return []
