@@ -30,6 +30,13 @@ class ConfigError(PenstockError):
     exit_code = 2
 
 
+class MissingDependency(PenstockError):
+    """A program or package that this command needs is not installed: the hint says which."""
+
+    status = "MISSING_DEPENDENCY"
+    exit_code = 2
+
+
 class InvalidMessage(PenstockError):
     """The message breaks a rule of the format; sending it again cannot help."""
 
