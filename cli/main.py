@@ -1,0 +1,106 @@
+"""The `penstock` command: a table of sub-commands, each imported only when it is called.
+
+`penstock --help` is the first thing anybody types, so this module imports click and the error
+classes and nothing else; the table carries the one-line helps. It also decides, for all commands,
+how they end: which exit code an error gets, and that Ctrl-C and a closed pipe end quietly.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import sys
+from typing import Any
+
+import click
+
+from penstock.shared.errors import PenstockError
+
+# name -> (where the click command is, its short help)
+COMMANDS: dict[str, tuple[str, str]] = {
+    "up": ("penstock.cli.up:up", "Start a broker and watch over its actors."),
+    "status": ("penstock.cli.status:status", "Show a broker's actors and how far each got."),
+    "produce": ("penstock.cli.messages:produce", "Send messages to a topic."),
+    "consume": ("penstock.cli.messages:consume", "Print messages of a topic as they arrive."),
+    "topics": ("penstock.cli.topics:topics", "List, create and describe topics."),
+    "store": ("penstock.cli.store:store", "Look into a store directory and check it; no broker."),
+    "bench": ("penstock.cli.bench:bench", "Measure throughput and latency on this machine."),
+    "demo": ("penstock.cli.demo:demo", "Run a small pipeline with real data."),
+}
+
+EXIT_INTERRUPTED = 130
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands by name and imports one when it is called."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in COMMANDS:
+            return None
+        module, _, name = COMMANDS[cmd_name][0].partition(":")
+        command: click.Command = getattr(importlib.import_module(module), name)
+        return command
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, short) for name, (_, short) in COMMANDS.items()])
+
+
+def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
+    if wanted and not ctx.resilient_parsing:
+        from penstock import __version__
+
+        click.echo(f"penstock {__version__}")
+        ctx.exit()
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version",
+    is_flag=True,
+    expose_value=False,
+    is_eager=True,
+    callback=_print_version,
+    help="Print the version and exit.",
+)
+def penstock() -> None:
+    """RocketMQ's storage engine and broker in Python.
+
+    Exit codes: 0 fine, 1 a problem was found, 2 wrong usage or configuration, 3 nobody answers,
+    5 the store is damaged.
+    """
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    try:
+        code = _run(arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # the reader has seen enough; what is still buffered must not raise again at exit
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        code = 0
+    sys.exit(code)
+
+
+def _run(arguments: list[str] | None) -> int:
+    try:
+        ended: Any = penstock.main(arguments, prog_name="penstock", standalone_mode=False)
+    except PenstockError as error:
+        click.echo(f"error: {error}", err=True)
+        return error.exit_code
+    except click.Abort:
+        click.echo("interrupted", err=True)
+        return EXIT_INTERRUPTED
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    # without standalone mode click returns what ctx.exit() was given, or the command's result
+    return ended if isinstance(ended, int) else 0
+
+
+if __name__ == "__main__":
+    main()
