@@ -1,0 +1,169 @@
+"""Stores written by the real RocketMQ classes, read by our offline tools. See README.md."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.main import main
+from penstock.shared.checkpoint import decode_checkpoint, encode_checkpoint
+from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
+from penstock.shared.properties import DELAY, TAGS, decode_properties
+from penstock.shared.record import (
+    BLANK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_MASK,
+    decode_record,
+    encode_record,
+)
+
+HERE = Path(__file__).parent
+SEGMENT_BYTES = 16 * 1024
+QUEUE_SEGMENT_BYTES = 50 * 20
+
+Run = Callable[..., tuple[int, str]]
+
+
+@dataclass(frozen=True)
+class Golden:
+    """One archive, unpacked."""
+
+    name: str
+    store: Path
+    manifest: list[dict[str, Any]]
+    log: bytes  # all segments, one behind the other
+
+    def record(self, line: dict[str, Any]) -> bytes:
+        return self.log[line["physical_offset"] : line["physical_offset"] + line["size"]]
+
+
+@pytest.fixture(params=["clean-5.3", "crashed-5.3", "ipv6-5.3", "clean-4.9"])
+def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
+    with tarfile.open(HERE / f"{request.param}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    manifest = (tmp_path / "manifest.jsonl").read_text("utf-8")
+    segments = sorted((tmp_path / "store" / "commitlog").iterdir())
+    return Golden(
+        request.param,
+        tmp_path / "store",
+        [json.loads(line) for line in manifest.splitlines()],
+        b"".join(segment.read_bytes() for segment in segments),
+    )
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Run the command line in this process: its exit code and its output."""
+
+    def call(*arguments: object) -> tuple[int, str]:
+        with pytest.raises(SystemExit) as ended:
+            main([str(argument) for argument in arguments])
+        code = ended.value.code
+        assert isinstance(code, int)
+        return code, capsys.readouterr().out
+
+    return call
+
+
+def test_verify_finds_every_message_and_nothing_wrong(golden: Golden, run: Run) -> None:
+    code, output = run("store", "verify", golden.store, "-o", "json")
+    found = json.loads(output)
+    assert found["problems"] == []
+    assert found["ok"] is True
+    assert found["messages"] == len(golden.manifest)
+    assert code == 0
+
+
+def test_inspect_prints_each_message_as_rocketmq_reads_it(golden: Golden, run: Run) -> None:
+    code, output = run("store", "inspect", golden.store, "-o", "json")
+    assert code == 0
+    lines = [json.loads(line) for line in output.splitlines()]
+    assert len(lines) == len(golden.manifest)
+    for printed, expected in zip(lines, golden.manifest, strict=True):
+        assert {name: printed.get(name, "missing") for name in expected} == expected
+
+
+def test_looking_at_a_store_changes_nothing_in_it(golden: Golden, run: Run) -> None:
+    def contents() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in golden.store.rglob("*") if path.is_file()}
+
+    before = contents()
+    run("store", "verify", golden.store)
+    run("store", "inspect", golden.store)
+    assert contents() == before
+
+
+def test_a_decoded_record_encodes_to_the_same_bytes(golden: Golden) -> None:
+    for line in golden.manifest:
+        raw = golden.record(line)
+        record = decode_record(raw)
+        assert (record.total_size, record.physical_offset) == (len(raw), line["physical_offset"])
+        assert encode_record(record) == raw
+
+
+def test_queue_entries_recomputed_from_the_records_are_those_rocketmq_wrote(golden: Golden) -> None:
+    expected: dict[tuple[str, str], bytes] = {}
+    for line in golden.manifest:
+        record = decode_record(golden.record(line))
+        if record.sys_flag & SYS_TRANSACTION_MASK not in (0, SYS_TRANSACTION_COMMIT):
+            continue
+        properties = decode_properties(record.properties)
+        code = tags_code(properties.get(TAGS, ""))
+        if record.topic == SCHEDULE_TOPIC:
+            code = delay_due_ms(int(properties[DELAY]), record.store_timestamp_ms)
+        queue = (record.topic, str(record.queue_id))
+        entry = ENTRY.pack(record.physical_offset, record.total_size, code)
+        expected[queue] = expected.get(queue, b"") + entry
+
+    written = {}
+    for directory in (golden.store / "consumequeue").glob("*/*"):
+        raw = b"".join(segment.read_bytes() for segment in sorted(directory.iterdir()))
+        queue = (directory.parent.name, directory.name)
+        wanted = len(expected.get(queue, b""))
+        written[queue] = raw[:wanted]
+        assert not any(raw[wanted:]), f"entries of {queue} that belong to no record"
+    assert written == expected
+
+
+def test_the_checkpoint_decodes_and_encodes_to_the_same_page(golden: Golden) -> None:
+    raw = (golden.store / "checkpoint").read_bytes()
+    checkpoint = decode_checkpoint(raw)
+    assert encode_checkpoint(checkpoint) == raw
+    newest = golden.manifest[-1]["store_timestamp_ms"]
+    assert 0 <= checkpoint.physic_timestamp_ms <= newest
+    assert 0 <= checkpoint.index_timestamp_ms <= newest
+    if golden.name != "crashed-5.3":
+        assert checkpoint.logics_timestamp_ms == newest
+
+
+def test_the_archive_holds_what_the_readme_promises(golden: Golden) -> None:
+    logs = [path.stat().st_size for path in (golden.store / "commitlog").iterdir()]
+    queue_0 = [path.stat().st_size for path in (golden.store / "consumequeue/orders/0").iterdir()]
+    assert logs == [SEGMENT_BYTES] * len(logs)
+    assert queue_0 == [QUEUE_SEGMENT_BYTES] * 2
+    assert (golden.store / "abort").exists() == golden.name.startswith("crashed")
+
+    records = [decode_record(golden.record(line)) for line in golden.manifest]
+    ends = {record.physical_offset + record.total_size for record in records}
+    blanks = [end for end in ends if BLANK.unpack_from(golden.log, end)[1] == MAGIC_BLANK]
+    assert len(blanks) == (golden.manifest[-1]["physical_offset"] // SEGMENT_BYTES)
+    assert all(record.properties[-1:] != b"\x02" for record in records) == ("4.9" in golden.name)
+    if golden.name.startswith("ipv6"):
+        assert {len(record.store_host) for record in records} == {20}
+        assert {len(record.born_host) for record in records} == {8, 20}
+        return
+    assert len(blanks) >= 3
+    magics = {record.magic for record in records}
+    assert magics == ({MAGIC_V1} if "4.9" in golden.name else {MAGIC_V1, MAGIC_V2})
+    assert {len(record.born_host) for record in records} == {8, 20}
+    assert {record.sys_flag & SYS_TRANSACTION_MASK for record in records} == {0, 4, 8, 12}
+    assert {"中文标签", "🚀😀", None} <= {line["tags"] for line in golden.manifest}
