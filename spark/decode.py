@@ -1,0 +1,162 @@
+"""Records to Arrow columns, a batch at a time, without a Python loop over records.
+
+The positions of all fields of all records are computed as NumPy arrays; numbers are read through
+unaligned views, and bytes are gathered by Arrow's `take` from one array laid over the whole buffer.
+IPv6 hosts and two-byte topic lengths only shift positions, so they take the same path.
+
+Knows the record layout of `shared.record`; knows no files, no queues and no Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.shared.properties import KEYS, TAGS
+from penstock.shared.record import (
+    AT_BORN_TIMESTAMP,
+    AT_PHYSICAL_OFFSET,
+    AT_QUEUE_ID,
+    AT_QUEUE_OFFSET,
+    AT_SYS_FLAG,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+)
+from penstock.spark.gather import Integers, gather
+from penstock.spark.property_columns import property_map, value_of
+
+# what Spark's timestamp can show: the years 1 to 9999
+_FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
+# size, magic, ... bodyLength, without hosts, body, topic and properties: 4 bytes more follow them
+_HEAD_BYTES = 72
+
+
+class Batch(NamedTuple):
+    """Records of one queue, and what their consume queue entries say about them."""
+
+    topic: str
+    queue_id: int
+    queue_offsets: Integers
+    physical_offsets: Integers
+    sizes_bytes: Integers
+    raw: bytes = b""
+    starts: Integers = np.empty(0, np.int64)  # where in `raw` each record begins
+
+
+class Misfit(Exception):
+    """A record of the batch is not the one its entry names."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(f"record {index} of the batch")
+        self.index = index
+
+
+class _Places(NamedTuple):
+    """Where the variable parts of each record are in the buffer."""
+
+    store_timestamps: Integers
+    bodies: Integers
+    body_sizes: Integers
+    properties: Integers
+    property_sizes: Integers
+
+
+def entry_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
+    """The columns that the consume queue holds: the log is not needed for them."""
+    count = len(batch.queue_offsets)
+    return {
+        "topic": lambda: pa.repeat(batch.topic, count),
+        "queue_id": lambda: pa.array(np.full(count, batch.queue_id, np.int32)),
+        "queue_offset": lambda: pa.array(batch.queue_offsets),
+        "physical_offset": lambda: pa.array(batch.physical_offsets),
+    }
+
+
+def record_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
+    """All columns, each computed when called. Raises Misfit unless every record is as named."""
+    places = _locate(batch)
+    made: list[pa.MapArray] = []
+
+    def properties() -> pa.MapArray:
+        if not made:
+            raw = gather(batch.raw, places.properties, places.property_sizes)
+            made.append(property_map(raw))
+        return made[0]
+
+    born = batch.starts + AT_BORN_TIMESTAMP
+    return entry_columns(batch) | {
+        "key": lambda: value_of(properties(), KEYS),
+        "tags": lambda: value_of(properties(), TAGS),
+        "body": lambda: gather(batch.raw, places.bodies, places.body_sizes),
+        "born_timestamp": lambda: _timestamps(_numbers(batch.raw, ">i8", born)),
+        "store_timestamp": lambda: _timestamps(_numbers(batch.raw, ">i8", places.store_timestamps)),
+        "properties": properties,
+    }
+
+
+def _locate(batch: Batch) -> _Places:
+    """Check each record against its entry, every length before it is used."""
+    raw, starts, sizes = batch.raw, batch.starts, batch.sizes_bytes
+    ends = starts + sizes
+    _require(sizes >= SMALLEST_RECORD_BYTES)
+    magic = _numbers(raw, ">u4", starts + 4)
+    _require(_numbers(raw, ">i4", starts) == sizes)
+    _require((magic == MAGIC_V1) | (magic == MAGIC_V2))
+    _require(_numbers(raw, ">i8", starts + AT_PHYSICAL_OFFSET) == batch.physical_offsets)
+    _require(_numbers(raw, ">i8", starts + AT_QUEUE_OFFSET) == batch.queue_offsets)
+    _require(_numbers(raw, ">i4", starts + AT_QUEUE_ID) == batch.queue_id)
+
+    sys_flag = _numbers(raw, ">i4", starts + AT_SYS_FLAG)
+    born_bytes = np.where(sys_flag & SYS_BORN_HOST_V6, HOST_V6_BYTES, HOST_V4_BYTES)
+    store_bytes = np.where(sys_flag & SYS_STORE_HOST_V6, HOST_V6_BYTES, HOST_V4_BYTES)
+    length_bytes = np.where(magic == MAGIC_V2, 2, 1)
+    bodies = starts + _HEAD_BYTES + born_bytes + store_bytes
+    room = ends - bodies - length_bytes - 2  # for body, topic and properties
+    _require(room >= 0)
+    body_sizes = _numbers(raw, ">i4", bodies - 4)
+    _require((body_sizes >= 0) & (body_sizes <= room))
+
+    topics = bodies + body_sizes + length_bytes
+    # the last byte of either length; a topic is at most 255 bytes, so the first of two is 0
+    topic = np.frombuffer(batch.topic.encode(), np.uint8)
+    _require(_numbers(raw, ">u1", topics - 1) == len(topic))
+    _require((length_bytes == 1) | (_numbers(raw, ">u1", topics - 2) == 0))
+    _require(body_sizes + len(topic) <= room)
+    windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(raw, np.uint8), len(topic))
+    _require((windows[topics] == topic).all(axis=1))
+
+    properties = topics + len(topic) + 2
+    property_sizes = _numbers(raw, ">i2", properties - 2)
+    _require((property_sizes >= 0) & (properties + property_sizes == ends))
+    return _Places(
+        starts + AT_BORN_TIMESTAMP + 8 + born_bytes, bodies, body_sizes, properties, property_sizes
+    )
+
+
+def _numbers(raw: bytes, kind: str, at: Integers) -> Integers:
+    """The big-endian numbers that begin at these places, aligned or not."""
+    dtype = np.dtype(kind)
+    count = len(raw) - dtype.itemsize + 1
+    everywhere: npt.NDArray[Any] = np.ndarray((count,), dtype, raw, 0, (1,))
+    return everywhere[at].astype(np.int64)
+
+
+def _require(holds: npt.NDArray[np.bool_]) -> None:
+    if not holds.all():
+        raise Misfit(int(holds.argmin()))
+
+
+def _timestamps(times_ms: Integers) -> pa.Array:
+    """Spark timestamps; null for a time that Spark cannot show (senders may write anything)."""
+    strange = (times_ms < _FIRST_MS) | (times_ms > _LAST_MS)
+    times_us = pa.array(np.where(strange, 0, times_ms) * 1000, mask=strange)
+    return times_us.view(pa.timestamp("us", tz="UTC"))
