@@ -14,8 +14,6 @@ moment. So damage is looked at twice: again after something valid was found behi
 
 from __future__ import annotations
 
-import errno
-import os
 import re
 import struct
 from collections.abc import Generator, Iterator, Sequence
@@ -62,6 +60,8 @@ def scan(
         stop = min([segment.end, *(each.base for each in following[:1])]) - segment.base
         if segment.base + stop <= start:
             continue
+        if not files.exists(segment.path):
+            continue  # expired since it was listed
         walk = _SegmentWalk(files, segment, stop, check_crc)
         end = segment.base + (yield from walk.steps(max(start - segment.base, 0)))
         hole = segment.base + stop - end
@@ -178,15 +178,9 @@ class _SegmentWalk:
 
     def _next_data(self, at: int) -> int:
         """Skip the part of the file that never was written, where the file system knows it."""
-        fd = self._files.descriptor(self._segment.path)
-        try:
-            data_at = os.lseek(fd, at, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return self._stop
-            raise
+        data_at = self._files.next_data(self._segment.path, at)
         # a magic may stand at the very beginning of the data, its size word's zeros before it
-        return max(at, data_at - BLANK.size)
+        return self._stop if data_at is None else max(at, data_at - BLANK.size)
 
     def _data_end(self, at: int) -> int:
         """Behind the last byte that is not zero: up to there something was written."""

@@ -8,7 +8,8 @@ except where it starts.
 
 from __future__ import annotations
 
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -18,7 +19,9 @@ import numpy.typing as npt
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, ENTRY_DTYPE, entries
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES
-from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments
+from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
+
+_CHUNK_BYTES = 1 << 20
 
 
 class QueueFiles:
@@ -45,31 +48,20 @@ class QueueFiles:
     @cached_property
     def min_offset(self) -> int:
         """The first offset that is no blank and whose record the log still has."""
-        low, high = self.first_slot, self.max_offset
-        while low < high:
-            middle = (low + high) // 2
-            offset, size, _ = self._entry(middle)
-            if size == BLANK_SIZE or offset < self._log_start:
-                low = middle + 1
-            else:
-                high = middle
-        return low
+        for first, last in self.spans(self.first_slot, self.max_offset):
+            if self._is_readable(last - 1):
+                return first + bisect_left(range(first, last), True, key=self._is_readable)
+        return self.max_offset
 
     @cached_property
     def max_offset(self) -> int:
         """One more than the last entry's offset: what the next message of the queue gets."""
         for segment in reversed(self.segments):
             first = segment.base // CQ_ENTRY_BYTES
-            low, high = first, first + segment.size // CQ_ENTRY_BYTES
-            while low < high:
-                middle = (low + high) // 2
-                offset, size, _ = self._entry(middle)
-                if offset >= 0 and size > 0:
-                    low = middle + 1
-                else:
-                    high = middle
-            if low > first:
-                return low
+            slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
+            count = bisect_left(slots, True, key=lambda slot: not self._is_written(slot))
+            if count:
+                return first + count
         return self.first_slot
 
     def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
@@ -91,13 +83,55 @@ class QueueFiles:
             return parts[0]
         return np.concatenate(parts) if parts else np.empty(0, ENTRY_DTYPE)
 
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that the files hold, one for each file."""
+        for segment in self.segments:
+            low = max(start, segment.base // CQ_ENTRY_BYTES)
+            high = min(stop, segment.end // CQ_ENTRY_BYTES)
+            if low < high:
+                yield low, high
+
     def place(self, slot: int) -> tuple[str, int]:
         """The file that holds a slot and the byte offset in it: where to point a finger."""
         if not self.segments:
-            return str(self.directory), 0
+            return shown(self.directory), 0
         index = max(bisect_right(self._bases, slot * CQ_ENTRY_BYTES) - 1, 0)
         segment = self.segments[index]
-        return str(segment.path), slot * CQ_ENTRY_BYTES - segment.base
+        return shown(segment.path), slot * CQ_ENTRY_BYTES - segment.base
+
+    def interruption(self) -> tuple[int, int] | None:
+        """(offset without an entry, offset of something behind it): a hole in the queue."""
+        now = QueueFiles(self._files, self.directory, self.topic, self.queue_id, self._log_start)
+        behind = now._written_behind(now.max_offset)
+        if behind is None:
+            return None
+        slot = now.max_offset
+        if any(now.spans(slot, slot + 1)) and now._is_written(slot):
+            return None  # no hole: the running store has appended since
+        return slot, behind
+
+    def _written_behind(self, slot: int) -> int | None:
+        """The first slot from this one on where a byte is not zero."""
+        for segment in self.segments:
+            at: int | None = max(slot * CQ_ENTRY_BYTES - segment.base, 0)
+            while at is not None and at < segment.size - CQ_ENTRY_BYTES + 1:
+                at = self._files.next_data(segment.path, at)
+                if at is None:
+                    break
+                raw = self._files.read(segment.path, at, _CHUNK_BYTES)
+                zeros = len(raw) - len(raw.lstrip(b"\0"))
+                if zeros < len(raw):
+                    return (segment.base + at + zeros) // CQ_ENTRY_BYTES
+                at += max(len(raw), 1)
+        return None
+
+    def _is_written(self, slot: int) -> bool:
+        offset, size, _ = self._entry(slot)
+        return offset >= 0 and size > 0
+
+    def _is_readable(self, slot: int) -> bool:
+        offset, size, _ = self._entry(slot)
+        return size != BLANK_SIZE and offset >= self._log_start
 
     def _entry(self, slot: int) -> tuple[int, int, int]:
         segment = self._segment_of(slot)

@@ -8,6 +8,7 @@ on. This file knows no records, and maps nothing: a mapping of a file that shrin
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections import Counter, OrderedDict
@@ -29,6 +30,11 @@ class Problem(msgspec.Struct, frozen=True):
     offset: int
     position: int | None
     detail: str
+
+
+def shown(path: Path) -> str:
+    """The path as text that any encoding takes: file names need not be valid UTF-8."""
+    return str(path).encode(errors="backslashreplace").decode()
 
 
 class Segment(msgspec.Struct, frozen=True):
@@ -55,7 +61,7 @@ def list_segments(
     problems: list[Problem] = []
 
     def report(kind: str, path: Path, detail: str) -> None:
-        problems.append(Problem(kind, str(path), 0, None, detail))
+        problems.append(Problem(kind, shown(path), 0, None, detail))
 
     for name in sorted(_names(directory)):
         path = directory / name
@@ -107,7 +113,7 @@ def _misfits(segments: Sequence[Segment], family: str, multiple_of: int) -> list
             else f"begins at {segment.base}, no multiple of {usual} bytes",
         }
         problems += [
-            Problem(kind, str(segment.path), 0, segment.base if family == "log" else None, detail)
+            Problem(kind, shown(segment.path), 0, segment.base if family == "log" else None, detail)
             for kind, detail in complaints.items()
             if detail
         ]
@@ -132,6 +138,14 @@ class FileCache:
         self._files[path] = fd
         return fd
 
+    def exists(self, path: Path) -> bool:
+        """Whether it can be read; from now on that stays so for a while, deleted or not."""
+        try:
+            self.descriptor(path)
+        except FileNotFoundError:
+            return False
+        return True
+
     def read(self, path: Path, offset: int, size: int) -> bytes:
         """`size` bytes, or fewer where the file ends."""
         fd = self.descriptor(path)
@@ -145,6 +159,18 @@ class FileCache:
                 break
             parts.append(raw)
         return b"".join(parts)
+
+    def next_data(self, path: Path, offset: int) -> int | None:
+        """Where the file's next written part begins; None when only a hole follows.
+
+        Only saves reading: a file system may not know its holes, and zeros may have been written.
+        """
+        try:
+            return os.lseek(self.descriptor(path), offset, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                return None
+            raise
 
     def close(self) -> None:
         while self._files:

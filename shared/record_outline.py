@@ -1,0 +1,91 @@
+"""What a checker or an index needs of a record, without decoding all of it. Pure functions.
+
+A full decode copies the body and makes texts; a walk over a whole store cannot afford either.
+"""
+
+from __future__ import annotations
+
+import struct
+from functools import lru_cache
+
+import msgspec
+
+from penstock.shared.consume_queue import SCHEDULE_TOPIC, delay_due_ms, tags_code
+from penstock.shared.properties import DELAY, TAGS, find_property
+from penstock.shared.record import (
+    AT_BODY_V4,
+    AT_MAGIC,
+    AT_QUEUE_ID,
+    AT_QUEUE_OFFSET,
+    MAGIC_V2,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    body_span,
+    store_timestamp_ms,
+)
+
+_ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
+_UNQUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
+_DELAY, _TAGS = DELAY.encode(), TAGS.encode()
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+# queueId, queueOffset, sysFlag, storeTimestamp and body length, where both hosts are IPv4
+_USUAL = struct.Struct(">12xi4xq8xi16xq20xi")
+
+assert _USUAL.size == AT_BODY_V4, "the body begins right behind these fields"
+assert AT_QUEUE_ID == 12 and AT_QUEUE_OFFSET == 20, "the skipped bytes follow from the layout"
+
+
+class Outline(msgspec.Struct, gc=False):
+    """Where a record belongs. Topic and properties are raw bytes."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    sys_flag: int
+    store_timestamp_ms: int
+    properties: bytes
+
+    @property
+    def is_queued(self) -> bool:
+        """Whether a consume queue has an entry for it: all but prepared and rolled back."""
+        return self.sys_flag & SYS_TRANSACTION_MASK not in _UNQUEUED
+
+
+def outline(record: memoryview) -> Outline:
+    """The outline of one whole, examined record."""
+    queue_id, queue_offset, sys_flag, stored_ms, length = _USUAL.unpack_from(record)
+    body_at = AT_BODY_V4
+    if sys_flag & _ANY_HOST_V6:
+        body_at, length = body_span(record, 0)
+        stored_ms = store_timestamp_ms(record, 0)
+    topic_at = body_at + length + 1
+    topic_length = record[topic_at - 1]
+    if record[AT_MAGIC + 3] == MAGIC_V2 & 0xFF:
+        topic_length = topic_length << 8 | record[topic_at]
+        topic_at += 1
+    topic_end = topic_at + topic_length
+    return Outline(
+        bytes(record[topic_at:topic_end]),
+        queue_id,
+        queue_offset,
+        sys_flag,
+        stored_ms,
+        bytes(record[topic_end + 2 :]),
+    )
+
+
+def entry_tags_code(record: Outline) -> int:
+    """What the record's consume queue entry carries: its tags' hash, or when it is due."""
+    if record.topic == _SCHEDULE_TOPIC:
+        level = find_property(record.properties, _DELAY)
+        if level.isdigit() and int(level) > 0:
+            return delay_due_ms(int(level), record.store_timestamp_ms)
+    return _code(find_property(record.properties, _TAGS))
+
+
+@lru_cache(maxsize=65536)
+def _code(tags: bytes) -> int:
+    return tags_code(tags.decode("utf-8", "replace"))
