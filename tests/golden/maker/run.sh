@@ -8,9 +8,11 @@ line=$1 class=$2
 shift 2
 maker=$(cd "$(dirname "$0")" && pwd)
 target=$maker/target-$line
-if [ ! -d "$target/lib" ]; then
+built=$target/built
+if [ ! -e "$built" ] || [ -n "$(find "$maker/java" "$maker/java-$line" -newer "$built")" ]; then
     case $line in 4.9) profile=-P4.9 ;; *) profile= ;; esac
     mvn -q -B -f "$maker/pom.xml" $profile process-classes >&2
+    touch "$built"
 fi
 # RocketMQ keeps its own log files under user.home, and unmaps files through JDK internals
 exec java -Xmx256m -Duser.home="$target/home" \

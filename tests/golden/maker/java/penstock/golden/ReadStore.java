@@ -5,7 +5,7 @@
 // First line: {"load": whether RocketMQ accepts the directory, "abort": whether the last exit was
 // unclean}. Then one line for each message of each queue, read through getMessage. RocketMQ recovers
 // the store on the way and shuts it down cleanly, so the directory is changed: give it a copy.
-// Exit code 0 when the directory loaded, else 1.
+// Exit code 0 when the directory loaded, 1 when not, 2 when there is no store.
 package penstock.golden;
 
 import java.io.PrintStream;
@@ -30,6 +30,10 @@ public final class ReadStore {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
         System.setOut(System.err); // RocketMQ may log there
         StoreFiles files = StoreFiles.fromArguments(arguments, 0);
+        if (!Files.isDirectory(files.root().resolve("commitlog"))) {
+            System.err.println("no store: " + files.root() + " has no commitlog directory");
+            System.exit(2);
+        }
         Map<String, Object> opened = new LinkedHashMap<>();
         boolean abort = Files.exists(files.root().resolve("abort"));
         DefaultMessageStore store = RealStore.build(files.config());
