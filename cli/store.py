@@ -1,0 +1,233 @@
+"""`penstock store`: look into a store directory and check it. Needs no broker, changes nothing.
+
+Works on Penstock's and on Java RocketMQ's directories; running, stopped or crashed. What it looks
+for is in `shared.verify`, `store_info` and `store_records`; this file is options and printing.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.output import output_option, print_json, print_table, printable, progress
+
+EXIT_PROBLEM = 1
+EXIT_DAMAGED = 5
+TABLE_ROWS = 20
+_BODY_CHARACTERS = 60
+
+directory_argument = click.argument(
+    "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+
+
+@click.group()
+def store() -> None:
+    """Look into a store directory and check it.
+
+    Needs no broker, and works on a Java RocketMQ's directory as well. Nothing is changed.
+    """
+
+
+@store.command()
+@directory_argument
+@click.option(
+    "--index-slots", default=5_000_000, show_default=True, help="RocketMQ's maxHashSlotNum."
+)
+@click.option(
+    "--index-items", default=20_000_000, show_default=True, help="RocketMQ's maxIndexNum."
+)
+@output_option
+def info(directory: Path, index_slots: int, index_items: int, output: str) -> None:
+    """Show files, queues, checkpoint and state of a store.
+
+    \b
+    Examples:
+      penstock store info ./store
+      penstock store info ~/store -o json
+    """
+    from penstock.cli.store_info import gather
+    from penstock.shared.store_directory import StoreDirectory
+
+    with StoreDirectory(directory) as opened:
+        found = gather(opened, index_slots, index_items)
+    if output == "json":
+        print_json(found)
+    else:
+        _print_info(found)
+
+
+@store.command()
+@directory_argument
+@click.option("--crc/--no-crc", default=True, show_default=True, help="Compare body checksums.")
+@output_option
+@click.pass_context
+def verify(ctx: click.Context, directory: Path, crc: bool, output: str) -> None:
+    """Check every record and every queue entry of a store.
+
+    Exits with 0 when all is well, 5 when the commit log is damaged, 1 for any other problem.
+
+    \b
+    Examples:
+      penstock store verify ./store
+      penstock store verify ./store -o json | jq .problems
+    """
+    from penstock.shared.verify import verify_store
+
+    with progress("checking") as moved:
+        report = verify_store(directory, progress=moved, check_crc=crc)
+    if output == "json":
+        print_json(report)
+    else:
+        _print_report(report)
+    if not report.ok:
+        ctx.exit(EXIT_DAMAGED if report.log_damaged else EXIT_PROBLEM)
+
+
+@store.command()
+@directory_argument
+@click.option("--topic", help="Only this topic.")
+@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue id.")
+@click.option("--offset", type=click.IntRange(min=0), help="The first queue offset.")
+@click.option("--max", "limit", type=click.IntRange(min=1), help="How many at most.")
+@click.option("--body", is_flag=True, help="Show the bodies too.")
+@output_option
+@click.pass_context
+def inspect(
+    ctx: click.Context,
+    directory: Path,
+    topic: str | None,
+    queue_id: int | None,
+    offset: int | None,
+    limit: int | None,
+    body: bool,
+    output: str,
+) -> None:
+    """List the records of a store, in log order.
+
+    A table shows the first 20 unless --max is given; JSON shows all of them.
+
+    \b
+    Examples:
+      penstock store inspect ./store --topic orders --body
+      penstock store inspect ./store --topic orders --queue 0 --offset 1000 --max 5
+      penstock store inspect ./store -o json | jq -r .message_id
+    """
+    from penstock.cli.store_records import row, select
+    from penstock.shared.record import Found, decode_record
+    from penstock.shared.store_directory import StoreDirectory
+
+    if offset is not None and (topic is None or queue_id is None):
+        raise click.UsageError("--offset counts within one queue: give --topic and --queue too")
+    table = output == "table"
+    rows: list[dict[str, Any]] = []
+    shown = more = damaged = 0
+    upto = limit or (TABLE_ROWS if table else None)
+    with StoreDirectory(directory) as opened:
+        for position, found, size, record, reason in select(opened, topic, queue_id, offset or 0):
+            if found is Found.DAMAGED:
+                damaged += 1
+                segment = opened.segment_of(position)
+                click.echo(
+                    f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
+                    f"{position - segment.base}): {reason}",
+                    err=True,
+                )
+            elif upto is not None and shown >= upto:
+                if limit:
+                    break
+                more += 1
+            else:
+                shown += 1
+                fields = row(decode_record(record), with_body=body)
+                rows.append(fields) if table else print_json(fields)
+        unclean = opened.is_unclean
+    if table:
+        _print_records(rows, body)
+    if more:
+        click.echo(f"{more} more; --max N shows more of them, -o json all", err=True)
+    if damaged and not unclean:
+        ctx.exit(EXIT_DAMAGED)
+
+
+def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:
+    columns = ["topic", "queue", "offset", "log offset", "size", "stored", "tags", "keys"]
+    lines = [
+        [
+            fields["topic"],
+            fields["queue_id"],
+            fields["queue_offset"],
+            fields["physical_offset"],
+            fields["size"],
+            _time(fields["store_timestamp_ms"]),
+            fields["tags"],
+            fields["keys"],
+        ]
+        for fields in rows
+    ]
+    if with_body:
+        columns.append("body")
+        for line, fields in zip(lines, rows, strict=True):
+            text = fields["body"]
+            line.append(f"{fields['body_size']} bytes" if text is None else text[:_BODY_CHARACTERS])
+    print_table(columns, lines)
+
+
+def _print_report(report: Any) -> None:
+    state = "clean" if report.clean else "running, or not stopped in order"
+    verdict = "ok" if report.ok else f"{report.problem_count} problems"
+    click.echo(
+        f"{verdict}: {report.messages} messages, {report.bytes} bytes, {report.segments} segments, "
+        f"log [{report.log_start}, {report.log_end}), {state}; {report.seconds} s"
+    )
+    for note in report.notes:
+        click.echo(f"note: {printable(note)}")
+    if report.queues:
+        print_table(
+            ["topic", "queue", "min", "max", "messages"],
+            [[q.topic, q.queue_id, q.min_offset, q.max_offset, q.messages] for q in report.queues],
+        )
+    for problem in report.problems:
+        click.echo(
+            f"{problem.kind}: {printable(problem.file)}, byte {problem.offset}"
+            + ("" if problem.position is None else f", log offset {problem.position}")
+            + f": {printable(problem.detail)}"
+        )
+    if report.problem_count > len(report.problems):
+        click.echo(f"and {report.problem_count - len(report.problems)} more")
+
+
+def _print_info(found: dict[str, Any]) -> None:
+    state = "clean" if found["clean"] else "running, or not stopped in order (abort is there)"
+    holder = found["locked_by_pid"]
+    click.echo(f"{printable(found['directory'])}: {state}")
+    click.echo(f"lock: held by process {holder}" if holder else "lock: free")
+    click.echo(f"log: offsets [{found['log_start']}, {found['log_end']})")
+    for name in ("segments", "queues", "index_files"):
+        if found[name]:
+            click.echo(f"\n{name.replace('_', ' ')}")
+            columns = list(found[name][0])
+            print_table(columns, [[each[column] for column in columns] for each in found[name]])
+    if found["topics"]:
+        click.echo("\ntopics")
+        print_table(["topic", "queues"], list(found["topics"].items()))
+    if found["checkpoint"]:
+        click.echo("\ncheckpoint")
+        words = found["checkpoint"].items()
+        print_table(
+            ["word", "value", "time"],
+            [[name, value, _time(value) if name.endswith("_ms") else ""] for name, value in words],
+        )
+    for problem in found["problems"]:
+        click.echo(f"{problem['kind']}: {printable(problem['file'])}: {problem['detail']}")
+
+
+def _time(timestamp_ms: int) -> str:
+    try:
+        when = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z") if timestamp_ms else ""

@@ -1,0 +1,129 @@
+"""What `store info` tells about a store directory, gathered without walking the whole log."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import struct
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.record import BLANK, Found
+from penstock.shared.segment_files import Problem, shown
+from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.topics import load_topics
+from penstock.shared.verify_index import (
+    INDEX_HEADER,
+    INDEX_ITEM_BYTES,
+    index_files,
+    read_index_header,
+)
+
+_FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 64-bit struct flock
+
+
+def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[str, Any]:
+    """Everything as plain data, ready for JSON."""
+    paths = store.paths
+    log_end = find_log_end(store)
+    problems = [*store.problems]
+    queues = []
+    for queue in store.queues():
+        problems += queue.problems
+        queues.append(
+            {
+                "topic": queue.topic,
+                "queue_id": queue.queue_id,
+                "min_offset": queue.min_offset,
+                "max_offset": queue.max_offset,
+            }
+        )
+    try:
+        topics = load_topics(paths.topics).all() if paths.topics.exists() else {}
+    except StoreDamaged as error:
+        topics = {}
+        problems.append(Problem("topics", shown(paths.topics), 0, None, str(error)))
+    return {
+        "directory": shown(paths.root),
+        "clean": not store.is_unclean,
+        "abort": store.is_unclean,
+        "locked_by_pid": lock_holder(paths.lock),
+        "log_start": store.log_start,
+        "log_end": log_end,
+        "segments": [
+            {
+                "file": segment.path.name,
+                "size": segment.size,
+                "used_bytes": min(max(log_end - segment.base, 0), segment.size),
+            }
+            for segment in store.segments
+        ],
+        "queues": queues,
+        "topics": topics,
+        "checkpoint": msgspec.to_builtins(store.checkpoint())
+        if paths.checkpoint.exists()
+        else None,
+        "index_files": [
+            _index(path, index_slots, index_items) for path in index_files(paths.index)
+        ],
+        "problems": msgspec.to_builtins(problems),
+    }
+
+
+def find_log_end(store: StoreDirectory) -> int:
+    """Where the last whole record ends. The newest queue entries are the short way there."""
+    newest = [
+        int(queue.entries(queue.max_offset - 1, queue.max_offset)["offset"][0])
+        for queue in store.queues()
+        if queue.max_offset > queue.min_offset
+    ]
+    start = store.log_start
+    for segment in store.segments:
+        if any(store.read_log(segment.base, min(BLANK.size, segment.size))):
+            start = segment.base
+    inside = [offset for offset in newest if store.segments and start <= offset]
+    start = max([start, *(offset for offset in inside if _is_record(store, offset))])
+    end = start
+    for position, found, size, _, _ in store.scan_log(start, check_crc=False):
+        if found in (Found.RECORD, Found.BLANK):
+            end = position + size
+    return end
+
+
+def _is_record(store: StoreDirectory, position: int) -> bool:
+    if position >= store.segments[-1].end:
+        return False
+    _, found, _, _, _ = next(store.scan_log(position, check_crc=False))
+    return found is Found.RECORD
+
+
+def lock_holder(path: Path) -> int | None:
+    """The process that holds the store's lock, if one of this machine does."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(fd, fcntl.F_GETLK, asked))
+    finally:
+        os.close(fd)
+    return None if kind == fcntl.F_UNLCK else int(pid)
+
+
+def _index(path: Path, slots: int, items: int) -> dict[str, Any]:
+    size = path.stat().st_size
+    header = read_index_header(path) or (0,) * 6
+    return {
+        "file": path.name,
+        "size": size,
+        "fits_geometry": size == INDEX_HEADER.size + 4 * slots + INDEX_ITEM_BYTES * items,
+        "items": max(header[5] - 1, 0),
+        "begin_timestamp_ms": header[0],
+        "end_timestamp_ms": header[1],
+        "begin_offset": header[2],
+        "end_offset": header[3],
+    }

@@ -1,0 +1,100 @@
+"""Which records `store inspect` shows, and a record as a row. Knows no output format.
+
+The consume queue is only the short way to the first record wanted; from there the log is walked.
+So records that are not dispatched yet are found, and so are those of a store without queues.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterator
+from typing import Any
+
+from penstock.shared.errors import PenstockError
+from penstock.shared.log_scan import Step
+from penstock.shared.message_id import offset_message_id
+from penstock.shared.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from penstock.shared.record import Found, Record, host_text
+from penstock.shared.record_outline import outline
+from penstock.shared.store_directory import StoreDirectory
+
+
+def select(
+    store: StoreDirectory, topic: str | None, queue_id: int | None, first_offset: int
+) -> Iterator[Step]:
+    """The steps of the log for the records asked for, and every damaged range on the way."""
+    wanted = None if topic is None else topic.encode()
+    start = None
+    if topic is not None and queue_id is not None:
+        start = _start(store, topic, queue_id, first_offset)
+    for step in store.scan_log(start):
+        if step[1] is Found.DAMAGED:
+            yield step
+        elif step[1] is Found.RECORD:
+            if wanted is None and queue_id is None:
+                yield step
+                continue
+            fields = outline(step[3])
+            if (
+                (wanted is None or fields.topic == wanted)
+                and (queue_id is None or fields.queue_id == queue_id)
+                and fields.queue_offset >= first_offset
+            ):
+                yield step
+
+
+def _start(store: StoreDirectory, topic: str, queue_id: int, offset: int) -> int | None:
+    """The log offset of the queue's first record wanted, where the queue's files name it."""
+    for queue in store.queues():
+        if (queue.topic, queue.queue_id) != (topic, queue_id):
+            continue
+        slot = max(offset, queue.min_offset)
+        if slot >= queue.max_offset:
+            return None
+        position = int(queue.entries(slot, slot + 1)["offset"][0])
+        try:
+            record = store.record_at(position)
+        except PenstockError:
+            return None  # a wrong entry; the walk does without, `verify` reports it
+        named = record.topic, record.queue_id, record.queue_offset
+        return position if named == (topic, queue_id, slot) else None
+    return None
+
+
+def row(record: Record, *, with_body: bool) -> dict[str, Any]:
+    """The record as `inspect -o json` prints it."""
+    properties = decode_properties(record.properties)
+    fields: dict[str, Any] = {
+        "topic": record.topic,
+        "queue_id": record.queue_id,
+        "queue_offset": record.queue_offset,
+        "physical_offset": record.physical_offset,
+        "size": record.total_size,
+        "store_timestamp_ms": record.store_timestamp_ms,
+        "born_timestamp_ms": record.born_timestamp_ms,
+        "born_host": host_text(record.born_host),
+        "store_host": host_text(record.store_host),
+        "flag": record.flag,
+        "sys_flag": record.sys_flag,
+        "reconsume_times": record.reconsume_times,
+        "tags": properties.get(TAGS),
+        "keys": properties.get(KEYS),
+        "unique_key": properties.get(UNIQ_KEY),
+        "message_id": offset_message_id(record.store_host, record.physical_offset),
+        "prepared_transaction_offset": record.prepared_transaction_offset,
+        "body_size": len(record.body),
+        "body_sha256": hashlib.sha256(record.body).hexdigest(),
+        "properties": properties,
+    }
+    if with_body:
+        fields["body"] = _text(record.body)
+        fields["body_base64"] = base64.b64encode(record.body).decode()
+    return fields
+
+
+def _text(body: bytes) -> str | None:
+    try:
+        return body.decode()
+    except UnicodeDecodeError:
+        return None
