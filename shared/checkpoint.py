@@ -47,4 +47,4 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 def decode_checkpoint(raw: bytes) -> Checkpoint:
     """A missing or short page reads as all zero: start from the first segment."""
-    return Checkpoint(*_WORDS.unpack_from(raw.ljust(_WORDS.size, b"\0")))
+    return Checkpoint(*_WORDS.unpack_from(raw)) if len(raw) >= _WORDS.size else Checkpoint()

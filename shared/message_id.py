@@ -27,7 +27,8 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
         raw = bytes.fromhex(text)
     except ValueError:
         raw = b""
-    if len(raw) not in (16, 28):
+    # fromhex skips spaces, so the text's length counts as well
+    if len(raw) not in (16, 28) or len(text) != 2 * len(raw):
         raise InvalidMessage("a message id is 32 or 56 hex digits", text[:80])
     return raw[:-8], int.from_bytes(raw[-8:], "big")
 

@@ -254,9 +254,11 @@ def _inner_sizes(buffer: bytes | memoryview, at: int, size: int, magic: int) -> 
     topic_at = body_at + body_length + length_bytes
     if body_length < 0 or topic_at + 2 > record_end:
         return f"body of {body_length} bytes in a record of {size}"
-    topic_end = topic_at + int.from_bytes(buffer[topic_at - length_bytes : topic_at], "big")
-    if topic_end + 2 > record_end:
-        return "topic runs past the record's end"
+    # signed like every other length: RocketMQ reads a V1 topic of 128 bytes as one of -128
+    topic_length = int.from_bytes(buffer[topic_at - length_bytes : topic_at], "big", signed=True)
+    topic_end = topic_at + topic_length
+    if topic_length < 0 or topic_end + 2 > record_end:
+        return f"topic of {topic_length} bytes in a record of {size}"
     (properties_length,) = _I16.unpack_from(buffer, topic_end)
     if properties_length < 0 or topic_end + 2 + properties_length != record_end:
         return f"lengths inside do not add up to the record's {size} bytes"
