@@ -1,0 +1,164 @@
+"""The reader: answers pulls with ranges of the log, and holds those that have to wait.
+
+Owns:     the consume endpoint.
+Reads:    the queue table, consume queues, the log below `dispatched`.
+Hears:    requests of consumers; the reput's doorbell.
+Rings:    nobody.
+On crash: nothing is lost: consumers ask again from where they are.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import zmq
+
+from penstock.shared import messages
+from penstock.shared.actor import TICK_MS, Stage
+from penstock.shared.bus import serve
+from penstock.shared.errors import InvalidMessage, PenstockError, ProtocolError
+from penstock.shared.layout import StorePaths, check_topic
+from penstock.shared.messages import Described, Pull, Pulled, QueueRange, QueueSlice, encode
+from penstock.shared.queue_reader import QueueReader
+from penstock.shared.topics import load_topics
+
+REQUESTS_AT_ONCE = 64
+MAX_REQUEST_BYTES = 1 << 20
+MAX_PULL_BYTES = 8 << 20
+MAX_WAIT_MS = 30_000
+MAX_HELD = 20_000
+
+
+class _Held(NamedTuple):
+    """A pull that found nothing and waits."""
+
+    peer: bytes
+    pull: Pull
+    until_ms: int
+
+
+class Reader:
+    """See the head of this file."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._clock = stage.clock
+        self._held: list[_Held] = []
+        self._dispatched = -1
+
+    def start(self) -> None:
+        config, run = self._stage.config, self._stage.run
+        self._queues = QueueReader(config, run, self._stage.positions)
+        self._topics = StorePaths(config.store).topics
+        endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
+        self._socket = serve(self._stage.context, endpoints, MAX_REQUEST_BYTES)
+
+    def work(self) -> int:
+        done = self._look_again()
+        while done < REQUESTS_AT_ONCE:
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            self._receive(parts)
+            done += 1
+        return done
+
+    def inputs(self) -> list[zmq.Socket[bytes]]:
+        return [self._socket]
+
+    def idle_ms(self) -> int:
+        return TICK_MS
+
+    def drained(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        for held in self._held:
+            self._answer(held.peer, held.pull, final=True)
+        self._socket.close()
+        self._queues.close()
+
+    def _receive(self, parts: list[bytes]) -> None:
+        peer = parts[0]
+        request_id = 0
+        try:
+            if len(parts) != 2:
+                raise ProtocolError("a request is one header", f"{len(parts) - 1} parts")
+            request = messages.decode_consume_request(parts[1])
+            request_id = request.request
+            check_topic(request.topic)
+            if isinstance(request, Pull):
+                self._pull(peer, request)
+            else:
+                self._socket.send_multipart((peer, encode(self._describe(request))))
+        except PenstockError as error:
+            self._socket.send_multipart((peer, encode(messages.refusal(error, request_id))))
+
+    def _pull(self, peer: bytes, pull: Pull) -> None:
+        for queue_id, offset in pull.cursors.items():
+            if queue_id < 0 or offset < 0:
+                raise InvalidMessage("a cursor is not negative", f"queue {queue_id}: {offset}")
+        wait_ms = min(pull.wait_ms, MAX_WAIT_MS)
+        if self._answer(peer, pull, final=wait_ms <= 0 or len(self._held) >= MAX_HELD):
+            return
+        self._held.append(_Held(peer, pull, self._clock.monotonic_ms() + wait_ms))
+
+    def _look_again(self) -> int:
+        """Answer held pulls that have something now, or have waited long enough."""
+        dispatched = self._stage.positions["dispatched"]
+        moved, self._dispatched = dispatched != self._dispatched, dispatched
+        now_ms = self._clock.monotonic_ms()
+        if not self._held or not (moved or any(held.until_ms <= now_ms for held in self._held)):
+            return 0
+        before = len(self._held)
+        self._held = [
+            held
+            for held in self._held
+            if not (moved or held.until_ms <= now_ms)
+            or not self._answer(held.peer, held.pull, final=held.until_ms <= now_ms)
+        ]
+        return before - len(self._held)
+
+    def _answer(self, peer: bytes, pull: Pull, *, final: bool) -> bool:
+        """Answer a pull if there is something to say, or if this is the last chance."""
+        queues = self._queues.queues(pull.topic)
+        left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES)
+        slices, payload = [], []
+        news = len(queues) > pull.known_queues
+        # whose turn is first changes with every pull, so that no queue starves another
+        order = sorted(pull.cursors)
+        turn = pull.request % len(order) if order else 0
+        for queue_id in order[turn:] + order[:turn]:
+            slot = queues.get(queue_id)
+            if slot is None:
+                continue
+            offset = pull.cursors[queue_id]
+            low, high = self._queues.range(slot)
+            if offset < low or offset > high:
+                # not there: say where the queue begins and ends, the consumer decides
+                slices.append(QueueSlice(queue_id, offset, low, high, 0))
+            elif offset < high and left > 0:
+                pieces, next_offset = self._queues.read(slot, offset, left)
+                size = sum(map(len, pieces))
+                payload += pieces
+                left -= size
+                slices.append(QueueSlice(queue_id, next_offset, low, high, size))
+        if not (slices or news or final):
+            return False
+        answer = Pulled(pull.request, tuple(slices), tuple(sorted(queues)))
+        self._socket.send_multipart((peer, encode(answer), b"".join(payload)), copy=False)
+        return True
+
+    def _describe(self, request: messages.Describe) -> Described:
+        queues = self._queues.queues(request.topic)
+        count = load_topics(self._topics).read_queues(request.topic)
+        found = []
+        for queue_id in sorted(queues.keys() | set(range(count))):
+            slot = queues.get(queue_id)
+            low, high = (0, 0) if slot is None else self._queues.range(slot)
+            at = high
+            if slot is not None and request.at_ms >= 0:
+                at = self._queues.offset_at(slot, request.at_ms)
+            found.append(QueueRange(queue_id, low, high, at))
+        return Described(request.request, request.topic, bool(found), tuple(found))

@@ -1,0 +1,118 @@
+"""The reput: walks the log and writes each message's entry to its consume queue.
+
+Owns:     `dispatched`, `dispatched_record`, `queue_count`; the queue table; consumequeue/.
+Reads:    `flushed` (sync) or `committed` (async), and the log up to there.
+Hears:    doorbells of the flusher and the committer.
+Rings:    the reader.
+On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
+          nothing; a queue's max offset never goes back.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+from penstock.shared.actor import TICK_MS, Stage
+from penstock.shared.commit_log import LogReader
+from penstock.shared.consume_queue import ENTRY
+from penstock.shared.consume_queue_files import ConsumeQueueFiles
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.hot_loops import blank_size, walk
+from penstock.shared.layout import StorePaths
+from penstock.shared.queue_table import QueueKey, QueueTable
+
+# What one cycle walks at most; the heartbeat comes between.
+CYCLE_BYTES = 4 << 20
+
+
+class Reput:
+    """See the head of this file."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._positions = stage.positions
+        self._bound = "flushed" if stage.config.sync_flush else "committed"
+
+    def start(self) -> None:
+        config, run = self._stage.config, self._stage.run
+        self._dispatched = self._positions["dispatched"]
+        self._log = LogReader(config, run, self._positions)
+        self._queues = ConsumeQueueFiles(StorePaths(config.store), config, writable=True)
+        self._table = QueueTable(run.queues, writable=True)
+        self._count = self._positions["queue_count"]
+        self._slots = {
+            (key.topic.encode(), key.queue_id): slot
+            for slot, key in self._table.keys(0, self._count)
+        }
+
+    def work(self) -> int:
+        bound = self._positions[self._bound]
+        if self._dispatched >= bound:
+            return 0
+        limit = min(bound, self._dispatched + CYCLE_BYTES)
+        view = self._log.view(self._dispatched, limit)
+        moved = self._dispatch(view)
+        if not moved:
+            moved = blank_size(view)
+            if not moved and limit < bound:
+                # a record longer than a cycle
+                view = self._log.view(self._dispatched, bound)
+                moved = self._dispatch(view)
+        if not moved:
+            raise StoreDamaged(
+                "a record or a blank begins where the last one ends", self._dispatched
+            )
+        self._dispatched += moved
+        self._positions.publish("dispatched", self._dispatched)
+        self._stage.bus.ring("reader")
+        return 1
+
+    def _dispatch(self, view: memoryview) -> int:
+        """Write the entries of the whole records in a piece of the log; its length in bytes."""
+        runs: dict[tuple[bytes, int], list[tuple[int, bytearray]]] = {}
+        size = 0
+        record = -1
+        for found in walk(view, self._dispatched):
+            size += found.size
+            record = found.position
+            if not found.entry:
+                continue
+            queue = runs.setdefault((found.topic, found.queue_id), [])
+            if queue and queue[-1][0] + len(queue[-1][1]) // ENTRY.size == found.queue_offset:
+                queue[-1][1].extend(found.entry)
+            else:
+                queue.append((found.queue_offset, bytearray(found.entry)))
+        for (topic, queue_id), pieces in runs.items():
+            self._put(topic, queue_id, pieces)
+        if record >= 0:
+            self._positions.publish("dispatched_record", record)
+        return size
+
+    def _put(self, topic: bytes, queue_id: int, pieces: list[tuple[int, bytearray]]) -> None:
+        key = QueueKey(topic.decode(), queue_id)
+        slot = self._slots.get((topic, queue_id))
+        if slot is None:
+            first = pieces[0][0]
+            slot = self._slots[topic, queue_id] = self._count
+            self._table.add(slot, key, min_offset=first, max_offset=first)
+            self._count += 1
+            self._positions.publish("queue_count", self._count)
+        for queue_offset, entries in pieces:
+            self._queues.put(key, queue_offset, entries)
+            stop = queue_offset + len(entries) // ENTRY.size
+            if stop > self._table.max_offset(slot):
+                self._table.publish_max_offset(slot, stop)
+
+    def inputs(self) -> list[zmq.Socket[bytes]]:
+        return []
+
+    def idle_ms(self) -> int:
+        return TICK_MS
+
+    def drained(self) -> bool:
+        return self._dispatched == self._positions["wrote"]
+
+    def close(self) -> None:
+        self._queues.close()
+        self._table.close()
+        self._log.close()

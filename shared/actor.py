@@ -1,0 +1,128 @@
+"""What all actors have in common: four verbs and the loop that calls them.
+
+    start()    open memory and sockets; find out how far the predecessor got
+    work()     a bounded amount of work; returns how much, 0 when there is nothing to do
+    drained()  whether everything that will come has been dealt with; asked when stopping
+    close()    release
+
+Start and restart are the same: an actor finds its state in shared memory and in files. The loop
+beats the heartbeat, drains doorbells, works, and sleeps until a bell, a request or the tick. It
+stops on SIGTERM once `drained`, at once when the supervisor dies or has started a successor.
+
+This file knows no actor.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import signal
+import socket
+from collections.abc import Callable
+from typing import Protocol
+
+import zmq
+
+from penstock.shared.bus import Bus
+from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.config import Config
+from penstock.shared.positions import Positions
+from penstock.shared.run_directory import Run
+
+# A lost doorbell costs at most this.
+TICK_MS = 100
+# What a stopping actor may take to finish before it leaves anyway.
+DRAIN_TIMEOUT_MS = 8000
+_PR_SET_PDEATHSIG = 1
+
+
+class Stage:
+    """What an actor is given: configuration, shared memory, doorbells, time."""
+
+    def __init__(self, name: str, config: Config, run: Run, clock: Clock, generation: int) -> None:
+        self.name = name
+        self.config = config
+        self.run = run
+        self.clock = clock
+        self.generation = generation
+        self.positions = Positions(run.positions, owner=name)
+        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self.bus = Bus(self.context, run, name)
+
+    def close(self) -> None:
+        self.bus.close()
+        self.context.term()
+        self.positions.close()
+
+
+class Actor(Protocol):
+    """One stage of the pipeline."""
+
+    def start(self) -> None: ...
+
+    def work(self) -> int: ...
+
+    def inputs(self) -> list[zmq.Socket[bytes]]:
+        """Sockets whose traffic ends the sleep; not those it must not read now."""
+        ...
+
+    def idle_ms(self) -> int:
+        """How long it may sleep; at most TICK_MS counts."""
+        ...
+
+    def drained(self) -> bool: ...
+
+    def close(self) -> None: ...
+
+
+def die_with_parent(parent_pid: int) -> None:
+    """Have the kernel kill this process when its parent dies, whatever the reason."""
+    ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent_pid:  # it died before we asked
+        os._exit(1)
+
+
+def run_actor(
+    build: Callable[[Stage], Actor], name: str, config: Config, run: Run, generation: int
+) -> None:
+    """An actor's life, from the fork to its end. Returns when it has stopped in good order."""
+    woken, waker = socket.socketpair()
+    for end in (woken, waker):
+        end.setblocking(False)
+    stopping: list[int] = []
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+    stage = Stage(name, config, run, SystemClock(), generation)
+    actor = build(stage)
+    actor.start()
+    deadline_ms = 0
+    while True:
+        now_ms = stage.clock.monotonic_ms()
+        if not stage.positions.beat(now_ms, generation):
+            os._exit(3)  # a successor runs: touch nothing any more
+        stage.bus.drain()
+        done = actor.work()
+        if stopping:
+            deadline_ms = deadline_ms or now_ms + DRAIN_TIMEOUT_MS
+            if actor.drained() or now_ms > deadline_ms:
+                break
+        if not done:
+            wait_ms = max(0, min(TICK_MS, actor.idle_ms()))
+            _sleep(stage.bus, woken, actor.inputs(), min(wait_ms, 10) if stopping else wait_ms)
+    actor.close()
+    stage.close()
+
+
+def _sleep(
+    bus: Bus, woken: socket.socket, inputs: list[zmq.Socket[bytes]], timeout_ms: int
+) -> None:
+    poller = zmq.Poller()
+    poller.register(bus.bells, zmq.POLLIN)
+    poller.register(woken.fileno(), zmq.POLLIN)
+    for each in inputs:
+        poller.register(each, zmq.POLLIN)
+    if (woken.fileno(), zmq.POLLIN) in poller.poll(timeout_ms):
+        woken.recv(64)

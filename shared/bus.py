@@ -1,0 +1,123 @@
+"""Sockets: doorbells between actors, and the endpoints of clients. The only file to set up ZeroMQ.
+
+A doorbell carries the ringer's name and nothing else: it says "look at the positions page". One
+that is lost, late or repeated costs at most a timer tick. Each actor binds one PULL socket and has
+a PUSH socket for each actor it rings; what is here is the whole wiring:
+
+    allocator -> writer          there is room again
+    writer    -> committer       `wrote` moved
+    writer    -> allocator       a new segment was entered
+    committer -> flusher, reput  `committed` moved
+    flusher   -> writer, reput   `flushed` moved
+    reput     -> reader          consume queues grew
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import zmq
+
+from penstock.shared.errors import PenstockError
+from penstock.shared.run_directory import Run
+
+RINGS = {
+    "allocator": ("writer",),
+    "writer": ("committer", "allocator"),
+    "committer": ("flusher", "reput"),
+    "flusher": ("writer", "reput"),
+    "reput": ("reader",),
+    "reader": (),
+}
+
+# A larger frame makes ZeroMQ drop the peer without a word; up to here it gets a typed answer.
+FRAME_HEADROOM = 4
+_BELLS_AT_ONCE = 10_000
+
+
+class Bus:
+    """One actor's doorbells."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], run: Run, actor: str) -> None:
+        self._name = actor.encode()
+        self.bells = context.socket(zmq.PULL)
+        self.bells.linger = 0
+        with _owner_only():
+            self.bells.bind(run.socket(f"bell-{actor}"))
+        self._ropes: dict[str, zmq.Socket[bytes]] = {}
+        for target in RINGS[actor]:
+            rope = context.socket(zmq.PUSH)
+            rope.linger = 0
+            # the other side may be down for a moment; look for it again soon
+            rope.reconnect_ivl = 5
+            rope.connect(run.socket(f"bell-{target}"))
+            self._ropes[target] = rope
+
+    def ring(self, target: str) -> None:
+        """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting."""
+        try:
+            self._ropes[target].send(self._name, zmq.NOBLOCK)
+        except zmq.Again:
+            return
+
+    def drain(self) -> int:
+        """Take all bells that are there; how many. To be called before looking at a position."""
+        for count in range(_BELLS_AT_ONCE):
+            try:
+                self.bells.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return count
+        return _BELLS_AT_ONCE
+
+    def close(self) -> None:
+        self.bells.close()
+        for rope in self._ropes.values():
+            rope.close()
+
+
+def serve(
+    context: zmq.Context[zmq.Socket[bytes]], endpoints: tuple[str, ...], max_frame_bytes: int
+) -> zmq.Socket[bytes]:
+    """A ROUTER socket that clients connect to. Raises PenstockError when an address is taken."""
+    socket = context.socket(zmq.ROUTER)
+    socket.linger = 0
+    socket.maxmsgsize = FRAME_HEADROOM * max_frame_bytes
+    socket.ipv6 = True
+    # a client that is gone without a word is noticed, and its memory freed
+    socket.heartbeat_ivl = 5000
+    socket.heartbeat_timeout = 30_000
+    for endpoint in endpoints:
+        try:
+            with _owner_only():
+                socket.bind(endpoint)
+        except zmq.ZMQError as error:
+            socket.close()
+            raise PenstockError(
+                "the endpoint's address is free",
+                f"{endpoint}: {error}",
+                "stop what uses it, or choose another port",
+            ) from None
+    return socket
+
+
+def dial(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
+    """A client's DEALER socket to an endpoint; ZeroMQ reconnects it by itself."""
+    socket = context.socket(zmq.DEALER)
+    socket.linger = 0
+    socket.ipv6 = True
+    socket.reconnect_ivl = 10
+    socket.reconnect_ivl_max = 200
+    socket.connect(endpoint)
+    return socket
+
+
+@contextmanager
+def _owner_only() -> Iterator[None]:
+    """Sockets on the file system are for this user only, whatever the umask."""
+    before = os.umask(0o177)
+    try:
+        yield
+    finally:
+        os.umask(before)

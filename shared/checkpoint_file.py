@@ -1,0 +1,85 @@
+"""Keeps the checkpoint file: up to when, and up to which record, everything is known to be on disk.
+
+Used by the flusher alone. A time may only go into the checkpoint when every record up to that time
+is on disk, so times are sampled together with the position they belong to, before that position
+is flushed. `confirm_offset` is the start of a record that is flushed, and whose consume queue
+entry is: the next start begins its scan there, and sees by the record that the place is right.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.shared.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from penstock.shared.layout import PAGE_BYTES
+from penstock.shared.mapped_file_queue import MappedFileQueue
+from penstock.shared.positions import Positions
+from penstock.shared.record import store_timestamp_ms
+
+
+def load_checkpoint(file: Path) -> Checkpoint:
+    """The checkpoint of a store; all zero when there is none."""
+    try:
+        return decode_checkpoint(file.read_bytes())
+    except FileNotFoundError:
+        return Checkpoint()
+
+
+class CheckpointKeeper:
+    """The checkpoint's words and the file they are in."""
+
+    def __init__(self, file: Path, positions: Positions, segments: MappedFileQueue) -> None:
+        self._positions = positions
+        self._segments = segments
+        self._log_sample = (0, 0)
+        self._queue_record = 0
+        self._sampled = False
+        self._words = load_checkpoint(file)
+        self._written = Checkpoint(-1)
+        self._handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        if os.fstat(self._handle).st_size < PAGE_BYTES:
+            self.write()
+
+    def sample_log(self) -> None:
+        """Note the time of the newest record, and an offset the log must be flushed to for it."""
+        if self._log_sample[1] <= self._positions["flushed"]:
+            self._take_log_sample()
+            timestamp_ms = self._positions["wrote_timestamp"]
+            # `wrote` was stored before that time was, so it covers the record of that time
+            self._log_sample = (timestamp_ms, self._positions["wrote"])
+
+    def _take_log_sample(self) -> None:
+        if self._log_sample[0] and self._log_sample[1] <= self._positions["flushed"]:
+            self._words = _replace(self._words, physic_timestamp_ms=self._log_sample[0])
+
+    def sample_queues(self) -> None:
+        """Note the last dispatched record; a sync of the queues that begins now covers it."""
+        self._sampled = self._positions["dispatched"] > self._positions["dispatched_record"]
+        self._queue_record = self._positions["dispatched_record"]
+
+    def queues_are_synced(self) -> None:
+        """Every queue is on disk at least as far as when `sample_queues` was called."""
+        if not self._sampled or self._queue_record >= self._positions["flushed"]:
+            return
+        head = self._segments.view(self._queue_record, self._queue_record + 128)
+        self._words = _replace(
+            self._words,
+            logics_timestamp_ms=store_timestamp_ms(head, 0),
+            confirm_offset=self._queue_record,
+        )
+
+    def write(self) -> None:
+        """Write the words when they have changed; durable on return."""
+        self._take_log_sample()
+        if self._words != self._written:
+            os.pwrite(self._handle, encode_checkpoint(self._words), 0)
+            os.fdatasync(self._handle)
+            self._written = self._words
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def _replace(words: Checkpoint, **changes: int) -> Checkpoint:
+    return Checkpoint(**{**{f: getattr(words, f) for f in words.__struct_fields__}, **changes})

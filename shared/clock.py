@@ -1,0 +1,51 @@
+"""Time as a value that is passed in: the system's clock, and one a test moves by hand.
+
+Wall time stamps messages and may jump; monotonic time measures how long something took.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Protocol
+
+
+class Clock(Protocol):
+    """What an actor may know of time."""
+
+    def now_ms(self) -> int:
+        """Wall time, ms since 1970."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """A time that never goes back; the same origin for all processes of one boot."""
+        ...
+
+
+class SystemClock:
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.monotonic_ns() // 1_000_000
+
+
+class ManualClock:
+    """A clock that stands still until it is told to move."""
+
+    def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
+        self._now_ms = now_ms
+        self._monotonic_ms = 0
+
+    def now_ms(self) -> int:
+        return self._now_ms
+
+    def monotonic_ms(self) -> int:
+        return self._monotonic_ms
+
+    def advance(self, ms: int) -> None:
+        self._now_ms += ms
+        self._monotonic_ms += ms
+
+    def jump(self, ms: int) -> None:
+        """Move wall time alone, as a correction of the system's clock does."""
+        self._now_ms += ms

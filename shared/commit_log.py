@@ -1,0 +1,162 @@
+"""The commit log while a broker runs: bytes by global offset, from segments or from the pool.
+
+Below `committed` the bytes stand in the segment files; from there to `wrote` they may stand only in
+the transient store pool. `LogReader` hides that; `LogAppender` is its counterpart, the writer's
+alone. Where records begin is not decided here, except that none crosses a segment's end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.shared.config import Config
+from penstock.shared.durable_files import zero_from
+from penstock.shared.hot_loops import blank_size
+from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
+from penstock.shared.mapped_file_queue import MappedFileQueue
+from penstock.shared.positions import Positions
+from penstock.shared.record import BLANK, MAGIC_BLANK
+from penstock.shared.run_directory import Run
+from penstock.shared.transient_store_pool import TransientStorePool
+
+_WINDOW_BYTES = 8 << 20
+
+
+class Placed(NamedTuple):
+    """Records first..last-1 of a frame go to `position`; before that a blank of `blank` bytes."""
+
+    first: int
+    last: int
+    position: int
+    blank: int
+
+
+def place(starts: list[int], position: int, segment_bytes: int) -> list[Placed]:
+    """Where the records of a frame go when the log ends at `position`.
+
+    `starts` are the records' places in the frame, its length last. A record that would leave less
+    than a blank's header behind it in its segment goes to the next one, as in RocketMQ.
+    """
+    placed = []
+    first, blank = 0, 0
+    run_at = position
+    for i in range(len(starts) - 1):
+        size = starts[i + 1] - starts[i]
+        left = segment_bytes - position % segment_bytes
+        if size + BLANK_HEADER_BYTES > left:
+            if i > first:
+                placed.append(Placed(first, i, run_at, blank))
+                blank = 0
+            first, blank = i, blank + left
+            position += left
+            run_at = position
+        position += size
+    placed.append(Placed(first, len(starts) - 1, run_at, blank))
+    return placed
+
+
+class LogAppender:
+    """Puts bytes at the end of the log: into the pool, or straight into the mapped segment."""
+
+    def __init__(self, config: Config, run: Run) -> None:
+        self._pool = TransientStorePool(run.pool, writable=True) if run.pool_enabled else None
+        directory = StorePaths(config.store).commit_log
+        self._segments = MappedFileQueue(
+            directory, config.mapped_file_size_commit_log_bytes, writable=True, keep=2
+        )
+
+    def room(self, committed: int, allocated: int) -> int:
+        """The log offset up to which bytes may be put now."""
+        if self._pool is None:
+            return allocated
+        return min(allocated, committed + self._pool.size)
+
+    def forget_beyond(self, wrote: int) -> None:
+        """Zero what a predecessor left behind `wrote` in the segments; it was never published.
+
+        A whole record among it would otherwise look like one of the log after the next crash.
+        """
+        if self._pool is not None:
+            return  # only published bytes go from the pool to a segment
+        at = wrote
+        while self._segments.path(at).exists():
+            segment = self._segments.segment(at)
+            zero_from(segment.handle, at - segment.base, segment.size)
+            at = segment.base + segment.size
+
+    def put(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Copy bytes, which do not cross a segment's end, to this offset."""
+        if self._pool is not None:
+            self._pool.write(position, data)
+        else:
+            self._segments.view(position, position + len(data))[:] = data
+
+    def put_blank(self, position: int, size: int) -> None:
+        """Fill the rest of a segment: header, then zeros."""
+        self.put(position, BLANK.pack(size, MAGIC_BLANK))
+        if self._pool is not None:  # a segment's own rest is zeros already
+            self.put(position + BLANK_HEADER_BYTES, bytes(size - BLANK_HEADER_BYTES))
+
+    def close(self) -> None:
+        self._segments.close()
+        if self._pool is not None:
+            self._pool.close()
+
+
+class LogReader:
+    """Reads the log up to `wrote`, wherever the bytes are by now."""
+
+    def __init__(self, config: Config, run: Run, positions: Positions) -> None:
+        self._positions = positions
+        self._segment_bytes = config.mapped_file_size_commit_log_bytes
+        self._pool = TransientStorePool(run.pool) if run.pool_enabled else None
+        self._segments = MappedFileQueue(
+            StorePaths(config.store).commit_log, self._segment_bytes, keep=16
+        )
+
+    def view(self, position: int, limit: int) -> memoryview:
+        """Committed bytes from `position`, up to `limit` or the segment's end. No copy."""
+        return self._segments.view(position, limit)
+
+    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.
+
+        Only for the writer: nobody else may read what the writer could be filling.
+        """
+        # the pool keeps what is below this until the writer itself writes over it
+        committed = self._positions["committed"] if self._pool is not None else stop
+        at = start
+        while at < stop:
+            limit = min(
+                stop, at + _WINDOW_BYTES, at - at % self._segment_bytes + self._segment_bytes
+            )
+            if at < committed:
+                piece = self._segments.view(at, min(limit, committed))
+            else:
+                assert self._pool is not None
+                piece = memoryview(b"".join(self._pool.pieces(at, limit)))
+            used = whole_records(piece)
+            if used:
+                yield at, piece[:used]
+                at += used
+            elif size := blank_size(piece):
+                at += size
+            else:
+                raise AssertionError(f"no record begins at {at}, below wrote={stop}")
+
+    def close(self) -> None:
+        self._segments.close()
+        if self._pool is not None:
+            self._pool.close()
+
+
+def whole_records(view: memoryview) -> int:
+    """How many bytes of whole records a piece of the log begins with; a blank ends them."""
+    at, end = 0, len(view)
+    while end - at >= BLANK.size:
+        size, magic = BLANK.unpack_from(view, at)
+        if size <= 0 or size > end - at or magic == MAGIC_BLANK:
+            break
+        at += size
+    return at

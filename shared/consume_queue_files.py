@@ -1,0 +1,117 @@
+"""Consume queue files of a running broker: the reput puts entries, the flusher syncs, readers look.
+
+Entry k of a queue has its place, byte 20 * k, so putting it twice changes nothing. A new segment
+gets its name together with its first entries: RocketMQ does not start on an empty one. How far a
+queue is valid stands in the queue table, not here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.consume_queue import BLANK_ENTRY
+from penstock.shared.durable_files import make_directory, make_file
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths, segment_name
+from penstock.shared.positions import Positions
+from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.run_directory import Run
+
+OPEN_FILES = 512
+
+
+class ConsumeQueueFiles:
+    """Opens queue segments on demand and keeps the latest used ones open."""
+
+    def __init__(self, paths: StorePaths, config: Config, writable: bool = False) -> None:
+        self._paths = paths
+        self._segment_bytes = config.mapped_file_size_consume_queue_bytes
+        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
+        self._open: OrderedDict[tuple[QueueKey, int], int] = OrderedDict()
+
+    def read(self, key: QueueKey, start: int, stop: int) -> bytes:
+        """The entries [start, stop) of a queue, or fewer where a segment ends."""
+        at = start * CQ_ENTRY_BYTES
+        base = at - at % self._segment_bytes
+        length = min(stop * CQ_ENTRY_BYTES, base + self._segment_bytes) - at
+        raw = os.pread(self.handle(key, base), length, at - base)
+        if len(raw) != length:
+            raise StoreDamaged("a consume queue segment has its full length", self.path(key, base))
+        return raw
+
+    def put(self, key: QueueKey, queue_offset: int, entries: bytes | bytearray) -> None:
+        """Write entries to their places, making segments as needed. Raises OSError."""
+        at = queue_offset * CQ_ENTRY_BYTES
+        done = 0
+        while done < len(entries):
+            base = (at + done) - (at + done) % self._segment_bytes
+            piece = entries[done : done + base + self._segment_bytes - at - done]
+            self._put_in_segment(key, base, at + done - base, piece)
+            done += len(piece)
+
+    def _put_in_segment(self, key: QueueKey, base: int, at: int, piece: bytes | bytearray) -> None:
+        try:
+            os.pwrite(self.handle(key, base), piece, at)
+        except FileNotFoundError:
+            path = self.path(key, base)
+            make_directory(path.parent)
+            # a queue that begins mid-way has blanks before its first entry
+            head = BLANK_ENTRY * (at // CQ_ENTRY_BYTES) + piece
+            make_file(self._paths.half_made, path, self._segment_bytes, sparse=True, head=head)
+
+    def handle(self, key: QueueKey, base: int) -> int:
+        """The open file of a segment. Raises FileNotFoundError where there is none."""
+        found = self._open.get((key, base))
+        if found is None:
+            found = os.open(self.path(key, base), self._flags)
+            self._open[key, base] = found
+            if len(self._open) > OPEN_FILES:
+                os.close(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end((key, base))
+        return found
+
+    def path(self, key: QueueKey, base: int) -> Path:
+        return self._paths.queue(*key) / segment_name(base)
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])
+
+
+class ConsumeQueueSync:
+    """Syncs what queues have grown by. Used by the flusher alone."""
+
+    def __init__(self, paths: StorePaths, config: Config, run: Run, positions: Positions) -> None:
+        self._files = ConsumeQueueFiles(paths, config, writable=True)
+        self._segment_bytes = config.mapped_file_size_consume_queue_bytes
+        self._positions = positions
+        self._table = QueueTable(run.queues)
+        # a predecessor may have died before syncing: the last segment of each queue counts as dirty
+        self._synced: list[int] = []
+
+    def sync(self, least_pages: int) -> bool:
+        """Sync queues that have grown by so many pages, 0 for any growth; whether none is left."""
+        complete = True
+        for slot in range(self._positions["queue_count"]):
+            grown = self._table.max_offset(slot) * CQ_ENTRY_BYTES
+            if slot == len(self._synced):
+                self._synced.append(max(0, grown - self._segment_bytes))
+            before = self._synced[slot]
+            if grown == before:
+                continue
+            if grown // PAGE_BYTES - before // PAGE_BYTES < least_pages:
+                complete = False
+                continue
+            key = self._table.key(slot)
+            for base in range(before - before % self._segment_bytes, grown, self._segment_bytes):
+                os.fdatasync(self._files.handle(key, base))
+            self._synced[slot] = grown
+        return complete
+
+    def close(self) -> None:
+        self._files.close()
+        self._table.close()

@@ -1,0 +1,98 @@
+"""Making, replacing and cutting files so that a crash leaves the old state or the new one.
+
+Every function here says what is durable when it returns. No format knowledge, no policy.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+_ZEROS = bytes(1 << 20)
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def make_directory(directory: Path) -> None:
+    """Make a directory and its missing parents; their names are durable on return."""
+    if directory.is_dir():
+        return
+    make_directory(directory.parent)
+    directory.mkdir(exist_ok=True)
+    sync_directory(directory.parent)
+
+
+def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: bytes = b"") -> None:
+    """Make `target` at its full size, starting with `head`, zeros behind; name durable on return.
+
+    The file grows under `half_made` and gets its name last, so a directory of segments never holds
+    a short one. Unless sparse, its blocks are allocated: a full disk is an OSError here and never a
+    SIGBUS later. Raises OSError; then nothing is left behind.
+    """
+    growing = half_made / f"{target.parent.name}-{target.name}-{os.getpid()}"
+    handle = os.open(growing, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        if sparse:
+            os.ftruncate(handle, size)
+        else:
+            os.posix_fallocate(handle, 0, size)
+        if head:
+            os.pwrite(handle, head, 0)
+        os.fsync(handle)
+        os.rename(growing, target)
+    except OSError:
+        os.unlink(growing)
+        raise
+    finally:
+        os.close(handle)
+    sync_directory(target.parent)
+
+
+def replace_file(target: Path, content: bytes) -> None:
+    """Replace a small file as a whole; durable on return."""
+    growing = target.with_name(target.name + ".tmp")
+    handle = os.open(growing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+    try:
+        os.write(handle, content)
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+    os.rename(growing, target)
+    sync_directory(target.parent)
+
+
+def drop_empty_last(directory: Path) -> None:
+    """Remove a last file of no length: a crash of RocketMQ between making and sizing a segment."""
+    files = sorted(path for path in directory.iterdir() if path.is_file())
+    if files and files[-1].stat().st_size == 0:
+        files[-1].unlink()
+        sync_directory(directory)
+
+
+def zero_from(handle: int, start: int, size: int) -> int:
+    """Overwrite what is not a hole in [start, size) with zeros; how many bytes were not zero.
+
+    Not synced: the caller decides when.
+    """
+    changed = 0
+    at = start
+    while at < size:
+        try:
+            at = os.lseek(handle, at, os.SEEK_DATA)
+            stop = min(os.lseek(handle, at, os.SEEK_HOLE), size)
+        except OSError:  # ENXIO: no data behind this offset
+            return changed
+        while at < stop:
+            piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
+            if piece.count(0) != len(piece):
+                changed += len(piece) - piece.count(0)
+                os.pwrite(handle, _ZEROS[: len(piece)], at)
+            at += len(piece)
+    return changed

@@ -1,0 +1,201 @@
+"""The loops that run once per message: check and stamp a frame, walk the log. Pure Python twins.
+
+Pure functions on buffers: no sockets, no files, no clock. Whatever is not needed for each message
+lives elsewhere. All trust no length before it is bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from isal import isal_zlib
+
+from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
+from penstock.shared.errors import InvalidMessage
+from penstock.shared.layout import BLANK_HEADER_BYTES
+from penstock.shared.properties import DELAY, TAGS, UNIQ_KEY, find_property
+from penstock.shared.record import (
+    AT_BODY_LENGTH_V4,
+    AT_BODY_V4,
+    AT_QUEUE_OFFSET,
+    AT_STORE_TIMESTAMP_V4,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    body_span,
+    store_timestamp_ms,
+)
+
+_CHECK_HEAD = struct.Struct(">iIii20xi")  # totalSize, magic, bodyCRC, queueId, sysFlag
+_WALK_HEAD = struct.Struct(">iI4xi4xqqi")  # totalSize, magic, queueId, two offsets, sysFlag
+_I32 = struct.Struct(">i")
+_OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
+_STORED = struct.Struct(">q8s")  # storeTimestamp, storeHost
+_BLANK = struct.Struct(">iI")
+_V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
+
+_ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
+_REFUSED_BITS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
+
+
+def check_frame(
+    frame: bytes | bytearray, topic: bytes, queue_id: int, max_record_bytes: int
+) -> list[int]:
+    """Check every record of a produce frame; where each begins, and the frame's length last.
+
+    Raises InvalidMessage for the first record that is not whole, too large, damaged, or of another
+    topic or queue. Nothing is changed.
+    """
+    starts: list[int] = []
+    at, end = 0, len(frame)
+    view = memoryview(frame)
+    crc32, unpack, length_at = isal_zlib.crc32, _CHECK_HEAD.unpack_from, _I32.unpack_from
+    while at < end:
+        if end - at < SMALLEST_RECORD_BYTES:
+            raise _bad("a record is whole", f"{end - at} bytes are left", starts)
+        size, magic, crc, queue, sys_flag = unpack(frame, at)
+        if not SMALLEST_RECORD_BYTES <= size <= end - at:
+            raise _bad("a record ends inside its frame", f"{size} bytes", starts)
+        if size > max_record_bytes:
+            raise _bad(f"a record has at most {max_record_bytes} bytes", size, starts)
+        if queue != queue_id:
+            raise _bad(f"all records of the frame are for queue {queue_id}", queue, starts)
+        if sys_flag & _REFUSED_BITS:
+            raise _bad("sysFlag has no store host or transaction bits", hex(sys_flag), starts)
+        body_at = at + AT_BODY_V4 + (_V6_EXTRA_BYTES if sys_flag & SYS_BORN_HOST_V6 else 0)
+        body_end = body_at + length_at(frame, body_at - 4)[0]
+        if magic == MAGIC_V1:
+            topic_at = body_end + 1
+        elif magic == MAGIC_V2:
+            topic_at = body_end + 2
+        else:
+            raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
+        topic_end = topic_at + len(topic)
+        record_end = at + size
+        if (
+            body_end < body_at
+            or topic_end + 2 > record_end
+            or int.from_bytes(view[body_end:topic_at], "big") != len(topic)
+            or view[topic_at:topic_end] != topic
+        ):
+            raise _bad("all records of the frame are for the topic named", topic.decode(), starts)
+        if int.from_bytes(view[topic_end : topic_end + 2], "big") != record_end - topic_end - 2:
+            raise _bad("the lengths inside a record add up to its size", size, starts)
+        if record_end - topic_end - 2 > 32767:
+            raise _bad("properties have at most 32767 bytes", record_end - topic_end - 2, starts)
+        if crc != (crc32(view[body_at:body_end]) & 0x7FFFFFFF if body_end > body_at else 0):
+            raise _bad("the body CRC holds", crc, starts)
+        starts.append(at)
+        at = record_end
+    starts.append(at)
+    return starts
+
+
+def _bad(rule: str, value: object, starts: list[int]) -> InvalidMessage:
+    return InvalidMessage(rule, f"{value} in record {len(starts)} of the frame")
+
+
+def stamp(
+    frame: bytearray, starts: list[int], queue_offset: int, shift: int, stored_ms: int, host: bytes
+) -> None:
+    """Give the records at `starts` their queue offsets, physical offsets (index + shift), time.
+
+    Both hosts are IPv4 unless sysFlag says that the born host is not.
+    """
+    offsets, stored = _OFFSETS.pack_into, _STORED.pack_into
+    for number, at in enumerate(starts, queue_offset):
+        offsets(frame, at + AT_QUEUE_OFFSET, number, at + shift)
+        if frame[at + 39] & SYS_BORN_HOST_V6:
+            stored(frame, at + AT_STORE_TIMESTAMP_V4 + _V6_EXTRA_BYTES, stored_ms, host)
+        else:
+            stored(frame, at + AT_STORE_TIMESTAMP_V4, stored_ms, host)
+
+
+class Dispatch(NamedTuple):
+    """What one record says to the consume queue. `entry` is its 20 bytes; b"" when it has none."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    entry: bytes
+    position: int
+    size: int
+
+
+def walk(view: memoryview, position: int) -> Iterator[Dispatch]:
+    """Dispatch each whole record of a piece of the log that begins at `position`.
+
+    Ends at the first byte that does not begin a whole record, or behind a blank, which is not
+    yielded: `blank_size` tells. CRCs are not compared: the writer has.
+    """
+    codes: dict[bytes, int] = {}
+    at, end = 0, len(view)
+    unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
+    while end - at >= SMALLEST_RECORD_BYTES:
+        size, magic, queue_id, queue_offset, physical, sys_flag = unpack(view, at)
+        if magic != MAGIC_V1 and magic != MAGIC_V2 or size > end - at or physical != position + at:
+            return
+        if sys_flag & _ANY_V6:
+            body_at, body_length = body_span(view, at)
+        else:
+            body_at = at + AT_BODY_V4
+            (body_length,) = length_at(view, at + AT_BODY_LENGTH_V4)
+        # topic and properties together are small; one copy makes the rest plain bytes work
+        tail = bytes(view[body_at + body_length : at + size])
+        topic_at = 1 if magic == MAGIC_V1 else 2
+        topic_end = topic_at + int.from_bytes(tail[:topic_at], "big")
+        topic = tail[topic_at:topic_end]
+        tags = find_property(tail[topic_end + 2 :], b"TAGS")
+        code = codes.get(tags)
+        if code is None:
+            code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
+        made = b""
+        transaction = sys_flag & SYS_TRANSACTION_MASK
+        if transaction not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK):
+            if topic == _SCHEDULE_TOPIC:
+                code = _due_ms(view, at, tail[topic_end + 2 :], code)
+            made = entry(physical, size, code)
+        yield Dispatch(topic, queue_id, queue_offset, made, physical, size)
+        at += size
+
+
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+assert TAGS == "TAGS", "walk looks for this property by its bytes"
+
+
+def _due_ms(view: memoryview, at: int, properties: bytes, code: int) -> int:
+    """The tags code in the delay topic: when the message is due, if it names a level."""
+    level = find_property(properties, DELAY.encode())
+    if level.isdigit() and int(level) > 0:
+        return delay_due_ms(int(level), store_timestamp_ms(view, at))
+    return code
+
+
+def blank_size(view: memoryview, at: int = 0) -> int:
+    """The size of the blank at `at`; 0 when there is none."""
+    if len(view) - at < BLANK_HEADER_BYTES:
+        return 0
+    size, magic = _BLANK.unpack_from(view, at)
+    return size if magic == MAGIC_BLANK else 0
+
+
+def unique_key_at(view: memoryview, at: int, size: int) -> bytes:
+    """The UNIQ_KEY of the record of `size` bytes at `at`; b"" when it has none."""
+    body_at, body_length = body_span(view, at)
+    tail = bytes(view[body_at + body_length : at + size])
+    length_bytes = 2 if view[at + 7] == MAGIC_V2 & 0xFF else 1
+    topic_end = length_bytes + int.from_bytes(tail[:length_bytes], "big")
+    return find_property(tail[topic_end + 2 :], _UNIQ_KEY)
+
+
+_UNIQ_KEY = UNIQ_KEY.encode()

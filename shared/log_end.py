@@ -1,0 +1,93 @@
+"""The end of the log, where the writer appends: `wrote` and the next offset of every queue.
+
+Owned by the writer alone. Placing, stamping and copying come before the one store to `wrote` that
+makes a frame visible. It does not know who sent a frame or who waits for it.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.clock import Clock
+from penstock.shared.commit_log import LogAppender, LogReader, place
+from penstock.shared.config import Config
+from penstock.shared.hot_loops import stamp, walk
+from penstock.shared.messages import StoredRun
+from penstock.shared.positions import Positions
+from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.run_directory import Run
+
+
+class LogEnd:
+    """Appends checked frames. A new one finds `wrote` and the queue offsets by itself."""
+
+    def __init__(
+        self, config: Config, run: Run, positions: Positions, reader: LogReader, clock: Clock
+    ) -> None:
+        self._positions = positions
+        self._clock = clock
+        self._segment_bytes = config.mapped_file_size_commit_log_bytes
+        self._appender = LogAppender(config, run)
+        self.wrote = positions["wrote"]
+        self._appender.forget_beyond(self.wrote)
+        self._segment = self.wrote // self._segment_bytes
+        self._offsets = _queue_offsets(run, positions, reader)
+
+    def place(self, starts: list[int]) -> int:
+        """The log's end after these records; they and the blanks between need room up to there."""
+        last = place(starts, self.wrote, self._segment_bytes)[-1]
+        return last.position + starts[last.last] - starts[last.first]
+
+    def room(self) -> int:
+        """The log offset up to which records may be put now."""
+        return self._appender.room(self._positions["committed"], self._positions["allocated"])
+
+    def append(
+        self, topic: str, queue_id: int, frame: bytearray, starts: list[int], host: bytes
+    ) -> list[StoredRun]:
+        """Append the records, for which there is room, and publish them with one store."""
+        key = QueueKey(topic, queue_id)
+        queue_offset = self._offsets.get(key, 0)
+        # times do not go back along the log, even when the clock does
+        stored_ms = max(self._clock.now_ms(), self._positions["wrote_timestamp"])
+        runs = []
+        end = self.wrote
+        view = memoryview(frame)
+        for piece in place(starts, self.wrote, self._segment_bytes):
+            at, stop = starts[piece.first], starts[piece.last]
+            shift = piece.position - at
+            stamp(frame, starts[piece.first : piece.last], queue_offset, shift, stored_ms, host)
+            if piece.blank:
+                self._appender.put_blank(piece.position - piece.blank, piece.blank)
+            self._appender.put(piece.position, view[at:stop])
+            runs.append(StoredRun(piece.first, queue_offset, piece.position))
+            queue_offset += piece.last - piece.first
+            end = piece.position + stop - at
+        self.wrote = end
+        self._positions.publish("wrote", end)
+        self._positions.publish("wrote_timestamp", stored_ms)
+        self._offsets[key] = queue_offset
+        return runs
+
+    def entered_segment(self) -> bool:
+        """Whether the log's end has gone to another segment since this was asked last."""
+        before, self._segment = self._segment, self.wrote // self._segment_bytes
+        return self._segment != before
+
+    def close(self) -> None:
+        self._appender.close()
+
+
+def _queue_offsets(run: Run, positions: Positions, reader: LogReader) -> dict[QueueKey, int]:
+    """Next offsets: what the reput has dispatched, and the log from there to `wrote`."""
+    # first the position, then the table: the reput may go on meanwhile, and max() takes care of it
+    dispatched = positions["dispatched"]
+    offsets = {}
+    table = QueueTable(run.queues)
+    for slot, key in table.keys(0, positions["queue_count"]):
+        offsets[key] = table.max_offset(slot)
+    table.close()
+    for position, piece in reader.pieces(dispatched, positions["wrote"]):
+        for found in walk(piece, position):
+            if found.entry:
+                key = QueueKey(found.topic.decode(), found.queue_id)
+                offsets[key] = max(offsets.get(key, 0), found.queue_offset + 1)
+    return offsets

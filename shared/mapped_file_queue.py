@@ -1,0 +1,113 @@
+"""Segments of one size in one directory, mapped on demand: a log of bytes with global offsets.
+
+Segment n starts at n * segment_bytes and is named by that offset. A MappedFile is one of them. This
+file does not create or delete segments (the allocator and the reput do), and does not know how far
+the bytes in them are valid: callers bound every access by a position.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections import OrderedDict
+from pathlib import Path
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import is_segment_name, segment_name
+
+
+class MappedFile:
+    """One segment, mapped as a whole. `handle` serves pread, pwrite and fdatasync."""
+
+    def __init__(self, path: Path, base: int, size: int, writable: bool) -> None:
+        self.base = base
+        self.size = size
+        self.handle = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW)
+        found = os.fstat(self.handle).st_size
+        if found != size:
+            os.close(self.handle)
+            raise StoreDamaged(f"a segment is {size} bytes long", f"{path} has {found}")
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._map = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
+        self.view = memoryview(self._map)
+
+    def close(self) -> None:
+        """Close the file. The mapping goes when the last view of it does."""
+        os.close(self.handle)
+        self.view = memoryview(b"")
+
+
+class MappedFileQueue:
+    """The segments of a directory; at most `keep` stay mapped, the latest used ones."""
+
+    def __init__(
+        self, directory: Path, segment_bytes: int, writable: bool = False, keep: int = 16
+    ) -> None:
+        self.directory = directory
+        self.segment_bytes = segment_bytes
+        self._writable = writable
+        self._keep = keep
+        self._open: OrderedDict[int, MappedFile] = OrderedDict()
+
+    def segment(self, position: int) -> MappedFile:
+        """The segment that holds this offset. Raises FileNotFoundError where there is none."""
+        base = position - position % self.segment_bytes
+        found = self._open.get(base)
+        if found is None:
+            found = MappedFile(self.path(position), base, self.segment_bytes, self._writable)
+            self._open[base] = found
+            if len(self._open) > self._keep:
+                self._open.popitem(last=False)[1].close()
+        else:
+            self._open.move_to_end(base)
+        return found
+
+    def path(self, position: int) -> Path:
+        """The file that holds this offset, whether it exists or not."""
+        return self.directory / segment_name(position - position % self.segment_bytes)
+
+    def view(self, position: int, limit: int) -> memoryview:
+        """The bytes from `position` to `limit` or to the segment's end, whichever is first."""
+        segment = self.segment(position)
+        at = position - segment.base
+        return segment.view[at : min(limit - segment.base, segment.size)]
+
+    def close(self) -> None:
+        while self._open:
+            self._open.popitem()[1].close()
+
+
+def segment_bases(directory: Path, segment_bytes: int) -> list[int]:
+    """Start offsets of the segments in a directory, checked as RocketMQ checks them at its start.
+
+    Raises StoreDamaged, naming the file, for anything that is not a whole segment of this size;
+    sub-directories are ignored. Changes nothing.
+    """
+    bases = []
+    with os.scandir(directory) as found:
+        for entry in found:
+            if entry.is_dir(follow_symlinks=False):
+                continue
+            size = entry.stat(follow_symlinks=False).st_size
+            if not is_segment_name(entry.name) or int(entry.name) % segment_bytes:
+                raise StoreDamaged(
+                    f"a segment's name is its offset, a multiple of {segment_bytes}",
+                    entry.path,
+                    "move the file away, or correct the configured segment size",
+                )
+            if size != segment_bytes:
+                raise StoreDamaged(
+                    f"a segment is {segment_bytes} bytes long",
+                    f"{entry.path} has {size}",
+                    "correct the configured segment size, or see: penstock store verify",
+                )
+            bases.append(int(entry.name))
+    bases.sort()
+    for before, after in zip(bases, bases[1:], strict=False):
+        if after != before + segment_bytes:
+            raise StoreDamaged(
+                "segments follow each other without a gap",
+                f"{directory / segment_name(before + segment_bytes)} is missing",
+                "restore the file, or see: penstock store verify",
+            )
+    return bases

@@ -1,0 +1,240 @@
+"""Every message between clients and the broker, as a struct. (Between actors: shared/bus.py.)
+
+Clients talk to two endpoints. A request is one multipart message: [header] or [header, payload];
+the answer has the same form. Headers are MessagePack, and a payload is raw records of the log.
+
+A producer numbers its frames in a session. The writer takes the frames of a session in order and
+without gaps; on anything else it answers OutOfStep, and the producer opens a new session with Hello
+and sends what is unanswered again, marked as a retry. So frames that a dead connection still
+delivers cannot overtake or repeat others.
+
+This file knows no sockets. Decoding never raises anything but ProtocolError.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from penstock.shared.errors import PenstockError, ProtocolError
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base of all: an array on the wire, the type's name first."""
+
+
+# --- the produce endpoint: requests -----------------------------------------------------------
+
+
+class Hello(Message, frozen=True):
+    """Open a session: its first frame is `next_seq`; unanswered frames lie behind `stored_after`.
+
+    `stored_after` is a log offset: no copy of a frame that will be retried can lie before it.
+    """
+
+    producer: int
+    session: int
+    next_seq: int
+    stored_after: int
+
+
+class Append(Message, frozen=True):
+    """Store the records of the payload. `ack` is durable, written, or "" for the broker's default.
+
+    The records are whole, with queue offset, physical offset, store time and store host blank.
+    """
+
+    producer: int
+    session: int
+    seq: int
+    topic: str
+    queue_id: int
+    count: int
+    ack: str
+    retry: bool
+
+
+class Route(Message, frozen=True):
+    """How many queues has the topic? Creates it where `create` says so and the broker allows it."""
+
+    request: int
+    topic: str
+    create: bool
+
+
+class CreateTopic(Message, frozen=True):
+    request: int
+    topic: str
+    queues: int
+
+
+class ListTopics(Message, frozen=True):
+    request: int
+
+
+# --- the produce endpoint: answers ------------------------------------------------------------
+
+
+class Welcome(Message, frozen=True):
+    """The session is open. `wrote` is the log's end; `next_seq` the next frame that is taken."""
+
+    producer: int
+    session: int
+    next_seq: int
+    wrote: int
+    max_message_bytes: int
+    max_frame_bytes: int
+    generation: int
+
+
+class StoredRun(Message, frozen=True):
+    """From record `first` of the frame on: consecutive queue offsets and log bytes."""
+
+    first: int
+    queue_offset: int
+    physical_offset: int
+
+
+class Appended(Message, frozen=True):
+    producer: int
+    session: int
+    seq: int
+    runs: tuple[StoredRun, ...]
+    store_timestamp_ms: int
+    store_host: bytes
+
+
+class OutOfStep(Message, frozen=True):
+    """The frame is not the next one of a session this writer knows; nothing of it is stored."""
+
+    producer: int
+    session: int
+    seq: int
+
+
+class Routed(Message, frozen=True):
+    request: int
+    topic: str
+    queues: int
+
+
+class TopicList(Message, frozen=True):
+    request: int
+    topics: dict[str, int]
+
+
+class Refused(Message, frozen=True):
+    """A request failed, as a typed error. For a frame, `request` is its seq."""
+
+    request: int
+    session: int
+    status: str
+    rule: str
+    value: str
+    hint: str
+
+
+# --- the consume endpoint ---------------------------------------------------------------------
+
+
+class Pull(Message, frozen=True):
+    """Records of some queues of a topic from these offsets on; waits up to `wait_ms` for one.
+
+    It is answered too when the topic has more than `known_queues` queues with messages.
+    """
+
+    request: int
+    topic: str
+    cursors: dict[int, int]
+    known_queues: int
+    max_bytes: int
+    wait_ms: int
+
+
+class QueueSlice(Message, frozen=True):
+    """What the payload holds of one queue: `size` bytes of records, offsets below `next_offset`."""
+
+    queue_id: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    size: int
+
+
+class Pulled(Message, frozen=True):
+    """Slices in the order of the payload. `queue_ids` are all queues of the topic by now."""
+
+    request: int
+    slices: tuple[QueueSlice, ...]
+    queue_ids: tuple[int, ...]
+
+
+class Describe(Message, frozen=True):
+    """The queues of a topic; with `at_ms` >= 0 also the first offset stored at or after it."""
+
+    request: int
+    topic: str
+    at_ms: int
+
+
+class QueueRange(Message, frozen=True):
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    at_offset: int
+
+
+class Described(Message, frozen=True):
+    request: int
+    topic: str
+    exists: bool
+    queues: tuple[QueueRange, ...]
+
+
+ProduceRequest = Hello | Append | Route | CreateTopic | ListTopics
+ProduceAnswer = Welcome | Appended | OutOfStep | Routed | TopicList | Refused
+ConsumeRequest = Pull | Describe
+ConsumeAnswer = Pulled | Described | Refused
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+
+_PRODUCE_REQUEST = msgspec.msgpack.Decoder(ProduceRequest)
+_PRODUCE_ANSWER = msgspec.msgpack.Decoder(ProduceAnswer)
+_CONSUME_REQUEST = msgspec.msgpack.Decoder(ConsumeRequest)
+_CONSUME_ANSWER = msgspec.msgpack.Decoder(ConsumeAnswer)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], header: bytes) -> Any:
+    try:
+        return decoder.decode(header)
+    # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(
+            "a header is a MessagePack message of this protocol",
+            str(error)[:200],
+            "use penstock.client of the same version",
+        ) from None
+
+
+def decode_produce_request(header: bytes) -> ProduceRequest:
+    return _decode(_PRODUCE_REQUEST, header)  # type: ignore[no-any-return]
+
+
+def decode_produce_answer(header: bytes) -> ProduceAnswer:
+    return _decode(_PRODUCE_ANSWER, header)  # type: ignore[no-any-return]
+
+
+def decode_consume_request(header: bytes) -> ConsumeRequest:
+    return _decode(_CONSUME_REQUEST, header)  # type: ignore[no-any-return]
+
+
+def decode_consume_answer(header: bytes) -> ConsumeAnswer:
+    return _decode(_CONSUME_ANSWER, header)  # type: ignore[no-any-return]
+
+
+def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
+    """An error as an answer."""
+    value = "" if error.value is None else str(error.value)
+    return Refused(request, session, error.status, error.rule, value[:500], error.hint)

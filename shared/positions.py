@@ -1,0 +1,163 @@
+"""The positions page: how far each stage got, and whether each actor is alive. Shared memory.
+
+The page is one file in the run directory that every process maps. It is cut into 64-byte lines, a
+cache line each; a line has exactly one writing process. Words are native-endian, 8-aligned, and
+stored and loaded through `memoryview.cast("Q")`, which does not tear. A word is published last,
+after the bytes it makes visible.
+
+    line 0            magic, layout version
+    lines 1..         POSITIONS, a line each, in the order of the table below
+    then              for each of ACTORS: one line the supervisor writes, one the actor writes
+
+This file knows nothing of what the positions mean to whom: see the table.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.errors import StoreDamaged
+
+LINE_BYTES = 64
+MAGIC = 0x504E_5354_4F43_4B31
+VERSION = 1
+
+ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader")
+
+
+class Position(NamedTuple):
+    """One word of the page."""
+
+    name: str
+    owner: str
+    unit: str
+    meaning: str
+
+
+POSITIONS = (
+    Position("allocated", "allocator", "log offset", "segments exist up to here"),
+    Position("allocate_error", "allocator", "errno", "why the next segment is missing; 0 is none"),
+    Position("append_wanted", "writer", "log offset", "the writer needs segments up to here"),
+    Position("wrote", "writer", "log offset", "records are complete in pool or segment up to here"),
+    Position("wrote_timestamp", "writer", "ms", "store time of a record below `wrote`"),
+    Position("flush_wanted", "writer", "log offset", "somebody waits for the disk up to here"),
+    Position("committed", "committer", "log offset", "records stand in segment files up to here"),
+    Position("flushed", "flusher", "log offset", "records are on disk up to here"),
+    Position("flush_error", "flusher", "errno", "the disk refused a flush: the store is read-only"),
+    Position("dispatched", "reput", "log offset", "consume queues hold everything up to here"),
+    Position("dispatched_record", "reput", "log offset", "start of the last dispatched record"),
+    Position("queue_count", "reput", "queues", "slots of the queue table that are in use"),
+    Position("log_start", "supervisor", "log offset", "the first byte the log still holds"),
+)
+STATES = ("down", "starting", "running", "stopping")
+
+_SUPERVISED = ("pid", "generation", "restarts", "state")
+_OWN = ("heartbeat_ms", "cycles", "beating_generation")
+
+_WORDS_PER_LINE = LINE_BYTES // 8
+_POSITION_WORD = {position.name: (i + 1) * _WORDS_PER_LINE for i, position in enumerate(POSITIONS)}
+_OWNER = {position.name: position.owner for position in POSITIONS}
+_ACTOR_WORD = {
+    actor: (1 + len(POSITIONS) + 2 * i) * _WORDS_PER_LINE for i, actor in enumerate(ACTORS)
+}
+PAGE_SIZE = mmap.PAGESIZE * (
+    -(-(1 + len(POSITIONS) + 2 * len(ACTORS)) * LINE_BYTES // mmap.PAGESIZE)
+)
+
+assert len(set(_POSITION_WORD)) == len(POSITIONS), "a position has one name and one line"
+assert max(len(_SUPERVISED), len(_OWN)) <= _WORDS_PER_LINE, "an actor's words fit their lines"
+
+
+class ActorLife(NamedTuple):
+    """What the page says of one actor."""
+
+    name: str
+    pid: int
+    generation: int
+    state: str
+    restarts: int
+    heartbeat_ms: int
+    cycles: int
+    beating_generation: int
+
+
+class Positions:
+    """The page, mapped. `owner` names whose words this process may store; "" may store none."""
+
+    def __init__(self, path: Path, owner: str = "") -> None:
+        self.owner = owner
+        handle = os.open(path, os.O_RDWR if owner else os.O_RDONLY)
+        try:
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if owner else 0)
+            self._map = mmap.mmap(handle, PAGE_SIZE, mmap.MAP_SHARED, access)
+        finally:
+            os.close(handle)
+        self._words = memoryview(self._map).cast("Q")
+        if self._words[0] != MAGIC or self._words[1] != VERSION:
+            raise StoreDamaged("the positions page is of this version", path)
+
+    def __getitem__(self, name: str) -> int:
+        return self._words[_POSITION_WORD[name]]
+
+    def publish(self, name: str, value: int) -> None:
+        """Store one of the owner's words: everything below it is complete now."""
+        if _OWNER[name] != self.owner:
+            raise PermissionError(f"{name} belongs to {_OWNER[name]}, not to {self.owner}")
+        self._words[_POSITION_WORD[name]] = value
+
+    def initialise(self, name: str, value: int) -> None:
+        """Set any position while no actor runs: the supervisor, after recovery."""
+        if self.owner != "supervisor":
+            raise PermissionError("positions are initialised by the supervisor only")
+        self._words[_POSITION_WORD[name]] = value
+
+    def all(self) -> dict[str, int]:
+        return {position.name: self[position.name] for position in POSITIONS}
+
+    def supervise(self, actor: str, **words: int) -> None:
+        """The supervisor's words of an actor: pid, generation, restarts, state."""
+        if self.owner != "supervisor":
+            raise PermissionError("an actor's life is kept by the supervisor only")
+        for word, value in words.items():
+            self._words[_ACTOR_WORD[actor] + _SUPERVISED.index(word)] = value
+
+    def beat(self, now_ms: int, generation: int) -> bool:
+        """Say that this actor lives. False when a newer generation has taken its place."""
+        at = _ACTOR_WORD[self.owner]
+        if self._words[at + 1] != generation:
+            return False
+        at += _WORDS_PER_LINE
+        self._words[at] = now_ms
+        self._words[at + 1] += 1
+        self._words[at + 2] = generation
+        return True
+
+    def life(self, actor: str) -> ActorLife:
+        at = _ACTOR_WORD[actor]
+        pid, generation, restarts, state = self._words[at : at + 4]
+        own = at + _WORDS_PER_LINE
+        heartbeat_ms, cycles, beating = self._words[own : own + 3]
+        return ActorLife(
+            actor, pid, generation, STATES[state], restarts, heartbeat_ms, cycles, beating
+        )
+
+    def close(self) -> None:
+        self._words.release()
+        self._map.close()
+
+
+def create_positions(path: Path) -> None:
+    """Make a page of zeros; the magic goes in last, so a page with it is whole."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, PAGE_SIZE)
+        with mmap.mmap(handle, PAGE_SIZE) as page:
+            words = memoryview(page).cast("Q")
+            words[1] = VERSION
+            words[0] = MAGIC
+            words.release()
+    finally:
+        os.close(handle)

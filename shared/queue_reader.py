@@ -1,0 +1,92 @@
+"""Reads messages by queue offset: consume queue entries to ranges of the log to bytes.
+
+Read-only and without a state that matters: what a queue holds stands in the queue table. It knows
+no sockets and no requests.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.commit_log import LogReader
+from penstock.shared.config import Config
+from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, entries
+from penstock.shared.consume_queue_files import ConsumeQueueFiles
+from penstock.shared.layout import StorePaths
+from penstock.shared.positions import Positions
+from penstock.shared.queue_table import QueueTable
+from penstock.shared.record import store_timestamp_ms
+from penstock.shared.run_directory import Run
+
+# One look takes at most so many entries; RocketMQ's limit is 800 for the same reason.
+ENTRIES_AT_ONCE = 4096
+
+
+class QueueReader:
+    """All queues of a running store."""
+
+    def __init__(self, config: Config, run: Run, positions: Positions) -> None:
+        self._positions = positions
+        self._log = LogReader(config, run, positions)
+        self._files = ConsumeQueueFiles(StorePaths(config.store), config)
+        self._table = QueueTable(run.queues)
+        self._topics: dict[str, dict[int, int]] = {}
+        self._seen = 0
+
+    def queues(self, topic: str) -> dict[int, int]:
+        """Queue id -> slot of the queues of a topic that have had a message."""
+        count = self._positions["queue_count"]
+        for slot, key in self._table.keys(self._seen, count):
+            self._topics.setdefault(key.topic, {})[key.queue_id] = slot
+        self._seen = count
+        return self._topics.get(topic, {})
+
+    def range(self, slot: int) -> tuple[int, int]:
+        """(min offset, max offset) of a queue."""
+        return self._table.min_offset(slot), self._table.max_offset(slot)
+
+    def read(self, slot: int, start: int, max_bytes: int) -> tuple[list[memoryview], int]:
+        """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
+
+        Views of the mapped log, neighbours joined; nothing is copied.
+        """
+        key = self._table.key(slot)
+        stop = min(self._table.max_offset(slot), start + ENTRIES_AT_ONCE)
+        pieces: list[memoryview] = []
+        run_at = run_end = -1
+        left = max_bytes
+        next_offset = start
+        for offset, size, _ in ENTRY.iter_unpack(self._files.read(key, start, stop)):
+            if size != BLANK_SIZE:
+                if left < size and next_offset > start and run_end >= 0:
+                    break
+                left -= size
+                if offset != run_end:
+                    if run_end >= 0:
+                        pieces.append(self._log.view(run_at, run_end))
+                    run_at = offset
+                run_end = offset + size
+            next_offset += 1
+        if run_end >= 0:
+            pieces.append(self._log.view(run_at, run_end))
+        return pieces, next_offset
+
+    def offset_at(self, slot: int, at_ms: int) -> int:
+        """The first offset of a queue that was stored at or after this time; the max if none."""
+        key = self._table.key(slot)
+        low, high = self.range(slot)
+        while low < high:
+            middle = (low + high) // 2
+            entry = entries(self._files.read(key, middle, middle + 1))[0]
+            position, size = int(entry["offset"]), int(entry["size"])
+            if (
+                size == BLANK_SIZE
+                or store_timestamp_ms(self._log.view(position, position + size), 0) < at_ms
+            ):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def close(self) -> None:
+        self._files.close()
+        self._table.close()
+        self._log.close()

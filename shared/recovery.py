@@ -1,0 +1,234 @@
+"""Start-up of a store: find where the log ends, cut what a crash left behind it, say what was done.
+
+    1. what the last run wrote into its pool and did not commit goes into the segments (same boot)
+    2. the log is scanned from a record that the checkpoint vouches for, or from the segment that
+       RocketMQ would choose, to its end
+    3. bytes behind the end become zeros; entries of consume queues from the scan's start on are
+       cut, for the reput to write again
+    4. the positions page and the queue table are filled
+
+Nothing valid is ever cut: where whole records follow damage, this raises StoreDamaged before it
+changes anything. Doing it twice, or dying half way and doing it again, ends in the same state. The
+caller holds the store's lock.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from penstock.shared.checkpoint import Checkpoint
+from penstock.shared.config import Config
+from penstock.shared.durable_files import drop_empty_last, make_file, zero_from
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.positions import Positions
+from penstock.shared.record import Found, examine, store_timestamp_ms
+from penstock.shared.run_directory import Run, survives
+from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.transient_store_pool import TransientStorePool
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What a start found and did; offsets are log offsets."""
+
+    mode: str  # new, clean, or unclean
+    log_start: int
+    log_end: int
+    dispatch_from: int
+    last_record: int
+    last_timestamp_ms: int
+    scanned_from: int
+    messages: int  # scanned, not in all
+    pool_bytes: int  # written by the last run, committed now
+    torn_bytes: int  # cut behind the log's end
+    seconds: float
+
+
+def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Recovered:
+    """Bring the store's log into a state to append to. Raises StoreDamaged; see the file's head."""
+    began = time.monotonic()
+    unclean = paths.abort.exists()
+    for leftover in paths.half_made.iterdir():
+        leftover.unlink()
+    wrote = -1
+    pool_bytes = 0
+    if unclean and last_run is not None and survives(last_run):
+        wrote, pool_bytes = _empty_pool(paths, config, last_run)
+    drop_empty_last(paths.commit_log)
+    bases = segment_bases(paths.commit_log, config.mapped_file_size_commit_log_bytes)
+    with StoreDirectory(paths.root) as store:
+        if not bases and any(queue.max_offset for queue in store.queues()):
+            raise StoreDamaged(
+                "consume queues have a commit log",
+                f"{paths.commit_log} is empty",
+                "restore commitlog/, or remove consumequeue/ to begin anew",
+            )
+        start = _scan_start(store, unclean)
+        scanned = _scan(store, start, wrote, unclean)
+        dispatch_from = start
+        if not unclean and _dispatched_to(store) >= scanned.records_end:
+            dispatch_from = scanned.end
+        log_start = store.log_start
+    torn = 0
+    if unclean or scanned.damaged:
+        size = config.mapped_file_size_commit_log_bytes
+        torn = _cut_log(paths.commit_log, bases, size, start, scanned.end)
+    return Recovered(
+        mode="new" if not bases else "unclean" if unclean else "clean",
+        log_start=log_start,
+        log_end=scanned.end,
+        dispatch_from=dispatch_from,
+        last_record=scanned.last_record,
+        last_timestamp_ms=scanned.timestamp_ms,
+        scanned_from=start,
+        messages=scanned.messages,
+        pool_bytes=pool_bytes,
+        torn_bytes=torn,
+        seconds=time.monotonic() - began,
+    )
+
+
+# --- 1: the pool of the last run ---
+
+
+def _empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
+    """Commit what the last run wrote; its log end, and how many bytes there were."""
+    positions = Positions(run.positions)
+    wrote, committed = positions["wrote"], positions["committed"]
+    positions.close()
+    if not run.pool_enabled or wrote == committed:
+        return wrote, 0
+    segment_bytes = config.mapped_file_size_commit_log_bytes
+    pool = TransientStorePool(run.pool)
+    at = committed
+    while at < wrote:
+        base = at - at % segment_bytes
+        path = paths.commit_log / segment_name(base)
+        if not path.exists():
+            make_file(paths.half_made, path, segment_bytes, sparse=False)
+        handle = os.open(path, os.O_RDWR)
+        for piece in pool.pieces(at, min(wrote, base + segment_bytes)):
+            at += os.pwrite(handle, piece, at - base)
+        os.fdatasync(handle)
+        os.close(handle)
+    pool.close()
+    return wrote, wrote - committed
+
+
+# --- 2: the scan ---
+
+
+class _Scanned(msgspec.Struct):
+    """Where a scan ended, and what it passed."""
+
+    end: int
+    records_end: int
+    last_record: int = -1
+    timestamp_ms: int = 0
+    messages: int = 0
+    damaged: bool = False
+
+
+def _scan_start(store: StoreDirectory, unclean: bool) -> int:
+    """A record of which everything before it is known to be good: log, consume queues and all."""
+    checkpoint = store.checkpoint()
+    limit_ms = checkpoint.recovery_timestamp_ms
+    start = store.log_start
+    for segment in reversed(store.segments):
+        timestamp_ms = _first_timestamp_ms(store, segment.base)
+        if timestamp_ms and (not unclean or timestamp_ms <= limit_ms):
+            start = segment.base
+            break
+    return max(start, _confirmed(store, checkpoint))
+
+
+def _confirmed(store: StoreDirectory, checkpoint: Checkpoint) -> int:
+    """The checkpoint's record, if one stands there that is no newer than the checkpoint; else 0."""
+    at = checkpoint.confirm_offset
+    if not at or not store.segments or not store.log_start <= at < store.segments[-1].end:
+        return 0
+    timestamp_ms = _first_timestamp_ms(store, at)
+    known_ms = min(checkpoint.physic_timestamp_ms, checkpoint.logics_timestamp_ms)
+    return at if 0 < timestamp_ms <= known_ms else 0
+
+
+def _first_timestamp_ms(store: StoreDirectory, at: int) -> int:
+    """The store time of the whole record at `at`; 0 when none stands there."""
+    segment = store.segment_of(at)
+    left = segment.end - at
+    head = store.read_log(at, min(left, 128))
+    size = min(max(int.from_bytes(head[:4], "big", signed=True), 1), left)
+    raw = store.read_log(at, size)
+    found, _, _ = examine(raw, 0, size, position=at)
+    return store_timestamp_ms(raw, 0) if found is Found.RECORD else 0
+
+
+def _scan(store: StoreDirectory, start: int, wrote: int, unclean: bool) -> _Scanned:
+    """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1)."""
+    scanned = _Scanned(start, start)
+    damage: tuple[int, str] | None = None
+    known_end = wrote if wrote >= 0 else None if unclean else _dispatched_to(store)
+    for position, found, size, record, reason in store.scan_log(start):
+        if wrote >= 0 and position >= wrote:
+            break
+        if found is Found.DAMAGED:
+            damage = damage or (position, reason)
+            continue
+        if found is Found.END:
+            break
+        if damage is not None:
+            if not unclean and known_end is not None and damage[0] >= known_end:
+                break  # left behind the log's end by a RocketMQ that cut it there
+            _raise_damaged(store, damage, f"a whole record follows at {position}")
+        scanned.end = position + size
+        if found is Found.RECORD:
+            scanned.messages += 1
+            scanned.last_record = position
+            scanned.records_end = scanned.end
+            scanned.timestamp_ms = store_timestamp_ms(record, 0)
+    if wrote >= 0 and scanned.end != wrote:
+        _raise_damaged(store, damage or (scanned.end, "the log ends"), f"it was written to {wrote}")
+    scanned.damaged = damage is not None
+    return scanned
+
+
+def _raise_damaged(store: StoreDirectory, damage: tuple[int, str], proof: str) -> None:
+    position, reason = damage
+    segment = store.segment_of(position)
+    raise StoreDamaged(
+        "the log is whole up to its end",
+        f"{segment.path}, byte {position - segment.base}: {reason}; {proof}",
+        f"nothing was changed; see: penstock store verify {store.paths.root}",
+    )
+
+
+def _dispatched_to(store: StoreDirectory) -> int:
+    """The end of the newest record that a consume queue names."""
+    end = 0
+    for queue in store.queues():
+        if queue.max_offset > queue.min_offset:
+            last = queue.entries(queue.max_offset - 1, queue.max_offset)[0]
+            end = max(end, int(last["offset"]) + int(last["size"]))
+    return end
+
+
+# --- 3: cutting ---
+
+
+def _cut_log(directory: Path, bases: list[int], size: int, start: int, end: int) -> int:
+    """Zero everything behind the log's end; how many bytes that were. All is durable on return."""
+    torn = 0
+    for base in bases:
+        if base + size <= start:
+            continue
+        handle = os.open(directory / segment_name(base), os.O_RDWR)
+        if base + size > end:
+            torn += zero_from(handle, max(0, end - base), size)
+        os.fdatasync(handle)
+        os.close(handle)
+    return torn

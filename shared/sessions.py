@@ -1,0 +1,52 @@
+"""Producer sessions: which frame of which producer may be stored next. A state machine without I/O.
+
+A producer numbers its frames. Within a session the writer takes them in order and without gaps, so
+what a dead connection still delivers can neither overtake nor repeat. A session that is unknown (a
+new writer) or out of step is opened anew by the producer, which then sends unanswered frames again.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+
+# Producers that were silent longest are forgotten beyond this many; they open a session again.
+MAX_PRODUCERS = 10_000
+
+
+class Session:
+    """The state of one producer's session."""
+
+    __slots__ = ("number", "next_seq", "stored_after")
+
+    def __init__(self, number: int, next_seq: int, stored_after: int) -> None:
+        self.number = number
+        self.next_seq = next_seq
+        self.stored_after = stored_after
+
+
+class Sessions:
+    """All sessions of one writer."""
+
+    def __init__(self) -> None:
+        self._by_producer: OrderedDict[int, Session] = OrderedDict()
+
+    def open(self, producer: int, number: int, next_seq: int, stored_after: int) -> Session | None:
+        """Open a session, or find it open already; None when the producer has a newer one."""
+        known = self._by_producer.get(producer)
+        if known is not None and known.number >= number:
+            return known if known.number == number else None
+        session = Session(number, next_seq, stored_after)
+        self._by_producer[producer] = session
+        self._by_producer.move_to_end(producer)
+        if len(self._by_producer) > MAX_PRODUCERS:
+            self._by_producer.popitem(last=False)
+        return session
+
+    def take(self, producer: int, number: int, seq: int) -> Session | None:
+        """The session, if this is its next frame, which then counts as taken; else None."""
+        session = self._by_producer.get(producer)
+        if session is None or session.number != number or session.next_seq != seq:
+            return None
+        session.next_seq += 1
+        self._by_producer.move_to_end(producer)
+        return session

@@ -1,0 +1,177 @@
+"""Opening a store for a broker run, and closing it in good order. The supervisor's, and nobody's
+else: whoever calls this holds the store's lock and runs no actors yet, or no more.
+
+Order of a start: directories, lock, recovery, shared memory, run.json, abort. From `abort` on the
+store counts as unclean; the finish removes it last, when everything is on disk.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import ipaddress
+import os
+import socket
+from typing import NamedTuple
+
+from penstock.shared.clock import Clock
+from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
+from penstock.shared.durable_files import make_directory, sync_directory
+from penstock.shared.errors import ConfigError, StoreLocked
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
+from penstock.shared.queue_recovery import recover_queues
+from penstock.shared.queue_table import QueueTable, create_queue_table
+from penstock.shared.recovery import Recovered, recover_store
+from penstock.shared.run_directory import (
+    Endpoints,
+    Run,
+    boot_id,
+    new_run_directory,
+    read_run,
+    remove_run_directory,
+    write_run,
+)
+from penstock.shared.transient_store_pool import create_pool
+
+_SPARE_BYTES = 4 << 20
+
+
+class OpenStore(NamedTuple):
+    """A store that is ready for its actors."""
+
+    paths: StorePaths
+    lock: int
+    run: Run
+    positions: Positions
+    recovered: Recovered
+    remarks: list[str]
+
+
+def open_store(config: Config, clock: Clock) -> OpenStore:
+    """Lock, recover, and set up shared memory. Raises PenstockError, having changed nothing that
+    counts: the next try begins from the same state."""
+    paths = StorePaths(config.store)
+    for directory in (
+        paths.root,
+        paths.commit_log,
+        paths.consume_queue,
+        paths.topics.parent,
+        paths.half_made,
+    ):
+        make_directory(directory)
+    lock = _lock(paths)
+    try:
+        return _open_locked(config, clock, paths, lock)
+    except BaseException:
+        os.close(lock)
+        raise
+
+
+def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
+    last_run = read_run(paths)
+    recovered = recover_store(paths, config, last_run)
+    pool_bytes = config.transient_store_pool_bytes if config.transient_store_pool_enable else 0
+    run_id, directory, remark = new_run_directory(pool_bytes + PAGE_SIZE + _SPARE_BYTES)
+    remarks = [remark] if remark else []
+    produce, remark = _endpoint(config, config.produce_port, DEFAULT_PRODUCE_PORT)
+    remarks += [remark] if remark else []
+    consume, remark = _endpoint(config, config.consume_port, DEFAULT_CONSUME_PORT)
+    remarks += [remark] if remark else []
+    ipc = [f"ipc://{directory}/{name}.ipc" for name in ("produce", "consume")]
+    run = Run(
+        run_id,
+        boot_id(),
+        str(directory),
+        os.getpid(),
+        clock.now_ms(),
+        Endpoints(produce, consume, *ipc),
+        config.transient_store_pool_enable,
+    )
+    create_positions(run.positions)
+    create_queue_table(run.queues, config.max_queues)
+    if pool_bytes:
+        create_pool(run.pool, pool_bytes)
+    table = QueueTable(run.queues, writable=True)
+    queues = recover_queues(paths, config, recovered.dispatch_from, recovered.log_end, table)
+    table.close()
+    positions = Positions(run.positions, owner="supervisor")
+    _initialise(positions, recovered, queues)
+    write_run(paths, run)
+    if last_run is not None:
+        remove_run_directory(last_run)
+    paths.abort.write_text(str(os.getpid()))
+    sync_directory(paths.root)
+    return OpenStore(paths, lock, run, positions, recovered, remarks)
+
+
+def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None:
+    for name in ("wrote", "committed", "flushed", "flush_wanted", "append_wanted"):
+        positions.initialise(name, recovered.log_end)
+    positions.initialise("wrote_timestamp", recovered.last_timestamp_ms)
+    positions.initialise("dispatched", recovered.dispatch_from)
+    last = min(max(recovered.last_record, 0), recovered.dispatch_from)
+    positions.initialise("dispatched_record", last)
+    positions.initialise("queue_count", queues)
+    positions.initialise("log_start", recovered.log_start)
+
+
+def _lock(paths: StorePaths) -> int:
+    """Take RocketMQ's lock: byte 0 of the file `lock`, for as long as the handle is open."""
+    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+    except OSError:
+        os.close(handle)
+        raise StoreLocked(
+            "one broker at a time runs on a store",
+            paths.lock,
+            "stop the other one (penstock status), or name another store",
+        ) from None
+    os.pwrite(handle, b"lock", 0)
+    return handle
+
+
+def _endpoint(config: Config, port: int, default_port: int) -> tuple[str, str]:
+    """The TCP endpoint, and a remark when the default port is taken and another one is used."""
+    version = ipaddress.ip_address(config.bind_host).version
+    family = socket.AF_INET6 if version == 6 else socket.AF_INET
+    host = f"[{config.bind_host}]" if version == 6 else config.bind_host
+    for candidate in (port, 0) if port == default_port else (port,):
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((config.bind_host, candidate))
+            except OSError as error:
+                taken = error
+                continue
+            chosen = probe.getsockname()[1]
+            remark = f"port {port} is taken; using {chosen}" if candidate != port else ""
+            return f"tcp://{host}:{chosen}", remark
+    raise ConfigError(
+        "the address can be listened on",
+        f"{host}:{port}: {taken.strerror}",
+        "choose another port, or 0 for any free one",
+    )
+
+
+def finish_store(store: OpenStore, config: Config) -> bool:
+    """Leave a store that RocketMQ calls clean; whether it is. The actors have stopped.
+
+    When something is not on disk or not dispatched, `abort` stays, and with it the shared memory,
+    and the next start recovers.
+    """
+    positions = store.positions
+    wrote = positions["wrote"]
+    whole = all(positions[name] == wrote for name in ("committed", "flushed", "dispatched"))
+    if not whole or positions["flush_error"]:
+        return False
+    # an empty store keeps its first segment; behind the log's end nothing stays
+    for base in segment_bases(store.paths.commit_log, config.mapped_file_size_commit_log_bytes):
+        if base >= max(wrote, 1):
+            (store.paths.commit_log / segment_name(base)).unlink()
+    sync_directory(store.paths.commit_log)
+    store.paths.abort.unlink()
+    sync_directory(store.paths.root)
+    remove_run_directory(store.run)
+    return True

@@ -1,0 +1,74 @@
+"""What the writer does about topics: route, create, list. It alone changes config/topics.json.
+
+It does not know sockets: requests come in as structs and answers go out as structs.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.shared import messages
+from penstock.shared.clock import Clock
+from penstock.shared.config import Config
+from penstock.shared.errors import InvalidMessage, TopicNotFound
+from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, check_topic
+from penstock.shared.topics import load_topics, save_topics
+
+# RocketMQ keeps its own records in these; a producer may not.
+RESERVED_TOPICS = frozenset(
+    {
+        "TBW102",
+        "SCHEDULE_TOPIC_XXXX",
+        "RMQ_SYS_TRANS_HALF_TOPIC",
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        "TRANS_CHECK_MAX_TIME_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "rmq_sys_wheel_timer",
+    }
+)
+
+
+class TopicAdmin:
+    """The topics of the store. Every change is durable before it is answered."""
+
+    def __init__(self, file: Path, config: Config, clock: Clock) -> None:
+        self._file = file
+        self._config = config
+        self._clock = clock
+        self._topics = load_topics(file)
+
+    def queues(self, topic: str) -> int:
+        """How many queues producers may write; 0 when there is no such topic."""
+        return self._topics.queues(topic)
+
+    def hint(self) -> str:
+        return "create it: penstock topics create TOPIC --queues N"
+
+    def answer(
+        self, request: messages.Route | messages.CreateTopic | messages.ListTopics
+    ) -> messages.Routed | messages.TopicList:
+        """Do what is asked. Raises InvalidMessage or TopicNotFound, and then changes nothing."""
+        if isinstance(request, messages.ListTopics):
+            return messages.TopicList(request.request, self._topics.all())
+        topic = check_topic(request.topic)
+        if topic in RESERVED_TOPICS:
+            raise InvalidMessage("a topic is not one of the broker's own", topic, "choose another")
+        if isinstance(request, messages.CreateTopic):
+            self._create(topic, request.queues)
+        elif not self._topics.queues(topic):
+            if not (request.create and self._config.auto_create_topic_enable):
+                raise TopicNotFound("the topic exists", topic, self.hint())
+            self._create(topic, self._config.default_topic_queue_nums)
+        return messages.Routed(request.request, topic, self._topics.queues(topic))
+
+    def _create(self, topic: str, queues: int) -> None:
+        if not 1 <= queues <= MAX_QUEUES_PER_TOPIC:
+            raise InvalidMessage(f"a topic has 1 to {MAX_QUEUES_PER_TOPIC} queues", queues)
+        now = self._topics.queues(topic)
+        if queues < now:
+            raise InvalidMessage(
+                f"a topic does not lose queues; {topic} has {now}", queues, "ask for that many"
+            )
+        if queues != now:
+            self._topics.put(topic, queues, self._clock.now_ms())
+            save_topics(self._file, self._topics)

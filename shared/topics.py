@@ -1,0 +1,103 @@
+"""config/topics.json: the topics of a store, in RocketMQ's form. Pure functions, and two with I/O.
+
+    {"dataVersion": {"counter", "stateVersion", "timestamp"},
+     "topicConfigTable": {topic: {"topicName", "perm", "readQueueNums", "writeQueueNums", ...}}}
+
+fastjson writes integer keys without quotes, which JSON does not allow; `parse_fastjson` takes both.
+What we do not know in a topic's entry is kept as it was.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from penstock.shared.durable_files import replace_file
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import check_topic
+
+PERM_READ, PERM_WRITE = 4, 2
+
+# a string, which is kept, or a bare integer key after { or ,
+_STRING_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
+
+
+def parse_fastjson(text: str) -> Any:
+    """JSON whose objects may have bare integers as keys. Raises ValueError."""
+    return json.loads(_STRING_OR_KEY.sub(lambda m: m[1] if m[1] else f'{m[2]}"{m[3]}"{m[4]}', text))
+
+
+class Topics:
+    """The topics, in memory. The writer owns the file; others load it to look."""
+
+    def __init__(self, document: dict[str, Any] | None = None) -> None:
+        self._document = document or {
+            "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
+            "topicConfigTable": {},
+        }
+        self._table: dict[str, dict[str, Any]] = self._document.setdefault("topicConfigTable", {})
+
+    def queues(self, topic: str) -> int:
+        """How many queues can be written; 0 when there is no such topic."""
+        return int(self._table.get(topic, {}).get("writeQueueNums", 0))
+
+    def read_queues(self, topic: str) -> int:
+        return int(self._table.get(topic, {}).get("readQueueNums", 0))
+
+    def all(self) -> dict[str, int]:
+        return {topic: self.queues(topic) for topic in sorted(self._table)}
+
+    def put(self, topic: str, queues: int, now_ms: int) -> None:
+        """Add a topic, or change how many queues it has."""
+        entry = self._table.setdefault(
+            check_topic(topic),
+            {
+                "attributes": {},
+                "order": False,
+                "perm": PERM_READ | PERM_WRITE,
+                "topicFilterType": "SINGLE_TAG",
+                "topicName": topic,
+                "topicSysFlag": 0,
+            },
+        )
+        entry["readQueueNums"] = entry["writeQueueNums"] = queues
+        version = self._document.setdefault("dataVersion", {})
+        version["counter"] = int(version.get("counter", 0)) + 1
+        version["timestamp"] = now_ms
+
+    def encode(self) -> bytes:
+        return json.dumps(self._document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
+
+
+def load_topics(file: Path) -> Topics:
+    """The topics of a store; none when there is no file. Falls back to topics.json.bak.
+
+    Raises StoreDamaged when there is a file and neither it nor the copy can be read.
+    """
+    broken = ""
+    for candidate in (file, file.with_name(file.name + ".bak")):
+        try:
+            text = candidate.read_text()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not text.strip():
+            continue
+        try:
+            document = parse_fastjson(text)
+            if isinstance(document, dict):
+                return Topics(document)
+            broken = f"{candidate}: not an object"
+        except ValueError as error:
+            broken = f"{candidate}: {error}"
+    if broken:
+        raise StoreDamaged("config/topics.json is RocketMQ's JSON", broken, "restore or remove it")
+    return Topics()
+
+
+def save_topics(file: Path, topics: Topics) -> None:
+    """Durable on return; the version before it is kept as topics.json.bak."""
+    if file.exists():
+        replace_file(file.with_name(file.name + ".bak"), file.read_bytes())
+    replace_file(file, topics.encode())

@@ -1,0 +1,56 @@
+"""The transient store pool: a ring in shared memory between the writer and the committer.
+
+The byte of log offset P stands at ring index P % size. The writer fills [wrote, committed + size);
+the committer reads [committed, wrote). Neither moves the other's position, so a byte is never
+written while it is read. The memory outlives both processes. Positions are the callers' business.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from pathlib import Path
+
+
+class TransientStorePool:
+    """The ring, mapped. Only the writer opens it writable."""
+
+    def __init__(self, path: Path, writable: bool = False) -> None:
+        handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            self.size = os.fstat(handle).st_size
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            self._map = mmap.mmap(handle, self.size, mmap.MAP_SHARED, access)
+        finally:
+            os.close(handle)
+        self._view = memoryview(self._map)
+
+    def write(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Copy bytes of the log into the ring. The caller has made sure that there is room."""
+        at = position % self.size
+        head = min(len(data), self.size - at)
+        self._view[at : at + head] = data[:head]
+        if head < len(data):
+            self._view[: len(data) - head] = data[head:]
+
+    def pieces(self, position: int, limit: int) -> list[memoryview]:
+        """The bytes [position, limit) as one view, or two where the ring wraps."""
+        at = position % self.size
+        length = limit - position
+        head = min(length, self.size - at)
+        if head == length:
+            return [self._view[at : at + head]]
+        return [self._view[at:], self._view[: length - head]]
+
+    def close(self) -> None:
+        self._view.release()
+        self._map.close()
+
+
+def create_pool(path: Path, size: int) -> None:
+    """Make a ring of zeros; its memory is allocated, or OSError is raised now."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, size)
+    finally:
+        os.close(handle)

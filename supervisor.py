@@ -1,0 +1,301 @@
+"""The supervisor: starts the actors, watches them, replaces what is dead or frozen, stops them.
+
+It declares the actors once, in the order the data flows. An actor is a fork of this process, so a
+replacement needs no imports. It watches three things: that a child has ended (SIGCHLD), that it is
+stopped (a SIGSTOPped actor is dead too), and that its heartbeat in the positions page moves. It
+kills before it replaces, waits until the kernel has taken the old process away, and only then
+raises the generation and forks: two of one kind never run.
+
+It never asks an actor anything and never waits for its answer. When it dies, the kernel kills the
+actors. It knows no broker logic: what a start and a stop do to the store is in shared/.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import socket
+import sys
+import traceback
+from collections import deque
+from collections.abc import Callable
+from types import FrameType
+
+from penstock.actors.allocator import Allocator
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import Flusher
+from penstock.actors.reader import Reader
+from penstock.actors.reput import Reput
+from penstock.actors.writer import Writer
+from penstock.shared.actor import Actor, Stage, die_with_parent, run_actor
+from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.config import Config
+from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.memory_allocator import keep_large_blocks
+from penstock.shared.positions import STATES
+from penstock.shared.store_start import OpenStore, finish_store, open_store
+
+# In start order, each behind the one that feeds it; all can start at once, for what they need to
+# know stands in shared memory.
+ACTORS: dict[str, Callable[[Stage], Actor]] = {
+    "allocator": Allocator,
+    "reader": Reader,
+    "reput": Reput,
+    "flusher": Flusher,
+    "committer": Committer,
+    "writer": Writer,
+}
+# Upstream first, so that each can finish what it was given. The flusher makes the queues durable
+# that the reput writes last.
+STOP_ORDER = ("writer", "allocator", "committer", "reput", "reader", "flusher")
+
+CHECK_MS = 100
+READY_TIMEOUT_MS = 10_000
+STOP_TIMEOUT_MS = 10_000
+# An actor that fails by itself sooner than this waits that long before it is started again.
+MIN_RUN_MS = 1000
+FAILURES_LIMIT = 5
+FAILURES_WINDOW_MS = 60_000
+# Ended by one of these an actor counts as killed from outside; any other end is its own failure.
+_OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+
+DOWN, STARTING, RUNNING, STOPPING = range(len(STATES))
+
+
+class _Child:
+    """What the supervisor knows of one actor."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.pid = 0
+        self.generation = 0
+        self.restarts = -1
+        self.started_ms = 0
+        self.start_at_ms = 0
+        self.stopped_since_ms = 0
+
+
+class Supervisor:
+    """One broker on one store."""
+
+    def __init__(
+        self, config: Config, clock: Clock | None = None, say: Callable[[str], None] | None = None
+    ) -> None:
+        self._config = config
+        self._clock = clock or SystemClock()
+        self._say = say or (lambda line: None)
+        self._children = {name: _Child(name) for name in ACTORS}
+        self._failures: deque[int] = deque()
+        self._asked_to_stop = False
+        self.store: OpenStore
+
+    def open(self) -> None:
+        """Recover the store and start the actors; they serve when `wait_ready` returns."""
+        keep_large_blocks()
+        self.store = open_store(self._config, self._clock)
+        for remark in self.store.remarks:
+            self._say(remark)
+        self._woken, waker = socket.socketpair()
+        for end in (self._woken, waker):
+            end.setblocking(False)
+        self._waker = waker
+        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._on_signal)
+        signal.signal(signal.SIGCHLD, lambda number, frame: None)
+        gc.collect()
+        gc.freeze()  # what is here now is shared with the children, so leave its pages alone
+        for child in self._children.values():
+            self._start(child)
+
+    def _on_signal(self, number: int, frame: FrameType | None) -> None:
+        self._asked_to_stop = True
+
+    def wait_ready(self) -> None:
+        """Return when every actor works. Raises StoreUnavailable when one cannot."""
+        deadline_ms = self._clock.monotonic_ms() + READY_TIMEOUT_MS
+        while not all(self._is_running(child) for child in self._children.values()):
+            self._tend()
+            late = [c.name for c in self._children.values() if not self._is_running(c)]
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise StoreUnavailable(
+                    f"all actors work within {READY_TIMEOUT_MS} ms",
+                    ", ".join(late),
+                    "what they printed says why",
+                )
+            if self._asked_to_stop:
+                return
+            self._sleep(5)
+
+    def run(self) -> None:
+        """Tend the actors until SIGTERM or SIGINT. Raises StoreUnavailable on a crash loop."""
+        while not self._asked_to_stop:
+            self._tend()
+            self._sleep(CHECK_MS)
+
+    def stop(self) -> bool:
+        """Stop the actors, upstream first, and close the store; whether it is clean."""
+        for name in STOP_ORDER:
+            child = self._children[name]
+            if child.pid:
+                self.store.positions.supervise(name, state=STOPPING)
+                _signal(child, signal.SIGTERM)
+                _signal(child, signal.SIGCONT)
+                self._await_end(child)
+        clean = finish_store(self.store, self._config)
+        self.store.positions.close()
+        os.close(self.store.lock)
+        return clean
+
+    def kill(self) -> None:
+        """Take the actors down without ceremony; the next start recovers."""
+        for child in self._children.values():
+            if child.pid:
+                self._kill(child)
+
+    # --- one actor ---
+
+    def _start(self, child: _Child) -> None:
+        """Fork an actor. Its predecessor, if any, is gone."""
+        child.generation += 1
+        child.restarts += 1
+        child.started_ms = self._clock.monotonic_ms()
+        child.stopped_since_ms = 0
+        self.store.positions.supervise(
+            child.name, generation=child.generation, restarts=child.restarts, state=STARTING
+        )
+        parent = os.getpid()
+        pid = os.fork()
+        if pid == 0:
+            self._become(child, parent)
+        child.pid = pid
+        self.store.positions.supervise(child.name, pid=pid)
+
+    def _become(self, child: _Child, parent: int) -> None:
+        """In the fork: be the actor. Never returns."""
+        code = 1
+        try:
+            signal.set_wakeup_fd(-1)
+            die_with_parent(parent)
+            # a terminal's Ctrl-C is for the supervisor, which stops the actors in order
+            os.setpgid(0, 0)
+            self._woken.close()
+            self._waker.close()
+            os.close(self.store.lock)
+            run_actor(
+                ACTORS[child.name], child.name, self._config, self.store.run, child.generation
+            )
+            code = 0
+        except PenstockError as error:
+            print(f"penstock {child.name}: {error}", file=sys.stderr)
+        except BaseException:
+            print(f"penstock {child.name}:\n{traceback.format_exc()}", file=sys.stderr)
+        finally:
+            sys.stderr.flush()
+            os._exit(code)
+
+    def _is_running(self, child: _Child) -> bool:
+        life = self.store.positions.life(child.name)
+        return bool(child.pid) and life.beating_generation == child.generation
+
+    def _tend(self) -> None:
+        """Look after every actor once."""
+        self._reap()
+        now_ms = self._clock.monotonic_ms()
+        for child in self._children.values():
+            if not child.pid:
+                if now_ms >= child.start_at_ms:
+                    self._start(child)
+                continue
+            life = self.store.positions.life(child.name)
+            if life.state == "starting" and self._is_running(child):
+                self.store.positions.supervise(child.name, state=RUNNING)
+            seen_ms = max(child.started_ms, life.heartbeat_ms if self._is_running(child) else 0)
+            frozen = (
+                child.stopped_since_ms
+                and now_ms - child.stopped_since_ms >= self._config.actor_stopped_timeout_ms
+                and _is_stopped(child.pid)
+            )
+            if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
+                why = "is stopped" if frozen else "does not move"
+                self._say(f"{child.name} (pid {child.pid}) {why}; replacing it")
+                self._kill(child)
+                self._start(child)
+
+    def _reap(self) -> None:
+        """Take note of children that have ended or were stopped."""
+        for child in self._children.values():
+            if not child.pid:
+                continue
+            found = os.waitid(
+                os.P_PID, child.pid, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
+            )
+            if found is None:
+                continue
+            if found.si_code == os.CLD_STOPPED:
+                child.stopped_since_ms = self._clock.monotonic_ms()
+            elif found.si_code == os.CLD_CONTINUED:
+                child.stopped_since_ms = 0
+            else:
+                self._ended(child, found.si_code, found.si_status)
+
+    def _ended(self, child: _Child, code: int, status: int) -> None:
+        """An actor is gone: start another one, at once unless it fails by itself all the time."""
+        now_ms = self._clock.monotonic_ms()
+        killed = code in (os.CLD_KILLED, os.CLD_DUMPED)
+        cause = (
+            f"was killed by {signal.Signals(status).name}" if killed else f"exited with {status}"
+        )
+        self._say(f"{child.name} (pid {child.pid}) {cause}; starting another")
+        child.pid = 0
+        self.store.positions.supervise(child.name, pid=0, state=DOWN)
+        if killed and status in _OUTSIDE or not killed and status == 0:
+            child.start_at_ms = now_ms
+            return
+        while self._failures and self._failures[0] < now_ms - FAILURES_WINDOW_MS:
+            self._failures.popleft()
+        self._failures.append(now_ms)
+        if len(self._failures) >= FAILURES_LIMIT:
+            raise StoreUnavailable(
+                f"actors fail less than {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
+                f"{child.name} {cause}",
+                "what it printed says why; nothing acknowledged is lost",
+            )
+        ran_ms = now_ms - child.started_ms
+        child.start_at_ms = now_ms if ran_ms >= MIN_RUN_MS else child.started_ms + MIN_RUN_MS
+
+    def _kill(self, child: _Child) -> None:
+        """Kill an actor and wait until the kernel has taken it away: then it writes no more."""
+        _signal(child, signal.SIGKILL)
+        os.waitpid(child.pid, 0)
+        child.pid = 0
+        self.store.positions.supervise(child.name, pid=0, state=DOWN)
+
+    def _await_end(self, child: _Child) -> None:
+        deadline_ms = self._clock.monotonic_ms() + STOP_TIMEOUT_MS
+        while self._clock.monotonic_ms() < deadline_ms:
+            if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG) is not None:
+                child.pid = 0
+                self.store.positions.supervise(child.name, pid=0, state=DOWN)
+                return
+            self._sleep(CHECK_MS)
+        self._say(f"{child.name} (pid {child.pid}) does not stop; killing it")
+        self._kill(child)
+
+    def _sleep(self, timeout_ms: int) -> None:
+        """Until a signal comes (a child's end is one), or the time is over."""
+        ready, _, _ = select.select([self._woken], [], [], timeout_ms / 1000)
+        if ready:
+            self._woken.recv(4096)
+
+
+def _signal(child: _Child, number: int) -> None:
+    """Signal an actor that may just have ended; it is still ours until it is waited for."""
+    os.kill(child.pid, number)
+
+
+def _is_stopped(pid: int) -> bool:
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] in "Tt"
