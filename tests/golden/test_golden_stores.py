@@ -86,10 +86,7 @@ def test_verify_finds_every_message_and_nothing_wrong(golden: Golden, run: Run) 
 def test_inspect_prints_each_message_as_rocketmq_reads_it(golden: Golden, run: Run) -> None:
     code, output = run("store", "inspect", golden.store, "-o", "json")
     assert code == 0
-    lines = [json.loads(line) for line in output.splitlines()]
-    assert len(lines) == len(golden.manifest)
-    for printed, expected in zip(lines, golden.manifest, strict=True):
-        assert {name: printed.get(name, "missing") for name in expected} == expected
+    assert [json.loads(line) for line in output.splitlines()] == golden.manifest
 
 
 def test_looking_at_a_store_changes_nothing_in_it(golden: Golden, run: Run) -> None:

@@ -12,6 +12,7 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.Map;
 import java.util.StringJoiner;
+import java.util.TreeMap;
 import org.apache.rocketmq.common.message.MessageExt;
 
 final class Line {
@@ -36,9 +37,12 @@ final class Line {
         line.put("keys", message.getKeys());
         line.put("unique_key", message.getProperty("UNIQ_KEY"));
         line.put("message_id", message.getMsgId());
+        line.put("prepared_transaction_offset", message.getPreparedTransactionOffset());
         line.put("body_size", body.length);
         line.put("body_sha256",
             HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(body)));
+        Map<String, String> properties = message.getProperties();
+        line.put("properties", properties == null ? Map.of() : new TreeMap<>(properties));
         return json(line);
     }
 
