@@ -50,7 +50,7 @@ def penstock(capsys: pytest.CaptureFixture[str]) -> Command:
 def root(store_builder: Builder, make_record: Maker) -> Path:
     """60 records over several segments: tags, IPv6 hosts, a retry topic, binary bodies."""
     tags = encode_properties({"TAGS": "中文标签", "KEYS": "k1 k2", "UNIQ_KEY": "0A"})
-    forms = [
+    forms: list[dict[str, Any]] = [
         {"properties": tags},
         {"born_host": pack_host("2001:db8::1", 1), "queue_id": 1, "reconsume_times": 2},
         {"topic": RETRY, "body": b"\xff\x00"},

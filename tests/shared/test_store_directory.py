@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ RETRY = "%RETRY%" + "g" * 130
 @pytest.fixture
 def mixed(make_record: Maker) -> list[Record]:
     """Records of every form: IPv6 hosts, version 2, empty bodies, rolled back ones."""
-    forms = [
+    forms: list[dict[str, Any]] = [
         {},
         {"topic": RETRY, "body": b"retry"},
         {"born_host": pack_host("2001:db8::1", 1), "queue_id": 1},

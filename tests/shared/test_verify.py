@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -28,7 +29,7 @@ STORED_MS = 1700000001456
 def records(make_record: Maker) -> list[Record]:
     """100 records in five queues, with every form that a check treats differently."""
     delayed = encode_properties({"TAGS": "TagA", "DELAY": "3", "REAL_TOPIC": "orders"})
-    forms = [
+    forms: list[dict[str, Any]] = [
         {"properties": encode_properties({"TAGS": "TagA"})},
         {"queue_id": 1, "properties": encode_properties({"TAGS": "中文标签"})},
         {"topic": SCHEDULE_TOPIC, "queue_id": 2, "properties": delayed},
