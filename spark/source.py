@@ -1,8 +1,9 @@
 """The data source "penstock" for PySpark: names, schema, partitions, batches.
 
-Reads a store directory as files, running or stopped; which messages belong to a query is fixed when
-it is planned. Owns the columns' names and types; the work is done by `plan` and `scan`, which are
-imported where they are used, because Spark's workers import this module to look the source up.
+Reads a store directory as files, running or stopped. Which messages a frame holds is fixed when its
+first query is planned; load again to see what came later. Owns the columns' names and types; the
+work is done by `plan` and `scan`, which are imported where they are used, because Spark's workers
+import this module to look the source up.
 """
 
 from __future__ import annotations

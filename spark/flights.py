@@ -1,0 +1,106 @@
+"""A report over stored flights, computed by Spark, and the same figures from the CSV rows.
+
+A message's body is a row of the CSV as a JSON object, its tag the carrier. The two computations
+share no code but the row type, so that one can check the other.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import starmap
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+# only what the report needs: from_json skips the other fields
+BODY_SCHEMA = "dep_time int, dep_delay int, arr_delay int"
+# delays are whole minutes, so only the last division and the order of sums can differ
+TOLERANCE = 1e-9
+
+
+class CarrierRow(msgspec.Struct, frozen=True):
+    """One carrier's year. A mean is None when no flight of the carrier has the value."""
+
+    carrier: str
+    flights: int
+    mean_departure_delay_minutes: float | None
+    mean_arrival_delay_minutes: float | None
+    cancelled_share: float
+
+
+def carrier_report(
+    spark: SparkSession, store_path: str | Path, topic: str = "flights"
+) -> list[CarrierRow]:
+    """The report from the store, by carrier. Its flights add up to the messages of the topic."""
+    from pyspark.sql import functions as f
+
+    messages = (
+        spark.read.format("penstock")
+        .option("path", str(store_path))
+        .option("subscribe", topic)
+        .option("columns", "tags,body")
+        .load()
+    )
+    # a body that is no JSON stops the report; it would look like a cancelled flight
+    flight = f.from_json(f.col("body").cast("string"), BODY_SCHEMA, {"mode": "FAILFAST"})
+    rows = (
+        messages.select("tags", flight.alias("flight"))
+        .groupBy("tags")
+        .agg(
+            f.count("*"),
+            f.avg("flight.dep_delay"),
+            f.avg("flight.arr_delay"),
+            f.avg(f.col("flight.dep_time").isNull().cast("int")),
+        )
+        .orderBy("tags")
+        .collect()
+    )
+    return list(starmap(CarrierRow, rows))
+
+
+def csv_report(rows: Iterable[Mapping[str, Any]]) -> list[CarrierRow]:
+    """The same figures in plain Python, from the rows that `cli.flights_csv` yields."""
+    by_carrier: dict[str, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        by_carrier.setdefault(row["carrier"], []).append(row)
+    return [
+        CarrierRow(
+            carrier,
+            len(flights),
+            _mean([row["dep_delay"] for row in flights]),
+            _mean([row["arr_delay"] for row in flights]),
+            sum(row["dep_time"] is None for row in flights) / len(flights),
+        )
+        for carrier, flights in sorted(by_carrier.items())
+    ]
+
+
+def same_report(left: Sequence[CarrierRow], right: Sequence[CarrierRow]) -> bool:
+    """Whether both say the same; means may differ by the rounding of one division."""
+    return len(left) == len(right) and all(map(_same_row, left, right))
+
+
+def _same_row(left: CarrierRow, right: CarrierRow) -> bool:
+    return (left.carrier, left.flights) == (right.carrier, right.flights) and all(
+        map(
+            _close,
+            msgspec.structs.astuple(left)[2:],
+            msgspec.structs.astuple(right)[2:],
+        )
+    )
+
+
+def _close(left: float | None, right: float | None) -> bool:
+    if left is None or right is None:
+        return left is right
+    return math.isclose(left, right, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    there = [value for value in values if value is not None]
+    return sum(there) / len(there) if there else None

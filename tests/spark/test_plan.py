@@ -1,0 +1,119 @@
+"""Which ranges a query reads."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
+from penstock.shared.store_directory import StoreDirectory
+from penstock.spark.plan import QueueRange, parse_options, plan
+
+from .conftest import StoreBuilder
+
+
+def planned(store: StoreBuilder, **options: str) -> list[tuple[QueueRange, ...]]:
+    with StoreDirectory(store.root) as directory:
+        return plan(directory, parse_options({"path": store.root, **options}))
+
+
+def offsets(partitions: list[tuple[QueueRange, ...]]) -> list[tuple[str, int, int]]:
+    """Every offset planned, in the order of the plan."""
+    return [
+        (piece.topic, piece.queue_id, offset)
+        for pieces in partitions
+        for piece in pieces
+        for offset in range(piece.start, piece.stop)
+    ]
+
+
+@pytest.fixture
+def filled(store: StoreBuilder) -> StoreBuilder:
+    for queue_id in range(3):
+        for _ in range(50 + 7 * queue_id):
+            store.put(queue_id=queue_id, body=b"x" * 100)
+    store.put("other")
+    return store
+
+
+def test_small_queues_share_a_partition(filled: StoreBuilder) -> None:
+    assert planned(filled) == [
+        (
+            QueueRange("flights", 0, 0, 50),
+            QueueRange("flights", 1, 0, 57),
+            QueueRange("flights", 2, 0, 64),
+            QueueRange("other", 0, 0, 1),
+        )
+    ]
+
+
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"maxRecordsPerPartition": "1"},
+        {"maxRecordsPerPartition": "13"},
+        {"splitBytes": "1"},
+        {"splitBytes": "1500"},
+        {"splitBytes": "4000", "maxRecordsPerPartition": "9"},
+    ],
+)
+def test_a_split_plan_names_every_offset_once_in_order(
+    filled: StoreBuilder, limits: dict[str, str]
+) -> None:
+    partitions = planned(filled, **limits)
+    assert len(partitions) > 4
+    assert offsets(partitions) == offsets(planned(filled))
+    most = int(limits.get("maxRecordsPerPartition", 1 << 30))
+    assert all(len(offsets([pieces])) <= most for pieces in partitions)
+
+
+def test_subscribe_chooses_topics(filled: StoreBuilder) -> None:
+    assert planned(filled, subscribe=" other ,") == [(QueueRange("other", 0, 0, 1),)]
+
+
+def test_a_missing_topic_is_named_with_the_topics_there_are(filled: StoreBuilder) -> None:
+    with pytest.raises(TopicNotFound, match=r"trains.*flights, other"):
+        planned(filled, subscribe="flights,trains")
+
+
+def test_offsets_begin_and_end_where_the_options_say(filled: StoreBuilder) -> None:
+    partitions = planned(
+        filled,
+        subscribe="flights",
+        startingOffsets='{"flights": {"0": 17, "1": -1, "2": -2}}',
+        endingOffsets='{"flights": {"0": 20, "2": 3}}',
+    )
+    assert partitions == [(QueueRange("flights", 0, 17, 20), QueueRange("flights", 2, 0, 3))]
+
+
+def test_reading_from_the_latest_offset_plans_one_empty_partition(filled: StoreBuilder) -> None:
+    assert planned(filled, startingOffsets="latest") == [()]
+
+
+@pytest.mark.parametrize(
+    ("error", "options"),
+    [
+        (ConfigError, {"subscibe": "flights"}),
+        (ConfigError, {"maxRecordsPerPartition": "many"}),
+        (ConfigError, {"splitBytes": "-1"}),
+        (ConfigError, {"startingOffsets": "soon"}),
+        (ConfigError, {"startingOffsets": '{"trains": {"0": 1}}'}),
+        (OffsetOutOfRange, {"startingOffsets": '{"flights": {"0": 51}}'}),
+    ],
+)
+def test_a_wrong_option_is_refused(
+    filled: StoreBuilder, error: type[Exception], options: dict[str, str]
+) -> None:
+    with pytest.raises(error):
+        planned(filled, **options)
+
+
+def test_a_path_is_required_and_must_hold_a_store(store: StoreBuilder) -> None:
+    with pytest.raises(ConfigError, match="path"):
+        parse_options({"subscribe": "flights"})
+    with pytest.raises(ConfigError, match="commitlog"):
+        StoreDirectory(store.paths.root / "commitlog")
+
+
+def test_option_names_are_compared_without_case() -> None:
+    options = parse_options({"PATH": "/s", "maxrecordsperpartition": "3"})
+    assert (options.path, options.max_records_per_partition) == ("/s", 3)

@@ -1,0 +1,57 @@
+"""The columns cut at separators agree with the parser that reads one string at a time."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.properties import decode_properties
+from penstock.spark.property_columns import property_map, value_of
+
+
+def agree(texts: list[bytes]) -> None:
+    maps = property_map(pa.array(texts, pa.binary()))
+    expected = [decode_properties(text) for text in texts]
+    assert [dict(entries) for entries in maps.to_pylist()] == expected
+    assert [len(entries) for entries in maps.to_pylist()] == [len(found) for found in expected]
+    assert value_of(maps, "k").to_pylist() == [found.get("k") for found in expected]
+
+
+@pytest.mark.parametrize(
+    "texts",
+    [
+        [],
+        [b""],
+        [b"", b"k\x01v\x02", b""],
+        [b"k\x01v\x02TAGS\x01\xc3\xa9\x02", b"other\x01v\x02"],
+        [b"k\x01v\x02k\x01later\x02"],
+        [b"k\x01v"],
+        [b"k\x01v", b"\x02k\x01v\x02"],
+        [b"k\x01\x02", b"\x01v\x02", b"\x02\x02"],
+        [b"k\x01v\x01w\x02"],
+        [b"k\x01\xff\xfe\x02", b"k\x01v\x02"],
+        [b"a\x01\xc3\x02", b"\xa9\x01b\x02"],
+    ],
+)
+def test_maps_equal_the_parsers_result(texts: list[bytes]) -> None:
+    agree(texts)
+
+
+pieces = st.lists(st.sampled_from([b"k", b"v", b"\x01", b"\x02", b"\xc3\xa9", b"\xff", b"\x00"]))
+
+
+@given(st.lists(pieces.map(b"".join), max_size=6))
+def test_maps_equal_the_parsers_result_for_any_bytes(texts: list[bytes]) -> None:
+    agree(texts)
+
+
+words = st.text(st.characters(exclude_characters="\x01\x02", codec="utf-8"), min_size=1, max_size=4)
+
+
+@given(st.lists(st.dictionaries(words, words, max_size=4), max_size=6))
+def test_maps_equal_the_parsers_result_for_regular_strings(
+    maps: list[dict[str, str]],
+) -> None:
+    agree(["".join(f"{k}\x01{v}\x02" for k, v in one.items()).encode() for one in maps])

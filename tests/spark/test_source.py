@@ -1,0 +1,183 @@
+"""The data source in a real Spark session."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import AnalysisException, PythonException
+from pyspark.sql import DataFrame, SparkSession
+
+from penstock.shared.record import pack_host
+from penstock.spark import register
+from penstock.spark.plan import parse_options
+from penstock.spark.source import PenstockSource, StoreReader
+
+from .conftest import BORN_MS, STORED_MS, StoreBuilder
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+COLUMN_TYPES = [
+    ("topic", "string"),
+    ("queue_id", "int"),
+    ("queue_offset", "bigint"),
+    ("physical_offset", "bigint"),
+    ("key", "string"),
+    ("tags", "string"),
+    ("body", "binary"),
+    ("born_timestamp", "timestamp"),
+    ("store_timestamp", "timestamp"),
+    ("properties", "map<string,string>"),
+]
+
+
+def load(spark: SparkSession, root: str | Path, **options: str) -> DataFrame:
+    return spark.read.format("penstock").option("path", str(root)).options(**options).load()
+
+
+def test_all_columns_have_their_types_and_values(spark: SparkSession, store: StoreBuilder) -> None:
+    long_topic = "%RETRY%" + "g" * 200
+    ipv6 = pack_host("2001:db8::1", 9)
+    store.put(body=b"\x00\xff", properties={"KEYS": "k1 k2", "TAGS": "早上é", "größe": "42"})
+    store.put(body=b"")
+    store.put(long_topic, 3, b"retried", {"TAGS": "t"}, born_host=ipv6, store_host=ipv6)
+    frame = load(spark, store.root)
+    assert frame.dtypes == COLUMN_TYPES
+    shown = frame.selectExpr(
+        "* except (born_timestamp, store_timestamp)",
+        "unix_millis(born_timestamp)",
+        "unix_millis(store_timestamp)",
+    )
+    properties = {"KEYS": "k1 k2", "TAGS": "早上é", "größe": "42"}
+    assert (
+        sorted(tuple(row) for row in shown.collect())
+        == [
+            (long_topic, 3, 0, 298, None, "t", b"retried", {"TAGS": "t"}, BORN_MS, STORED_MS),
+            ("flights", 0, 0, 0, "k1 k2", "早上é", b"\0\xff", properties, BORN_MS, STORED_MS),
+            ("flights", 0, 1, 200, None, None, b"", {}, BORN_MS + 1, STORED_MS + 1),
+        ]
+        or shown.collect()
+    )
+
+
+@pytest.mark.parametrize("name", ["clean-5.3", "crashed-5.3", "ipv6-5.3", "clean-4.9"])
+def test_a_store_written_by_rocketmq_reads_as_its_manifest_says(
+    spark: SparkSession, name: str, tmp_path: Path
+) -> None:
+    with tarfile.open(GOLDEN / f"{name}.tar.xz") as archive:
+        archive.extractall(tmp_path, filter="data")
+    lines = (tmp_path / "manifest.jsonl").read_text("utf-8").splitlines()
+    manifest = {line["physical_offset"]: line for line in map(json.loads, lines)}
+    rows = load(spark, tmp_path / "store").collect()
+    queued = {offset for offset, line in manifest.items() if is_queued(line)}
+    assert {row.physical_offset for row in rows} == queued
+    assert len(rows) == len(queued)
+    for row in rows:
+        line = manifest[row.physical_offset]
+        assert (row.topic, row.queue_id, row.queue_offset) == (
+            line["topic"],
+            line["queue_id"],
+            line["queue_offset"],
+        )
+        assert hashlib.sha256(row.body).hexdigest() == line["body_sha256"]
+        assert row.properties == line["properties"]
+        assert (row.tags, row.key) == (row.properties.get("TAGS"), row.properties.get("KEYS"))
+
+
+def is_queued(line: dict[str, Any]) -> bool:
+    """Prepared and rolled back messages are in the log only."""
+    return line["sys_flag"] & 0x00C not in (0x004, 0x00C)
+
+
+def test_a_plan_of_many_partitions_loses_and_repeats_nothing(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    written = [store.put(queue_id=i % 3, body=b"x" * (i % 300)) for i in range(1000)]
+    frame = load(spark, store.root, maxRecordsPerPartition="90", columns="physical_offset,body")
+    assert frame.rdd.getNumPartitions() >= 12
+    found = Counter((row.physical_offset, len(row.body)) for row in frame.collect())
+    assert found == Counter((record.physical_offset, len(record.body)) for record in written)
+
+
+def test_a_users_schema_chooses_columns(spark: SparkSession, store: StoreBuilder) -> None:
+    store.put(queue_id=2, body=b"b")
+    reader = spark.read.format("penstock").schema("body binary, topic string, queue_id int")
+    assert [tuple(row) for row in reader.load(store.root).collect()] == [(b"b", "flights", 2)]
+
+
+@pytest.mark.parametrize("schema", ["topic string, colour string", "queue_id bigint"])
+def test_a_users_schema_with_another_column_or_type_is_refused(
+    spark: SparkSession, store: StoreBuilder, schema: str
+) -> None:
+    store.put()
+    frame = spark.read.format("penstock").schema(schema).load(store.root)
+    with pytest.raises(AnalysisException, match="a column is one of|is of type int"):
+        frame.collect()
+
+
+def test_a_queue_without_messages_gives_no_rows(spark: SparkSession, store: StoreBuilder) -> None:
+    store.paths.queue("flights", 0).mkdir(parents=True)
+    assert load(spark, store.root, subscribe="flights").collect() == []
+
+
+def test_a_missing_topic_fails_with_the_topics_there_are(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    store.put()
+    with pytest.raises(AnalysisException, match="a subscribed topic.*trains.*are: flights"):
+        load(spark, store.root, subscribe="trains").collect()
+
+
+def test_a_query_sees_what_there_was_when_it_was_planned(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    store.put()
+    options = {"path": store.root, "subscribe": "flights"}
+    reader = PenstockSource(options).reader(PenstockSource(options).schema())
+    assert isinstance(reader, StoreReader)
+    planned = reader.partitions()
+    for _ in range(2000):  # into further segments of log and queue
+        store.put(body=b"x" * 100)
+    batches = [batch for partition in planned for batch in reader.read(partition)]
+    assert sum(batch.num_rows for batch in batches) == 1
+
+
+def test_a_frame_keeps_its_snapshot_and_the_next_load_sees_more(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    store.put()
+    frame = load(spark, store.root, columns="body")
+    assert frame.count() == 1
+    for _ in range(1000):
+        store.put(body=b"x" * 100)
+    assert frame.count() == 1
+    assert load(spark, store.root, columns="body").count() == 1001
+
+
+def test_damage_fails_the_query_and_is_named(spark: SparkSession, store: StoreBuilder) -> None:
+    store.put()
+    damaged = store.put()
+    store.write_log(damaged.physical_offset + 4, b"\x00")
+    named = f"StoreDamaged.*message 1 of flights/0 .* at {damaged.physical_offset} "
+    with pytest.raises(PythonException, match=named):
+        load(spark, store.root).collect()
+
+
+def test_the_format_is_usable_from_sql(spark: SparkSession, store: StoreBuilder) -> None:
+    store.put(properties={"TAGS": "UA"})
+    spark.sql(f"CREATE TEMPORARY VIEW m USING penstock OPTIONS (path '{store.root}')")
+    assert spark.sql("SELECT tags FROM m").collect()[0].tags == "UA"
+    spark.catalog.dropTempView("m")
+
+
+def test_registering_where_spark_finds_the_format_by_itself_does_nothing(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    register(spark)  # a second registration would warn, and a warning fails the test
+    store.put()
+    assert load(spark, store.root, columns="topic").count() == 1
+    assert parse_options({"path": store.root}).columns == ""
