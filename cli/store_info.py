@@ -84,8 +84,8 @@ def find_log_end(store: StoreDirectory) -> int:
     for segment in store.segments:
         if any(store.read_log(segment.base, min(BLANK.size, segment.size))):
             start = segment.base
-    inside = [offset for offset in newest if store.segments and start <= offset]
-    start = max([start, *(offset for offset in inside if _is_record(store, offset))])
+    inside = sorted((offset for offset in newest if offset > start), reverse=True)
+    start = next((offset for offset in inside if _is_record(store, offset)), start)
     end = start
     for position, found, size, _, _ in store.scan_log(start, check_crc=False):
         if found in (Found.RECORD, Found.BLANK):
@@ -94,7 +94,7 @@ def find_log_end(store: StoreDirectory) -> int:
 
 
 def _is_record(store: StoreDirectory, position: int) -> bool:
-    if position >= store.segments[-1].end:
+    if not store.segments or position >= store.segments[-1].end:
         return False
     _, found, _, _, _ = next(store.scan_log(position, check_crc=False))
     return found is Found.RECORD
