@@ -43,7 +43,8 @@ class Reader:
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._clock = stage.clock
-        self._held: list[_Held] = []
+        # one for each consumer: a repeated pull replaces the one before
+        self._held: dict[bytes, _Held] = {}
         self._dispatched = -1
 
     def start(self) -> None:
@@ -74,7 +75,7 @@ class Reader:
         return True
 
     def close(self) -> None:
-        for held in self._held:
+        for held in self._held.values():
             self._answer(held.peer, held.pull, final=True)
         self._socket.close()
         self._queues.close()
@@ -100,25 +101,23 @@ class Reader:
             if queue_id < 0 or offset < 0:
                 raise InvalidMessage("a cursor is not negative", f"queue {queue_id}: {offset}")
         wait_ms = min(pull.wait_ms, MAX_WAIT_MS)
+        self._held.pop(peer, None)
         if self._answer(peer, pull, final=wait_ms <= 0 or len(self._held) >= MAX_HELD):
             return
-        self._held.append(_Held(peer, pull, self._clock.monotonic_ms() + wait_ms))
+        self._held[peer] = _Held(peer, pull, self._clock.monotonic_ms() + wait_ms)
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""
         dispatched = self._stage.positions["dispatched"]
         moved, self._dispatched = dispatched != self._dispatched, dispatched
         now_ms = self._clock.monotonic_ms()
-        if not self._held or not (moved or any(held.until_ms <= now_ms for held in self._held)):
-            return 0
-        before = len(self._held)
-        self._held = [
-            held
-            for held in self._held
-            if not (moved or held.until_ms <= now_ms)
-            or not self._answer(held.peer, held.pull, final=held.until_ms <= now_ms)
-        ]
-        return before - len(self._held)
+        answered = 0
+        for peer, held in list(self._held.items()):
+            due = held.until_ms <= now_ms
+            if (moved or due) and self._answer(peer, held.pull, final=due):
+                del self._held[peer]
+                answered += 1
+        return answered
 
     def _answer(self, peer: bytes, pull: Pull, *, final: bool) -> bool:
         """Answer a pull if there is something to say, or if this is the last chance."""
@@ -135,8 +134,8 @@ class Reader:
                 continue
             offset = pull.cursors[queue_id]
             low, high = self._queues.range(slot)
-            if offset < low or offset > high:
-                # not there: say where the queue begins and ends, the consumer decides
+            if offset < low:
+                # expired: say where the queue begins now; an offset ahead of it may still come
                 slices.append(QueueSlice(queue_id, offset, low, high, 0))
             elif offset < high and left > 0:
                 pieces, next_offset = self._queues.read(slot, offset, left)

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from penstock.cli.output import output_option, print_json
+
+if TYPE_CHECKING:
+    from penstock.shared.recovery import Recovered
+    from penstock.supervisor import Supervisor
 
 
 @click.command(
@@ -37,45 +43,21 @@ def up(
     from penstock.shared.config import default_store, load_config
     from penstock.supervisor import Supervisor
 
-    config = load_config(
-        file,
-        {
-            "store_path_root_dir": None if store is None else str(store),
-            "produce_port": produce_port,
-            "consume_port": consume_port,
-        },
+    # without a file and without a flag: the same place where the other commands look
+    place = store or (None if file else Path(default_store()))
+    overrides = {
+        "store_path_root_dir": None if place is None else str(place),
+        "produce_port": produce_port,
+        "consume_port": consume_port,
+    }
+    supervisor = Supervisor(
+        load_config(file, overrides), say=lambda line: click.echo(line, err=True)
     )
-    if store is None and file is None:
-        config = load_config(
-            None,
-            {
-                "store_path_root_dir": default_store(),
-                "produce_port": produce_port,
-                "consume_port": consume_port,
-            },
-        )
-    supervisor = Supervisor(config, say=lambda line: click.echo(line, err=True))
     supervisor.open()
-    recovered = supervisor.store.recovered
-    if recovered.mode == "unclean":
-        click.echo(
-            f"recovered after an unclean stop: {recovered.messages} messages scanned from "
-            f"{recovered.scanned_from}, {recovered.pool_bytes} bytes taken from the pool, "
-            f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
-            f"{recovered.seconds:.2f} s",
-            err=True,
-        )
+    _report(supervisor.store.recovered)
     try:
         supervisor.wait_ready()
-        endpoints = supervisor.store.run.endpoints
-        if output == "json":
-            print_json({"ready": True, "store": str(config.store), "endpoints": endpoints})
-        else:
-            click.echo(
-                f"ready produce={endpoints.produce} consume={endpoints.consume} "
-                f"store={config.store}"
-            )
-        click.get_text_stream("stdout").flush()
+        _say_ready(supervisor, output)
         supervisor.run()
     except BaseException:
         supervisor.kill()
@@ -85,3 +67,25 @@ def up(
         click.echo("stopped; the store is clean", err=True)
     else:
         click.echo("stopped, but not everything was on disk; the next start recovers", err=True)
+
+
+def _say_ready(supervisor: Supervisor, output: str) -> None:
+    endpoints, store = supervisor.store.run.endpoints, supervisor.store.paths.root
+    if output == "json":
+        print_json({"ready": True, "store": str(store), "endpoints": endpoints})
+    else:
+        click.echo(f"ready produce={endpoints.produce} consume={endpoints.consume} store={store}")
+    sys.stdout.flush()
+
+
+def _report(recovered: Recovered) -> None:
+    """Say what was found after an unclean stop."""
+    if recovered.mode != "unclean":
+        return
+    click.echo(
+        f"recovered after an unclean stop: {recovered.messages} messages scanned from "
+        f"{recovered.scanned_from}, {recovered.pool_bytes} bytes taken from the pool, "
+        f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
+        f"{recovered.seconds:.2f} s",
+        err=True,
+    )

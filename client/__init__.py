@@ -1,0 +1,7 @@
+"""Clients of a broker: Producer and Consumer for ordinary code; the same names in `aio`."""
+
+from penstock.client.consumer import Consumer
+from penstock.client.message import Message
+from penstock.client.producer import Producer, Receipt, SendFuture
+
+__all__ = ["Consumer", "Message", "Producer", "Receipt", "SendFuture"]

@@ -17,6 +17,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 import zmq
 
@@ -102,13 +103,18 @@ def serve(
     return socket
 
 
-def dial(context: zmq.Context[zmq.Socket[bytes]], endpoint: str) -> zmq.Socket[bytes]:
-    """A client's DEALER socket to an endpoint; ZeroMQ reconnects it by itself."""
+def dial(context: zmq.Context[Any], endpoint: str) -> Any:
+    """A client's DEALER socket to an endpoint, sync or asyncio as the context is.
+
+    ZeroMQ reconnects it by itself.
+    """
     socket = context.socket(zmq.DEALER)
     socket.linger = 0
     socket.ipv6 = True
     socket.reconnect_ivl = 10
     socket.reconnect_ivl_max = 200
+    # nothing is queued for a peer that is not there: what is lost is known, and sent again
+    socket.immediate = True
     socket.connect(endpoint)
     return socket
 

@@ -1,0 +1,299 @@
+"""Producer and Consumer for asyncio: the same names and arguments, the same cores.
+
+`send` returns an awaitable future; nothing blocks the event loop, and there are no threads.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Collection, Mapping
+from types import TracebackType
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+from penstock.client.consumer_core import ConsumerCore, Start
+from penstock.client.encoding import Body, Encoder
+from penstock.client.frames import Receipt, SendFuture
+from penstock.client.local_address import local_address
+from penstock.client.message import Message
+from penstock.client.producer import MAX_WAITING_BYTES
+from penstock.client.producer_core import ProducerCore, check_ack
+from penstock.shared import messages
+from penstock.shared.bus import dial
+from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
+from penstock.shared.layout import check_topic
+
+__all__ = ["Consumer", "Message", "Producer", "Receipt"]
+
+
+class Producer:
+    """Sends messages from a coroutine. See `penstock.client.Producer` for the arguments.
+
+        async with Producer("tcp://127.0.0.1:20911") as producer:
+            receipt = await producer.send("orders", b"...", keys="k1")
+
+    `await producer.drain()` now and then when sending without awaiting each future.
+    """
+
+    def __init__(
+        self, endpoint: str, *, timeout_ms: int = 30_000, ack: str = "", clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._endpoint = endpoint
+        self._timeout_ms = timeout_ms
+        # the core's lock; here everything runs on the event loop, and nobody waits on it
+        self._core = ProducerCore(endpoint, threading.Condition(), timeout_ms, check_ack(ack))
+        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms)
+        self._settled = threading.Condition()
+        self._changed = asyncio.Event()
+        self._wanted = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Producer:
+        self._context: Any = zmq.asyncio.Context(io_threads=1)
+        self._socket = dial(self._context, self._endpoint)
+        self._task = asyncio.create_task(self._talk(), name="penstock-producer")
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        try:
+            if error is None:
+                await self.flush(self._timeout_ms / 1000 + 1)
+        finally:
+            await self._disconnect()
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        shard: str | None = None,
+        queue: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        ack: str = "",
+    ) -> asyncio.Future[Receipt]:
+        """Send one message; await the future for its Receipt.
+
+        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when too
+        much is on its way: then `await drain()`.
+        """
+        self._check_usable()
+        record, unique_key = self._encoder.encode(topic, body, tags, keys, shard, properties, flag)
+        if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
+            raise StoreUnavailable(
+                f"less than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
+                self._core.waiting_bytes,
+                "await drain() between sends",
+            )
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        inner = SendFuture(self._settled, unique_key)
+        inner.add_done_callback(lambda settled: _settle(future, settled))
+        now_ms = self._clock.monotonic_ms()
+        self._core.send(topic, record, inner, shard, queue, check_ack(ack), now_ms)
+        self._wanted.set()
+        return future
+
+    async def drain(self) -> None:
+        """Wait until less than 64 MiB are on their way."""
+        while self._core.waiting_bytes > MAX_WAITING_BYTES:
+            self._check_usable()
+            await self._next_change()
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Wait until every message has its outcome. Raises ConnectError after `timeout` seconds."""
+        try:
+            async with asyncio.timeout(timeout):
+                while self._core.unsettled:
+                    self._check_usable()
+                    await self._next_change()
+        except TimeoutError:
+            raise ConnectError(
+                "all messages are answered within the timeout",
+                f"{self._core.unsettled} are not after {timeout} s",
+                "look at the broker",
+            ) from None
+
+    async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
+        """Create a topic, or give it more queues; how many it has then."""
+        answer = await self._administer(
+            messages.CreateTopic(0, check_topic(topic), queues), timeout
+        )
+        assert isinstance(answer, messages.Routed)
+        return answer.queues
+
+    async def topics(self, timeout: float = 10) -> dict[str, int]:
+        """All topics, and how many queues each has."""
+        answer = await self._administer(messages.ListTopics(0), timeout)
+        assert isinstance(answer, messages.TopicList)
+        return answer.topics
+
+    async def _administer(
+        self, request: messages.CreateTopic | messages.ListTopics, timeout: float
+    ) -> messages.Routed | messages.TopicList:
+        self._check_usable()
+        number = self._core.administer(request)
+        self._wanted.set()
+        try:
+            async with asyncio.timeout(timeout):
+                while (answer := self._core.administered(number)) is None:
+                    await self._next_change()
+        except TimeoutError:
+            raise ConnectError(
+                "the broker answers", f"not within {timeout} s", "is it up?"
+            ) from None
+        if isinstance(answer, PenstockError):
+            raise answer
+        return answer
+
+    def _check_usable(self) -> None:
+        if self._task is None:
+            raise StoreUnavailable(
+                "a producer is used inside its block", "it is not open", "async with Producer(...)"
+            )
+        if self._task.done():
+            self._task.result()  # raises what ended it
+
+    async def _next_change(self) -> None:
+        self._changed.clear()
+        await self._changed.wait()
+
+    async def _talk(self) -> None:
+        while True:
+            now_ms = self._clock.monotonic_ms()
+            self._wanted.clear()
+            for parts in list(self._core.outgoing(now_ms)):
+                try:
+                    await self._socket.send_multipart(parts, zmq.NOBLOCK)
+                except zmq.Again:
+                    self._core.not_connected(now_ms)
+                    break
+            await self._sleep(self._core.wait_ms(now_ms))
+            now_ms = self._clock.monotonic_ms()
+            while await self._socket.poll(0):
+                answer = await self._socket.recv_multipart()
+                self._core.received(answer, now_ms)
+            self._core.tick(now_ms)
+            self._encoder.max_message_bytes = self._core.max_message_bytes
+            self._changed.set()
+
+    async def _sleep(self, wait_ms: int) -> None:
+        """Until something comes in, something is to be sent, or the time is over."""
+        incoming = asyncio.ensure_future(self._socket.poll(wait_ms))
+        wanted = asyncio.ensure_future(self._wanted.wait())
+        _, pending = await asyncio.wait({incoming, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        for each in pending:
+            each.cancel()
+
+    async def _disconnect(self) -> None:
+        if self._task is None:
+            return
+        self._task.cancel()
+        await asyncio.wait({self._task})
+        self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
+        self._socket.close()
+        self._context.term()
+
+
+def _settle(future: asyncio.Future[Receipt], settled: SendFuture) -> None:
+    if future.done():  # the caller has cancelled it
+        return
+    error = settled.exception(0)
+    if error is None:
+        future.set_result(settled.result(0))
+    else:
+        future.set_exception(error)
+
+
+class Consumer:
+    """Reads a topic from a coroutine. See `penstock.client.Consumer` for the arguments.
+
+    async with Consumer("tcp://127.0.0.1:20912", "orders") as consumer:
+        async for message in consumer:
+            ...
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        topic: str,
+        *,
+        start: Start = "earliest",
+        queues: Collection[int] | None = None,
+        follow: bool = True,
+        timeout_ms: int = 30_000,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._endpoint = endpoint
+        self._core = ConsumerCore(
+            endpoint, topic, start, queues, follow, timeout_ms, self._clock.now_ms()
+        )
+
+    async def __aenter__(self) -> Consumer:
+        self._context: Any = zmq.asyncio.Context(io_threads=1)
+        self._socket = dial(self._context, self._endpoint)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._socket.close()
+        self._context.term()
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each queue that has not been asked for yet."""
+        return dict(self._core.cursors)
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets were passed over because their messages have expired."""
+        return self._core.skipped
+
+    async def __aiter__(self) -> AsyncIterator[Message]:
+        while batch := await self.poll(None):
+            for message in batch:
+                yield message
+
+    async def poll(self, timeout: float | None) -> list[Message]:
+        """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
+        deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
+        while not self._core.ready and not self._core.finished:
+            now_ms = self._clock.monotonic_ms()
+            await self._exchange(now_ms)
+            if self._core.ready:
+                break
+            left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms
+            if left_ms <= 0:
+                return []
+            wait_ms = min(left_ms, max(1, self._core.wait_ms(now_ms)))
+            await self._socket.poll(int(wait_ms))
+        batch = list(self._core.ready)
+        self._core.ready.clear()
+        await self._exchange(self._clock.monotonic_ms())
+        return batch
+
+    async def _exchange(self, now_ms: int) -> None:
+        while await self._socket.poll(0):
+            answer = await self._socket.recv_multipart()
+            self._core.received(answer, now_ms)
+        for parts in self._core.outgoing(now_ms):
+            try:
+                await self._socket.send_multipart(parts, zmq.NOBLOCK)
+            except zmq.Again:
+                self._core.not_connected(now_ms)

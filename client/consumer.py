@@ -1,0 +1,124 @@
+"""The consumer: iterates the messages of a topic, from ordinary, synchronous code.
+
+No thread: while the caller looks at one batch, the next is on its way through the socket. Not for
+several threads, and not across a fork.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Iterator
+from types import TracebackType
+
+import zmq
+
+from penstock.client.consumer_core import ConsumerCore, Start
+from penstock.client.message import Message
+from penstock.shared.bus import dial
+from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.errors import StoreUnavailable
+
+
+class Consumer:
+    """Reads a topic, or some of its queues, each queue in order.
+
+        with Consumer("tcp://127.0.0.1:20912", "orders", start="earliest") as consumer:
+            for message in consumer:
+                print(message.queue_id, message.queue_offset, message.body)
+
+    `start` is "earliest", "latest", an offset, a datetime, ISO text or how long ago ("-15m"), or a
+    mapping from queue to offset. With `follow` the iteration waits for new messages for ever;
+    without, it ends behind the last message that was there when it began. `timeout_ms` is how long
+    the broker may be silent before ConnectError is raised; iterating again then goes on.
+    """
+
+    def __init__(
+        self,
+        endpoint: str,
+        topic: str,
+        *,
+        start: Start = "earliest",
+        queues: Collection[int] | None = None,
+        follow: bool = True,
+        timeout_ms: int = 30_000,
+        clock: Clock | None = None,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._core = ConsumerCore(
+            endpoint, topic, start, queues, follow, timeout_ms, self._clock.now_ms()
+        )
+        self._pid = os.getpid()
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each queue that has not been asked for yet."""
+        return dict(self._core.cursors)
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets were passed over because their messages have expired."""
+        return self._core.skipped
+
+    def __iter__(self) -> Iterator[Message]:
+        while True:
+            batch = self.poll(None)
+            if not batch:
+                return
+            yield from batch
+
+    def poll(self, timeout: float | None) -> list[Message]:
+        """The messages that are there, waiting up to `timeout` seconds for one (None: for ever).
+
+        Empty after the timeout, or at the end where `follow` is off. Raises ConnectError when the
+        broker is silent, TopicNotFound and QueueNotFound.
+        """
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                "a consumer is used in the process that made it",
+                f"made in {self._pid}",
+                "make one after the fork",
+            )
+        deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
+        while not self._core.ready and not self._core.finished:
+            now_ms = self._clock.monotonic_ms()
+            self._exchange(now_ms)
+            if self._core.ready:
+                break
+            left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms
+            if left_ms <= 0:
+                return []
+            self._socket.poll(int(min(left_ms, max(1, self._core.wait_ms(now_ms)))))
+        batch = list(self._core.ready)
+        self._core.ready.clear()
+        self._exchange(self._clock.monotonic_ms())
+        return batch
+
+    def _exchange(self, now_ms: int) -> None:
+        """Take what has come in, and ask for more."""
+        while True:
+            try:
+                self._core.received(self._socket.recv_multipart(zmq.NOBLOCK), now_ms)
+            except zmq.Again:
+                break
+        for parts in self._core.outgoing(now_ms):
+            try:
+                self._socket.send_multipart(parts, zmq.NOBLOCK)
+            except zmq.Again:
+                self._core.not_connected(now_ms)
+
+    def close(self) -> None:
+        self._socket.close()
+        self._context.term()
+
+    def __enter__(self) -> Consumer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()

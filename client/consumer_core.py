@@ -1,0 +1,215 @@
+"""The consumer without sockets: answers in, messages and requests out. Every call passes the time.
+
+    Describe -> cursors -> Pull -> messages, cursors move -> Pull ...
+
+One pull is on its way at a time, and it holds all queues. An unanswered request is sent again: the
+reader keeps one for each consumer, and an answer to an older one is dropped, so repeating is safe.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections import deque
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from penstock.client.message import Message, split_records
+from penstock.shared import messages
+from penstock.shared.errors import (
+    ConnectError,
+    InvalidMessage,
+    QueueNotFound,
+    TopicNotFound,
+    error_from_status,
+)
+from penstock.shared.layout import check_topic
+from penstock.shared.messages import encode
+
+PULL_BYTES = 1 << 20
+WAIT_MS = 5000
+REPEAT_MS = 200
+_ANY_NUMBER = 1 << 31
+_AGO = re.compile(r"-(\d+)(ms|s|m|h|d)")
+_AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class StartAt(NamedTuple):
+    """Where to begin: `offset` of each queue, or the first message stored at `at_ms`."""
+
+    offset: int = -1
+    at_ms: int = -1
+    latest: bool = False
+
+
+Start = str | int | dt.datetime | StartAt | Mapping[int, int]
+
+
+def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartAt:
+    """earliest, latest, an offset, a datetime, ISO text, or how long ago ("-15m")."""
+    if isinstance(start, StartAt):
+        return start
+    if isinstance(start, dt.datetime):
+        return StartAt(at_ms=int(start.timestamp() * 1000))
+    if isinstance(start, int) or start.isdigit():
+        if int(start) < 0:
+            raise InvalidMessage("a start offset is not negative", start)
+        return StartAt(offset=int(start))
+    if start == "earliest":
+        return StartAt()
+    if start == "latest":
+        return StartAt(latest=True)
+    if ago := _AGO.fullmatch(start):
+        return StartAt(at_ms=now_ms - int(ago[1]) * _AGO_MS[ago[2]])
+    try:
+        return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
+    except ValueError:
+        raise InvalidMessage(
+            "a start is earliest, latest, an offset, a time, or how long ago",
+            repr(start),
+            "for example 42, 2026-01-02T03:04, or -15m",
+        ) from None
+
+
+class ConsumerCore:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        topic: str,
+        start: Start,
+        queues: Collection[int] | None,
+        follow: bool,
+        timeout_ms: int,
+        now_ms: int,
+    ) -> None:
+        self._endpoint = endpoint
+        self.topic = check_topic(topic)
+        self._given = dict(start) if isinstance(start, Mapping) else {}
+        self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
+        self._queues = None if queues is None else frozenset(queues)
+        self._follow = follow
+        self._timeout_ms = timeout_ms
+        self._request = 0
+        self._asked_ms = self._heard_ms = -1
+        self._pending: bytes | None = None
+        self._described = False
+        self._known = 0
+        self._ends: dict[int, int] = {}
+        self.cursors: dict[int, int] = {}
+        self.ready: deque[Message] = deque()
+        self.skipped = 0
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything that was there at the start has been handed out."""
+        return (
+            self._described
+            and not self._follow
+            and not self.ready
+            and all(self.cursors[queue] >= end for queue, end in self._ends.items())
+        )
+
+    def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
+        """The request to send now, if any. Raises ConnectError when nobody answers."""
+        if self._heard_ms < 0:
+            self._heard_ms = now_ms
+        if now_ms - self._heard_ms > self._timeout_ms:
+            self._heard_ms = now_ms
+            raise ConnectError(
+                f"the broker answers within {self._timeout_ms} ms",
+                self._endpoint,
+                "see whether it runs: penstock status",
+            )
+        if self._pending is None:
+            if self._described and (self.ready and len(self.ready) > 4096 or self.finished):
+                return []
+            self._pending = encode(self._pull() if self._described else self._describe())
+        elif now_ms - self._asked_ms < REPEAT_MS:
+            return []
+        self._asked_ms = now_ms
+        return [(self._pending,)]
+
+    def not_connected(self, now_ms: int) -> None:
+        """The request could not be sent: soon again."""
+        self._asked_ms = now_ms - REPEAT_MS + 10
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing has to be sent, unless something comes in."""
+        return max(0, self._asked_ms + REPEAT_MS - now_ms)
+
+    def _describe(self) -> messages.Describe:
+        self._request += 1
+        return messages.Describe(self._request, self.topic, self._start.at_ms)
+
+    def _pull(self) -> messages.Pull:
+        self._request += 1
+        # who watches some queues only is not to be told of others
+        known = self._known if self._queues is None else _ANY_NUMBER
+        wait_ms = min(WAIT_MS, self._timeout_ms // 2)
+        return messages.Pull(
+            self._request, self.topic, dict(self.cursors), known, PULL_BYTES, wait_ms
+        )
+
+    def received(self, parts: list[bytes], now_ms: int) -> None:
+        """Take an answer of the broker. Raises its error, if it is one."""
+        answer = messages.decode_consume_answer(parts[0])
+        if answer.request != self._request or self._pending is None:
+            return
+        self._heard_ms = now_ms
+        self._pending = None
+        if isinstance(answer, messages.Refused):
+            raise error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+        if isinstance(answer, messages.Described):
+            self._begin(answer)
+        else:
+            self._pulled(answer, parts[1])
+
+    def _begin(self, answer: messages.Described) -> None:
+        if not answer.exists and not self._follow:
+            raise TopicNotFound(
+                "the topic exists",
+                self.topic,
+                "send to it, create it, or follow it to wait for its first message",
+            )
+        found = {queue.queue_id: queue for queue in answer.queues}
+        wanted = found.keys() if self._queues is None else self._queues
+        if answer.exists and (missing := sorted(wanted - found.keys())):
+            raise QueueNotFound(
+                f"topic {self.topic} has queues {min(found)} to {max(found)}",
+                missing[0],
+                "choose among those",
+            )
+        for queue_id in wanted:
+            queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
+            self.cursors[queue_id] = self._first(queue)
+            self._ends[queue_id] = queue.max_offset
+        self._known = sum(1 for queue in answer.queues if queue.max_offset)
+        self._described = True
+
+    def _first(self, queue: messages.QueueRange) -> int:
+        if queue.queue_id in self._given:
+            return self._given[queue.queue_id]
+        if self._start.latest:
+            return queue.max_offset
+        if self._start.at_ms >= 0:
+            return queue.at_offset
+        return max(self._start.offset, queue.min_offset)
+
+    def _pulled(self, answer: messages.Pulled, payload: bytes) -> None:
+        at = 0
+        view = memoryview(payload)
+        for part in answer.slices:
+            cursor = self.cursors[part.queue_id]
+            if cursor < part.min_offset:
+                self.skipped += part.min_offset - cursor
+                self.cursors[part.queue_id] = part.min_offset
+            else:
+                self.ready.extend(split_records(view[at : at + part.size]))
+                self.cursors[part.queue_id] = part.next_offset
+            at += part.size
+        if self._queues is None:
+            for queue_id in answer.queue_ids:
+                self.cursors.setdefault(queue_id, self._given.get(queue_id, 0))
+            self._known = len(answer.queue_ids)

@@ -1,0 +1,244 @@
+"""The producer: sends messages to a broker from ordinary, synchronous code.
+
+One thread of its own talks to the socket; `send` only encodes and queues, so messages pack into
+frames while earlier frames are on their way. Safe to use from several threads; not across a fork.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping
+from types import TracebackType
+
+import zmq
+
+from penstock.client.encoding import Body, Encoder
+from penstock.client.frames import Receipt, SendFuture
+from penstock.client.local_address import local_address
+from penstock.client.producer_core import ProducerCore, check_ack
+from penstock.shared import messages
+from penstock.shared.bus import dial
+from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
+from penstock.shared.layout import check_topic
+
+__all__ = ["Producer", "Receipt", "SendFuture"]
+
+# send() waits while more than this is on its way.
+MAX_WAITING_BYTES = 64 << 20
+
+
+class Producer:
+    """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
+
+        with Producer("tcp://127.0.0.1:20911") as producer:
+            receipt = producer.send("orders", b"...", tags="new", keys="k1").result(timeout=10)
+
+    `timeout_ms` bounds how long a message may stay without an outcome, and how long `send` waits
+    for room. `ack` is "durable" (on disk), "written" (survives every process, not a power failure)
+    or "", the broker's default.
+    """
+
+    def __init__(
+        self, endpoint: str, *, timeout_ms: int = 30_000, ack: str = "", clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._timeout_ms = timeout_ms
+        self._settled = threading.Condition()
+        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack))
+        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms)
+        self._pid = os.getpid()
+        self._closing = False
+        self._asleep = False
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._thread = threading.Thread(target=self._talk, name="penstock-producer", daemon=True)
+        self._thread.start()
+
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: str | None = None,
+        shard: str | None = None,
+        queue: int | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+        ack: str = "",
+    ) -> SendFuture:
+        """Send one message; the future has its Receipt, or its error.
+
+        The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
+        order), or is the next one in turn. Raises InvalidMessage for what can be seen to be wrong
+        here, and StoreUnavailable when there is no room for `timeout_ms`.
+        """
+        self._check_usable()
+        record, unique_key = self._encoder.encode(topic, body, tags, keys, shard, properties, flag)
+        future = SendFuture(self._settled, unique_key)
+        with self._settled:
+            if self._core.waiting_bytes > MAX_WAITING_BYTES:
+                self._wait_for_room()
+            self._core.send(
+                topic, record, future, shard, queue, check_ack(ack), self._clock.monotonic_ms()
+            )
+            asleep, self._asleep = self._asleep, False
+        if asleep:
+            os.eventfd_write(self._waker, 1)
+        return future
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Wait until every message has its outcome.
+
+        Raises ConnectError after `timeout` seconds, and the first error of a message whose future
+        nobody has asked, so that no failure stays unseen.
+        """
+        self._check_usable()
+        with self._settled:
+            if not self._settled.wait_for(lambda: not self._core.unsettled, timeout):
+                raise ConnectError(
+                    "all messages are answered within the timeout",
+                    f"{self._core.unsettled} are not after {timeout} s",
+                    "look at the broker",
+                )
+            self._raise_unseen()
+
+    def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
+        """Create a topic, or give it more queues; how many it has then."""
+        request = messages.CreateTopic(0, check_topic(topic), queues)
+        answer = self._administer(request, timeout)
+        assert isinstance(answer, messages.Routed)
+        return answer.queues
+
+    def topics(self, timeout: float = 10) -> dict[str, int]:
+        """All topics, and how many queues each has."""
+        answer = self._administer(messages.ListTopics(0), timeout)
+        assert isinstance(answer, messages.TopicList)
+        return answer.topics
+
+    def close(self) -> None:
+        """Wait for all outcomes, then disconnect. Raises what `flush` raises."""
+        if self._closing:
+            return
+        try:
+            self.flush(self._timeout_ms / 1000 + 1)
+        finally:
+            self._disconnect()
+
+    def _disconnect(self) -> None:
+        self._closing = True
+        os.eventfd_write(self._waker, 1)
+        self._thread.join()
+        with self._settled:
+            self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
+            self._settled.notify_all()
+        self._socket.close()
+        self._context.term()
+        os.close(self._waker)
+
+    def __enter__(self) -> Producer:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if error is None:
+            self.close()
+        elif not self._closing:
+            self._disconnect()  # the block's own error counts; do not wait behind it
+
+    def _administer(
+        self, request: messages.CreateTopic | messages.ListTopics, timeout: float
+    ) -> messages.Routed | messages.TopicList:
+        self._check_usable()
+        found: list[messages.Routed | messages.TopicList | PenstockError] = []
+        with self._settled:
+            number = self._core.administer(request)
+            os.eventfd_write(self._waker, 1)
+
+            def answered() -> bool:
+                answer = self._core.administered(number)
+                found.extend([answer] if answer is not None else [])
+                return bool(found)
+
+            if not self._settled.wait_for(answered, timeout):
+                raise ConnectError("the broker answers", f"not within {timeout} s", "is it up?")
+        if isinstance(found[0], PenstockError):
+            raise found[0]
+        return found[0]
+
+    def _check_usable(self) -> None:
+        if self._closing:
+            raise StoreUnavailable("the producer is open", "it was closed", "make another one")
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                "a producer is used in the process that made it",
+                f"made in {self._pid}",
+                "make one after the fork",
+            )
+
+    def _wait_for_room(self) -> None:
+        room = self._settled.wait_for(
+            lambda: self._core.waiting_bytes <= MAX_WAITING_BYTES, self._timeout_ms / 1000
+        )
+        if not room:
+            raise StoreUnavailable(
+                f"less than {MAX_WAITING_BYTES} bytes wait for the broker",
+                self._core.waiting_bytes,
+                "it is too slow, or down: send again later",
+            )
+
+    def _raise_unseen(self) -> None:
+        failed, self._core.failed = self._core.failed, type(self._core.failed)(maxlen=1000)
+        for future in failed:
+            if not future.seen:
+                future.result(0)
+
+    # --- the thread ---
+
+    def _talk(self) -> None:
+        poller = zmq.Poller()
+        poller.register(self._socket, zmq.POLLIN)
+        poller.register(self._waker, zmq.POLLIN)
+        while not self._closing:
+            now_ms = self._clock.monotonic_ms()
+            with self._settled:
+                out = list(self._core.outgoing(now_ms))
+                wait_ms = self._core.wait_ms(now_ms)
+                self._asleep = True
+            self._send_out(out, now_ms)
+            for ready, _ in poller.poll(wait_ms):
+                if ready == self._waker:
+                    os.eventfd_read(self._waker)
+            self._take_answers()
+
+    def _send_out(self, out: list[tuple[bytes, ...]], now_ms: int) -> None:
+        for parts in out:
+            try:
+                self._socket.send_multipart(parts, zmq.NOBLOCK)
+            except zmq.Again:
+                with self._settled:
+                    self._core.not_connected(now_ms)
+                return
+
+    def _take_answers(self) -> None:
+        answers = []
+        while True:
+            try:
+                answers.append(self._socket.recv_multipart(zmq.NOBLOCK))
+            except zmq.Again:
+                break
+        now_ms = self._clock.monotonic_ms()
+        with self._settled:
+            self._asleep = False
+            for parts in answers:
+                self._core.received(parts, now_ms)
+            self._core.tick(now_ms)
+            self._encoder.max_message_bytes = self._core.max_message_bytes
+            self._settled.notify_all()

@@ -1,0 +1,397 @@
+"""The producer without sockets and threads: messages in, frames out, answers in, outcomes out.
+
+    send() -> [wait for the topic's route] -> queue -> frame -> (in flight) -> settled
+
+Frames carry numbers in a session (see shared/messages.py). While anything is unanswered for
+PROBE_MS, a Hello asks the writer how far it got; when frames are missing, or the writer is a new
+one, the next session begins and everything unanswered goes out again, marked as a retry. The sync
+and the asyncio producer both drive this class; every call passes the time.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections import deque
+from collections.abc import Iterator
+from threading import Condition
+
+from penstock.client.encoding import set_queue
+from penstock.client.frames import FRAME_BYTES, Frame, SendFuture
+from penstock.shared import messages
+from penstock.shared.errors import (
+    ConnectError,
+    InvalidMessage,
+    PenstockError,
+    QueueNotFound,
+    error_from_status,
+)
+from penstock.shared.messages import encode
+from penstock.shared.string_hash import shard_queue
+
+MAX_IN_FLIGHT = 16
+PROBE_MS = 100
+# How soon a connection is tried again that does not stand.
+KNOCK_MS = 10
+
+
+class _Parked:
+    """A message whose topic's queues are not known yet."""
+
+    __slots__ = ("record", "future", "shard", "queue", "ack")
+
+    def __init__(
+        self, record: bytearray, future: SendFuture, shard: str | None, queue: int | None, ack: str
+    ) -> None:
+        self.record = record
+        self.future = future
+        self.shard = shard
+        self.queue = queue
+        self.ack = ack
+
+
+class _Routing:
+    """A question for a topic's route that has no answer yet."""
+
+    __slots__ = ("request", "since_ms", "asked_ms")
+
+    def __init__(self, since_ms: int) -> None:
+        self.request = 0
+        self.since_ms = self.asked_ms = since_ms
+
+
+class _Queue:
+    """Messages of one queue that are in no frame yet."""
+
+    __slots__ = ("records", "futures")
+
+    def __init__(self) -> None:
+        self.records: deque[bytearray] = deque()
+        self.futures: deque[SendFuture] = deque()
+
+
+class ProducerCore:
+    """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
+
+    def __init__(self, endpoint: str, settled: Condition, timeout_ms: int, ack: str) -> None:
+        self._endpoint = endpoint
+        self._settled = settled
+        self._timeout_ms = timeout_ms
+        self._ack = ack
+        self._producer = secrets.randbits(62)
+        self._session = 1
+        self._open = False
+        self._next_seq = 1
+        self._floor = 0
+        self._hello_at_ms = 0
+        self._answered_ms = 0
+        self._routes: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
+        self._parked: dict[str, list[_Parked]] = {}
+        self._routing: dict[str, _Routing] = {}
+        self._queues: dict[tuple[str, int, str], _Queue] = {}
+        self._ready: deque[tuple[str, int, str]] = deque()
+        self._in_flight: dict[int, Frame] = {}
+        self._resend: deque[Frame] = deque()
+        self._administered: dict[int, messages.Routed | messages.TopicList | PenstockError] = {}
+        self._next_request = 1
+        self._outbox: list[tuple[bytes, ...]] = []
+        # what the next frame's number was when each unanswered probe left
+        self._probes: deque[int] = deque()
+        self.max_message_bytes = 0
+        self.waiting_bytes = 0
+        self.unsettled = 0
+        self.failed: deque[SendFuture] = deque(maxlen=1000)
+
+    # --- messages in ---
+
+    def send(
+        self,
+        topic: str,
+        record: bytearray,
+        future: SendFuture,
+        shard: str | None,
+        queue: int | None,
+        ack: str,
+        now_ms: int,
+    ) -> None:
+        """Take a message. Its outcome comes through `future`."""
+        self.unsettled += 1
+        self.waiting_bytes += len(record)
+        if topic in self._routes:
+            self._assign(topic, _Parked(record, future, shard, queue, ack))
+            return
+        self._parked.setdefault(topic, []).append(_Parked(record, future, shard, queue, ack))
+        if topic not in self._routing:
+            self._routing[topic] = _Routing(now_ms)
+            self._ask_route(topic, now_ms)
+
+    def _ask_route(self, topic: str, now_ms: int) -> None:
+        routing = self._routing[topic]
+        routing.asked_ms = now_ms
+        routing.request = self._number()
+        self._outbox.append((encode(messages.Route(routing.request, topic, True)),))
+
+    def _number(self) -> int:
+        self._next_request += 1
+        return self._next_request
+
+    def _assign(self, topic: str, parked: _Parked) -> None:
+        count = self._routes[topic]
+        if parked.queue is not None:
+            queue_id = parked.queue
+            if not 0 <= queue_id < count:
+                self._fail_future(
+                    parked.future,
+                    len(parked.record),
+                    QueueNotFound(
+                        f"topic {topic} has queues 0 to {count - 1}",
+                        queue_id,
+                        "choose one of those, or create the topic with more queues",
+                    ),
+                )
+                return
+        elif parked.shard is not None:
+            queue_id = shard_queue(parked.shard, count)
+        else:
+            queue_id = self._turns.get(topic, 0) % count
+            self._turns[topic] = queue_id + 1
+        set_queue(parked.record, queue_id)
+        key = (topic, queue_id, parked.ack or self._ack)
+        queue = self._queues.get(key)
+        if queue is None:
+            queue = self._queues[key] = _Queue()
+        if not queue.records:
+            self._ready.append(key)
+        queue.records.append(parked.record)
+        queue.futures.append(parked.future)
+
+    def administer(self, request: messages.CreateTopic | messages.ListTopics) -> int:
+        """Ask something about topics; `administered` has the answer once it is there."""
+        number = self._number()
+        if isinstance(request, messages.CreateTopic):
+            request = messages.CreateTopic(number, request.topic, request.queues)
+        else:
+            request = messages.ListTopics(number)
+        self._outbox.append((encode(request),))
+        return number
+
+    def administered(
+        self, number: int
+    ) -> messages.Routed | messages.TopicList | PenstockError | None:
+        return self._administered.pop(number, None)
+
+    # --- frames out ---
+
+    def outgoing(self, now_ms: int) -> Iterator[tuple[bytes, ...]]:
+        """Everything to be sent now, in order."""
+        if not self._open:
+            if now_ms >= self._hello_at_ms:
+                self._hello_at_ms = now_ms + PROBE_MS
+                yield (encode(self._hello()),)
+            return
+        outbox, self._outbox = self._outbox, []
+        yield from outbox
+        while self._resend:
+            yield self._append(self._resend.popleft(), now_ms)
+        while self._ready and len(self._in_flight) < MAX_IN_FLIGHT:
+            yield self._append(self._pack(self._ready.popleft()), now_ms)
+        if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
+            self._hello_at_ms = now_ms
+            self._probes.append(self._next_seq)
+            yield (encode(self._hello()),)
+
+    def _hello(self) -> messages.Hello:
+        first = next(iter(self._in_flight), self._next_seq)
+        return messages.Hello(self._producer, self._session, first, self._floor)
+
+    def _pack(self, key: tuple[str, int, str]) -> Frame:
+        queue = self._queues[key]
+        records, futures, size = [queue.records.popleft()], [queue.futures.popleft()], 0
+        size = len(records[0])
+        while queue.records and size + len(queue.records[0]) <= FRAME_BYTES:
+            records.append(queue.records.popleft())
+            futures.append(queue.futures.popleft())
+            size += len(records[-1])
+        if queue.records:
+            self._ready.append(key)
+        frame = Frame(self._next_seq, *key)
+        self._next_seq += 1
+        frame.fill(records, futures)
+        self._in_flight[frame.seq] = frame
+        return frame
+
+    def _append(self, frame: Frame, now_ms: int) -> tuple[bytes, bytes]:
+        if not frame.sent_ms:
+            frame.sent_ms = now_ms
+        if len(self._in_flight) == 1:
+            self._answered_ms = now_ms
+        header = messages.Append(
+            self._producer,
+            self._session,
+            frame.seq,
+            frame.topic,
+            frame.queue_id,
+            frame.count,
+            frame.ack,
+            frame.retry,
+        )
+        return encode(header), frame.payload
+
+    def not_connected(self, now_ms: int) -> None:
+        """What was to be sent could not: knock again soon. The session finds what is missing."""
+        self._hello_at_ms = min(self._hello_at_ms, now_ms - PROBE_MS + KNOCK_MS)
+        if not self._open:
+            self._hello_at_ms = now_ms + KNOCK_MS
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing has to be sent, unless something comes in."""
+        if not self._open:
+            return max(0, self._hello_at_ms - now_ms)
+        return PROBE_MS if self.unsettled else 1000
+
+    # --- answers in ---
+
+    def received(self, parts: list[bytes], now_ms: int) -> None:
+        """Take an answer of the broker."""
+        answer = messages.decode_produce_answer(parts[0])
+        if isinstance(answer, messages.Appended):
+            if answer.session == self._session:
+                self._answered_ms = now_ms
+                self._appended(answer)
+        elif isinstance(answer, messages.Welcome):
+            self._welcome(answer, now_ms)
+        elif isinstance(answer, messages.OutOfStep):
+            if answer.session == self._session and self._open:
+                self._begin_session(now_ms)
+        elif isinstance(answer, messages.Routed):
+            self._routed(answer)
+        elif isinstance(answer, messages.TopicList):
+            self._administered[answer.request] = answer
+        else:
+            self._refused(answer, now_ms)
+
+    def _appended(self, answer: messages.Appended) -> None:
+        first = next(iter(self._in_flight), 0)
+        frame = self._in_flight.pop(answer.seq, None)
+        if frame is None:
+            return
+        if answer.seq == first and answer.runs:
+            # all that is unanswered was stored later, so copies of it can only lie behind
+            self._floor = max(self._floor, answer.runs[0].physical_offset)
+        self._settle(frame, answer, None)
+
+    def _settle(
+        self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
+    ) -> None:
+        self.unsettled -= frame.count
+        self.waiting_bytes -= len(frame.payload)
+        if error is not None:
+            self.failed.extend(frame.futures)
+        frame.settle(answer, error)
+
+    def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:
+        if answer.session != self._session:
+            return
+        self.max_message_bytes = answer.max_message_bytes
+        if not self._open:
+            self._open = True
+            self._answered_ms = now_ms
+            if not self._in_flight:
+                self._floor = answer.wrote
+            return
+        # the answer to a probe: what the writer had not taken by then got lost on the way
+        if self._probes and answer.next_seq < self._probes.popleft() and self._in_flight:
+            self._begin_session(now_ms)
+
+    def _begin_session(self, now_ms: int) -> None:
+        self._session += 1
+        self._open = False
+        self._hello_at_ms = now_ms
+        self._probes.clear()
+        # numbered anew: some in between may have been answered out of turn
+        unanswered, self._in_flight = list(self._in_flight.values()), {}
+        for frame in unanswered:
+            frame.retry = True
+            frame.seq = self._next_seq
+            self._next_seq += 1
+            self._in_flight[frame.seq] = frame
+        self._resend = deque(unanswered)
+
+    def _routed(self, answer: messages.Routed) -> None:
+        self._routes[answer.topic] = answer.queues
+        if self._routing.pop(answer.topic, None) is None:
+            self._administered[answer.request] = answer
+        for parked in self._parked.pop(answer.topic, ()):
+            self._assign(answer.topic, parked)
+
+    def _refused(self, answer: messages.Refused, now_ms: int) -> None:
+        error = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+        if answer.session:
+            if answer.session == self._session and answer.request in self._in_flight:
+                self._answered_ms = now_ms
+                self._settle(self._in_flight.pop(answer.request), None, error)
+            return
+        for topic, routing in self._routing.items():
+            if routing.request == answer.request:
+                self._fail_parked(topic, error)
+                return
+        if answer.request:
+            self._administered[answer.request] = error
+        else:
+            self.fail_all(error)  # the broker does not understand this client
+
+    def _fail_parked(self, topic: str, error: PenstockError) -> None:
+        self._routing.pop(topic, None)
+        for parked in self._parked.pop(topic, ()):
+            self._fail_future(parked.future, len(parked.record), error)
+
+    def _fail_future(self, future: SendFuture, size: int, error: PenstockError) -> None:
+        self.unsettled -= 1
+        self.waiting_bytes -= size
+        self.failed.append(future)
+        future.fail(error)
+
+    # --- time ---
+
+    def tick(self, now_ms: int) -> None:
+        """Ask again for routes, and give up on what has waited too long."""
+        for topic, routing in list(self._routing.items()):
+            if now_ms - routing.since_ms > self._timeout_ms:
+                self._fail_parked(topic, self._nobody("a topic's route is answered"))
+            elif now_ms - routing.asked_ms > PROBE_MS * 5 and self._open:
+                self._ask_route(topic, now_ms)
+        for seq, frame in list(self._in_flight.items()):
+            if now_ms - frame.sent_ms <= self._timeout_ms:
+                break
+            del self._in_flight[seq]
+            if frame in self._resend:
+                self._resend.remove(frame)
+            self._settle(frame, None, self._nobody("a frame is answered"))
+
+    def _nobody(self, what: str) -> ConnectError:
+        return ConnectError(
+            f"{what} within {self._timeout_ms} ms",
+            self._endpoint,
+            "see whether a broker runs there: penstock status. A message that was on its way may "
+            "be stored",
+        )
+
+    def fail_all(self, error: PenstockError) -> None:
+        """Settle everything with an error: the producer is closed."""
+        for frame in self._in_flight.values():
+            self._settle(frame, None, error)
+        self._in_flight.clear()
+        self._resend.clear()
+        for topic in list(self._parked):
+            self._fail_parked(topic, error)
+        for queue in self._queues.values():
+            while queue.records:
+                self._fail_future(queue.futures.popleft(), len(queue.records.popleft()), error)
+        self._ready.clear()
+
+
+def check_ack(ack: str) -> str:
+    """`ack` as the protocol has it. Raises InvalidMessage."""
+    if ack not in ("", "durable", "written"):
+        raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
+    return ack
