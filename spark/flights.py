@@ -24,7 +24,7 @@ TOLERANCE = 1e-9
 
 
 class CarrierRow(msgspec.Struct, frozen=True):
-    """One carrier's year. A mean is None when no flight of the carrier has the value."""
+    """One carrier's year; carrier "" has the messages without a tag. A mean of nothing is None."""
 
     carrier: str
     flights: int
@@ -49,15 +49,15 @@ def carrier_report(
     # a body that is no JSON stops the report; it would look like a cancelled flight
     flight = f.from_json(f.col("body").cast("string"), BODY_SCHEMA, {"mode": "FAILFAST"})
     rows = (
-        messages.select("tags", flight.alias("flight"))
-        .groupBy("tags")
+        messages.select(f.coalesce("tags", f.lit("")).alias("carrier"), flight.alias("flight"))
+        .groupBy("carrier")
         .agg(
             f.count("*"),
             f.avg("flight.dep_delay"),
             f.avg("flight.arr_delay"),
             f.avg(f.col("flight.dep_time").isNull().cast("int")),
         )
-        .orderBy("tags")
+        .orderBy("carrier")
         .collect()
     )
     return list(starmap(CarrierRow, rows))

@@ -18,6 +18,7 @@ from penstock.shared.store_directory import StoreDirectory
 EARLIEST, LATEST = -2, -1  # as numbers in the offsets options
 SMALLEST_SPLIT_BYTES, LARGEST_SPLIT_BYTES = 8 << 20, 128 << 20
 SAMPLE_ENTRIES = 512
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
@@ -117,7 +118,8 @@ def _estimate_bytes(queue: QueueFiles, piece: QueueRange) -> int:
 
 def _subscribed(store: StoreDirectory, subscribe: str) -> list[QueueFiles]:
     """The queues of the topics named. Raises TopicNotFound."""
-    queues = store.queues()
+    # entries of light queues name messages of other topics, which are read there
+    queues = [queue for queue in store.queues() if not queue.topic.startswith(LIGHT_QUEUE_PREFIX)]
     there = sorted({queue.topic for queue in queues})
     topics = [name.strip() for name in subscribe.split(",") if name.strip()]
     missing = [name for name in topics if name not in there]

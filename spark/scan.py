@@ -48,9 +48,10 @@ def read_range(
             for batch in _read_batches(store, queue, named):
                 try:
                     made = record_columns(batch)
+                    arrays = [made[name]() for name in columns]
                 except Misfit as misfit:
                     raise _damage(store, queue, batch, misfit.index) from misfit
-                yield [made[name]() for name in columns]
+                yield arrays
     finally:
         files.close()
 
@@ -136,9 +137,7 @@ def _damage(store: StoreDirectory, queue: QueueFiles, batch: Batch, index: int) 
     """What is wrong with the batch's record, with the places of the record and of its entry."""
     position, size = int(batch.physical_offsets[index]), int(batch.sizes_bytes[index])
     start = int(batch.starts[index])
-    found, length, reason = examine(
-        batch.raw, start, start + size, position=position, check_crc=False
-    )
+    found, length, reason = examine(batch.raw, start, start + size, position=position)
     if found is Found.RECORD and length != size:
         reason = f"record of {length} bytes where its entry says {size}"
     elif found is Found.RECORD:

