@@ -1,0 +1,76 @@
+"""A broker of its own for a measurement or a demonstration: started, used, and stopped in order."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.shared.errors import StoreUnavailable
+
+STOP_TIMEOUT_S = 60
+
+
+class Stack(NamedTuple):
+    """A running broker."""
+
+    store: Path
+    produce: str
+    consume: str
+    process: subprocess.Popen[str]
+
+
+@contextmanager
+def running_stack(store: Path | None, settings: Sequence[str] = ()) -> Iterator[Stack]:
+    """`penstock up` on a store, or on a temporary one that goes away; `settings` are TOML lines.
+
+    Raises StoreUnavailable when it does not come up, or does not stop cleanly.
+    """
+    place = Path(tempfile.mkdtemp(prefix="penstock-run-"))
+    target = store or place / "store"
+    try:
+        config = place / "broker.toml"
+        config.write_text("\n".join(("produce_port = 0", "consume_port = 0", *settings)) + "\n")
+        command = [sys.executable, "-m", "penstock.cli.main", "up", "-o", "json"]
+        process = subprocess.Popen(
+            [*command, "--config", str(config), "--store", str(target)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        )
+        try:
+            yield _await_ready(process, target)
+        finally:
+            code, said = _stop(process)
+        if code != 0:
+            raise StoreUnavailable("the broker stops in order", f"exit code {code}", said)
+    finally:
+        shutil.rmtree(place)
+
+
+def _await_ready(process: subprocess.Popen[str], store: Path) -> Stack:
+    assert process.stdout is not None and process.stderr is not None
+    line = process.stdout.readline()
+    if not line:
+        process.wait()
+        raise StoreUnavailable("the broker starts", process.stderr.read().strip())
+    ready: dict[str, Any] = msgspec.json.decode(line)
+    endpoints = ready["endpoints"]
+    return Stack(store, endpoints["produce"], endpoints["consume"], process)
+
+
+def _stop(process: subprocess.Popen[str]) -> tuple[int, str]:
+    if process.poll() is None:
+        process.send_signal(signal.SIGTERM)
+    _, said = process.communicate(timeout=STOP_TIMEOUT_S)
+    return process.returncode, said.strip()

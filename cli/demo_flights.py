@@ -1,0 +1,140 @@
+"""The demo's middle part: publish the flights, kill the writer half way, consume and compare.
+
+What was sent is remembered as one hash for each flight, in order, plane by plane; the consumer
+takes them off in the order the messages come. So a message that is missing, comes twice, is out of
+order or has other bytes does not go unseen.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from penstock.bench.stack import Stack
+from penstock.cli.flights_csv import read_flights
+from penstock.cli.status import read_status
+from penstock.client.consumer import Consumer
+from penstock.client.frames import SendFuture
+from penstock.client.producer import Producer
+from penstock.shared.errors import ConnectError
+
+if TYPE_CHECKING:
+    from penstock.cli.demo_progress import Bars
+
+TOPIC = "flights"
+QUEUES = 8
+CONSUME_SILENCE_S = 30
+MOST_PROBLEMS = 10
+
+
+class Outcome(msgspec.Struct):
+    """What was counted."""
+
+    published: int = 0
+    consumed: int = 0
+    restarts: int = 0
+    problems: list[str] = msgspec.field(default_factory=list)
+
+
+class _Sent:
+    """The flights on their way: hashes of the bodies of each plane, in the order they were sent."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._by_plane: dict[str | None, deque[int]] = defaultdict(deque)
+
+    def add(self, plane: str | None, body: bytes) -> None:
+        with self._lock:
+            self._by_plane[plane].append(hash(body))
+
+    def take(self, plane: str | None, body: bytes) -> bool:
+        """Whether this is the next flight of its plane; flights of no plane have no order."""
+        with self._lock:
+            waiting = self._by_plane[plane]
+            if plane is not None:
+                return bool(waiting) and waiting.popleft() == hash(body)
+            try:
+                waiting.remove(hash(body))
+            except ValueError:
+                return False
+            return True
+
+
+def publish_and_consume(stack: Stack, total: int, bars: Bars) -> Outcome:
+    """Run producer and consumer until both have seen `total` flights; what was counted."""
+    outcome = Outcome()
+    sent = _Sent()
+    with Producer(stack.produce, ack="durable") as producer:
+        producer.create_topic(TOPIC, QUEUES)
+        bars.add("published", total)
+        bars.add("consumed", total)
+        consumer = threading.Thread(
+            target=_consume, args=(stack.consume, total, sent, outcome, bars), daemon=True
+        )
+        consumer.start()
+        _publish(producer, stack, total, sent, outcome, bars)
+    consumer.join()
+    actors = read_status(stack.store)["actors"]
+    outcome.restarts = sum(actor["restarts"] for actor in actors)
+    return outcome
+
+
+def _publish(
+    producer: Producer, stack: Stack, total: int, sent: _Sent, outcome: Outcome, bars: Bars
+) -> None:
+    waiting: deque[SendFuture] = deque()
+
+    def acknowledged() -> None:
+        waiting.popleft().result(60)
+        outcome.published += 1
+
+    for number, row in enumerate(read_flights()):
+        if number == total // 2:
+            _kill_writer(stack, bars)
+        body = msgspec.json.encode(row)
+        plane = row["tailnum"]
+        assert plane is None or isinstance(plane, str)
+        sent.add(plane, body)
+        waiting.append(
+            producer.send(TOPIC, body, tags=str(row["carrier"]), keys=plane, shard=plane)
+        )
+        while waiting and waiting[0].done():
+            acknowledged()
+        if not number & 1023:
+            bars.moved("published", outcome.published)
+    while waiting:
+        acknowledged()
+    bars.moved("published", outcome.published)
+
+
+def _kill_writer(stack: Stack, bars: Bars) -> None:
+    actors = {actor["name"]: actor for actor in read_status(stack.store)["actors"]}
+    pid = actors["writer"]["pid"]
+    os.kill(pid, signal.SIGKILL)
+    bars.say(f"half way: killed the writer (pid {pid}) with SIGKILL")
+
+
+def _consume(endpoint: str, total: int, sent: _Sent, outcome: Outcome, bars: Bars) -> None:
+    with Consumer(endpoint, TOPIC) as consumer:
+        while outcome.consumed < total:
+            try:
+                batch = consumer.poll(CONSUME_SILENCE_S)
+            except ConnectError as error:
+                outcome.problems.append(str(error))
+                return
+            if not batch:
+                outcome.problems.append(f"no message came for {CONSUME_SILENCE_S} s")
+                return
+            for message in batch:
+                outcome.consumed += 1
+                if (
+                    not sent.take(message.keys, message.body)
+                    and len(outcome.problems) < MOST_PROBLEMS
+                ):
+                    outcome.problems.append(f"{message!r} is not the next one of its plane")
+            bars.moved("consumed", outcome.consumed)

@@ -1,0 +1,76 @@
+"""`penstock topics`: what topics there are, and a new one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from penstock.cli.endpoints import broker_options, produce_endpoint
+from penstock.cli.output import output_option, print_json, print_table
+
+
+@click.group()
+def topics() -> None:
+    """List and create topics."""
+
+
+@topics.command(
+    "ls",
+    epilog="""\b
+Examples:
+  penstock topics ls --store ./store
+  penstock topics ls -o json
+""",
+)
+@broker_options
+@output_option
+def ls(store: Path | None, endpoint: str | None, output: str) -> None:
+    """All topics and how many queues each has; of a stopped store too."""
+    found = _topics(store, endpoint)
+    if output == "json":
+        for topic, queues in found.items():
+            print_json({"topic": topic, "queues": queues})
+        return
+    print_table(("topic", "queues"), list(found.items()))
+
+
+def _topics(store: Path | None, endpoint: str | None) -> dict[str, int]:
+    from penstock.client.producer import Producer
+    from penstock.shared.config import default_store
+    from penstock.shared.errors import ConnectError
+    from penstock.shared.layout import StorePaths
+    from penstock.shared.topics import load_topics
+
+    try:
+        where = produce_endpoint(store, endpoint)
+    except ConnectError:
+        paths = StorePaths(store or Path(default_store()))
+        if not paths.commit_log.is_dir():
+            raise
+        return load_topics(paths.topics).all()
+    with Producer(where) as producer:
+        return producer.topics()
+
+
+@topics.command(
+    "create",
+    epilog="""\b
+Examples:
+  penstock topics create orders --queues 8 --store ./store
+""",
+)
+@click.argument("topic")
+@click.option("--queues", type=click.IntRange(min=1), default=4, show_default=True)
+@broker_options
+@output_option
+def create(topic: str, queues: int, store: Path | None, endpoint: str | None, output: str) -> None:
+    """Create a topic, or give it more queues. A topic never loses any."""
+    from penstock.client.producer import Producer
+
+    with Producer(produce_endpoint(store, endpoint)) as producer:
+        count = producer.create_topic(topic, queues)
+    if output == "json":
+        print_json({"topic": topic, "queues": count})
+    else:
+        click.echo(f"topic {topic} has {count} {'queue' if count == 1 else 'queues'}")
