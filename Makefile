@@ -1,0 +1,79 @@
+# Everything happens in .venv, which `make setup` makes; nothing is installed anywhere else.
+#
+#   make demo      make test      make help
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+SHELL := /bin/sh
+
+# The first of these that is new enough and can make an environment; or say PYTHON=/path/to/python.
+PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
+	$$each -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null \
+	&& { command -v $$each; break; }; done)
+
+# Written last by a set-up that went through; it holds the place of the checkout.
+READY := .venv/ready
+# Written first: what stands beside it is half an environment, and is made anew.
+UNFINISHED := .venv/unfinished
+
+# An environment does not survive that its checkout is moved or that its Python goes.
+ifneq ($(wildcard $(READY)),)
+ifneq ($(shell cat $(READY)) $(shell .venv/bin/python -c 'print("runs")' 2>/dev/null),$(CURDIR) runs)
+$(shell mv -f $(READY) $(UNFINISHED))
+endif
+endif
+
+# Fast ones first, the long ones last; what is not named here comes between.
+FIRST := $(wildcard $(addprefix tests/,shared client cli test_tree.py golden actors))
+LAST := $(wildcard $(addprefix tests/,spark chaos))
+BETWEEN := $(filter-out $(FIRST) $(LAST) tests/__pycache__, \
+	$(patsubst %/,%,$(wildcard tests/*/ tests/test_*.py)))
+
+.PHONY: setup
+setup: $(READY) ## make .venv and install Penstock with all extras into it
+
+$(READY): pyproject.toml
+	@test -n "$(PYTHON)" || { \
+	  echo 'error: no Python 3.11 or later with its venv module was found on PATH.' >&2; \
+	  echo '  Debian, Ubuntu: apt install python3 python3-venv' >&2; \
+	  echo '  or name one:    make setup PYTHON=/path/to/python3' >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "error: Penstock needs Python 3.11 or later; $(PYTHON) is none" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import venv, ensurepip' || { \
+	  echo "error: $(PYTHON) has no venv module; Debian, Ubuntu: apt install python3-venv" >&2; \
+	  exit 1; }
+	@if [ -e $(UNFINISHED) ]; then echo 'the last set-up was interrupted; beginning anew'; \
+	  rm -rf .venv; fi
+	@mkdir -p .venv && rm -f $(READY) && touch $(UNFINISHED)
+	@echo "making .venv with $(PYTHON); Spark is a large download, so the first time takes minutes"
+	@"$(PYTHON)" -m venv .venv
+	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --retries 10 \
+	  -e '.[spark,demo,dev]'
+	@echo '$(CURDIR)' > $(UNFINISHED) && mv $(UNFINISHED) $(READY)
+
+.PHONY: test
+test: lint ## check style and types, then run all tests, fast ones first
+	.venv/bin/python -m pytest $(FIRST) $(BETWEEN) $(LAST)
+
+.PHONY: lint
+lint: setup ## check style and types only
+	.venv/bin/python -m ruff check .
+	.venv/bin/python -m ruff format --check .
+	.venv/bin/python -m mypy
+
+.PHONY: demo
+demo: setup ## a broker, a killed actor, and the same messages in Spark
+	.venv/bin/penstock demo
+
+.PHONY: bench
+bench: setup ## measure on this machine how fast one client sends
+	.venv/bin/penstock bench produce
+
+.PHONY: clean
+clean: ## remove .venv and everything else that was made here
+	rm -rf .venv build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: help
+help: ## this list
+	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 14
