@@ -42,13 +42,13 @@ $(READY): pyproject.toml
 	@"$(PYTHON)" -c 'import venv, ensurepip' || { \
 	  echo "error: $(PYTHON) has no venv module; Debian, Ubuntu: apt install python3-venv" >&2; \
 	  exit 1; }
-	@if [ -e $(UNFINISHED) ]; then echo 'the last set-up was interrupted; beginning anew'; \
+	@if [ -e $(UNFINISHED) ]; then echo 'what is in .venv is half made or was moved; making it anew'; \
 	  rm -rf .venv; fi
 	@mkdir -p .venv && rm -f $(READY) && touch $(UNFINISHED)
-	@echo "making .venv with $(PYTHON); Spark is a large download, so the first time takes minutes"
+	@echo "making .venv with $(PYTHON); Spark is a large download, so this may take a while"
 	@"$(PYTHON)" -m venv .venv
 	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --retries 10 \
-	  -e '.[spark,demo,dev]'
+	  --use-pep517 -e '.[spark,demo,dev]'
 	@echo '$(CURDIR)' > $(UNFINISHED) && mv $(UNFINISHED) $(READY)
 
 .PHONY: test
