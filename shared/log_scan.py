@@ -43,6 +43,7 @@ _ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 _MAGIC_LEADS = (b"\xda\xa3\x20", b"\xcb\xd4\x31\x94")
 _NOTHING = memoryview(b"")
+_ZEROS = bytes(WINDOW_BYTES)
 
 assert MAGIC_V1.to_bytes(4, "big")[:3] == MAGIC_V2.to_bytes(4, "big")[:3] == _MAGIC_LEADS[0]
 assert MAGIC_BLANK.to_bytes(4, "big") == _MAGIC_LEADS[1], "the search finds every magic"
@@ -158,16 +159,24 @@ class _SegmentWalk:
 
     def _resync(self, at: int) -> int | None:
         """The first place from `at` on where the walk can go on; None when there is none."""
-        while (data_at := self._next_data(at)) < self._stop:
-            at = data_at
-            buffer = self._read(at, WINDOW_BYTES)
-            if any(lead in buffer for lead in _MAGIC_LEADS):
+        seen = at
+        while (data_at := self._files.next_data(self._segment.path, seen)) is not None:
+            if data_at >= self._stop:
+                return None
+            # a magic may stand at the border, or at the very beginning of the data with its size
+            # word's zeros before it
+            at = max(at, data_at - BLANK.size)
+            # up to a page's end: what is read of a page makes all of it count as data
+            border = (max(at, seen) // WINDOW_BYTES + 1) * WINDOW_BYTES
+            buffer = self._read(at, border - at)
+            if buffer != _ZEROS[: len(buffer)] and any(lead in buffer for lead in _MAGIC_LEADS):
                 for hit in _MAGIC.finditer(buffer):
                     if hit.start() >= 4 and self._resumes_at(at + hit.start() - 4):
                         return at + hit.start() - 4
-            if len(buffer) < WINDOW_BYTES:
+            if at + len(buffer) < border:
                 return None
-            at += WINDOW_BYTES - BLANK.size  # a magic across the border is seen by the next window
+            seen = border
+            at = border - BLANK.size
         return None
 
     def _resumes_at(self, at: int) -> bool:
@@ -175,12 +184,6 @@ class _SegmentWalk:
         if magic == MAGIC_BLANK:
             return bool(size == self._stop - at)
         return self.is_record(at)
-
-    def _next_data(self, at: int) -> int:
-        """Skip the part of the file that never was written, where the file system knows it."""
-        data_at = self._files.next_data(self._segment.path, at)
-        # a magic may stand at the very beginning of the data, its size word's zeros before it
-        return self._stop if data_at is None else max(at, data_at - BLANK.size)
 
     def _data_end(self, at: int) -> int:
         """Behind the last byte that is not zero: up to there something was written."""

@@ -133,6 +133,9 @@ class FileCache:
         fd = self._files.pop(path, -1)
         if fd < 0:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            # Reads are large as they are. Pages that the kernel reads ahead into a hole count as
+            # data afterwards, so `next_data` would creep through a gigabyte of nothing.
+            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             if len(self._files) >= self._open_files:
                 os.close(self._files.popitem(last=False)[1])
         self._files[path] = fd
