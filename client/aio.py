@@ -20,7 +20,7 @@ from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.message import Message
 from penstock.client.producer import MAX_WAITING_BYTES
-from penstock.client.producer_core import ProducerCore, check_ack
+from penstock.client.producer_core import Parked, ProducerCore, check_ack
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
@@ -47,7 +47,7 @@ class Producer:
         self._timeout_ms = timeout_ms
         # the core's lock; here everything runs on the event loop, and nobody waits on it
         self._core = ProducerCore(endpoint, threading.Condition(), timeout_ms, check_ack(ack))
-        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms)
+        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms())
         self._settled = threading.Condition()
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -90,18 +90,32 @@ class Producer:
         much is on its way: then `await drain()`.
         """
         self._check_usable()
-        record, unique_key = self._encoder.encode(topic, body, tags, keys, shard, properties, flag)
         if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
             raise StoreUnavailable(
                 f"less than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
                 self._core.waiting_bytes,
                 "await drain() between sends",
             )
+        queue_id = self._core.queue_for(topic, shard, queue)
+        record, unique_key = self._encoder.encode(
+            topic,
+            max(queue_id, 0),
+            body,
+            tags,
+            keys,
+            shard,
+            properties,
+            flag,
+            self._clock.now_ms(),
+        )
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         inner = SendFuture(self._settled, unique_key)
         inner.add_done_callback(lambda settled: _settle(future, settled))
-        now_ms = self._clock.monotonic_ms()
-        self._core.send(topic, record, inner, shard, queue, check_ack(ack), now_ms)
+        if queue_id >= 0:
+            self._core.send(topic, queue_id, check_ack(ack), record, inner)
+        else:
+            parked = Parked(record, inner, shard, queue, check_ack(ack))
+            self._core.park(topic, parked, self._clock.monotonic_ms())
         self._wanted.set()
         return future
 

@@ -52,7 +52,7 @@ class Frame:
     def count(self) -> int:
         return len(self._sizes)
 
-    def fill(self, records: list[bytearray], futures: list[SendFuture]) -> None:
+    def fill(self, records: list[bytes], futures: list[SendFuture]) -> None:
         self.payload = b"".join(records)
         self._sizes = [len(record) for record in records]
         self.futures = futures

@@ -10,13 +10,14 @@ import os
 import threading
 from collections.abc import Mapping
 from types import TracebackType
+from typing import NoReturn
 
 import zmq
 
 from penstock.client.encoding import Body, Encoder
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
-from penstock.client.producer_core import ProducerCore, check_ack
+from penstock.client.producer_core import Parked, ProducerCore, check_ack
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
@@ -27,6 +28,17 @@ __all__ = ["Producer", "Receipt", "SendFuture"]
 
 # send() waits while more than this is on its way.
 MAX_WAITING_BYTES = 64 << 20
+
+# How often this process has been forked off: a producer does not work in a child.
+_forks = 0
+
+
+def _forked() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_forked)
 
 
 class Producer:
@@ -47,8 +59,8 @@ class Producer:
         self._timeout_ms = timeout_ms
         self._settled = threading.Condition()
         self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack))
-        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms)
-        self._pid = os.getpid()
+        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms())
+        self._forks = _forks
         self._closing = False
         self._asleep = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -76,17 +88,36 @@ class Producer:
         order), or is the next one in turn. Raises InvalidMessage for what can be seen to be wrong
         here, and StoreUnavailable when there is no room for `timeout_ms`.
         """
-        self._check_usable()
-        record, unique_key = self._encoder.encode(topic, body, tags, keys, shard, properties, flag)
-        future = SendFuture(self._settled, unique_key)
+        if self._closing or self._forks != _forks:
+            self._refuse_use()
+        if ack:
+            check_ack(ack)
+        core = self._core
         with self._settled:
-            if self._core.waiting_bytes > MAX_WAITING_BYTES:
+            if core.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
-            self._core.send(
-                topic, record, future, shard, queue, check_ack(ack), self._clock.monotonic_ms()
+            queue_id = core.queue_for(topic, shard, queue)
+            record, unique_key = self._encoder.encode(
+                topic,
+                max(queue_id, 0),
+                body,
+                tags,
+                keys,
+                shard,
+                properties,
+                flag,
+                self._clock.now_ms(),
             )
-            asleep, self._asleep = self._asleep, False
-        if asleep:
+            future = SendFuture(self._settled, unique_key)
+            if queue_id >= 0:
+                core.send(topic, queue_id, ack, record, future)
+            else:
+                parked = Parked(record, future, shard, queue, ack)
+                core.park(topic, parked, self._clock.monotonic_ms())
+            wake = self._asleep and core.may_send
+            if wake:
+                self._asleep = False
+        if wake:
             os.eventfd_write(self._waker, 1)
         return future
 
@@ -174,14 +205,17 @@ class Producer:
         return found[0]
 
     def _check_usable(self) -> None:
+        if self._closing or self._forks != _forks:
+            self._refuse_use()
+
+    def _refuse_use(self) -> NoReturn:
         if self._closing:
             raise StoreUnavailable("the producer is open", "it was closed", "make another one")
-        if os.getpid() != self._pid:
-            raise StoreUnavailable(
-                "a producer is used in the process that made it",
-                f"made in {self._pid}",
-                "make one after the fork",
-            )
+        raise StoreUnavailable(
+            "a producer is used in the process that made it",
+            "this one is a fork of it",
+            "make one after the fork",
+        )
 
     def _wait_for_room(self) -> None:
         room = self._settled.wait_for(

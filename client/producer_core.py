@@ -1,6 +1,6 @@
 """The producer without sockets and threads: messages in, frames out, answers in, outcomes out.
 
-    send() -> [wait for the topic's route] -> queue -> frame -> (in flight) -> settled
+    send, or park until the topic's route is known -> queue -> frame -> (in flight) -> settled
 
 Frames carry numbers in a session (see shared/messages.py). While anything is unanswered for
 PROBE_MS, a Hello asks the writer how far it got; when frames are missing, or the writer is a new
@@ -14,8 +14,9 @@ import secrets
 from collections import deque
 from collections.abc import Iterator
 from threading import Condition
+from typing import NamedTuple
 
-from penstock.client.encoding import set_queue
+from penstock.client.encoding import with_queue
 from penstock.client.frames import FRAME_BYTES, Frame, SendFuture
 from penstock.shared import messages
 from penstock.shared.errors import (
@@ -28,25 +29,21 @@ from penstock.shared.errors import (
 from penstock.shared.messages import encode
 from penstock.shared.string_hash import shard_queue
 
-MAX_IN_FLIGHT = 16
+# More frames at once would be smaller ones: what waits behind them packs together.
+MAX_IN_FLIGHT = 8
 PROBE_MS = 100
 # How soon a connection is tried again that does not stand.
 KNOCK_MS = 10
 
 
-class _Parked:
-    """A message whose topic's queues are not known yet."""
+class Parked(NamedTuple):
+    """A message whose topic's queues are not known yet; its record is for queue 0."""
 
-    __slots__ = ("record", "future", "shard", "queue", "ack")
-
-    def __init__(
-        self, record: bytearray, future: SendFuture, shard: str | None, queue: int | None, ack: str
-    ) -> None:
-        self.record = record
-        self.future = future
-        self.shard = shard
-        self.queue = queue
-        self.ack = ack
+    record: bytes
+    future: SendFuture
+    shard: str | None
+    queue: int | None
+    ack: str
 
 
 class _Routing:
@@ -65,7 +62,7 @@ class _Queue:
     __slots__ = ("records", "futures")
 
     def __init__(self) -> None:
-        self.records: deque[bytearray] = deque()
+        self.records: deque[bytes] = deque()
         self.futures: deque[SendFuture] = deque()
 
 
@@ -86,7 +83,7 @@ class ProducerCore:
         self._answered_ms = 0
         self._routes: dict[str, int] = {}
         self._turns: dict[str, int] = {}
-        self._parked: dict[str, list[_Parked]] = {}
+        self._parked: dict[str, list[Parked]] = {}
         self._routing: dict[str, _Routing] = {}
         self._queues: dict[tuple[str, int, str], _Queue] = {}
         self._ready: deque[tuple[str, int, str]] = deque()
@@ -104,26 +101,47 @@ class ProducerCore:
 
     # --- messages in ---
 
-    def send(
-        self,
-        topic: str,
-        record: bytearray,
-        future: SendFuture,
-        shard: str | None,
-        queue: int | None,
-        ack: str,
-        now_ms: int,
-    ) -> None:
-        """Take a message. Its outcome comes through `future`."""
+    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+        """The queue of the next message; -1 while the topic's route is not known.
+
+        Raises QueueNotFound when the topic has no such queue.
+        """
+        count = self._routes.get(topic)
+        if count is None:
+            return -1
+        if queue is not None:
+            if not 0 <= queue < count:
+                raise QueueNotFound(
+                    f"topic {topic} has queues 0 to {count - 1}",
+                    queue,
+                    "choose one of those, or create the topic with more queues",
+                )
+            return queue
+        if shard is not None:
+            return shard_queue(shard, count)
+        turn = self._turns.get(topic, 0) % count
+        self._turns[topic] = turn + 1
+        return turn
+
+    def send(self, topic: str, queue_id: int, ack: str, record: bytes, future: SendFuture) -> None:
+        """Take a message for a queue. Its outcome comes through `future`."""
         self.unsettled += 1
         self.waiting_bytes += len(record)
-        if topic in self._routes:
-            self._assign(topic, _Parked(record, future, shard, queue, ack))
-            return
-        self._parked.setdefault(topic, []).append(_Parked(record, future, shard, queue, ack))
+        self._enqueue((topic, queue_id, ack or self._ack), record, future)
+
+    def park(self, topic: str, parked: Parked, now_ms: int) -> None:
+        """Take a message whose topic's queues are not known yet, and ask for them."""
+        self.unsettled += 1
+        self.waiting_bytes += len(parked.record)
+        self._parked.setdefault(topic, []).append(parked)
         if topic not in self._routing:
             self._routing[topic] = _Routing(now_ms)
             self._ask_route(topic, now_ms)
+
+    @property
+    def may_send(self) -> bool:
+        """Whether something new could leave now, and not only when an answer comes."""
+        return len(self._in_flight) < MAX_IN_FLIGHT
 
     def _ask_route(self, topic: str, now_ms: int) -> None:
         routing = self._routing[topic]
@@ -135,35 +153,23 @@ class ProducerCore:
         self._next_request += 1
         return self._next_request
 
-    def _assign(self, topic: str, parked: _Parked) -> None:
-        count = self._routes[topic]
-        if parked.queue is not None:
-            queue_id = parked.queue
-            if not 0 <= queue_id < count:
-                self._fail_future(
-                    parked.future,
-                    len(parked.record),
-                    QueueNotFound(
-                        f"topic {topic} has queues 0 to {count - 1}",
-                        queue_id,
-                        "choose one of those, or create the topic with more queues",
-                    ),
-                )
-                return
-        elif parked.shard is not None:
-            queue_id = shard_queue(parked.shard, count)
-        else:
-            queue_id = self._turns.get(topic, 0) % count
-            self._turns[topic] = queue_id + 1
-        set_queue(parked.record, queue_id)
+    def _assign(self, topic: str, parked: Parked) -> None:
+        try:
+            queue_id = self.queue_for(topic, parked.shard, parked.queue)
+        except QueueNotFound as error:
+            self._fail_future(parked.future, len(parked.record), error)
+            return
         key = (topic, queue_id, parked.ack or self._ack)
+        self._enqueue(key, with_queue(parked.record, queue_id), parked.future)
+
+    def _enqueue(self, key: tuple[str, int, str], record: bytes, future: SendFuture) -> None:
         queue = self._queues.get(key)
         if queue is None:
             queue = self._queues[key] = _Queue()
         if not queue.records:
             self._ready.append(key)
-        queue.records.append(parked.record)
-        queue.futures.append(parked.future)
+        queue.records.append(record)
+        queue.futures.append(future)
 
     def administer(self, request: messages.CreateTopic | messages.ListTopics) -> int:
         """Ask something about topics; `administered` has the answer once it is there."""

@@ -12,6 +12,7 @@ import os
 import struct
 import time
 from collections.abc import Callable
+from functools import lru_cache
 
 from penstock.shared.errors import InvalidMessage
 
@@ -33,21 +34,30 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
     return raw[:-8], int.from_bytes(raw[-8:], "big")
 
 
-def unique_keys(ip: bytes, now_ms: Callable[[], int]) -> Callable[[], str]:
-    """A function that makes UNIQ_KEYs of one client; each call another one.
+def unique_keys(ip: bytes, now_ms: int) -> Callable[[int], str]:
+    """A function that makes UNIQ_KEYs of one client from the time in ms; each call another one.
 
     65,536 keys a millisecond are distinct; the process constant is random, so that two clients of
     one process, or of two processes with one pid on one address, do not meet.
     """
     prefix = (ip + struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)).hex().upper()
-    counter = itertools.count()
-    month_start_ms = _month_start_ms(now_ms())
+    numbers = itertools.cycle(_counter_texts())
+    month_start_ms = _month_start_ms(now_ms)
+    last_ms, head = -1, ""
 
-    def make() -> str:
-        elapsed = (now_ms() - month_start_ms) & 0xFFFFFFFF
-        return f"{prefix}{elapsed:08X}{next(counter) & 0xFFFF:04X}"
+    def make(now_ms: int) -> str:
+        nonlocal last_ms, head
+        if now_ms != last_ms:
+            last_ms = now_ms
+            head = f"{prefix}{(now_ms - month_start_ms) & 0xFFFFFFFF:08X}"
+        return head + next(numbers)
 
     return make
+
+
+@lru_cache(maxsize=1)
+def _counter_texts() -> tuple[str, ...]:
+    return tuple(f"{number:04X}" for number in range(1 << 16))
 
 
 def _month_start_ms(now_ms: int) -> int:
