@@ -1,0 +1,184 @@
+"""The documents are run: their code, their commands, and their tables against the code's own."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+
+from penstock.bench.stack import Stack, running_stack
+from penstock.cli.demo import FLIGHTS
+from penstock.cli.main import penstock
+from penstock.shared.bus import RINGS
+from penstock.shared.config import Config, load_config
+from penstock.shared.positions import POSITIONS
+from penstock.spark.plan import Options
+from penstock.spark.source import COLUMNS
+
+ROOT = Path(__file__).parent.parent
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+SMALL_FILES = (
+    "mapped_file_size_commit_log_bytes = 16_777_216",
+    "mapped_file_size_consume_queue_bytes = 20_000",
+)
+# these do not end by themselves, need another terminal, or have their own tests
+NOT_RUN = re.compile(r"^make |penstock up|--follow|penstock demo|penstock bench")
+
+
+def _blocks(document: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", document.read_text(), re.M | re.S)
+
+
+def _shell_lines(document: Path) -> list[str]:
+    return [line for block in _blocks(document, "sh") for line in block.splitlines()]
+
+
+def _table(document: Path, first_column: str) -> list[list[str]]:
+    """The rows of the table whose heading begins so, without backticks."""
+    lines = iter(document.read_text().splitlines())
+    rows = []
+    for line in lines:
+        if line.startswith(f"| {first_column} |"):
+            next(lines)
+            break
+    for line in lines:
+        if not line.startswith("|"):
+            break
+        rows.append([cell.strip() for cell in line.replace("`", "").strip("|").split("|")])
+    return rows
+
+
+def _resolve(words: list[str]) -> tuple[click.Command, list[str]]:
+    """The command that `penstock WORDS` runs, and its arguments."""
+    command: click.Command = penstock
+    while isinstance(command, click.Group):
+        assert words, f"{command.name} needs a command"
+        found = command.get_command(click.Context(command), words[0])
+        assert found is not None, f"no command penstock {words[0]}"
+        command, words = found, words[1:]
+    return command, words
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    """A broker whose store is ./store for what runs in its directory; one order is in it."""
+    with running_stack(None, SMALL_FILES) as running:
+        shutil.copy(ROOT / "README.md", running.store.parent)
+        _run(running, ["sh", "-c", "echo '{\"id\": 0}' | penstock produce orders --store ./store"])
+        yield running
+
+
+def _run(stack: Stack, command: list[str]) -> str:
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        command,
+        cwd=stack.store.parent,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def documents_with(language: str) -> pytest.MarkDecorator:
+    """Run the test for each document that has blocks of this language."""
+    found = [document for document in DOCUMENTS if _blocks(document, language)]
+    return pytest.mark.parametrize("document", found, ids=lambda path: path.name)
+
+
+@documents_with("python")
+def test_the_python_in_a_document_runs_against_a_broker(document: Path, stack: Stack) -> None:
+    code = "\n".join(_blocks(document, "python"))
+    code = code.replace("tcp://127.0.0.1:20911", stack.produce)
+    code = code.replace("tcp://127.0.0.1:20912", stack.consume)
+    assert _run(stack, [sys.executable, "-c", code])
+
+
+@documents_with("sh")
+def test_the_commands_in_a_document_run_as_they_are_printed(document: Path, stack: Stack) -> None:
+    lines = [line for line in _shell_lines(document) if not NOT_RUN.search(line)]
+    assert lines
+    for line in lines:
+        _run(stack, ["sh", "-c", line])
+
+
+@documents_with("sh")
+def test_every_command_in_a_document_exists_with_its_options(
+    document: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "store").mkdir()
+    (tmp_path / "README.md").touch()
+    for line in _shell_lines(document):
+        for part in line.split("|"):
+            words = shlex.split(part, comments=True)
+            if words[0] == "penstock":
+                command, arguments = _resolve(words[1:])
+                command.make_context(command.name, arguments).close()
+    for inline in re.findall(r"`penstock ([a-z ]+)`", document.read_text()):
+        if inline != "store":  # the group as a whole
+            _resolve(inline.split())
+
+
+def test_every_make_target_in_the_readme_exists() -> None:
+    targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
+    named = re.findall(r"\bmake ([a-z]+)\b", " ".join(_shell_lines(ROOT / "README.md")))
+    assert named and set(named) <= targets
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+def test_every_link_to_a_file_leads_somewhere(document: Path) -> None:
+    links = re.findall(r"\]\((?!https?:)([^)#]+)", document.read_text())
+    assert [link for link in links if not (document.parent / link).exists()] == []
+
+
+def test_the_readme_shows_the_last_line_of_the_demo() -> None:
+    assert f"demo ok: {FLIGHTS} published, {FLIGHTS} consumed" in (ROOT / "README.md").read_text()
+
+
+def test_the_architecture_names_exactly_the_positions_there_are() -> None:
+    rows = _table(ROOT / "docs" / "architecture.md", "position")
+    assert rows == [[cell.replace("`", "") for cell in position] for position in POSITIONS]
+
+
+def test_the_architecture_names_exactly_the_doorbells_there_are() -> None:
+    rows = _table(ROOT / "docs" / "architecture.md", "actor")
+    rings = {who: () if whom == "nobody" else tuple(whom.split(", ")) for who, whom, _ in rows}
+    assert rings == RINGS
+
+
+def test_the_spark_document_names_exactly_the_columns_and_options_there_are() -> None:
+    document = ROOT / "docs" / "spark.md"
+    columns = {name: kind for name, kind, _ in _table(document, "column")}
+    assert columns == {name: kind.simpleString() for name, kind in COLUMNS.items()}
+    options = [row[0] for row in _table(document, "option")]
+    assert options == list(Options.__struct_encode_fields__)
+
+
+def test_the_configuration_file_names_every_key_once_with_its_default() -> None:
+    file = ROOT / "configs" / "broker.toml"
+    assert load_config(file) == Config()
+    assert list(tomllib.loads(file.read_text())) == list(Config.__struct_fields__)
+
+
+def test_every_key_of_the_configuration_file_is_explained_above_it() -> None:
+    lines = (ROOT / "configs" / "broker.toml").read_text().splitlines()
+    keys = [number for number, line in enumerate(lines) if " = " in line and line[0] != "#"]
+    assert len(keys) == len(Config.__struct_fields__)
+    assert [lines[number] for number in keys if not lines[number - 1].startswith("# ")] == []
+
+
+def test_the_small_configuration_is_one_that_a_broker_takes() -> None:
+    config = load_config(ROOT / "configs" / "dev.toml")
+    assert config.mapped_file_size_commit_log_bytes < Config().mapped_file_size_commit_log_bytes
