@@ -14,7 +14,7 @@ from isal import isal_zlib
 
 from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.layout import BLANK_HEADER_BYTES
+from penstock.shared.layout import BLANK_HEADER_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.properties import DELAY, TAGS, UNIQ_KEY, find_property
 from penstock.shared.record import (
     AT_BODY_LENGTH_V4,
@@ -60,6 +60,8 @@ def check_frame(
     at, end = 0, len(frame)
     view = memoryview(frame)
     crc32, unpack, length_at = isal_zlib.crc32, _CHECK_HEAD.unpack_from, _I32.unpack_from
+    # a longer topic needs the second version: the length byte of the first is signed
+    first_version = MAGIC_V1 if len(topic) <= MAX_TOPIC_BYTES else -1
     while at < end:
         if end - at < SMALLEST_RECORD_BYTES:
             raise _bad("a record is whole", f"{end - at} bytes are left", starts)
@@ -72,9 +74,13 @@ def check_frame(
             raise _bad(f"all records of the frame are for queue {queue_id}", queue, starts)
         if sys_flag & _REFUSED_BITS:
             raise _bad("sysFlag has no store host or transaction bits", hex(sys_flag), starts)
-        body_at = at + AT_BODY_V4 + (_V6_EXTRA_BYTES if sys_flag & SYS_BORN_HOST_V6 else 0)
+        body_at = at + AT_BODY_V4
+        if sys_flag & SYS_BORN_HOST_V6:
+            body_at += _V6_EXTRA_BYTES
+            if body_at > at + size:
+                raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
         body_end = body_at + length_at(frame, body_at - 4)[0]
-        if magic == MAGIC_V1:
+        if magic == first_version:
             topic_at = body_end + 1
         elif magic == MAGIC_V2:
             topic_at = body_end + 2
