@@ -2,21 +2,44 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import os
+import selectors
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
+from hypothesis import HealthCheck, settings
 
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.positions import create_positions
+from penstock.shared.queue_table import create_queue_table
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
 from penstock.shared.record_outline import entry_tags_code, outline
+from penstock.shared.run_directory import Endpoints, Run, boot_id
+from penstock.shared.transient_store_pool import create_pool
 
 STORED_MS = 1700000001456
+READY_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 30
 StoreBuilder = Callable[..., Path]
 RecordMaker = Callable[..., Record]
+RunMaker = Callable[..., Run]
+
+# the same examples each time: a failure here is a failure everywhere
+settings.register_profile(
+    "penstock",
+    derandomize=True,
+    deadline=None,
+    max_examples=60,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+settings.load_profile("penstock")
 
 
 @pytest.fixture
@@ -116,3 +139,106 @@ def _write_segments(directory: Path, raw: bytearray, base: int, size: int) -> No
     for at in range(0, len(raw), size):
         whole = bytes(raw[at : at + size]).ljust(size, b"\0")
         (directory / segment_name(base + at)).write_bytes(whole)
+
+
+@pytest.fixture
+def make_config(tmp_path: Path) -> Callable[..., Config]:
+    """A configuration for a store in the test's directory: small files, changed by keyword."""
+
+    def make(**changes: object) -> Config:
+        small = Config(
+            store_path_root_dir=str(tmp_path / "store"),
+            mapped_file_size_commit_log_bytes=4096,
+            mapped_file_size_consume_queue_bytes=1000,
+            transient_store_pool_bytes=8192,
+            max_queues=64,
+            produce_port=0,
+            consume_port=0,
+        )
+        return msgspec.structs.replace(small, **changes)
+
+    return make
+
+
+@pytest.fixture
+def make_run(tmp_path: Path) -> RunMaker:
+    """The shared memory of a run that has no processes, in the test's directory."""
+
+    def make(config: Config) -> Run:
+        directory = tmp_path / f"penstock-{len(list(tmp_path.glob('penstock-*'))):016x}"
+        directory.mkdir()
+        run = Run(
+            run_id=directory.name.removeprefix("penstock-"),
+            boot_id=boot_id(),
+            directory=str(directory),
+            supervisor_pid=os.getpid(),
+            started_ms=STORED_MS,
+            endpoints=Endpoints("tcp://127.0.0.1:1", "tcp://127.0.0.1:2", "ipc://p", "ipc://c"),
+            pool_enabled=config.transient_store_pool_enable,
+        )
+        create_positions(run.positions)
+        create_queue_table(run.queues, config.max_queues)
+        if run.pool_enabled:
+            create_pool(run.pool, config.transient_store_pool_bytes)
+        return run
+
+    return make
+
+
+class Broker:
+    """`penstock up` in a process of its own, on any free ports."""
+
+    def __init__(self, place: Path, configuration: str) -> None:
+        self.store = place / "store"
+        file = place / "broker.toml"
+        file.write_text(configuration)
+        self.said = place / "stderr"
+        arguments = ["up", "--config", str(file), "--store", str(self.store)]
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.cli.main", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(READY_TIMEOUT_S), f"not ready:\n{self.said.read_text()}"
+        self.ready = self.process.stdout.readline().decode()
+        assert self.ready.startswith("ready "), f"{self.ready!r}\n{self.said.read_text()}"
+        words = dict(word.split("=", 1) for word in self.ready.split()[1:])
+        self.produce, self.consume = words["produce"], words["consume"]
+
+    def stop(self) -> int:
+        self.process.terminate()
+        try:
+            code = self.process.wait(STOP_TIMEOUT_S)
+        finally:
+            self.process.kill()
+            assert self.process.stdout is not None
+            self.process.stdout.close()
+        return code
+
+
+BROKER = """\
+produce_port = 0
+consume_port = 0
+mapped_file_size_commit_log_bytes = 1048576
+mapped_file_size_consume_queue_bytes = 20000
+max_message_size_bytes = 65536
+transient_store_pool_bytes = 8388608
+"""
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for all tests of a module, which use topics of their own. Stops in good order."""
+    running = Broker(tmp_path_factory.mktemp("broker"), BROKER)
+    try:
+        yield running
+    finally:
+        code = running.stop()
+    said = running.said.read_text()
+    assert code == 0 and "the store is clean" in said, said
+    # no test may make an actor fail, whatever it sends
+    assert "starting another" not in said and "replacing it" not in said, said

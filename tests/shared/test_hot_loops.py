@@ -1,0 +1,348 @@
+"""Frames and the walk: what `encode_record` makes passes, what is damaged does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import msgspec
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from penstock.shared.consume_queue import ENTRY
+from penstock.shared.errors import InvalidMessage
+from penstock.shared.hot_loops import blank_size, check_frame, stamp, unique_key_at, walk
+from penstock.shared.properties import encode_properties
+from penstock.shared.record import (
+    BLANK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    Record,
+    body_crc,
+    encode_record,
+    pack_host,
+)
+from penstock.shared.record_outline import entry_tags_code, outline
+
+RecordMaker = Callable[..., Record]
+LIMIT = 1 << 20
+HOST = pack_host("192.168.7.9", 10911)
+LONG_TOPIC = "%RETRY%" + "g" * 200
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)
+properties = st.dictionaries(
+    st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "DELAY", "a", "XTAGS"]), texts, max_size=4
+).map(encode_properties)
+hosts = st.sampled_from([pack_host("10.1.2.3", 54321), pack_host("2001:db8::1", 9)])
+
+
+def records(topic: str = "orders", queue_id: int = 3) -> st.SearchStrategy[Record]:
+    """Records as a producer may send them to one queue."""
+    return st.builds(
+        Record,
+        topic=st.just(topic),
+        body=st.binary(max_size=80),
+        properties=properties,
+        queue_id=st.just(queue_id),
+        flag=st.integers(-(2**31), 2**31 - 1),
+        sys_flag=st.sampled_from([0, 1, 2, 3]),
+        born_timestamp_ms=st.integers(0, 2**62),
+        born_host=hosts,
+        reconsume_times=st.integers(0, 9),
+    )
+
+
+frames = st.lists(records(), min_size=1, max_size=5)
+
+
+def joined(found: list[Record]) -> bytes:
+    return b"".join(map(encode_record, found))
+
+
+@given(frames)
+def test_a_frame_of_encoded_records_passes_and_its_starts_are_found(found: list[Record]) -> None:
+    sizes = [len(encode_record(record)) for record in found]
+    starts = check_frame(joined(found), b"orders", 3, LIMIT)
+    assert starts == [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+
+
+@given(st.lists(records(LONG_TOPIC), min_size=1, max_size=3))
+def test_a_frame_of_a_long_topic_passes_in_the_second_version(found: list[Record]) -> None:
+    frame = joined(found)
+    assert frame[4:8] == MAGIC_V2.to_bytes(4, "big")
+    assert len(check_frame(frame, LONG_TOPIC.encode(), 3, LIMIT)) == len(found) + 1
+
+
+def test_an_empty_frame_has_no_records() -> None:
+    assert check_frame(b"", b"orders", 0, LIMIT) == [0]
+
+
+@pytest.mark.parametrize(
+    ("what", "topic", "queue_id", "limit"),
+    [
+        ("of another topic", b"Orders", 3, LIMIT),
+        ("of a longer topic", b"orders2", 3, LIMIT),
+        ("of a shorter topic", b"order", 3, LIMIT),
+        ("of another queue", b"orders", 2, LIMIT),
+        ("of a negative queue", b"orders", -3, LIMIT),
+        ("too large", b"orders", 3, 106),
+    ],
+)
+def test_a_record_is_refused_that_is(
+    make_record: RecordMaker, what: str, topic: bytes, queue_id: int, limit: int
+) -> None:
+    frame = encode_record(make_record(queue_id=3))
+    assert len(frame) - 1 == 107
+    assert check_frame(frame, b"orders", 3, 108) == [0, 108]
+    with pytest.raises(InvalidMessage):
+        check_frame(frame, topic, queue_id, limit)
+
+
+@pytest.mark.parametrize(
+    ("field", "at", "value"),
+    [
+        ("size", 0, 107),
+        ("size", 0, 109),
+        ("size", 0, 0),
+        ("size", 0, -108),
+        ("size", 0, 2**31 - 1),
+        ("magic", 4, 0),
+        ("magic", 4, MAGIC_V2 - 2**32),
+        ("magic", 4, MAGIC_BLANK - 2**32),
+        ("body CRC", 8, 0),
+        ("body CRC with its top bit", 8, (body_crc(b"hello world") | 0x80000000) - 2**32),
+        ("queue", 12, 4),
+        ("sysFlag: store host V6", 36, SYS_STORE_HOST_V6),
+        ("sysFlag: prepared", 36, SYS_TRANSACTION_PREPARED),
+        ("sysFlag: rolled back", 36, SYS_TRANSACTION_ROLLBACK),
+        ("sysFlag: born host V6", 36, SYS_BORN_HOST_V6),
+        ("body length", 84, 10),
+        ("body length", 84, 12),
+        ("body length", 84, -1),
+        ("body length", 84, 2**31 - 1),
+        ("body length", 84, -(2**31)),
+    ],
+)
+def test_a_field_is_refused_that_does_not_hold(
+    make_record: RecordMaker, field: str, at: int, value: int
+) -> None:
+    frame = bytearray(encode_record(make_record(queue_id=3)))
+    good = bytes(frame)
+    frame[at : at + 4] = value.to_bytes(4, "big", signed=True)
+    assert bytes(frame) != good, field
+    with pytest.raises(InvalidMessage):
+        check_frame(frame, b"orders", 3, LIMIT)
+    # and what stands before it in the frame does not help
+    with pytest.raises(InvalidMessage):
+        check_frame(good + bytes(frame), b"orders", 3, LIMIT)
+
+
+def test_a_topic_that_needs_the_second_version_is_refused_in_the_first(
+    make_record: RecordMaker,
+) -> None:
+    """Its length byte would be read as a negative number, here and by RocketMQ."""
+    topic = LONG_TOPIC.encode()
+    long = encode_record(make_record(topic=LONG_TOPIC))
+    at = long.index(topic)
+    assert long[at - 2 : at] == len(topic).to_bytes(2, "big")
+    raw = bytearray(long[: at - 2] + long[at - 1 :])
+    raw[:8] = len(raw).to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big")
+    with pytest.raises(InvalidMessage):
+        check_frame(raw, topic, 0, LIMIT)
+
+
+def test_properties_that_do_not_fit_their_signed_length_are_refused(
+    make_record: RecordMaker,
+) -> None:
+    largest = encode_record(make_record(properties=b"p" * 32767))
+    assert check_frame(largest, b"orders", 0, LIMIT) == [0, len(largest)]
+    at = largest.index(b"ppp")
+    raw = bytearray(largest + b"p")
+    raw[at - 2 : at] = (32768).to_bytes(2, "big")
+    raw[:4] = len(raw).to_bytes(4, "big")
+    with pytest.raises(InvalidMessage):
+        check_frame(raw, b"orders", 0, LIMIT)
+
+
+def test_a_refusal_names_the_record(make_record: RecordMaker) -> None:
+    good = encode_record(make_record())
+    with pytest.raises(InvalidMessage, match="record 2 of the frame"):
+        check_frame(good + good + good[:-1], b"orders", 0, LIMIT)
+
+
+# --- any bytes ---
+
+
+def outcome(frame: bytes | bytearray) -> list[int] | None:
+    """The starts, or None when the frame was refused; any other error fails the test."""
+    try:
+        return check_frame(frame, b"orders", 3, LIMIT)
+    except InvalidMessage:
+        return None
+
+
+@given(st.binary(max_size=300))
+def test_random_bytes_are_refused(raw: bytes) -> None:
+    assert outcome(raw) is None or raw == b""
+
+
+@given(frames, st.data())
+def test_a_frame_cut_between_records_passes_and_elsewhere_not(
+    found: list[Record], data: st.DataObject
+) -> None:
+    frame = joined(found)
+    starts = outcome(frame)
+    assert starts is not None
+    cut = data.draw(st.integers(0, len(frame)))
+    assert (outcome(frame[:cut]) is not None) == (cut in starts)
+
+
+@given(frames, st.data())
+def test_what_passes_with_flipped_bits_is_still_a_frame_the_log_can_hold(
+    found: list[Record], data: st.DataObject
+) -> None:
+    frame = bytearray(joined(found))
+    for _ in range(data.draw(st.integers(1, 3))):
+        bit = data.draw(st.integers(0, len(frame) * 8 - 1))
+        frame[bit // 8] ^= 1 << bit % 8
+    starts = outcome(frame)
+    if starts is None:
+        return
+    assert starts[-1] == len(frame)
+    stamp(frame, starts[:-1], 0, 0, 1, HOST)
+    walked = list(walk(memoryview(frame), 0))
+    assert [found.position for found in walked] == starts[:-1]
+    assert {found.topic for found in walked} == {b"orders"}
+
+
+@given(st.integers(1, 91), st.integers(0, 120), st.integers(-(2**31), 2**31 - 1))
+@example(91, 36, SYS_BORN_HOST_V6)
+def test_the_smallest_frames_with_any_field_are_refused_or_pass(
+    length: int, at: int, value: int
+) -> None:
+    """What a length or a flag points at may lie behind the frame's end."""
+    raw = bytearray(length)
+    raw[:8] = length.to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big")
+    raw[12:16] = (3).to_bytes(4, "big")
+    raw[at : at + 4] = value.to_bytes(4, "big", signed=True)
+    assert outcome(raw[:length]) is None
+
+
+# --- stamping ---
+
+
+@given(frames, st.integers(0, 2**40), st.integers(0, 2**50), st.integers(0, 2**42))
+def test_a_stamped_frame_is_the_encoding_of_the_stamped_records(
+    found: list[Record], queue_offset: int, position: int, stored_ms: int
+) -> None:
+    frame = bytearray(joined(found))
+    starts = check_frame(frame, b"orders", 3, LIMIT)
+    stamp(frame, starts[:-1], queue_offset, position, stored_ms, HOST)
+    expected = [
+        msgspec.structs.replace(
+            record,
+            queue_offset=queue_offset + i,
+            physical_offset=position + starts[i],
+            store_timestamp_ms=stored_ms,
+            store_host=HOST,
+        )
+        for i, record in enumerate(found)
+    ]
+    assert frame == joined(expected)
+
+
+# --- walking ---
+
+stored = st.one_of(
+    records(), records("SCHEDULE_TOPIC_XXXX", 1), records(LONG_TOPIC, 0), records("a", 9)
+)
+flags = st.sampled_from([0, 0, SYS_TRANSACTION_PREPARED, 8, SYS_TRANSACTION_MASK])
+
+
+def piece_of_log(found: list[Record], position: int) -> bytes:
+    raw = b""
+    for number, record in enumerate(found):
+        changed = msgspec.structs.replace(
+            record, queue_offset=number * 7, physical_offset=position + len(raw)
+        )
+        raw += encode_record(changed)
+    return raw
+
+
+@given(st.lists(stored, max_size=5), st.data(), st.integers(0, 2**50))
+def test_the_walk_says_of_each_record_what_its_outline_says(
+    found: list[Record], data: st.DataObject, position: int
+) -> None:
+    found = [
+        msgspec.structs.replace(
+            record,
+            sys_flag=data.draw(flags),
+            store_host=data.draw(hosts),
+            store_timestamp_ms=1700000000000,
+        )
+        for record in found
+    ]
+    raw = piece_of_log(found, position)
+    at = 0
+    for dispatch in walk(memoryview(raw), position):
+        size = int.from_bytes(raw[at : at + 4], "big")
+        fields = outline(memoryview(raw)[at : at + size])
+        code = entry_tags_code(fields)
+        entry = ENTRY.pack(position + at, size, code) if fields.is_queued else b""
+        said = (fields.topic, fields.queue_id, fields.queue_offset, entry, position + at, size)
+        assert tuple(dispatch) == said
+        at += size
+    assert at == len(raw)
+
+
+def test_the_walk_of_a_delayed_message_says_when_it_is_due(make_record: RecordMaker) -> None:
+    delayed = make_record(
+        topic="SCHEDULE_TOPIC_XXXX",
+        properties=encode_properties({"TAGS": "t", "DELAY": "3"}),
+        store_timestamp_ms=1_000_000,
+    )
+    (found,) = walk(memoryview(encode_record(delayed)), 0)
+    assert ENTRY.unpack(found.entry)[2] == 1_000_000 + 10_000
+
+
+@given(st.lists(stored, min_size=1, max_size=4), st.data())
+def test_the_walk_ends_where_a_record_is_cut_or_names_another_place(
+    found: list[Record], data: st.DataObject
+) -> None:
+    raw = piece_of_log(found, 4096)
+    ends = [d.position + d.size - 4096 for d in walk(memoryview(raw), 4096)]
+    cut = data.draw(st.integers(0, len(raw)))
+    seen = [d.position + d.size - 4096 for d in walk(memoryview(raw)[:cut], 4096)]
+    assert seen == [end for end in ends if end <= cut]
+    assert list(walk(memoryview(raw), 4097)) == []
+    tail = bytes(8) if data.draw(st.booleans()) else BLANK.pack(500, MAGIC_BLANK)
+    whole = raw + tail + raw
+    assert sum(d.size for d in walk(memoryview(whole), 4096)) == len(raw)
+
+
+def test_the_size_of_a_blank_is_told_and_of_nothing_else() -> None:
+    blank = memoryview(b"\0\0\0" + BLANK.pack(77, MAGIC_BLANK))
+    assert blank_size(blank, 3) == 77
+    assert blank_size(blank) == 0
+    assert blank_size(blank[:10], 3) == 0
+    assert blank_size(memoryview(BLANK.pack(77, MAGIC_V1))) == 0
+
+
+@given(stored, st.binary(max_size=9), texts)
+def test_the_unique_key_of_a_record_is_found_wherever_it_stands(
+    record: Record, before: bytes, key: str
+) -> None:
+    with_key = msgspec.structs.replace(
+        record, properties=encode_properties({"XUNIQ_KEY": "no", "UNIQ_KEY": key, "z": "1"})
+    )
+    without = msgspec.structs.replace(record, properties=encode_properties({"XUNIQ_KEY": "no"}))
+    for each, expected in ((with_key, key.encode()), (without, b"")):
+        raw = encode_record(each)
+        view = memoryview(before + raw + b"UNIQ_KEY\x01behind\x02")
+        assert unique_key_at(view, len(before), len(raw)) == expected
