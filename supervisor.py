@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import gc
 import os
+import resource
 import select
 import signal
 import socket
@@ -29,7 +30,7 @@ from penstock.actors.flusher import Flusher
 from penstock.actors.reader import Reader
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
-from penstock.shared.actor import Actor, Stage, die_with_parent, run_actor
+from penstock.shared.actor import SIGNALS, Actor, Stage, die_with_parent, run_actor
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
@@ -58,8 +59,11 @@ STOP_TIMEOUT_MS = 10_000
 MIN_RUN_MS = 1000
 FAILURES_LIMIT = 5
 FAILURES_WINDOW_MS = 60_000
+# When this process was not run for so long, the actors may not have been either.
+LAPSE_MS = 1000
 # Ended by one of these an actor counts as killed from outside; any other end is its own failure.
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 DOWN, STARTING, RUNNING, STOPPING = range(len(STATES))
 
@@ -75,6 +79,10 @@ class _Child:
         self.started_ms = 0
         self.start_at_ms = 0
         self.stopped_since_ms = 0
+        # killed by us, and not gone yet
+        self.doomed = False
+        # asked to finish for good; and done so
+        self.retiring = self.retired = False
 
 
 class Supervisor:
@@ -89,71 +97,81 @@ class Supervisor:
         self._children = {name: _Child(name) for name in ACTORS}
         self._failures: deque[int] = deque()
         self._asked_to_stop = False
+        self._tended_ms = self._attentive_since_ms = self._clock.monotonic_ms()
         self.store: OpenStore
 
     def open(self) -> None:
         """Recover the store and start the actors; they serve when `wait_ready` returns."""
         keep_large_blocks()
+        _raise_open_files_limit()
         self.store = open_store(self._config, self._clock)
         for remark in self.store.remarks:
             self._say(remark)
-        self._woken, waker = socket.socketpair()
-        for end in (self._woken, waker):
+        self._woken, self._waker = socket.socketpair()
+        for end in (self._woken, self._waker):
             end.setblocking(False)
-        self._waker = waker
-        signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._on_signal)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        for number in _STOP_SIGNALS:
+            if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
+                signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         gc.collect()
         gc.freeze()  # what is here now is shared with the children, so leave its pages alone
+        self._tended_ms = self._clock.monotonic_ms()
         for child in self._children.values():
             self._start(child)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._asked_to_stop = True
 
-    def wait_ready(self) -> None:
-        """Return when every actor works. Raises StoreUnavailable when one cannot."""
+    def wait_ready(self) -> bool:
+        """Return when every actor works; False when asked to stop before that.
+
+        Raises StoreUnavailable when one cannot.
+        """
         deadline_ms = self._clock.monotonic_ms() + READY_TIMEOUT_MS
         while not all(self._is_running(child) for child in self._children.values()):
             self._tend()
             late = [c.name for c in self._children.values() if not self._is_running(c)]
-            if self._clock.monotonic_ms() > deadline_ms:
+            if self._clock.monotonic_ms() > deadline_ms and not self._starts_on(late):
                 raise StoreUnavailable(
                     f"all actors work within {READY_TIMEOUT_MS} ms",
                     ", ".join(late),
                     "what they printed says why",
                 )
             if self._asked_to_stop:
-                return
+                return False
             self._sleep(5)
+        return True
 
     def run(self) -> None:
         """Tend the actors until SIGTERM or SIGINT. Raises StoreUnavailable on a crash loop."""
         while not self._asked_to_stop:
             self._tend()
-            self._sleep(CHECK_MS)
+            self._sleep(self._next_look_ms())
 
     def stop(self) -> bool:
         """Stop the actors, upstream first, and close the store; whether it is clean."""
-        for name in STOP_ORDER:
-            child = self._children[name]
-            if child.pid:
-                self.store.positions.supervise(name, state=STOPPING)
-                _signal(child, signal.SIGTERM)
-                _signal(child, signal.SIGCONT)
-                self._await_end(child)
-        clean = finish_store(self.store, self._config)
+        try:
+            for name in STOP_ORDER:
+                self._retire(self._children[name])
+            clean = finish_store(self.store, self._config)
+        except PenstockError as error:
+            self._say(str(error))
+            self.kill()
+            clean = False
         self.store.positions.close()
         os.close(self.store.lock)
         return clean
 
     def kill(self) -> None:
         """Take the actors down without ceremony; the next start recovers."""
-        for child in self._children.values():
-            if child.pid:
-                self._kill(child)
+        living = [child for child in self._children.values() if child.pid]
+        for child in living:
+            os.kill(child.pid, signal.SIGKILL)
+        for child in living:
+            os.waitpid(child.pid, 0)
+            child.pid = 0
 
     # --- one actor ---
 
@@ -163,13 +181,23 @@ class Supervisor:
         child.restarts += 1
         child.started_ms = self._clock.monotonic_ms()
         child.stopped_since_ms = 0
+        child.doomed = False
         self.store.positions.supervise(
             child.name, generation=child.generation, restarts=child.restarts, state=STARTING
         )
         parent = os.getpid()
-        pid = os.fork()
-        if pid == 0:
-            self._become(child, parent)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        try:
+            pid = os.fork()
+            if pid == 0:
+                self._become(child, parent)
+        except OSError as error:
+            self._say(f"{child.name} cannot be started: {error}; trying again")
+            child.start_at_ms = child.started_ms + MIN_RUN_MS
+            self.store.positions.supervise(child.name, state=DOWN)
+            return
+        finally:
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
         child.pid = pid
         self.store.positions.supervise(child.name, pid=pid)
 
@@ -184,8 +212,14 @@ class Supervisor:
             self._woken.close()
             self._waker.close()
             os.close(self.store.lock)
+            listening = self.store.listeners.keep_for(child.name)
             run_actor(
-                ACTORS[child.name], child.name, self._config, self.store.run, child.generation
+                ACTORS[child.name],
+                child.name,
+                self._config,
+                self.store.run,
+                child.generation,
+                listening,
             )
             code = 0
         except PenstockError as error:
@@ -198,42 +232,69 @@ class Supervisor:
 
     def _is_running(self, child: _Child) -> bool:
         life = self.store.positions.life(child.name)
-        return bool(child.pid) and life.beating_generation == child.generation
+        return bool(child.pid) and life.working_generation == child.generation
+
+    def _starts_on(self, names: list[str]) -> bool:
+        """Whether these are all at the work of starting: a long log takes its time."""
+        now_ms = self._clock.monotonic_ms()
+        return all(now_ms - self._seen_ms(self._children[name]) < CHECK_MS * 10 for name in names)
+
+    def _seen_ms(self, child: _Child) -> int:
+        """When this actor was last known to move."""
+        life = self.store.positions.life(child.name)
+        beat_ms = life.heartbeat_ms if life.beating_generation == child.generation else 0
+        return max(child.started_ms if child.pid else 0, beat_ms)
 
     def _tend(self) -> None:
         """Look after every actor once."""
-        self._reap()
         now_ms = self._clock.monotonic_ms()
+        if now_ms - self._tended_ms > LAPSE_MS:
+            self._attentive_since_ms = now_ms
+        self._tended_ms = now_ms
         for child in self._children.values():
-            if not child.pid:
-                if now_ms >= child.start_at_ms:
-                    self._start(child)
-                continue
-            life = self.store.positions.life(child.name)
-            if life.state == "starting" and self._is_running(child):
-                self.store.positions.supervise(child.name, state=RUNNING)
-            seen_ms = max(child.started_ms, life.heartbeat_ms if self._is_running(child) else 0)
-            frozen = (
-                child.stopped_since_ms
-                and now_ms - child.stopped_since_ms >= self._config.actor_stopped_timeout_ms
-                and _is_stopped(child.pid)
-            )
-            if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
-                why = "is stopped" if frozen else "does not move"
-                self._say(f"{child.name} (pid {child.pid}) {why}; replacing it")
-                self._kill(child)
+            self._reap(child)
+            if child.pid:
+                self._watch(child, now_ms)
+            elif not child.retired and now_ms >= child.start_at_ms:
                 self._start(child)
 
-    def _reap(self) -> None:
-        """Take note of children that have ended or were stopped."""
+    def _watch(self, child: _Child, now_ms: int) -> None:
+        """Kill an actor that does not move. When it is gone, `_reap` sees to its successor."""
+        if child.doomed:
+            return
+        if self.store.positions.life(child.name).state == "starting" and self._is_running(child):
+            self.store.positions.supervise(child.name, state=RUNNING)
+        frozen = (
+            child.stopped_since_ms
+            and now_ms - child.stopped_since_ms >= self._config.actor_stopped_timeout_ms
+            and _is_stopped(child.pid)
+        )
+        seen_ms = max(self._seen_ms(child), self._attentive_since_ms)
+        if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
+            why = "is stopped" if frozen else "does not move"
+            self._say(f"{child.name} (pid {child.pid}) {why}; replacing it")
+            os.kill(child.pid, signal.SIGKILL)
+            child.doomed = True
+
+    def _next_look_ms(self) -> int:
+        """How long there is nothing to do, unless a child changes its state."""
+        now_ms = self._clock.monotonic_ms()
+        due_ms = [now_ms + CHECK_MS]
         for child in self._children.values():
             if not child.pid:
-                continue
+                due_ms.append(child.start_at_ms)
+            elif child.stopped_since_ms and not child.doomed:
+                due_ms.append(child.stopped_since_ms + self._config.actor_stopped_timeout_ms)
+        return max(0, min(due_ms) - now_ms)
+
+    def _reap(self, child: _Child) -> None:
+        """Take note of what has happened to an actor: ended, stopped, continued."""
+        while child.pid:
             found = os.waitid(
                 os.P_PID, child.pid, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
             )
             if found is None:
-                continue
+                return
             if found.si_code == os.CLD_STOPPED:
                 child.stopped_since_ms = self._clock.monotonic_ms()
             elif found.si_code == os.CLD_CONTINUED:
@@ -245,14 +306,18 @@ class Supervisor:
         """An actor is gone: start another one, at once unless it fails by itself all the time."""
         now_ms = self._clock.monotonic_ms()
         killed = code in (os.CLD_KILLED, os.CLD_DUMPED)
+        pid, child.pid = child.pid, 0
+        self.store.positions.supervise(child.name, pid=0, state=DOWN)
+        child.start_at_ms = now_ms
+        if child.retiring and not killed and status == 0:
+            child.retired = True
+            return
         cause = (
             f"was killed by {signal.Signals(status).name}" if killed else f"exited with {status}"
         )
-        self._say(f"{child.name} (pid {child.pid}) {cause}; starting another")
-        child.pid = 0
-        self.store.positions.supervise(child.name, pid=0, state=DOWN)
+        if not child.doomed:
+            self._say(f"{child.name} (pid {pid}) {cause}; starting another")
         if killed and status in _OUTSIDE or not killed and status == 0:
-            child.start_at_ms = now_ms
             return
         while self._failures and self._failures[0] < now_ms - FAILURES_WINDOW_MS:
             self._failures.popleft()
@@ -263,26 +328,34 @@ class Supervisor:
                 f"{child.name} {cause}",
                 "what it printed says why; nothing acknowledged is lost",
             )
-        ran_ms = now_ms - child.started_ms
-        child.start_at_ms = now_ms if ran_ms >= MIN_RUN_MS else child.started_ms + MIN_RUN_MS
+        if now_ms - child.started_ms < MIN_RUN_MS:
+            child.start_at_ms = child.started_ms + MIN_RUN_MS
 
-    def _kill(self, child: _Child) -> None:
-        """Kill an actor and wait until the kernel has taken it away: then it writes no more."""
-        _signal(child, signal.SIGKILL)
-        os.waitpid(child.pid, 0)
-        child.pid = 0
-        self.store.positions.supervise(child.name, pid=0, state=DOWN)
+    def _retire(self, child: _Child) -> None:
+        """Have an actor finish. One that dies over it is replaced, for what it owes must be done.
 
-    def _await_end(self, child: _Child) -> None:
+        Raises StoreUnavailable when it does not come to an end.
+        """
+        child.retiring = True
+        asked = 0
         deadline_ms = self._clock.monotonic_ms() + STOP_TIMEOUT_MS
-        while self._clock.monotonic_ms() < deadline_ms:
-            if os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOHANG) is not None:
-                child.pid = 0
-                self.store.positions.supervise(child.name, pid=0, state=DOWN)
+        while True:
+            self._tend()
+            if child.retired:
+                self.store.listeners.close_for(child.name)
                 return
-            self._sleep(CHECK_MS)
-        self._say(f"{child.name} (pid {child.pid}) does not stop; killing it")
-        self._kill(child)
+            if child.pid and not child.doomed and asked != child.generation:
+                self.store.positions.supervise(child.name, state=STOPPING)
+                os.kill(child.pid, signal.SIGTERM)
+                os.kill(child.pid, signal.SIGCONT)
+                asked = child.generation
+            if self._clock.monotonic_ms() > deadline_ms:
+                raise StoreUnavailable(
+                    f"an actor stops within {STOP_TIMEOUT_MS} ms",
+                    child.name,
+                    "it was killed; the next start recovers",
+                )
+            self._sleep(self._next_look_ms())
 
     def _sleep(self, timeout_ms: int) -> None:
         """Until a signal comes (a child's end is one), or the time is over."""
@@ -291,11 +364,12 @@ class Supervisor:
             self._woken.recv(4096)
 
 
-def _signal(child: _Child, number: int) -> None:
-    """Signal an actor that may just have ended; it is still ours until it is waited for."""
-    os.kill(child.pid, number)
-
-
 def _is_stopped(pid: int) -> bool:
     with open(f"/proc/{pid}/stat") as stat:
         return stat.read().rpartition(")")[2].split()[0] in "Tt"
+
+
+def _raise_open_files_limit() -> None:
+    """A client is a file, and so is a queue's segment: take as many as this user may have."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

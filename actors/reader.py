@@ -52,7 +52,9 @@ class Reader:
         self._queues = QueueReader(config, run, self._stage.positions)
         self._topics = StorePaths(config.store).topics
         endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
-        self._socket = serve(self._stage.context, endpoints, MAX_REQUEST_BYTES)
+        self._socket = serve(
+            self._stage.context, endpoints, MAX_REQUEST_BYTES, self._stage.listening
+        )
 
     def work(self) -> int:
         done = self._look_again()

@@ -89,7 +89,9 @@ class Writer:
         self._topics = TopicAdmin(StorePaths(config.store).topics, config, self._clock)
         self._host = _host(config.broker_ip, run.endpoints.produce)
         endpoints = (run.endpoints.produce, run.endpoints.produce_ipc)
-        self._socket = serve(self._stage.context, endpoints, config.max_frame_bytes)
+        self._socket = serve(
+            self._stage.context, endpoints, config.max_frame_bytes, self._stage.listening
+        )
 
     def work(self) -> int:
         done = self._release()

@@ -56,8 +56,8 @@ def up(
     supervisor.open()
     _report(supervisor.store.recovered)
     try:
-        supervisor.wait_ready()
-        _say_ready(supervisor, output)
+        if supervisor.wait_ready():
+            _say_ready(supervisor, output)
         supervisor.run()
     except BaseException:
         supervisor.kill()

@@ -8,6 +8,7 @@
 Start and restart are the same: an actor finds its state in shared memory and in files. The loop
 beats the heartbeat, drains doorbells, works, and sleeps until a bell, a request or the tick. It
 stops on SIGTERM once `drained`, at once when the supervisor dies or has started a successor.
+Whatever may take long, in start() or work(), calls `stage.beat()` in between.
 
 This file knows no actor.
 """
@@ -18,7 +19,8 @@ import ctypes
 import os
 import signal
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import FrameType
 from typing import Protocol
 
 import zmq
@@ -27,32 +29,54 @@ from penstock.shared.bus import Bus
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.positions import Positions
-from penstock.shared.run_directory import Run
+from penstock.shared.run_directory import Run, join_run
 
 # A lost doorbell costs at most this.
 TICK_MS = 100
 # What a stopping actor may take to finish before it leaves anyway.
 DRAIN_TIMEOUT_MS = 8000
+# Blocked from before the fork until the actor has its handlers, so that none gets lost.
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 _PR_SET_PDEATHSIG = 1
 
 
 class Stage:
-    """What an actor is given: configuration, shared memory, doorbells, time."""
+    """What an actor is given: configuration, shared memory, doorbells, time.
 
-    def __init__(self, name: str, config: Config, run: Run, clock: Clock, generation: int) -> None:
+    `stopping` says that no new work is to be taken; `listening` has the sockets of endpoints.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        config: Config,
+        run: Run,
+        clock: Clock,
+        generation: int = 0,
+        listening: Mapping[str, int] | None = None,
+    ) -> None:
         self.name = name
         self.config = config
         self.run = run
         self.clock = clock
         self.generation = generation
+        self.listening = listening or {}
+        self.stopping = False
+        self._membership = join_run(run)
         self.positions = Positions(run.positions, owner=name)
         self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self.bus = Bus(self.context, run, name)
+
+    def beat(self) -> None:
+        """Say that this actor lives. Ends it on the spot when it has a successor."""
+        if not self.positions.beat(self.clock.monotonic_ms(), self.generation):
+            os._exit(3)
 
     def close(self) -> None:
         self.bus.close()
         self.context.term()
         self.positions.close()
+        os.close(self._membership)
 
 
 class Actor(Protocol):
@@ -83,35 +107,48 @@ def die_with_parent(parent_pid: int) -> None:
 
 
 def run_actor(
-    build: Callable[[Stage], Actor], name: str, config: Config, run: Run, generation: int
+    build: Callable[[Stage], Actor],
+    name: str,
+    config: Config,
+    run: Run,
+    generation: int,
+    listening: Mapping[str, int],
 ) -> None:
     """An actor's life, from the fork to its end. Returns when it has stopped in good order."""
     woken, waker = socket.socketpair()
     for end in (woken, waker):
         end.setblocking(False)
-    stopping: list[int] = []
-    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, lambda number, frame: stopping.append(number))
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    stage = Stage(name, config, run, SystemClock(), generation, listening)
 
-    stage = Stage(name, config, run, SystemClock(), generation)
+    def stop(number: int, frame: FrameType | None) -> None:
+        stage.stopping = True
+
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, stop)
+    # a terminal's signals are for the supervisor, which stops the actors in order
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
+
+    stage.beat()
     actor = build(stage)
     actor.start()
+    stage.positions.begin_work(generation)
     deadline_ms = 0
     while True:
-        now_ms = stage.clock.monotonic_ms()
-        if not stage.positions.beat(now_ms, generation):
-            os._exit(3)  # a successor runs: touch nothing any more
+        stage.beat()
         stage.bus.drain()
         done = actor.work()
-        if stopping:
+        if stage.stopping:
+            now_ms = stage.clock.monotonic_ms()
             deadline_ms = deadline_ms or now_ms + DRAIN_TIMEOUT_MS
             if actor.drained() or now_ms > deadline_ms:
                 break
         if not done:
             wait_ms = max(0, min(TICK_MS, actor.idle_ms()))
-            _sleep(stage.bus, woken, actor.inputs(), min(wait_ms, 10) if stopping else wait_ms)
+            wait_ms = min(wait_ms, 10) if stage.stopping else wait_ms
+            _sleep(stage.bus, woken, actor.inputs(), wait_ms)
     actor.close()
     stage.close()
 

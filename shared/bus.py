@@ -15,7 +15,7 @@ a PUSH socket for each actor it rings; what is here is the whole wiring:
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -79,9 +79,15 @@ class Bus:
 
 
 def serve(
-    context: zmq.Context[zmq.Socket[bytes]], endpoints: tuple[str, ...], max_frame_bytes: int
+    context: zmq.Context[zmq.Socket[bytes]],
+    endpoints: tuple[str, ...],
+    max_frame_bytes: int,
+    listening: Mapping[str, int],
 ) -> zmq.Socket[bytes]:
-    """A ROUTER socket that clients connect to. Raises PenstockError when an address is taken."""
+    """A ROUTER socket that clients connect to. Raises PenstockError when an address is taken.
+
+    Endpoints of which `listening` has a descriptor listen already, and go on when this closes.
+    """
     socket = context.socket(zmq.ROUTER)
     socket.linger = 0
     socket.maxmsgsize = FRAME_HEADROOM * max_frame_bytes
@@ -91,6 +97,8 @@ def serve(
     socket.heartbeat_timeout = 30_000
     for endpoint in endpoints:
         try:
+            # ZeroMQ closes what it was given
+            socket.use_fd = os.dup(listening[endpoint]) if endpoint in listening else -1
             with _owner_only():
                 socket.bind(endpoint)
         except zmq.ZMQError as error:

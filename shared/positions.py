@@ -23,7 +23,7 @@ from penstock.shared.errors import StoreDamaged
 
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-VERSION = 1
+VERSION = 2
 
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader")
 
@@ -49,13 +49,14 @@ POSITIONS = (
     Position("flush_error", "flusher", "errno", "the disk refused a flush: the store is read-only"),
     Position("dispatched", "reput", "log offset", "consume queues hold everything up to here"),
     Position("dispatched_record", "reput", "log offset", "start of the last dispatched record"),
+    Position("dispatch_error", "reput", "errno", "why consume queues do not grow; 0 is none"),
     Position("queue_count", "reput", "queues", "slots of the queue table that are in use"),
     Position("log_start", "supervisor", "log offset", "the first byte the log still holds"),
 )
 STATES = ("down", "starting", "running", "stopping")
 
 _SUPERVISED = ("pid", "generation", "restarts", "state")
-_OWN = ("heartbeat_ms", "cycles", "beating_generation")
+_OWN = ("heartbeat_ms", "cycles", "beating_generation", "working_generation")
 
 _WORDS_PER_LINE = LINE_BYTES // 8
 _POSITION_WORD = {position.name: (i + 1) * _WORDS_PER_LINE for i, position in enumerate(POSITIONS)}
@@ -82,6 +83,7 @@ class ActorLife(NamedTuple):
     heartbeat_ms: int
     cycles: int
     beating_generation: int
+    working_generation: int
 
 
 class Positions:
@@ -135,13 +137,17 @@ class Positions:
         self._words[at + 2] = generation
         return True
 
+    def begin_work(self, generation: int) -> None:
+        """Say that this actor has started, and works from now on."""
+        self._words[_ACTOR_WORD[self.owner] + _WORDS_PER_LINE + 3] = generation
+
     def life(self, actor: str) -> ActorLife:
         at = _ACTOR_WORD[actor]
         pid, generation, restarts, state = self._words[at : at + 4]
         own = at + _WORDS_PER_LINE
-        heartbeat_ms, cycles, beating = self._words[own : own + 3]
+        heartbeat_ms, cycles, beating, working = self._words[own : own + 4]
         return ActorLife(
-            actor, pid, generation, STATES[state], restarts, heartbeat_ms, cycles, beating
+            actor, pid, generation, STATES[state], restarts, heartbeat_ms, cycles, beating, working
         )
 
     def close(self) -> None:

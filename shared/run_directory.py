@@ -3,6 +3,7 @@
     <memory file system>/penstock-<run id>/   0700
         positions    the positions page            queues    the queue table
         pool         the transient store pool      *.ipc     the sockets
+        store        the path of the store         alive     locked (shared) by each living actor
     STORE/penstock/run.json                        names all that, and the endpoints
 
 It lies in /dev/shm, where it outlives every process but no reboot: after a crash of all processes
@@ -12,21 +13,26 @@ lies in the temporary directory instead. This file does not know what is in the 
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import secrets
 import shutil
+import stat
 import tempfile
+import time
 from pathlib import Path
 
 import msgspec
 
 from penstock.shared.durable_files import replace_file
-from penstock.shared.errors import ConnectError, StoreUnavailable
+from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
 
 _NAME = re.compile(r"penstock-[0-9a-f]{16}")
 _MEMORY = Path("/dev/shm")
+# The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
+_GONE_TIMEOUT_MS = 30_000
 
 
 class Endpoints(msgspec.Struct, frozen=True):
@@ -74,11 +80,10 @@ def boot_id() -> str:
     return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
 
 
-def new_run_directory(need_bytes: int) -> tuple[str, Path, str]:
-    """(run id, the empty directory, a remark or ""). Takes the first place with enough room."""
-    places = [_MEMORY, Path(tempfile.gettempdir())]
+def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
+    """(run id, the new directory, a remark or ""). Takes the first place with enough room."""
     refused = []
-    for place in places:
+    for place in _places():
         if not place.is_dir():
             refused.append(f"{place} is not there")
             continue
@@ -90,11 +95,74 @@ def new_run_directory(need_bytes: int) -> tuple[str, Path, str]:
         run_id = secrets.token_hex(8)
         directory = place / f"penstock-{run_id}"
         directory.mkdir(mode=0o700)
+        (directory / "store").write_bytes(_identity(store))
+        (directory / "alive").touch(0o600)
         remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
         return run_id, directory, remark
     raise StoreUnavailable(
         "there is room for shared memory", "; ".join(refused), "free some, or make the pool smaller"
     )
+
+
+def _places() -> tuple[Path, ...]:
+    return _MEMORY, Path(tempfile.gettempdir())
+
+
+def _identity(store: Path) -> bytes:
+    return os.fsencode(store.resolve())
+
+
+def remove_strays(store: Path, last_run: Run | None) -> None:
+    """Remove run directories of this store that no run.json names: of starts that were killed.
+
+    The caller holds the store's lock, so no such start is still at work.
+    """
+    named = None if last_run is None else last_run.path
+    for place in _places():
+        for directory in place.glob("penstock-*"):
+            if directory == named or not _NAME.fullmatch(directory.name):
+                continue
+            try:
+                found = directory.lstat()
+                ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+                if ours and (directory / "store").read_bytes() == _identity(store):
+                    shutil.rmtree(directory)
+            except FileNotFoundError:
+                continue  # another store's broker has removed it
+
+
+def join_run(run: Run) -> int:
+    """Count as alive in this run until the descriptor closes, which death does too."""
+    handle = os.open(run.path / "alive", os.O_RDWR)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
+def await_actors_gone(run: Run) -> None:
+    """Return when no actor of a run lives any more, whose supervisor does not.
+
+    Until then one of them could still write. Raises StoreLocked when that takes too long.
+    """
+    try:
+        handle = os.open(run.path / "alive", os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        deadline = time.monotonic() + _GONE_TIMEOUT_MS / 1000
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StoreLocked(
+                        "the actors of the last run are gone",
+                        f"one holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
+                        "it waits for a disk, or was not killed with its supervisor: kill it",
+                    ) from None
+            time.sleep(0.002)
+    finally:
+        os.close(handle)
 
 
 def write_run(paths: StorePaths, run: Run) -> None:

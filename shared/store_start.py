@@ -8,16 +8,17 @@ store counts as unclean; the finish removes it last, when everything is on disk.
 from __future__ import annotations
 
 import fcntl
-import ipaddress
 import os
-import socket
+import shutil
+from contextlib import ExitStack
 from typing import NamedTuple
 
 from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
-from penstock.shared.durable_files import make_directory, sync_directory
-from penstock.shared.errors import ConfigError, StoreLocked
+from penstock.shared.durable_files import make_directory, replace_file, sync_directory
+from penstock.shared.errors import StoreLocked
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.queue_recovery import recover_queues
@@ -26,10 +27,12 @@ from penstock.shared.recovery import Recovered, recover_store
 from penstock.shared.run_directory import (
     Endpoints,
     Run,
+    await_actors_gone,
     boot_id,
     new_run_directory,
     read_run,
     remove_run_directory,
+    remove_strays,
     write_run,
 )
 from penstock.shared.transient_store_pool import create_pool
@@ -46,6 +49,7 @@ class OpenStore(NamedTuple):
     positions: Positions
     recovered: Recovered
     remarks: list[str]
+    listeners: Listeners
 
 
 def open_store(config: Config, clock: Clock) -> OpenStore:
@@ -70,24 +74,50 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
     last_run = read_run(paths)
-    recovered = recover_store(paths, config, last_run)
-    pool_bytes = config.transient_store_pool_bytes if config.transient_store_pool_enable else 0
-    run_id, directory, remark = new_run_directory(pool_bytes + PAGE_SIZE + _SPARE_BYTES)
-    remarks = [remark] if remark else []
-    produce, remark = _endpoint(config, config.produce_port, DEFAULT_PRODUCE_PORT)
-    remarks += [remark] if remark else []
-    consume, remark = _endpoint(config, config.consume_port, DEFAULT_CONSUME_PORT)
-    remarks += [remark] if remark else []
-    ipc = [f"ipc://{directory}/{name}.ipc" for name in ("produce", "consume")]
-    run = Run(
-        run_id,
-        boot_id(),
-        str(directory),
-        os.getpid(),
-        clock.now_ms(),
-        Endpoints(produce, consume, *ipc),
-        config.transient_store_pool_enable,
-    )
+    if last_run is not None:
+        await_actors_gone(last_run)
+    remove_strays(paths.root, last_run)
+    with ExitStack() as undo:
+        produce, remark = listen_tcp(config.bind_host, config.produce_port, DEFAULT_PRODUCE_PORT)
+        undo.callback(produce.socket.close)
+        remarks = [remark]
+        consume, remark = listen_tcp(config.bind_host, config.consume_port, DEFAULT_CONSUME_PORT)
+        undo.callback(consume.socket.close)
+        remarks.append(remark)
+        recovered = recover_store(paths, config, last_run)
+        pool_bytes = config.transient_store_pool_bytes if config.transient_store_pool_enable else 0
+        need_bytes = pool_bytes + PAGE_SIZE + _SPARE_BYTES
+        run_id, directory, remark = new_run_directory(paths.root, need_bytes)
+        undo.callback(shutil.rmtree, directory)
+        remarks.append(remark)
+        listeners = {"produce": produce, "consume": consume}
+        for name in ("produce", "consume"):
+            listeners[f"{name}_ipc"] = listen_ipc(directory / f"{name}.ipc")
+            undo.callback(listeners[f"{name}_ipc"].socket.close)
+        run = Run(
+            run_id,
+            boot_id(),
+            str(directory),
+            os.getpid(),
+            clock.now_ms(),
+            Endpoints(**{name: each.endpoint for name, each in listeners.items()}),
+            config.transient_store_pool_enable,
+        )
+        positions = _shared_memory(config, paths, run, pool_bytes, recovered)
+        write_run(paths, run)
+        undo.pop_all()
+    if last_run is not None:
+        remove_run_directory(last_run)
+    # the next start takes what is in shared memory only if this run was the last to use the store
+    replace_file(paths.abort, str(os.getpid()).encode())
+    remarks = [remark for remark in remarks if remark]
+    return OpenStore(paths, lock, run, positions, recovered, remarks, Listeners(listeners))
+
+
+def _shared_memory(
+    config: Config, paths: StorePaths, run: Run, pool_bytes: int, recovered: Recovered
+) -> Positions:
+    """Make and fill what the actors share."""
     create_positions(run.positions)
     create_queue_table(run.queues, config.max_queues)
     if pool_bytes:
@@ -97,12 +127,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
     table.close()
     positions = Positions(run.positions, owner="supervisor")
     _initialise(positions, recovered, queues)
-    write_run(paths, run)
-    if last_run is not None:
-        remove_run_directory(last_run)
-    paths.abort.write_text(str(os.getpid()))
-    sync_directory(paths.root)
-    return OpenStore(paths, lock, run, positions, recovered, remarks)
+    return positions
 
 
 def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None:
@@ -130,29 +155,6 @@ def _lock(paths: StorePaths) -> int:
         ) from None
     os.pwrite(handle, b"lock", 0)
     return handle
-
-
-def _endpoint(config: Config, port: int, default_port: int) -> tuple[str, str]:
-    """The TCP endpoint, and a remark when the default port is taken and another one is used."""
-    version = ipaddress.ip_address(config.bind_host).version
-    family = socket.AF_INET6 if version == 6 else socket.AF_INET
-    host = f"[{config.bind_host}]" if version == 6 else config.bind_host
-    for candidate in (port, 0) if port == default_port else (port,):
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            try:
-                probe.bind((config.bind_host, candidate))
-            except OSError as error:
-                taken = error
-                continue
-            chosen = probe.getsockname()[1]
-            remark = f"port {port} is taken; using {chosen}" if candidate != port else ""
-            return f"tcp://{host}:{chosen}", remark
-    raise ConfigError(
-        "the address can be listened on",
-        f"{host}:{port}: {taken.strerror}",
-        "choose another port, or 0 for any free one",
-    )
 
 
 def finish_store(store: OpenStore, config: Config) -> bool:
