@@ -7,20 +7,33 @@ alone. Where records begin is not decided here, except that none crosses a segme
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.shared.config import Config
 from penstock.shared.durable_files import zero_from
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import blank_size
 from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.positions import Positions
-from penstock.shared.record import BLANK, MAGIC_BLANK
+from penstock.shared.record import (
+    AT_PHYSICAL_OFFSET,
+    BLANK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD_BYTES,
+)
 from penstock.shared.run_directory import Run
 from penstock.shared.transient_store_pool import TransientStorePool
 
 _WINDOW_BYTES = 8 << 20
+_PLACE = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
+
+assert AT_PHYSICAL_OFFSET == _PLACE.size - 8, "the skipped bytes follow from the layout"
 
 
 class Placed(NamedTuple):
@@ -122,28 +135,35 @@ class LogReader:
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.
 
-        Only for the writer: nobody else may read what the writer could be filling.
+        Raises StoreDamaged where no record begins.
+        Only for the writer: nobody else may read what the writer could be filling. Raises
+        StoreDamaged where neither a record nor a blank begins: `start` may come from outside.
         """
         # the pool keeps what is below this until the writer itself writes over it
         committed = self._positions["committed"] if self._pool is not None else stop
         at = start
         while at < stop:
-            limit = min(
-                stop, at + _WINDOW_BYTES, at - at % self._segment_bytes + self._segment_bytes
-            )
-            if at < committed:
-                piece = self._segments.view(at, min(limit, committed))
-            else:
-                assert self._pool is not None
-                piece = memoryview(b"".join(self._pool.pieces(at, limit)))
-            used = whole_records(piece)
+            segment_end = at - at % self._segment_bytes + self._segment_bytes
+            limit = min(stop, segment_end)
+            piece = self._piece(at, min(limit, at + _WINDOW_BYTES), committed)
+            used = whole_records(piece, at)
+            size = blank_size(piece)
+            if not used and not size:  # a record longer than a look, or none
+                piece = self._piece(at, min(limit, at + first_size(piece)), committed)
+                used = whole_records(piece, at)
             if used:
                 yield at, piece[:used]
                 at += used
-            elif size := blank_size(piece):
+            elif size and at + size == segment_end:
                 at += size
             else:
-                raise AssertionError(f"no record begins at {at}, below wrote={stop}")
+                raise StoreDamaged("a record or a blank begins here", f"{at}, below {stop}")
+
+    def _piece(self, at: int, limit: int, committed: int) -> memoryview:
+        if at < committed:
+            return self._segments.view(at, min(limit, committed))
+        assert self._pool is not None
+        return memoryview(b"".join(self._pool.pieces(at, limit)))
 
     def close(self) -> None:
         self._segments.close()
@@ -151,12 +171,19 @@ class LogReader:
             self._pool.close()
 
 
-def whole_records(view: memoryview) -> int:
-    """How many bytes of whole records a piece of the log begins with; a blank ends them."""
+def first_size(view: memoryview) -> int:
+    """The size that the record at the beginning of a piece says it has; not checked."""
+    return int.from_bytes(view[:4], "big")
+
+
+def whole_records(view: memoryview, position: int) -> int:
+    """How many bytes of whole records a piece of the log at `position` begins with."""
     at, end = 0, len(view)
-    while end - at >= BLANK.size:
-        size, magic = BLANK.unpack_from(view, at)
-        if size <= 0 or size > end - at or magic == MAGIC_BLANK:
+    while end - at >= SMALLEST_RECORD_BYTES:
+        size, magic, named = _PLACE.unpack_from(view, at)
+        if magic not in (MAGIC_V1, MAGIC_V2) or named != position + at:
+            break
+        if not SMALLEST_RECORD_BYTES <= size <= end - at:
             break
         at += size
     return at

@@ -9,7 +9,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.hot_loops import unique_key_at, walk
+
+# What is looked through at most; the writer stands still meanwhile.
+MAX_BYTES = 1 << 30
 
 Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
 
@@ -23,7 +27,16 @@ class RetryIndex:
         self._low = self._high = -1
 
     def cover(self, low: int, high: int) -> None:
-        """Extend the index to hold at least [low, high). Both lie between records."""
+        """Extend the index to hold at least [low, high). Both lie between records.
+
+        Raises OffsetOutOfRange for a stretch that is none, or longer than is looked through.
+        """
+        if not 0 <= high - low <= MAX_BYTES or low < 0:
+            raise OffsetOutOfRange(
+                f"a retry comes before {MAX_BYTES} more bytes are stored",
+                f"log offset {low}, the log ends at {high}",
+                "whether the message is stored is not known; look for its UNIQ_KEY",
+            )
         if self._low < 0:
             self._low = self._high = low
         if low < self._low:
