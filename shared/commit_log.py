@@ -14,7 +14,6 @@ from typing import NamedTuple
 from penstock.shared.config import Config
 from penstock.shared.durable_files import zero_from
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import blank_size
 from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
@@ -33,7 +32,7 @@ from penstock.shared.transient_store_pool import TransientStorePool
 _WINDOW_BYTES = 8 << 20
 _PLACE = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
 
-assert AT_PHYSICAL_OFFSET == _PLACE.size - 8, "the skipped bytes follow from the layout"
+assert _PLACE.size - 8 == AT_PHYSICAL_OFFSET, "the skipped bytes follow from the layout"
 
 
 class Placed(NamedTuple):
@@ -135,13 +134,12 @@ class LogReader:
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.
 
-        Raises StoreDamaged where no record begins.
         Only for the writer: nobody else may read what the writer could be filling. Raises
         StoreDamaged where neither a record nor a blank begins: `start` may come from outside.
         """
         # the pool keeps what is below this until the writer itself writes over it
         committed = self._positions["committed"] if self._pool is not None else stop
-        at = start
+        at = max(start, self._positions["log_start"])
         while at < stop:
             segment_end = at - at % self._segment_bytes + self._segment_bytes
             limit = min(stop, segment_end)
