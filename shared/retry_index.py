@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from penstock.shared.errors import OffsetOutOfRange
+from penstock.shared.errors import OffsetOutOfRange, PenstockError
 from penstock.shared.hot_loops import unique_key_at, walk
 
 # What is looked through at most; the writer stands still meanwhile.
@@ -29,7 +29,8 @@ class RetryIndex:
     def cover(self, low: int, high: int) -> None:
         """Extend the index to hold at least [low, high). Both lie between records.
 
-        Raises OffsetOutOfRange for a stretch that is none, or longer than is looked through.
+        Raises OffsetOutOfRange for a stretch that is none, or longer than is looked through, and
+        what the pieces raise where no record begins; then the index is empty.
         """
         if not 0 <= high - low <= MAX_BYTES or low < 0:
             raise OffsetOutOfRange(
@@ -37,14 +38,18 @@ class RetryIndex:
                 f"log offset {low}, the log ends at {high}",
                 "whether the message is stored is not known; look for its UNIQ_KEY",
             )
-        if self._low < 0:
-            self._low = self._high = low
-        if low < self._low:
-            self._add(low, self._low)
-            self._low = low
-        if high > self._high:
-            self._add(self._high, high)
-            self._high = high
+        try:
+            if self._low < 0:
+                self._low = self._high = low
+            if low < self._low:
+                self._add(low, self._low)
+                self._low = low
+            if high > self._high:
+                self._add(self._high, high)
+                self._high = high
+        except PenstockError:
+            self.forget()  # one producer's wrong offset is no other producer's
+            raise
 
     def find(self, unique_key: bytes) -> tuple[int, int] | None:
         return self._found.get(unique_key) if unique_key else None
