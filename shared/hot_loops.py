@@ -147,6 +147,7 @@ def walk(view: memoryview, position: int) -> Iterator[Dispatch]:
     codes: dict[bytes, int] = {}
     at, end = 0, len(view)
     unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
+    make = tuple.__new__  # without the Python function that a named tuple's constructor is
     while end - at >= SMALLEST_RECORD_BYTES:
         size, magic, queue_id, queue_offset, physical, sys_flag = unpack(view, at)
         if magic != MAGIC_V1 and magic != MAGIC_V2 or size > end - at or physical != position + at:
@@ -158,25 +159,45 @@ def walk(view: memoryview, position: int) -> Iterator[Dispatch]:
             (body_length,) = length_at(view, at + AT_BODY_LENGTH_V4)
         # topic and properties together are small; one copy makes the rest plain bytes work
         tail = bytes(view[body_at + body_length : at + size])
-        topic_at = 1 if magic == MAGIC_V1 else 2
-        topic_end = topic_at + int.from_bytes(tail[:topic_at], "big")
-        topic = tail[topic_at:topic_end]
-        tags = find_property(tail[topic_end + 2 :], b"TAGS")
+        if magic == MAGIC_V1:
+            topic_end = 1 + tail[0]
+            topic = tail[1:topic_end]
+        else:
+            topic_end = 2 + int.from_bytes(tail[:2], "big")
+            topic = tail[2:topic_end]
+        tags = _tags(tail, topic_end + 2)
         code = codes.get(tags)
         if code is None:
             code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
-        made = b""
-        transaction = sys_flag & SYS_TRANSACTION_MASK
-        if transaction not in (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK):
+        if sys_flag & SYS_TRANSACTION_MASK in _NOT_QUEUED:
+            made = b""
+        else:
             if topic == _SCHEDULE_TOPIC:
                 code = _due_ms(view, at, tail[topic_end + 2 :], code)
             made = entry(physical, size, code)
-        yield Dispatch(topic, queue_id, queue_offset, made, physical, size)
+        yield make(Dispatch, (topic, queue_id, queue_offset, made, physical, size))
         at += size
 
 
+def _tags(tail: bytes, properties_at: int) -> bytes:
+    """The TAGS of a record, as `find_property` finds them, without cutting the properties out."""
+    at = tail.rfind(_LATER_TAGS, properties_at)
+    if at >= 0:
+        at += len(_LATER_TAGS)
+    elif tail.startswith(_FIRST_TAGS, properties_at):
+        at = properties_at + len(_FIRST_TAGS)
+    else:
+        return b""
+    stop = tail.find(b"\x02", at)
+    if stop == at:  # an empty value does not count; an earlier one may
+        return find_property(tail[properties_at:], TAGS.encode())
+    return tail[at:] if stop < 0 else tail[at:stop]
+
+
+_FIRST_TAGS = TAGS.encode() + b"\x01"
+_LATER_TAGS = b"\x02" + _FIRST_TAGS
+_NOT_QUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-assert TAGS == "TAGS", "walk looks for this property by its bytes"
 
 
 def _due_ms(view: memoryview, at: int, properties: bytes, code: int) -> int:
