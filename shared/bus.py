@@ -35,6 +35,7 @@ RINGS = {
 
 # A larger frame makes ZeroMQ drop the peer without a word; up to here it gets a typed answer.
 FRAME_HEADROOM = 4
+REQUESTS_WAITING = 64
 _BELLS_AT_ONCE = 10_000
 
 
@@ -91,6 +92,8 @@ def serve(
     socket = context.socket(zmq.ROUTER)
     socket.linger = 0
     socket.maxmsgsize = FRAME_HEADROOM * max_frame_bytes
+    # of one client; behind them its sends wait in the kernel, and memory stays bounded
+    socket.rcvhwm = REQUESTS_WAITING
     socket.ipv6 = True
     # a client that is gone without a word is noticed, and its memory freed
     socket.heartbeat_ivl = 5000
