@@ -32,19 +32,40 @@ class Receipt(msgspec.Struct, frozen=True):
 
 
 class Frame:
-    """Messages of one queue on their way to the broker."""
+    """Messages of one queue: open while they wait to leave, closed when they have."""
 
-    def __init__(self, seq: int, topic: str, queue_id: int, ack: str) -> None:
-        self.seq = seq
+    __slots__ = (
+        "topic",
+        "queue_id",
+        "ack",
+        "seq",
+        "size",
+        "payload",
+        "retry",
+        "sent_ms",
+        "answer",
+        "error",
+        "watched",
+        "_records",
+        "_futures",
+        "_sizes",
+        "_starts",
+    )
+
+    def __init__(self, topic: str, queue_id: int, ack: str) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.ack = ack
-        self.futures: list[SendFuture] = []
+        self.seq = 0
+        self.size = 0
         self.payload = b""
         self.retry = False
         self.sent_ms = 0
         self.answer: Appended | None = None
         self.error: PenstockError | None = None
+        self.watched = False
+        self._records: list[bytes] = []
+        self._futures: list[SendFuture] = []
         self._sizes: list[int] = []
         self._starts: list[int] = []
 
@@ -52,21 +73,39 @@ class Frame:
     def count(self) -> int:
         return len(self._sizes)
 
-    def fill(self, records: list[bytes], futures: list[SendFuture]) -> None:
-        self.payload = b"".join(records)
-        self._sizes = [len(record) for record in records]
-        self.futures = futures
-        for index, future in enumerate(futures):
-            future.frame = self
-            future.index = index
+    @property
+    def futures(self) -> list[SendFuture]:
+        """The messages' futures; none any more once the frame is settled."""
+        return self._futures
+
+    def takes(self, size: int) -> bool:
+        """Whether a record of `size` bytes still belongs in this frame."""
+        return self.size + size <= FRAME_BYTES or not self._records
+
+    def add(self, record: bytes, future: SendFuture) -> None:
+        future.frame = self
+        future.index = len(self._records)
+        self._records.append(record)
+        self._futures.append(future)
+        self.size += len(record)
+        if future.watched:
+            self.watched = True
+
+    def close(self, seq: int) -> None:
+        """Nothing is added any more: the frame has its number and leaves."""
+        self.seq = seq
+        self.payload = b"".join(self._records)
+        self._sizes = list(map(len, self._records))
+        self._records = []
 
     def settle(self, answer: Appended | None, error: PenstockError | None) -> None:
         """Note the outcome of all messages, and tell those who asked to be told."""
         self.answer, self.error = answer, error
         self.payload = b""
-        futures, self.futures = self.futures, []
-        for future in futures:
-            future.tell()
+        futures, self._futures = self._futures, []
+        if self.watched:
+            for future in futures:
+                future.tell()
 
     def receipt(self, index: int, unique_key: str) -> Receipt:
         assert self.answer is not None
@@ -133,8 +172,15 @@ class SendFuture:
         with self._settled:
             if not self.done():
                 self._callbacks = [*(self._callbacks or ()), callback]
+                if self.frame is not None:
+                    self.frame.watched = True
                 return
         callback(self)
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody wants to be told of the outcome."""
+        return self._callbacks is not None
 
     def fail(self, error: PenstockError) -> None:
         """Settle a message that is in no frame yet."""

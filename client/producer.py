@@ -57,7 +57,8 @@ class Producer:
     ) -> None:
         self._clock = clock or SystemClock()
         self._timeout_ms = timeout_ms
-        self._settled = threading.Condition()
+        self._lock = threading.RLock()
+        self._settled = threading.Condition(self._lock)
         self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack))
         self._encoder = Encoder(local_address(endpoint), self._clock.now_ms())
         self._forks = _forks
@@ -93,7 +94,7 @@ class Producer:
         if ack:
             check_ack(ack)
         core = self._core
-        with self._settled:
+        with self._lock:
             if core.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
             queue_id = core.queue_for(topic, shard, queue)

@@ -1,6 +1,6 @@
 """The producer without sockets and threads: messages in, frames out, answers in, outcomes out.
 
-    send, or park until the topic's route is known -> queue -> frame -> (in flight) -> settled
+    send, or park until the topic's route is known -> open frame -> in flight -> settled
 
 Frames carry numbers in a session (see shared/messages.py). While anything is unanswered for
 PROBE_MS, a Hello asks the writer how far it got; when frames are missing, or the writer is a new
@@ -17,7 +17,7 @@ from threading import Condition
 from typing import NamedTuple
 
 from penstock.client.encoding import with_queue
-from penstock.client.frames import FRAME_BYTES, Frame, SendFuture
+from penstock.client.frames import Frame, SendFuture
 from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
@@ -56,16 +56,6 @@ class _Routing:
         self.since_ms = self.asked_ms = since_ms
 
 
-class _Queue:
-    """Messages of one queue that are in no frame yet."""
-
-    __slots__ = ("records", "futures")
-
-    def __init__(self) -> None:
-        self.records: deque[bytes] = deque()
-        self.futures: deque[SendFuture] = deque()
-
-
 class ProducerCore:
     """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
 
@@ -85,7 +75,8 @@ class ProducerCore:
         self._turns: dict[str, int] = {}
         self._parked: dict[str, list[Parked]] = {}
         self._routing: dict[str, _Routing] = {}
-        self._queues: dict[tuple[str, int, str], _Queue] = {}
+        # frames that wait to leave; the last one of a queue is open
+        self._queues: dict[tuple[str, int, str], deque[Frame]] = {}
         self._ready: deque[tuple[str, int, str]] = deque()
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
@@ -163,13 +154,15 @@ class ProducerCore:
         self._enqueue(key, with_queue(parked.record, queue_id), parked.future)
 
     def _enqueue(self, key: tuple[str, int, str], record: bytes, future: SendFuture) -> None:
-        queue = self._queues.get(key)
-        if queue is None:
-            queue = self._queues[key] = _Queue()
-        if not queue.records:
+        frames = self._queues.get(key)
+        if frames is None:
+            frames = self._queues[key] = deque()
+        if not frames:
             self._ready.append(key)
-        queue.records.append(record)
-        queue.futures.append(future)
+            frames.append(Frame(*key))
+        elif not frames[-1].takes(len(record)):
+            frames.append(Frame(*key))
+        frames[-1].add(record, future)
 
     def administer(self, request: messages.CreateTopic | messages.ListTopics) -> int:
         """Ask something about topics; `administered` has the answer once it is there."""
@@ -200,7 +193,7 @@ class ProducerCore:
         while self._resend:
             yield self._append(self._resend.popleft(), now_ms)
         while self._ready and len(self._in_flight) < MAX_IN_FLIGHT:
-            yield self._append(self._pack(self._ready.popleft()), now_ms)
+            yield self._append(self._next_frame(), now_ms)
         if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
             self._hello_at_ms = now_ms
             self._probes.append(self._next_seq)
@@ -210,19 +203,15 @@ class ProducerCore:
         first = next(iter(self._in_flight), self._next_seq)
         return messages.Hello(self._producer, self._session, first, self._floor)
 
-    def _pack(self, key: tuple[str, int, str]) -> Frame:
-        queue = self._queues[key]
-        records, futures, size = [queue.records.popleft()], [queue.futures.popleft()], 0
-        size = len(records[0])
-        while queue.records and size + len(queue.records[0]) <= FRAME_BYTES:
-            records.append(queue.records.popleft())
-            futures.append(queue.futures.popleft())
-            size += len(records[-1])
-        if queue.records:
+    def _next_frame(self) -> Frame:
+        """The oldest frame of the queue whose turn it is, closed and in flight."""
+        key = self._ready.popleft()
+        frames = self._queues[key]
+        frame = frames.popleft()
+        if frames:
             self._ready.append(key)
-        frame = Frame(self._next_seq, *key)
+        frame.close(self._next_seq)
         self._next_seq += 1
-        frame.fill(records, futures)
         self._in_flight[frame.seq] = frame
         return frame
 
@@ -290,7 +279,7 @@ class ProducerCore:
         self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
     ) -> None:
         self.unsettled -= frame.count
-        self.waiting_bytes -= len(frame.payload)
+        self.waiting_bytes -= frame.size
         if error is not None:
             self.failed.extend(frame.futures)
         frame.settle(answer, error)
@@ -390,10 +379,9 @@ class ProducerCore:
         self._resend.clear()
         for topic in list(self._parked):
             self._fail_parked(topic, error)
-        for queue in self._queues.values():
-            while queue.records:
-                self._fail_future(queue.futures.popleft(), len(queue.records.popleft()), error)
-        self._ready.clear()
+        while self._ready:
+            self._settle(self._next_frame(), None, error)
+        self._in_flight.clear()
 
 
 def check_ack(ack: str) -> str:
