@@ -4,7 +4,8 @@ Owns:     `allocated`, `allocate_error`; the making of segment files.
 Reads:    `wrote`, `append_wanted`.
 Hears:    the writer's doorbell.
 Rings:    the writer.
-On crash: the next one lists the directory; a half-made file never had its name there, and goes.
+On crash: the next one lists the directory and makes its names durable, which its predecessor may
+          not have come to; a half-made file never had its name there, and goes.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.durable_files import make_file
+from penstock.shared.durable_files import make_file, sync_directory
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 
@@ -33,6 +34,7 @@ class Allocator:
     def start(self) -> None:
         for growing in self._paths.half_made.glob("commitlog-*"):
             growing.unlink()
+        sync_directory(self._paths.commit_log)
         bases = segment_bases(self._paths.commit_log, self._segment_bytes)
         wrote = self._positions["wrote"]
         start = wrote - wrote % self._segment_bytes

@@ -12,14 +12,16 @@ With the pool off the writer stores into the segment itself, and `committed` fol
 
 from __future__ import annotations
 
-import os
-
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
+from penstock.shared.durable_files import write_at
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.transient_store_pool import TransientStorePool
+
+# One call copies at most this; the heartbeat comes between.
+_COPY_BYTES = 8 << 20
 
 
 class Committer:
@@ -71,12 +73,11 @@ class Committer:
         at = start
         while at < stop:
             segment = self._segments.segment(at)
-            limit = min(stop, segment.base + segment.size)
+            limit = min(stop, segment.base + segment.size, at + _COPY_BYTES)
             for piece in pool.pieces(at, limit):
-                while piece:
-                    done = os.pwrite(segment.handle, piece, at - segment.base)
-                    piece = piece[done:]
-                    at += done
+                write_at(segment.handle, piece, at - segment.base)
+                at += len(piece)
+            self._stage.beat()
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []

@@ -7,20 +7,27 @@ Rings:    the writer and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
 
 The first error of a flush stops the store: the kernel reports it once and may drop the pages, so a
-second try could succeed and be a lie.
+second try could succeed and be a lie. For the same reason a new flusher first writes again what its
+predecessor was flushing: it may have died between the report of an error and passing it on.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.checkpoint_file import CheckpointKeeper
 from penstock.shared.consume_queue_files import ConsumeQueueSync
+from penstock.shared.durable_files import write_again
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
+
+# Between two looks at the log, which producers wait for.
+QUEUES_AT_ONCE = 8
+_WRITE_AGAIN_BYTES = 8 << 20
 
 
 class Flusher:
@@ -33,6 +40,7 @@ class Flusher:
         now_ms = stage.clock.monotonic_ms()
         self._flushed_at_ms = self._thorough_at_ms = now_ms
         self._queues_at_ms = self._queues_thorough_at_ms = now_ms
+        self._round: Generator[None, None, bool] | None = None
 
     def start(self) -> None:
         config = self._config
@@ -44,20 +52,36 @@ class Flusher:
         )
         self._queues = ConsumeQueueSync(paths, config, self._stage.run, self._positions)
         self._checkpoint = CheckpointKeeper(paths.checkpoint, self._positions, self._segments)
+        try:
+            self._write_again()
+        except OSError as error:
+            self._fail(error)
 
     def work(self) -> int:
         if self._positions["flush_error"]:
             return 0
         try:
-            done = self._flush_log()
-            self._flush_queues()
+            return self._flush_log() + self._flush_queues()
         except OSError as error:
-            self._positions.publish("flush_error", error.errno or 1)
-            self._stage.bus.ring("writer")
+            self._fail(error)
             return 0
-        return done
+
+    def _fail(self, error: OSError) -> None:
+        """From now on nothing is acknowledged, and nobody flushes, until the broker restarts."""
+        self._positions.publish("flush_error", error.errno or 1)
+        self._stage.bus.ring("writer")
 
     # --- the log ---
+
+    def _write_again(self) -> None:
+        """Make the pages dirty again whose flush nobody knows the outcome of."""
+        at, committed = self._flushed, self._positions["committed"]
+        while at < committed:
+            segment = self._segments.segment(at)
+            stop = min(committed, segment.base + segment.size, at + _WRITE_AGAIN_BYTES)
+            write_again(segment.handle, at - segment.base, stop - segment.base)
+            at = stop
+            self._stage.beat()
 
     def _flush_log(self) -> int:
         self._checkpoint.sample_log()
@@ -69,6 +93,7 @@ class Flusher:
             segment = self._segments.segment(at)
             os.fdatasync(segment.handle)
             at = segment.base + segment.size
+            self._stage.beat()
         self._flushed = committed
         self._positions.publish("flushed", committed)
         self._flushed_at_ms = self._stage.clock.monotonic_ms()
@@ -93,24 +118,40 @@ class Flusher:
 
     # --- consume queues and checkpoint ---
 
-    def _flush_queues(self) -> None:
-        config = self._config
-        now_ms = self._stage.clock.monotonic_ms()
-        if now_ms - self._queues_at_ms < config.flush_interval_consume_queue_ms:
-            return
-        self._queues_at_ms = now_ms
-        thorough = (
-            now_ms - self._queues_thorough_at_ms >= config.flush_consume_queue_thorough_interval_ms
-        )
-        if thorough:
-            self._queues_thorough_at_ms = now_ms
-        self._sync_queues(0 if thorough else config.flush_consume_queue_least_pages)
+    def _flush_queues(self) -> int:
+        """Begin a round when it is time, or go on with it; how much was done."""
+        if self._round is None:
+            config = self._config
+            now_ms = self._stage.clock.monotonic_ms()
+            if now_ms - self._queues_at_ms < config.flush_interval_consume_queue_ms:
+                return 0
+            self._queues_at_ms = now_ms
+            thorough_ms = config.flush_consume_queue_thorough_interval_ms
+            thorough = now_ms - self._queues_thorough_at_ms >= thorough_ms
+            if thorough:
+                self._queues_thorough_at_ms = now_ms
+            self._begin_round(0 if thorough else config.flush_consume_queue_least_pages)
+        for _ in range(QUEUES_AT_ONCE):
+            if not self._go_on():
+                break
+        return 1
 
-    def _sync_queues(self, least_pages: int) -> None:
+    def _begin_round(self, least_pages: int) -> None:
         self._checkpoint.sample_queues()
-        if self._queues.sync(least_pages):
-            self._checkpoint.queues_are_synced()
-        self._checkpoint.write()
+        self._round = self._queues.sync(least_pages)
+
+    def _go_on(self) -> bool:
+        """Sync one more segment of a queue, or end the round; whether there may be more."""
+        assert self._round is not None
+        try:
+            next(self._round)
+            return True
+        except StopIteration as end:
+            self._round = None
+            if end.value:
+                self._checkpoint.queues_are_synced()
+            self._checkpoint.write()
+            return False
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []
@@ -127,9 +168,19 @@ class Flusher:
 
     def close(self) -> None:
         if not self._positions["flush_error"]:
-            # the times of the last messages are known for certain now: nothing moves any more
-            self._checkpoint.sample_log()
-            self._sync_queues(0)
+            try:
+                self._flush_everything()
+            except OSError as error:
+                self._fail(error)
         self._checkpoint.close()
         self._queues.close()
         self._segments.close()
+
+    def _flush_everything(self) -> None:
+        """Nothing moves any more, so the times of the last messages are known for certain."""
+        self._checkpoint.sample_log()
+        while self._round is not None and self._go_on():
+            self._stage.beat()
+        self._begin_round(0)
+        while self._go_on():
+            self._stage.beat()

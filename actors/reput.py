@@ -1,11 +1,15 @@
 """The reput: walks the log and writes each message's entry to its consume queue.
 
-Owns:     `dispatched`, `dispatched_record`, `queue_count`; the queue table; consumequeue/.
+Owns:     `dispatched`, `dispatched_record`, `dispatch_error`, `queue_count`; the queue table;
+          consumequeue/.
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there.
 Hears:    doorbells of the flusher and the committer.
 Rings:    the reader.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
           nothing; a queue's max offset never goes back.
+
+When the disk refuses an entry, usually because it is full, the reput waits and tries again: nothing
+is lost by that, consumers only see no new messages meanwhile.
 """
 
 from __future__ import annotations
@@ -23,6 +27,7 @@ from penstock.shared.queue_table import QueueKey, QueueTable
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
+RETRY_MS = 1000
 
 
 class Reput:
@@ -32,9 +37,13 @@ class Reput:
         self._stage = stage
         self._positions = stage.positions
         self._bound = "flushed" if stage.config.sync_flush else "committed"
+        self._retry_at_ms = 0
 
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
+        for growing in StorePaths(config.store).half_made.iterdir():
+            if not growing.name.startswith("commitlog-"):  # those are the allocator's
+                growing.unlink()
         self._dispatched = self._positions["dispatched"]
         self._log = LogReader(config, run, self._positions)
         self._queues = ConsumeQueueFiles(StorePaths(config.store), config, writable=True)
@@ -47,8 +56,23 @@ class Reput:
 
     def work(self) -> int:
         bound = self._positions[self._bound]
-        if self._dispatched >= bound:
+        if self._dispatched >= bound or self._stage.clock.monotonic_ms() < self._retry_at_ms:
             return 0
+        try:
+            moved = self._dispatch_next(bound)
+        except OSError as error:
+            self._positions.publish("dispatch_error", error.errno or 1)
+            self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
+            return 0
+        self._dispatched += moved
+        self._positions.publish("dispatched", self._dispatched)
+        if self._positions["dispatch_error"]:
+            self._positions.publish("dispatch_error", 0)
+        self._stage.bus.ring("reader")
+        return 1
+
+    def _dispatch_next(self, bound: int) -> int:
+        """Dispatch some records below `bound`, or pass over a blank; its length in bytes."""
         limit = min(bound, self._dispatched + CYCLE_BYTES)
         view = self._log.view(self._dispatched, limit)
         moved = self._dispatch(view)
@@ -62,10 +86,7 @@ class Reput:
             raise StoreDamaged(
                 "a record or a blank begins where the last one ends", self._dispatched
             )
-        self._dispatched += moved
-        self._positions.publish("dispatched", self._dispatched)
-        self._stage.bus.ring("reader")
-        return 1
+        return moved
 
     def _dispatch(self, view: memoryview) -> int:
         """Write the entries of the whole records in a piece of the log; its length in bytes."""

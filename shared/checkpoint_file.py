@@ -12,6 +12,7 @@ import os
 from pathlib import Path
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from penstock.shared.durable_files import sync_directory, write_at
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.positions import Positions
@@ -40,6 +41,7 @@ class CheckpointKeeper:
         self._handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         if os.fstat(self._handle).st_size < PAGE_BYTES:
             self.write()
+            sync_directory(file.parent)
 
     def sample_log(self) -> None:
         """Note the time of the newest record, and an offset the log must be flushed to for it."""
@@ -73,7 +75,7 @@ class CheckpointKeeper:
         """Write the words when they have changed; durable on return."""
         self._take_log_sample()
         if self._words != self._written:
-            os.pwrite(self._handle, encode_checkpoint(self._words), 0)
+            write_at(self._handle, encode_checkpoint(self._words), 0)
             os.fdatasync(self._handle)
             self._written = self._words
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
+from collections.abc import Generator
 from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY
-from penstock.shared.durable_files import make_directory, make_file
+from penstock.shared.durable_files import make_directory, make_file, sync_directory, write_at
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.positions import Positions
@@ -54,7 +55,7 @@ class ConsumeQueueFiles:
 
     def _put_in_segment(self, key: QueueKey, base: int, at: int, piece: bytes | bytearray) -> None:
         try:
-            os.pwrite(self.handle(key, base), piece, at)
+            write_at(self.handle(key, base), piece, at)
         except FileNotFoundError:
             path = self.path(key, base)
             make_directory(path.parent)
@@ -83,23 +84,34 @@ class ConsumeQueueFiles:
 
 
 class ConsumeQueueSync:
-    """Syncs what queues have grown by. Used by the flusher alone."""
+    """Syncs what queues have grown by, names included. Used by the flusher alone."""
 
     def __init__(self, paths: StorePaths, config: Config, run: Run, positions: Positions) -> None:
         self._files = ConsumeQueueFiles(paths, config, writable=True)
         self._segment_bytes = config.mapped_file_size_consume_queue_bytes
         self._positions = positions
         self._table = QueueTable(run.queues)
+        self._paths = paths
         # a predecessor may have died before syncing: the last segment of each queue counts as dirty
-        self._synced: list[int] = []
+        self._synced: dict[int, int] = {}
+        self._topics: set[str] = set()
 
-    def sync(self, least_pages: int) -> bool:
-        """Sync queues that have grown by so many pages, 0 for any growth; whether none is left."""
+    def sync(self, least_pages: int) -> Generator[None, None, bool]:
+        """Sync queues that have grown by so many pages, 0 for any growth; whether none is left.
+
+        A generator, one segment a step: with many queues this takes long.
+        """
         complete = True
         for slot in range(self._positions["queue_count"]):
-            grown = self._table.max_offset(slot) * CQ_ENTRY_BYTES
-            if slot == len(self._synced):
-                self._synced.append(max(0, grown - self._segment_bytes))
+            first, grown = (
+                offset * CQ_ENTRY_BYTES
+                for offset in (self._table.min_offset(slot), self._table.max_offset(slot))
+            )
+            if grown == first:
+                continue  # just added: its first segment may not be there yet
+            new = slot not in self._synced
+            if new:
+                self._synced[slot] = max(first, grown - self._segment_bytes)
             before = self._synced[slot]
             if grown == before:
                 continue
@@ -109,8 +121,20 @@ class ConsumeQueueSync:
             key = self._table.key(slot)
             for base in range(before - before % self._segment_bytes, grown, self._segment_bytes):
                 os.fdatasync(self._files.handle(key, base))
+                if new or base >= before:
+                    self._sync_names(key)
+                yield
             self._synced[slot] = grown
         return complete
+
+    def _sync_names(self, key: QueueKey) -> None:
+        """Sync the directories of a segment: the reput may have died between naming and syncing."""
+        queue = self._paths.queue(*key)
+        sync_directory(queue)
+        sync_directory(queue.parent)
+        if key.topic not in self._topics:
+            sync_directory(self._paths.consume_queue)
+            self._topics.add(key.topic)
 
     def close(self) -> None:
         self._files.close()

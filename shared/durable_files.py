@@ -5,6 +5,7 @@ Every function here says what is durable when it returns. No format knowledge, n
 
 from __future__ import annotations
 
+import errno
 import os
 from pathlib import Path
 
@@ -43,8 +44,7 @@ def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: b
             os.ftruncate(handle, size)
         else:
             os.posix_fallocate(handle, 0, size)
-        if head:
-            os.pwrite(handle, head, 0)
+        write_at(handle, head, 0)
         os.fsync(handle)
         os.rename(growing, target)
     except OSError:
@@ -60,7 +60,8 @@ def replace_file(target: Path, content: bytes) -> None:
     growing = target.with_name(target.name + ".tmp")
     handle = os.open(growing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
-        os.write(handle, content)
+        while content:
+            content = content[os.write(handle, content) :]
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -76,6 +77,28 @@ def drop_empty_last(directory: Path) -> None:
         sync_directory(directory)
 
 
+def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> None:
+    """Write all of it: one call may write less. Not synced."""
+    view = memoryview(content)
+    while view:
+        done = os.pwrite(handle, view, at)
+        view, at = view[done:], at + done
+
+
+def write_again(handle: int, start: int, stop: int) -> None:
+    """Write what stands in [start, stop) to the same place, so that the next sync writes it out.
+
+    After a failed sync the kernel may count pages as written that are not.
+    """
+    at = start
+    while at < stop:
+        piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
+        if not piece:
+            raise OSError(errno.EIO, "the file has become shorter")
+        write_at(handle, piece, at)
+        at += len(piece)
+
+
 def zero_from(handle: int, start: int, size: int) -> int:
     """Overwrite what is not a hole in [start, size) with zeros; how many bytes were not zero.
 
@@ -87,12 +110,14 @@ def zero_from(handle: int, start: int, size: int) -> int:
         try:
             at = os.lseek(handle, at, os.SEEK_DATA)
             stop = min(os.lseek(handle, at, os.SEEK_HOLE), size)
-        except OSError:  # ENXIO: no data behind this offset
-            return changed
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return changed  # no data behind this offset
         while at < stop:
             piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
             if piece.count(0) != len(piece):
                 changed += len(piece) - piece.count(0)
-                os.pwrite(handle, _ZEROS[: len(piece)], at)
+                write_at(handle, memoryview(_ZEROS)[: len(piece)], at)
             at += len(piece)
     return changed

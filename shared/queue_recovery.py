@@ -58,8 +58,8 @@ def _cut(directory: Path, bases: list[int], size: int, dispatch_from: int) -> No
 
             kept = bisect_left(range(size // CQ_ENTRY_BYTES), True, key=gone)
             if kept:
-                zero_from(handle, kept * CQ_ENTRY_BYTES, size)
-                os.fdatasync(handle)
+                if zero_from(handle, kept * CQ_ENTRY_BYTES, size):
+                    os.fdatasync(handle)
                 return
         finally:
             os.close(handle)

@@ -1,6 +1,7 @@
 """Start-up of a store: find where the log ends, cut what a crash left behind it, say what was done.
 
-    1. what the last run wrote into its pool and did not commit goes into the segments (same boot)
+    1. what the last run wrote into its pool and did not commit goes into the segments (same boot,
+       and no other broker used the store in between: `abort` names the last run's process)
     2. the log is scanned from a record that the checkpoint vouches for, or from the segment that
        RocketMQ would choose, to its end
     3. bytes behind the end become zeros; entries of consume queues from the scan's start on are
@@ -22,7 +23,14 @@ import msgspec
 
 from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
-from penstock.shared.durable_files import drop_empty_last, make_file, zero_from
+from penstock.shared.durable_files import (
+    drop_empty_last,
+    make_file,
+    sync_directory,
+    write_again,
+    write_at,
+    zero_from,
+)
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
@@ -57,9 +65,10 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         leftover.unlink()
     wrote = -1
     pool_bytes = 0
-    if unclean and last_run is not None and survives(last_run):
+    if last_run is not None and survives(last_run) and _is_named_by(paths.abort, last_run):
         wrote, pool_bytes = _empty_pool(paths, config, last_run)
     drop_empty_last(paths.commit_log)
+    sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
     bases = segment_bases(paths.commit_log, config.mapped_file_size_commit_log_bytes)
     with StoreDirectory(paths.root) as store:
         if not bases and any(queue.max_offset for queue in store.queues()):
@@ -68,7 +77,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
                 f"{paths.commit_log} is empty",
                 "restore commitlog/, or remove consumequeue/ to begin anew",
             )
-        start = _scan_start(store, unclean)
+        start = _scan_start(store, unclean, wrote)
         scanned = _scan(store, start, wrote, unclean)
         dispatch_from = start
         if not unclean and _dispatched_to(store) >= scanned.records_end:
@@ -96,14 +105,29 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
 # --- 1: the pool of the last run ---
 
 
+def _is_named_by(abort: Path, run: Run) -> bool:
+    """Whether that run was the last to use the store: a RocketMQ after it wrote its own pid."""
+    return abort.exists() and abort.read_bytes() == str(run.supervisor_pid).encode()
+
+
 def _empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
     """Commit what the last run wrote; its log end, and how many bytes there were."""
     positions = Positions(run.positions)
-    wrote, committed = positions["wrote"], positions["committed"]
+    wrote, committed, flushed = (positions[name] for name in ("wrote", "committed", "flushed"))
     positions.close()
+    segment_bytes = config.mapped_file_size_commit_log_bytes
+    # the last flush may have failed without anybody to hear of it
+    at = flushed
+    while at < committed:
+        base = at - at % segment_bytes
+        stop = min(committed, base + segment_bytes)
+        handle = os.open(paths.commit_log / segment_name(base), os.O_RDWR)
+        write_again(handle, at - base, stop - base)
+        os.fdatasync(handle)
+        os.close(handle)
+        at = stop
     if not run.pool_enabled or wrote == committed:
         return wrote, 0
-    segment_bytes = config.mapped_file_size_commit_log_bytes
     pool = TransientStorePool(run.pool)
     at = committed
     while at < wrote:
@@ -113,7 +137,8 @@ def _empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
             make_file(paths.half_made, path, segment_bytes, sparse=False)
         handle = os.open(path, os.O_RDWR)
         for piece in pool.pieces(at, min(wrote, base + segment_bytes)):
-            at += os.pwrite(handle, piece, at - base)
+            write_at(handle, piece, at - base)
+            at += len(piece)
         os.fdatasync(handle)
         os.close(handle)
     pool.close()
@@ -134,12 +159,17 @@ class _Scanned(msgspec.Struct):
     damaged: bool = False
 
 
-def _scan_start(store: StoreDirectory, unclean: bool) -> int:
-    """A record of which everything before it is known to be good: log, consume queues and all."""
+def _scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
+    """A record of which everything before it is known to be good: log, consume queues and all.
+
+    Behind `wrote`, where that is known (not -1), stands nothing that counts.
+    """
     checkpoint = store.checkpoint()
     limit_ms = checkpoint.recovery_timestamp_ms
     start = store.log_start
     for segment in reversed(store.segments):
+        if 0 <= wrote <= segment.base:
+            continue
         timestamp_ms = _first_timestamp_ms(store, segment.base)
         if timestamp_ms and (not unclean or timestamp_ms <= limit_ms):
             start = segment.base

@@ -96,7 +96,6 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         directory = place / f"penstock-{run_id}"
         directory.mkdir(mode=0o700)
         (directory / "store").write_bytes(_identity(store))
-        (directory / "alive").touch(0o600)
         remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
         return run_id, directory, remark
     raise StoreUnavailable(
@@ -133,7 +132,7 @@ def remove_strays(store: Path, last_run: Run | None) -> None:
 
 def join_run(run: Run) -> int:
     """Count as alive in this run until the descriptor closes, which death does too."""
-    handle = os.open(run.path / "alive", os.O_RDWR)
+    handle = os.open(run.path / "alive", os.O_RDWR | os.O_CREAT, 0o600)
     fcntl.flock(handle, fcntl.LOCK_SH)
     return handle
 

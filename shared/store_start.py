@@ -16,7 +16,7 @@ from typing import NamedTuple
 from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
-from penstock.shared.errors import StoreLocked
+from penstock.shared.errors import StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
@@ -56,20 +56,27 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
     """Lock, recover, and set up shared memory. Raises PenstockError, having changed nothing that
     counts: the next try begins from the same state."""
     paths = StorePaths(config.store)
-    for directory in (
-        paths.root,
-        paths.commit_log,
-        paths.consume_queue,
-        paths.topics.parent,
-        paths.half_made,
-    ):
-        make_directory(directory)
-    lock = _lock(paths)
-    try:
-        return _open_locked(config, clock, paths, lock)
-    except BaseException:
-        os.close(lock)
-        raise
+    with ExitStack() as undo:
+        try:
+            for directory in (
+                paths.root,
+                paths.commit_log,
+                paths.consume_queue,
+                paths.topics.parent,
+                paths.half_made,
+            ):
+                make_directory(directory)
+            lock = _lock(paths)
+            undo.callback(os.close, lock)
+            store = _open_locked(config, clock, paths, lock)
+        except OSError as error:
+            raise StoreUnavailable(
+                "the store and its shared memory can be written",
+                error,
+                "look at the disk and at who may write there",
+            ) from error
+        undo.pop_all()
+        return store
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:

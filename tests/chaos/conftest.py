@@ -99,6 +99,16 @@ class Broker:
         """Name -> pid of the actors; 0 for one that is down right now."""
         return {actor["name"]: actor["pid"] for actor in self.status()["actors"]}
 
+    def await_dispatched(self) -> None:
+        """Wait until consumers can see everything that is stored."""
+        deadline = time.monotonic() + 30
+        while True:
+            positions = self.status()["positions"]
+            if positions["dispatched"] == positions["wrote"]:
+                return
+            assert time.monotonic() < deadline, positions
+            time.sleep(0.01)
+
     def output(self) -> str:
         return self.said.read_text()
 

@@ -103,6 +103,7 @@ def _run(
         for each in loads:
             each.finish()
     restarts = {a["name"]: a["restarts"] for a in broker.status()["actors"]}
+    broker.await_dispatched()
     stored = read_all(broker.consume)
     check_history(loads, stored)
     follower.await_counts({queue: len(found) for queue, found in stored.items()}, 30)
