@@ -14,7 +14,7 @@ from isal import isal_zlib
 
 from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.layout import BLANK_HEADER_BYTES, MAX_TOPIC_BYTES
+from penstock.shared.layout import BLANK_HEADER_BYTES, MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.properties import DELAY, TAGS, UNIQ_KEY, find_property
 from penstock.shared.record import (
     AT_BODY_LENGTH_V4,
@@ -39,6 +39,7 @@ from penstock.shared.record import (
 _CHECK_HEAD = struct.Struct(">iIii20xi")  # totalSize, magic, bodyCRC, queueId, sysFlag
 _WALK_HEAD = struct.Struct(">iI4xi4xqqi")  # totalSize, magic, queueId, two offsets, sysFlag
 _I32 = struct.Struct(">i")
+_I16 = struct.Struct(">h")
 _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
 _STORED = struct.Struct(">q8s")  # storeTimestamp, storeHost
 _BLANK = struct.Struct(">iI")
@@ -59,9 +60,12 @@ def check_frame(
     starts: list[int] = []
     at, end = 0, len(frame)
     view = memoryview(frame)
-    crc32, unpack, length_at = isal_zlib.crc32, _CHECK_HEAD.unpack_from, _I32.unpack_from
-    # a longer topic needs the second version: the length byte of the first is signed
-    first_version = MAGIC_V1 if len(topic) <= MAX_TOPIC_BYTES else -1
+    crc32, unpack = isal_zlib.crc32, _CHECK_HEAD.unpack_from
+    length_at, short_at = _I32.unpack_from, _I16.unpack_from
+    # the topic behind its length, as each version has it
+    names = {MAGIC_V2: len(topic).to_bytes(2, "big") + topic}
+    if len(topic) <= MAX_TOPIC_BYTES:  # the length byte of the first version is signed
+        names[MAGIC_V1] = len(topic).to_bytes(1, "big") + topic
     while at < end:
         if end - at < SMALLEST_RECORD_BYTES:
             raise _bad("a record is whole", f"{end - at} bytes are left", starts)
@@ -80,25 +84,18 @@ def check_frame(
             if body_at > at + size:
                 raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
         body_end = body_at + length_at(frame, body_at - 4)[0]
-        if magic == first_version:
-            topic_at = body_end + 1
-        elif magic == MAGIC_V2:
-            topic_at = body_end + 2
-        else:
+        name = names.get(magic)
+        if name is None:
             raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
-        topic_end = topic_at + len(topic)
-        record_end = at + size
-        if (
-            body_end < body_at
-            or topic_end + 2 > record_end
-            or int.from_bytes(view[body_end:topic_at], "big") != len(topic)
-            or view[topic_at:topic_end] != topic
-        ):
+        topic_end, record_end = body_end + len(name), at + size
+        properties_at = topic_end + 2
+        if body_end < body_at or properties_at > record_end or frame[body_end:topic_end] != name:
             raise _bad("all records of the frame are for the topic named", topic.decode(), starts)
-        if int.from_bytes(view[topic_end : topic_end + 2], "big") != record_end - topic_end - 2:
+        if short_at(frame, topic_end)[0] != record_end - properties_at:
+            if record_end - properties_at > MAX_PROPERTIES_BYTES:
+                rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
+                raise _bad(rule, record_end - properties_at, starts)
             raise _bad("the lengths inside a record add up to its size", size, starts)
-        if record_end - topic_end - 2 > 32767:
-            raise _bad("properties have at most 32767 bytes", record_end - topic_end - 2, starts)
         if crc != (crc32(view[body_at:body_end]) & 0x7FFFFFFF if body_end > body_at else 0):
             raise _bad("the body CRC holds", crc, starts)
         starts.append(at)
