@@ -13,11 +13,14 @@ This file knows no sockets. Decoding never raises anything but ProtocolError.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
 from penstock.shared.errors import PenstockError, ProtocolError
+
+# What a client numbers or counts. One more still fits the wire, so no answer can fail to encode.
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -33,10 +36,10 @@ class Hello(Message, frozen=True):
     `stored_after` is a log offset: no copy of a frame that will be retried can lie before it.
     """
 
-    producer: int
-    session: int
-    next_seq: int
-    stored_after: int
+    producer: Number
+    session: Number
+    next_seq: Number
+    stored_after: Number
 
 
 class Append(Message, frozen=True):
@@ -45,12 +48,12 @@ class Append(Message, frozen=True):
     The records are whole, with queue offset, physical offset, store time and store host blank.
     """
 
-    producer: int
-    session: int
-    seq: int
+    producer: Number
+    session: Number
+    seq: Number
     topic: str
     queue_id: int
-    count: int
+    count: Number
     ack: str
     retry: bool
 
@@ -58,19 +61,19 @@ class Append(Message, frozen=True):
 class Route(Message, frozen=True):
     """How many queues has the topic? Creates it where `create` says so and the broker allows it."""
 
-    request: int
+    request: Number
     topic: str
     create: bool
 
 
 class CreateTopic(Message, frozen=True):
-    request: int
+    request: Number
     topic: str
     queues: int
 
 
 class ListTopics(Message, frozen=True):
-    request: int
+    request: Number
 
 
 # --- the produce endpoint: answers ------------------------------------------------------------
@@ -144,7 +147,7 @@ class Pull(Message, frozen=True):
     It is answered too when the topic has more than `known_queues` queues with messages.
     """
 
-    request: int
+    request: Number
     topic: str
     cursors: dict[int, int]
     known_queues: int
@@ -173,7 +176,7 @@ class Pulled(Message, frozen=True):
 class Describe(Message, frozen=True):
     """The queues of a topic; with `at_ms` >= 0 also the first offset stored at or after it."""
 
-    request: int
+    request: Number
     topic: str
     at_ms: int
 
