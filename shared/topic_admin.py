@@ -10,7 +10,7 @@ from pathlib import Path
 from penstock.shared import messages
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
-from penstock.shared.errors import InvalidMessage, TopicNotFound
+from penstock.shared.errors import InvalidMessage, StoreUnavailable, TopicNotFound
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.topics import load_topics, save_topics
 
@@ -38,8 +38,8 @@ class TopicAdmin:
         self._topics = load_topics(file)
 
     def queues(self, topic: str) -> int:
-        """How many queues producers may write; 0 when there is no such topic."""
-        return self._topics.queues(topic)
+        """How many queues producers may write; 0 when there is no such topic, or no such right."""
+        return 0 if topic in RESERVED_TOPICS else self._topics.queues(topic)
 
     def hint(self) -> str:
         return "create it: penstock topics create TOPIC --queues N"
@@ -47,7 +47,8 @@ class TopicAdmin:
     def answer(
         self, request: messages.Route | messages.CreateTopic | messages.ListTopics
     ) -> messages.Routed | messages.TopicList:
-        """Do what is asked. Raises InvalidMessage or TopicNotFound, and then changes nothing."""
+        """Do what is asked. Raises InvalidMessage, TopicNotFound or StoreUnavailable, and then
+        nothing has changed."""
         if isinstance(request, messages.ListTopics):
             return messages.TopicList(request.request, self._topics.all())
         topic = check_topic(request.topic)
@@ -70,5 +71,13 @@ class TopicAdmin:
                 f"a topic does not lose queues; {topic} has {now}", queues, "ask for that many"
             )
         if queues != now:
-            self._topics.put(topic, queues, self._clock.now_ms())
-            save_topics(self._file, self._topics)
+            # what the file does not say must not be true in memory either
+            changed = load_topics(self._file)
+            changed.put(topic, queues, self._clock.now_ms())
+            try:
+                save_topics(self._file, changed)
+            except OSError as error:
+                raise StoreUnavailable(
+                    "config/topics.json can be written", error, "look at the disk, then try again"
+                ) from None
+            self._topics = changed

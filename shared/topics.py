@@ -33,18 +33,26 @@ class Topics:
     """The topics, in memory. The writer owns the file; others load it to look."""
 
     def __init__(self, document: dict[str, Any] | None = None) -> None:
+        """Raises ValueError for a document of another form."""
         self._document = document or {
             "dataVersion": {"counter": 0, "stateVersion": 0, "timestamp": 0},
             "topicConfigTable": {},
         }
-        self._table: dict[str, dict[str, Any]] = self._document.setdefault("topicConfigTable", {})
+        table = self._document.setdefault("topicConfigTable", {})
+        if not isinstance(table, dict) or not all(isinstance(e, dict) for e in table.values()):
+            raise ValueError("topicConfigTable is not an object of objects")
+        self._table: dict[str, dict[str, Any]] = table
 
     def queues(self, topic: str) -> int:
         """How many queues can be written; 0 when there is no such topic."""
-        return int(self._table.get(topic, {}).get("writeQueueNums", 0))
+        return self._number(topic, "writeQueueNums")
 
     def read_queues(self, topic: str) -> int:
-        return int(self._table.get(topic, {}).get("readQueueNums", 0))
+        return self._number(topic, "readQueueNums")
+
+    def _number(self, topic: str, key: str) -> int:
+        found = self._table.get(topic, {}).get(key, 0)
+        return found if isinstance(found, int) else 0
 
     def all(self) -> dict[str, int]:
         return {topic: self.queues(topic) for topic in sorted(self._table)}
@@ -62,10 +70,15 @@ class Topics:
                 "topicSysFlag": 0,
             },
         )
-        entry["readQueueNums"] = entry["writeQueueNums"] = queues
-        version = self._document.setdefault("dataVersion", {})
-        version["counter"] = int(version.get("counter", 0)) + 1
+        # RocketMQ shrinks a topic by its write queues first: what can be read stays so
+        entry["readQueueNums"] = max(queues, self.read_queues(topic))
+        entry["writeQueueNums"] = queues
+        found = self._document.get("dataVersion")
+        version = found if isinstance(found, dict) else {}
+        counter = version.get("counter", 0)
+        version["counter"] = counter + 1 if isinstance(counter, int) else 1
         version["timestamp"] = now_ms
+        self._document["dataVersion"] = version
 
     def encode(self) -> bytes:
         return json.dumps(self._document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
@@ -79,17 +92,17 @@ def load_topics(file: Path) -> Topics:
     broken = ""
     for candidate in (file, file.with_name(file.name + ".bak")):
         try:
-            text = candidate.read_text()
+            raw = candidate.read_bytes()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if not text.strip():
+        if not raw.strip():
             continue
         try:
-            document = parse_fastjson(text)
+            document = parse_fastjson(raw.decode())
             if isinstance(document, dict):
                 return Topics(document)
             broken = f"{candidate}: not an object"
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             broken = f"{candidate}: {error}"
     if broken:
         raise StoreDamaged("config/topics.json is RocketMQ's JSON", broken, "restore or remove it")
