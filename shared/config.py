@@ -27,6 +27,8 @@ from penstock.shared.layout import (
 
 DEFAULT_PRODUCE_PORT = 20911
 DEFAULT_CONSUME_PORT = 20912
+# A queue of the table takes 320 bytes of memory once it is in use.
+MAX_QUEUES = 1 << 24
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -89,12 +91,12 @@ def load_config(file: Path | None = None, overrides: Mapping[str, object] | None
     values: dict[str, Any] = {}
     if file is not None:
         try:
-            values = tomllib.loads(file.read_text())
+            values = tomllib.loads(file.read_bytes().decode())
         except OSError as error:
             raise ConfigError(
                 "the configuration file can be read", error, "check --config"
             ) from None
-        except tomllib.TOMLDecodeError as error:
+        except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
             raise ConfigError(f"{file} is TOML", error, "correct that line") from None
     values.update({key: value for key, value in (overrides or {}).items() if value is not None})
     known = Config.__struct_fields__
@@ -140,6 +142,11 @@ def check_config(config: Config) -> None:
         1 <= config.default_topic_queue_nums <= MAX_QUEUES_PER_TOPIC,
         f"default_topic_queue_nums is from 1 to {MAX_QUEUES_PER_TOPIC}",
         config.default_topic_queue_nums,
+    )
+    _check(
+        1 <= config.max_queues <= MAX_QUEUES,
+        f"max_queues is from 1 to {MAX_QUEUES}",
+        config.max_queues,
     )
     for name in ("produce_port", "consume_port"):
         port = getattr(config, name)
