@@ -197,10 +197,11 @@ class Writer:
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:
         session = self._sessions.open(
-            hello.producer, hello.session, hello.next_seq, hello.stored_after
+            hello.producer, hello.session, hello.next_seq, hello.stored_after, peer
         )
         if session is None:
-            return  # the producer itself has gone on to a newer session
+            self._out_of_step(peer, hello.producer, hello.session, hello.next_seq)
+            return
         config = self._config
         answer = messages.Welcome(
             hello.producer,
@@ -213,11 +214,13 @@ class Writer:
         )
         self._socket.send_multipart((peer, encode(answer)))
 
+    def _out_of_step(self, peer: bytes, producer: int, session: int, seq: int) -> None:
+        self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
+
     def _append(self, peer: bytes, request: Append, payload: bytes) -> None:
-        session = self._sessions.take(request.producer, request.session, request.seq)
+        session = self._sessions.take(request.producer, request.session, request.seq, peer)
         if session is None:
-            answer = messages.OutOfStep(request.producer, request.session, request.seq)
-            self._socket.send_multipart((peer, encode(answer)))
+            self._out_of_step(peer, request.producer, request.session, request.seq)
             return
         try:
             starts = self._check(request, payload)

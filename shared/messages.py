@@ -3,10 +3,10 @@
 Clients talk to two endpoints. A request is one multipart message: [header] or [header, payload];
 the answer has the same form. Headers are MessagePack, and a payload is raw records of the log.
 
-A producer numbers its frames in a session. The writer takes the frames of a session in order and
-without gaps; on anything else it answers OutOfStep, and the producer opens a new session with Hello
-and sends what is unanswered again, marked as a retry. So frames that a dead connection still
-delivers cannot overtake or repeat others.
+A producer numbers its frames in a session, which belongs to one connection. The writer takes the
+frames of a session in order and without gaps; on anything else it answers OutOfStep, and the
+producer opens a new session with Hello and sends what is unanswered again, marked as a retry. So
+frames that a dead connection still delivers cannot overtake or repeat others.
 
 This file knows no sockets. Decoding never raises anything but ProtocolError.
 """
@@ -109,7 +109,7 @@ class Appended(Message, frozen=True):
 
 
 class OutOfStep(Message, frozen=True):
-    """The frame is not the next one of a session this writer knows; nothing of it is stored."""
+    """The frame, or Hello, does not fit a session that this writer knows; nothing is stored."""
 
     producer: int
     session: int

@@ -1,8 +1,10 @@
 """Producer sessions: which frame of which producer may be stored next. A state machine without I/O.
 
 A producer numbers its frames. Within a session the writer takes them in order and without gaps, so
-what a dead connection still delivers can neither overtake nor repeat. A session that is unknown (a
-new writer) or out of step is opened anew by the producer, which then sends unanswered frames again.
+what a dead connection still delivers can neither overtake nor repeat. A session belongs to one
+connection, because answers that were on their way through another one are lost. A session that is
+unknown (a new writer), of another connection or out of step is followed by a new one, in which the
+producer sends unanswered frames again.
 """
 
 from __future__ import annotations
@@ -14,14 +16,16 @@ MAX_PRODUCERS = 10_000
 
 
 class Session:
-    """The state of one producer's session."""
+    """The state of one producer's session. `peer` is the connection it belongs to."""
 
-    __slots__ = ("number", "next_seq", "stored_after")
+    __slots__ = ("number", "next_seq", "stored_after", "peer", "begun")
 
-    def __init__(self, number: int, next_seq: int, stored_after: int) -> None:
+    def __init__(self, number: int, next_seq: int, stored_after: int, peer: bytes) -> None:
         self.number = number
         self.next_seq = next_seq
         self.stored_after = stored_after
+        self.peer = peer
+        self.begun = False
 
 
 class Sessions:
@@ -30,23 +34,41 @@ class Sessions:
     def __init__(self) -> None:
         self._by_producer: OrderedDict[int, Session] = OrderedDict()
 
-    def open(self, producer: int, number: int, next_seq: int, stored_after: int) -> Session | None:
-        """Open a session, or find it open already; None when the producer has a newer one."""
+    def open(
+        self, producer: int, number: int, next_seq: int, stored_after: int, peer: bytes
+    ) -> Session | None:
+        """Open a session, or find it open already.
+
+        None when the producer has a newer one, or when this one has taken frames from another
+        connection: there must be a new one.
+        """
         known = self._by_producer.get(producer)
-        if known is not None and known.number >= number:
-            return known if known.number == number else None
-        session = Session(number, next_seq, stored_after)
+        if known is not None and known.number > number:
+            return None
+        if known is not None and known.number == number:
+            if known.peer == peer:
+                return known
+            if known.begun:
+                return None
+        session = Session(number, next_seq, stored_after, peer)
         self._by_producer[producer] = session
         self._by_producer.move_to_end(producer)
         if len(self._by_producer) > MAX_PRODUCERS:
             self._by_producer.popitem(last=False)
         return session
 
-    def take(self, producer: int, number: int, seq: int) -> Session | None:
+    def take(self, producer: int, number: int, seq: int, peer: bytes) -> Session | None:
         """The session, if this is its next frame, which then counts as taken; else None."""
         session = self._by_producer.get(producer)
         if session is None or session.number != number or session.next_seq != seq:
             return None
+        if session.peer != peer:
+            return None
         session.next_seq += 1
+        session.begun = True
         self._by_producer.move_to_end(producer)
         return session
+
+    def end(self, producer: int) -> None:
+        """End a producer's session: what it has under way belongs behind what was just refused."""
+        self._by_producer.pop(producer, None)
