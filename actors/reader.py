@@ -27,6 +27,8 @@ MAX_REQUEST_BYTES = 1 << 20
 MAX_PULL_BYTES = 8 << 20
 MAX_WAIT_MS = 30_000
 MAX_HELD = 20_000
+# Last answers may still leave when the reader stops.
+LINGER_MS = 500
 
 
 class _Held(NamedTuple):
@@ -79,7 +81,7 @@ class Reader:
     def close(self) -> None:
         for held in self._held.values():
             self._answer(held.peer, held.pull, final=True)
-        self._socket.close()
+        self._socket.close(linger=LINGER_MS)
         self._queues.close()
 
     def _receive(self, parts: list[bytes]) -> None:

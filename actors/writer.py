@@ -15,6 +15,7 @@ from __future__ import annotations
 import os
 import socket as system_socket
 from collections import deque
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import zmq
@@ -43,7 +44,10 @@ from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
 ALLOCATE_TIMEOUT_MS = 5000
+# The same after the allocator has failed: it tries again every second.
+REFUSED_SEGMENT_MS = 1500
 RETRY_MEMORY_MS = 30_000
+LINGER_MS = 500
 _ACKS = ("", "durable", "written")
 
 
@@ -84,8 +88,8 @@ class Writer:
     def start(self) -> None:
         config, run = self._config, self._stage.run
         self._reader = LogReader(config, run, self._positions)
-        self._end = LogEnd(config, run, self._positions, self._reader, self._clock)
-        self._retries = RetryIndex(self._reader.pieces)
+        self._end = LogEnd(config, run, self._positions, self._pieces, self._clock)
+        self._retries = RetryIndex(self._pieces)
         self._topics = TopicAdmin(StorePaths(config.store).topics, config, self._clock)
         self._host = _host(config.broker_ip, run.endpoints.produce)
         endpoints = (run.endpoints.produce, run.endpoints.produce_ipc)
@@ -119,12 +123,15 @@ class Writer:
         return not self._pending and self._waiting is None
 
     def close(self) -> None:
-        self._socket.close()
+        # the last answers have left before the process does, if their receivers take them
+        self._socket.close(linger=LINGER_MS)
         self._end.close()
         self._reader.close()
 
     def _may_receive(self) -> bool:
         """Whether another frame may come in: unflushed answers are bounded, and so is memory."""
+        if self._stage.stopping:
+            return False
         unflushed = self._end.wrote - self._pending[0].end if self._pending else 0
         return unflushed < self._config.max_pending_bytes
 
@@ -311,13 +318,15 @@ class Writer:
 
     def _wait_for_room(self, frame: _Frame, end: int) -> None:
         """Keep the frame until committer or allocator make room, or until that takes too long."""
-        if self._clock.monotonic_ms() - frame.since_ms <= ALLOCATE_TIMEOUT_MS:
+        errno = self._positions["allocate_error"]
+        no_segment = errno and end > self._positions["allocated"]
+        waited_ms = self._clock.monotonic_ms() - frame.since_ms
+        if waited_ms <= (REFUSED_SEGMENT_MS if no_segment else ALLOCATE_TIMEOUT_MS):
             self._waiting = frame
             self._positions.publish("append_wanted", end)
             self._stage.bus.ring("allocator")
             self._stage.bus.ring("committer")
             return
-        errno = self._positions["allocate_error"]
         rule, value = "a frame finds room in the pool", f"none within {ALLOCATE_TIMEOUT_MS} ms"
         error = StoreUnavailable(rule, value, "the disk is too slow; send again later")
         if end > self._positions["allocated"]:
@@ -327,6 +336,13 @@ class Writer:
                 "free disk space and send again; the message is not stored",
             )
         self._refuse(frame.peer, frame.request.seq, error, frame.request.session)
+        self._sessions.end(frame.request.producer)
+
+    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+        """The log between two offsets. A long way may lie between them, so this beats."""
+        for piece in self._reader.pieces(max(start, self._positions["log_start"]), stop):
+            self._stage.beat()
+            yield piece
 
     def _without_stored(self, frame: _Frame, stored_after: int) -> _Frame:
         """The frame without the records that an earlier try has stored, and where those are.

@@ -8,7 +8,7 @@ alone. Where records begin is not decided here, except that none crosses a segme
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.shared.config import Config
@@ -33,6 +33,9 @@ _WINDOW_BYTES = 8 << 20
 _PLACE = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
 
 assert _PLACE.size - 8 == AT_PHYSICAL_OFFSET, "the skipped bytes follow from the layout"
+
+# A way to read the log: see LogReader.pieces.
+Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
 
 
 class Placed(NamedTuple):

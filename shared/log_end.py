@@ -7,7 +7,7 @@ makes a frame visible. It does not know who sent a frame or who waits for it.
 from __future__ import annotations
 
 from penstock.shared.clock import Clock
-from penstock.shared.commit_log import LogAppender, LogReader, place
+from penstock.shared.commit_log import LogAppender, Pieces, place
 from penstock.shared.config import Config
 from penstock.shared.hot_loops import stamp, walk
 from penstock.shared.messages import StoredRun
@@ -20,7 +20,7 @@ class LogEnd:
     """Appends checked frames. A new one finds `wrote` and the queue offsets by itself."""
 
     def __init__(
-        self, config: Config, run: Run, positions: Positions, reader: LogReader, clock: Clock
+        self, config: Config, run: Run, positions: Positions, pieces: Pieces, clock: Clock
     ) -> None:
         self._positions = positions
         self._clock = clock
@@ -29,7 +29,7 @@ class LogEnd:
         self.wrote = positions["wrote"]
         self._appender.forget_beyond(self.wrote)
         self._segment = self.wrote // self._segment_bytes
-        self._offsets = _queue_offsets(run, positions, reader)
+        self._offsets = _queue_offsets(run, positions, pieces)
 
     def place(self, starts: list[int]) -> int:
         """The log's end after these records; they and the blanks between need room up to there."""
@@ -76,7 +76,7 @@ class LogEnd:
         self._appender.close()
 
 
-def _queue_offsets(run: Run, positions: Positions, reader: LogReader) -> dict[QueueKey, int]:
+def _queue_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[QueueKey, int]:
     """Next offsets: what the reput has dispatched, and the log from there to `wrote`."""
     # first the position, then the table: the reput may go on meanwhile, and max() takes care of it
     dispatched = positions["dispatched"]
@@ -85,7 +85,7 @@ def _queue_offsets(run: Run, positions: Positions, reader: LogReader) -> dict[Qu
     for slot, key in table.keys(0, positions["queue_count"]):
         offsets[key] = table.max_offset(slot)
     table.close()
-    for position, piece in reader.pieces(dispatched, positions["wrote"]):
+    for position, piece in pieces(dispatched, positions["wrote"]):
         for found in walk(piece, position):
             if found.entry:
                 key = QueueKey(found.topic.decode(), found.queue_id)

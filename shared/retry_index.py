@@ -7,15 +7,12 @@ come. It does not know where the bytes of the log are: a reader is passed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-
+from penstock.shared.commit_log import Pieces
 from penstock.shared.errors import OffsetOutOfRange, PenstockError
 from penstock.shared.hot_loops import unique_key_at, walk
 
 # What is looked through at most; the writer stands still meanwhile.
 MAX_BYTES = 1 << 30
-
-Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
 
 
 class RetryIndex:
