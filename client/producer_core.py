@@ -32,6 +32,8 @@ from penstock.shared.string_hash import shard_queue
 # More frames at once would be smaller ones: what waits behind them packs together.
 MAX_IN_FLIGHT = 8
 PROBE_MS = 100
+# After such a pause a new session asks where the log ends, lest a retry have to look far back.
+PAUSE_MS = 10_000
 # How soon a connection is tried again that does not stand.
 KNOCK_MS = 10
 
@@ -183,6 +185,9 @@ class ProducerCore:
 
     def outgoing(self, now_ms: int) -> Iterator[tuple[bytes, ...]]:
         """Everything to be sent now, in order."""
+        idle = self._open and not self._in_flight
+        if idle and self._ready and now_ms - self._answered_ms > PAUSE_MS:
+            self._begin_session(now_ms)
         if not self._open:
             if now_ms >= self._hello_at_ms:
                 self._hello_at_ms = now_ms + PROBE_MS
@@ -234,14 +239,16 @@ class ProducerCore:
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: knock again soon. The session finds what is missing."""
-        self._hello_at_ms = min(self._hello_at_ms, now_ms - PROBE_MS + KNOCK_MS)
-        if not self._open:
-            self._hello_at_ms = now_ms + KNOCK_MS
+        self._answered_ms = soon_ms = now_ms - PROBE_MS + KNOCK_MS
+        self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + KNOCK_MS
+        self._probes.clear()  # their answers will not come
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
         if not self._open:
             return max(0, self._hello_at_ms - now_ms)
+        if self._in_flight:
+            return max(1, max(self._answered_ms, self._hello_at_ms) + PROBE_MS - now_ms)
         return PROBE_MS if self.unsettled else 1000
 
     # --- answers in ---
@@ -270,8 +277,9 @@ class ProducerCore:
         frame = self._in_flight.pop(answer.seq, None)
         if frame is None:
             return
-        if answer.seq == first and answer.runs:
-            # all that is unanswered was stored later, so copies of it can only lie behind
+        retries = frame.retry and any(other.retry for other in self._in_flight.values())
+        if answer.seq == first and answer.runs and not retries:
+            # what is unanswered was stored later; a retry may have been without the one before it
             self._floor = max(self._floor, answer.runs[0].physical_offset)
         self._settle(frame, answer, None)
 
