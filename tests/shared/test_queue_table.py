@@ -1,0 +1,87 @@
+"""The queue table: slots are what was put into them, for everybody who maps the file."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.queue_table import SLOT_BYTES, QueueKey, QueueTable, create_queue_table
+
+offsets = st.integers(0, 2**63 - 1)
+keys = st.builds(
+    QueueKey,
+    st.text("abcXYZ019%|-_", min_size=1, max_size=255) | st.just("%RETRY%" + "g" * 248),
+    st.integers(0, 2**31 - 1),
+)
+
+
+@pytest.fixture
+def table_file(tmp_path: Path) -> Path:
+    create_queue_table(tmp_path / "queues", 8)
+    return tmp_path / "queues"
+
+
+@pytest.fixture
+def table(table_file: Path) -> Iterator[QueueTable]:
+    table = QueueTable(table_file, writable=True)
+    yield table
+    table.close()
+
+
+@given(st.lists(st.tuples(keys, offsets, offsets, offsets), min_size=1, max_size=8))
+def test_every_slot_says_what_was_put_into_it(
+    tmp_path_factory: pytest.TempPathFactory, slots: list[tuple[QueueKey, int, int, int]]
+) -> None:
+    file = tmp_path_factory.mktemp("table") / "queues"
+    create_queue_table(file, len(slots))
+    table, other = QueueTable(file, writable=True), QueueTable(file)
+    for slot, (key, low, high, _) in enumerate(slots):
+        table.add(slot, key, low, high)
+    for slot, (_, _, _, later) in list(enumerate(slots))[::2]:
+        table.publish_max_offset(slot, later)
+    for slot, (key, low, high, later) in enumerate(slots):
+        assert other.key(slot) == key
+        assert other.min_offset(slot) == low
+        assert other.max_offset(slot) == (high if slot % 2 else later)
+    assert list(other.keys(0, len(slots))) == [(i, each[0]) for i, each in enumerate(slots)]
+    assert list(other.keys(1, 1)) == []
+    table.close()
+    other.close()
+
+
+def test_a_full_table_is_a_typed_error_with_its_limit(table: QueueTable) -> None:
+    assert table.capacity == 8
+    table.add(7, QueueKey("last", 0), 0, 0)
+    with pytest.raises(StoreUnavailable, match="max_queues: 8"):
+        table.add(8, QueueKey("more", 0), 0, 0)
+    assert table.key(7) == QueueKey("last", 0)
+
+
+def test_who_only_looks_cannot_write(table_file: Path) -> None:
+    looker = QueueTable(table_file)
+    with pytest.raises(TypeError):
+        looker.publish_max_offset(0, 1)
+    with pytest.raises(TypeError):
+        looker.add(0, QueueKey("t", 0), 0, 0)
+    looker.close()
+
+
+def test_a_large_table_takes_no_room_before_it_is_used(tmp_path: Path) -> None:
+    file = tmp_path / "queues"
+    create_queue_table(file, 65536)
+    assert file.stat().st_size == 65536 * SLOT_BYTES and file.stat().st_blocks == 0
+    table = QueueTable(file, writable=True)
+    table.add(60000, QueueKey("t", 1), 2, 3)
+    table.close()
+    assert file.stat().st_blocks * 512 <= 8192
+
+
+def test_a_table_is_made_once(table_file: Path) -> None:
+    assert table_file.stat().st_mode & 0o777 == 0o600
+    with pytest.raises(FileExistsError):
+        create_queue_table(table_file, 8)
