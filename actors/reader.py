@@ -104,11 +104,15 @@ class Reader:
         for queue_id, offset in pull.cursors.items():
             if queue_id < 0 or offset < 0:
                 raise InvalidMessage("a cursor is not negative", f"queue {queue_id}: {offset}")
-        wait_ms = min(pull.wait_ms, MAX_WAIT_MS)
-        self._held.pop(peer, None)
-        if self._answer(peer, pull, final=wait_ms <= 0 or len(self._held) >= MAX_HELD):
+        now_ms = self._clock.monotonic_ms()
+        until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
+        before = self._held.pop(peer, None)
+        if before is not None and before.pull.request == pull.request:
+            # asked again because no answer has come yet: that does not make the wait longer
+            until_ms = min(until_ms, before.until_ms)
+        if self._answer(peer, pull, final=until_ms <= now_ms or len(self._held) >= MAX_HELD):
             return
-        self._held[peer] = _Held(peer, pull, self._clock.monotonic_ms() + wait_ms)
+        self._held[peer] = _Held(peer, pull, until_ms)
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""

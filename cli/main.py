@@ -21,11 +21,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("penstock.cli.up:up", "Start a broker and watch over its actors."),
     "status": ("penstock.cli.status:status", "Show a broker's actors and how far each got."),
     "produce": ("penstock.cli.messages:produce", "Send messages to a topic."),
-    "consume": ("penstock.cli.messages:consume", "Print messages of a topic as they arrive."),
-    "topics": ("penstock.cli.topics:topics", "List, create and describe topics."),
+    "consume": ("penstock.cli.messages:consume", "Print messages of a topic, or follow it."),
+    "topics": ("penstock.cli.topics:topics", "List and create topics."),
     "store": ("penstock.cli.store:store", "Look into a store directory and check it; no broker."),
-    "bench": ("penstock.cli.bench:bench", "Measure throughput and latency on this machine."),
-    "demo": ("penstock.cli.demo:demo", "Run a small pipeline with real data."),
+    "bench": ("penstock.cli.bench:bench", "Measure this installation on this machine."),
+    "demo": ("penstock.cli.demo:demo", "336,776 flights through a broker into Spark."),
 }
 
 EXIT_INTERRUPTED = 130
