@@ -43,8 +43,9 @@ class TransientStorePool:
         return [self._view[at:], self._view[: length - head]]
 
     def close(self) -> None:
+        """The mapping goes when the last view of it does: pieces may still be held."""
         self._view.release()
-        self._map.close()
+        del self._map
 
 
 def create_pool(path: Path, size: int) -> None:
