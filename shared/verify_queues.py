@@ -43,6 +43,10 @@ class QueueCheck:
         self.missing = 0
         self.repeated_keys = 0
         self._files = files
+        # only beside extension files may a code be the address of one of their units
+        self._extended = (
+            files is not None and (files.directory.parents[2] / "consumequeue_ext").is_dir()
+        )
         self._place = place
         self._findings = findings
         self._min = files.min_offset if files else 0
@@ -136,7 +140,8 @@ class QueueCheck:
             rows, table = run[first - start : last - start], self._files.entries(first, last)
             codes = table["tags_code"]
             differs = (table["offset"] != rows[:, 1]) | (table["size"] != rows[:, 2])
-            differs |= (codes != rows[:, 3]) & (codes >= _LEAST_TAGS_CODE)
+            is_address = self._extended & (codes < _LEAST_TAGS_CODE)
+            differs |= (codes != rows[:, 3]) & ~is_address
             for index in np.flatnonzero(differs):
                 self._report_difference(first + int(index), rows[index], table[index])
 

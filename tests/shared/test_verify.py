@@ -404,3 +404,19 @@ def test_progress_ends_with_everything(store_builder: Builder, records: list[Rec
 def test_a_directory_that_is_no_store_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="commitlog"):
         verify_store(tmp_path)
+
+
+@pytest.mark.parametrize("extended", [False, True])
+def test_a_tags_code_is_an_extension_address_only_beside_extension_files(
+    store_builder: Builder, records: list[Record], extended: bool
+) -> None:
+    root = store_builder(records)
+    if extended:
+        (root / "consumequeue_ext").mkdir()
+    _patch(root / "consumequeue" / "orders" / "0" / segment_name(0), 12, b"\x80" + bytes(7))
+    report = verify_store(root)
+    if extended:
+        assert report.problems == []
+    else:
+        found = _only(report.problems, "queue-entry-differs")
+        assert (Path(found.file).name, found.offset) == (segment_name(0), 0)
