@@ -173,7 +173,7 @@ def read_run(paths: StorePaths) -> Run | None:
     """The last run on this store, running or not; None when there was none."""
     try:
         return msgspec.json.decode(paths.run.read_bytes(), type=Run)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, msgspec.DecodeError):
         return None
 
 
