@@ -1,0 +1,145 @@
+"""Files that are there whole or not at all, and cutting that touches nothing it must not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.durable_files import (
+    drop_empty_last,
+    make_directory,
+    make_file,
+    replace_file,
+    write_again,
+    write_at,
+    zero_from,
+)
+
+
+@pytest.fixture
+def half_made(tmp_path: Path) -> Path:
+    (tmp_path / "half-made").mkdir()
+    return tmp_path / "half-made"
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was synced, by name, in order; the syncing is done all the same."""
+    done: list[str] = []
+    for name in ("fsync", "fdatasync", "rename"):
+        real = getattr(os, name)
+
+        def note(*arguments: object, name: str = name, real: object = real) -> None:
+            if name == "rename":
+                done.append(f"rename {Path(str(arguments[1])).name}")
+            else:
+                done.append(Path(os.readlink(f"/proc/self/fd/{arguments[0]}")).name)
+            real(*arguments)  # type: ignore[operator]
+
+        monkeypatch.setattr(os, name, note)
+    return done
+
+
+def test_a_directory_and_its_parents_are_durable(tmp_path: Path, synced: list[str]) -> None:
+    make_directory(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert synced == [tmp_path.name, "a"]
+    make_directory(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a"]
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_file_gets_its_name_when_it_is_whole(
+    tmp_path: Path, half_made: Path, synced: list[str], sparse: bool
+) -> None:
+    target = tmp_path / "commitlog" / "00"
+    target.parent.mkdir()
+    make_file(half_made, target, 1 << 20, sparse=sparse, head=b"head")
+    assert target.read_bytes() == b"head".ljust(1 << 20, b"\0")
+    assert (target.stat().st_blocks * 512 >= 1 << 20) != sparse
+    assert synced == [f"commitlog-00-{os.getpid()}", "rename 00", "commitlog"]
+    assert list(half_made.iterdir()) == []
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, half_made: Path) -> None:
+    with pytest.raises(OSError):
+        make_file(half_made, tmp_path / "00", 1 << 60, sparse=False)
+    assert list(half_made.iterdir()) == [] and not (tmp_path / "00").exists()
+
+
+def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path, synced: list[str]) -> None:
+    target = tmp_path / "topics.json"
+    for content in (b"first" * 100, b"second", b""):
+        replace_file(target, content)
+        assert target.read_bytes() == content
+    assert synced[:3] == ["topics.json.tmp", "rename topics.json", tmp_path.name]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_writing_goes_on_where_a_call_wrote_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite, write = os.pwrite, os.write
+    monkeypatch.setattr(os, "pwrite", lambda fd, raw, at: pwrite(fd, raw[:3], at))
+    monkeypatch.setattr(os, "write", lambda fd, raw: write(fd, raw[:3]))
+    replace_file(tmp_path / "a", b"0123456789")
+    assert (tmp_path / "a").read_bytes() == b"0123456789"
+    handle = os.open(tmp_path / "a", os.O_RDWR)
+    write_at(handle, b"abcdefg", 2)
+    os.close(handle)
+    assert (tmp_path / "a").read_bytes() == b"01abcdefg9"
+
+
+def test_writing_again_changes_nothing_and_notices_a_shorter_file(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(bytes(range(256)) * 20)
+    handle = os.open(file, os.O_RDWR)
+    write_again(handle, 100, 5000)
+    assert file.read_bytes() == bytes(range(256)) * 20
+    with pytest.raises(OSError) as caught:
+        write_again(handle, 5000, 6000)
+    assert caught.value.errno == errno.EIO
+    os.close(handle)
+
+
+def test_only_a_last_file_without_a_byte_is_dropped(tmp_path: Path) -> None:
+    drop_empty_last(tmp_path)
+    for name, content in (("1", b""), ("2", b"x"), ("3", b"")):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "9").mkdir()
+    drop_empty_last(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "9"]
+    drop_empty_last(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "9"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=5000)), max_size=5),
+    st.integers(0, 90_000),
+    st.integers(0, 90_000),
+)
+def test_everything_from_a_place_on_becomes_zero_and_is_counted(
+    tmp_path_factory: pytest.TempPathFactory,
+    parts: list[tuple[int, bytes]],
+    start: int,
+    size: int,
+) -> None:
+    file = tmp_path_factory.mktemp("zero") / "file"
+    handle = os.open(file, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(handle, 90_000)  # holes, as after a sparse make_file
+    for page, content in parts:
+        os.pwrite(handle, content, page * 4096)
+    os.ftruncate(handle, 90_000)
+    before = file.read_bytes()
+    changed = zero_from(handle, start, size)
+    after = file.read_bytes()
+    cut = before[start:size]
+    assert changed == len(cut) - cut.count(0)
+    assert after == before[:start] + bytes(len(cut)) + before[max(start, size) :]
+    assert zero_from(handle, start, size) == 0
+    os.close(handle)
