@@ -1,0 +1,238 @@
+"""Reading by queue offset: whole records, in order, none left out, never more than asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared import queue_reader
+from penstock.shared.commit_log import place
+from penstock.shared.config import Config
+from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
+from penstock.shared.consume_queue_files import ConsumeQueueFiles
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.positions import Positions, create_positions
+from penstock.shared.queue_reader import QueueReader
+from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.record import BLANK, MAGIC_BLANK, Record, decode_record, encode_record
+from penstock.shared.run_directory import Endpoints, Run
+
+RecordMaker = Callable[..., Record]
+
+
+class Store(NamedTuple):
+    """A store with its shared memory, as the reader finds them."""
+
+    reader: QueueReader
+    table: QueueTable
+    positions: Positions
+    paths: StorePaths
+
+    def count(self, slot: int, topic: str, queue_id: int, low: int, high: int) -> None:
+        self.table.add(slot, QueueKey(topic, queue_id), low, high)
+        self.positions.initialise("queue_count", slot + 1)
+
+    def all(self, slot: int, start: int, max_bytes: int) -> list[tuple[int, bytes]]:
+        """(queue offset, body) of everything from `start` on, pull by pull."""
+        found = []
+        while start < self.reader.range(slot)[1]:
+            pieces, next_offset = self.reader.read(slot, start, max_bytes)
+            assert next_offset > start
+            raw = b"".join(pieces)
+            at = 0
+            while at < len(raw):
+                record = decode_record(raw, at)
+                found.append((record.queue_offset, record.body))
+                at += record.total_size
+            assert len(raw) <= max_bytes or at == decode_record(raw).total_size
+            start = next_offset
+        return found
+
+
+@pytest.fixture
+def open_store(
+    store_builder: Callable[..., Path],
+    make_config: Callable[..., Config],
+    make_run: Callable[[Config], Run],
+) -> Iterator[Callable[..., Store]]:
+    opened = []
+
+    def open_it(records: list[Record], **layout: object) -> Store:
+        paths = StorePaths(store_builder(records, **layout))
+        config = make_config()
+        assert config.store == paths.root
+        run = make_run(config)
+        positions = Positions(run.positions, owner="supervisor")
+        for name in ("wrote", "committed"):
+            positions.initialise(name, 1 << 40)
+        store = Store(
+            QueueReader(config, run, positions), QueueTable(run.queues, True), positions, paths
+        )
+        opened.append(store)
+        return store
+
+    yield open_it
+    for store in opened:
+        for each in (store.reader, store.table, store.positions):
+            each.close()
+
+
+def two_queues(make: RecordMaker, order: list[int], bodies: list[int]) -> list[Record]:
+    numbers = [0, 0]
+    made = []
+    for queue_id, size in zip(order, bodies, strict=False):
+        body = f"{queue_id}:{numbers[queue_id]}:".encode().ljust(size, b".")
+        made.append(make(queue_id=queue_id, body=body))
+        numbers[queue_id] += 1
+    return made
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(8, 900)), min_size=1, max_size=40),
+    st.integers(1, 6000),
+    st.data(),
+)
+def test_any_queue_read_in_any_steps_is_its_messages_in_order(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[int, int]], size: int, data: object
+) -> None:
+    """Built by hand, because a fixture is made once for all examples."""
+    assert isinstance(data, st.DataObject)
+    records = [
+        Record(topic="orders", body=bytes([i]) * length, queue_id=queue_id)
+        for i, (queue_id, length) in enumerate(steps)
+    ]
+    store = build(tmp_path_factory.mktemp("store"), records)
+    for queue_id in (0, 1):
+        bodies = [record.body for record in records if record.queue_id == queue_id]
+        start = data.draw(st.integers(0, len(bodies)))
+        expected = list(enumerate(bodies))[start:]
+        assert store.all(queue_id, start, size) == expected
+    for each in (store.reader, store.table, store.positions):
+        each.close()
+
+
+def build(root: Path, records: list[Record]) -> Store:
+    """A store and its shared memory below `root`, by the live writer's own parts."""
+    config = Config(
+        store_path_root_dir=str(root),
+        mapped_file_size_commit_log_bytes=4096,
+        mapped_file_size_consume_queue_bytes=100,
+        transient_store_pool_enable=False,
+    )
+    paths = StorePaths(root)
+    for directory in (paths.commit_log, paths.half_made):
+        directory.mkdir(parents=True)
+    run = Run("x", "y", str(root / "run"), 1, 1, Endpoints("", "", "", ""), False)
+    run.path.mkdir()
+    create_positions(run.positions)
+    create_queue_table(run.queues, 2)
+    files = ConsumeQueueFiles(paths, config, writable=True)
+    table = QueueTable(run.queues, writable=True)
+    log, counts = bytearray(), [0, 0]
+    for queue_id in (0, 1):
+        table.add(queue_id, QueueKey("orders", queue_id), 0, 0)
+    for record in records:
+        size = len(encode_record(record))
+        (piece,) = place([0, size], len(log), 4096)
+        if piece.blank:
+            log += BLANK.pack(piece.blank, MAGIC_BLANK).ljust(piece.blank, b"\0")
+        queue_id = record.queue_id
+        stamped = msgspec.structs.replace(
+            record, queue_offset=counts[queue_id], physical_offset=len(log)
+        )
+        entry = ENTRY.pack(len(log), size, 0)
+        files.put(QueueKey("orders", queue_id), counts[queue_id], entry)
+        counts[queue_id] += 1
+        table.publish_max_offset(queue_id, counts[queue_id])
+        log += encode_record(stamped)
+    for at in range(0, len(log), 4096):
+        whole = bytes(log[at : at + 4096]).ljust(4096, b"\0")
+        (paths.commit_log / segment_name(at)).write_bytes(whole)
+    files.close()
+    positions = Positions(run.positions, owner="supervisor")
+    positions.initialise("queue_count", 2)
+    return Store(QueueReader(config, run, positions), table, positions, paths)
+
+
+def test_neighbours_are_joined_and_nothing_is_copied(
+    open_store: Callable[..., Store], make_record: RecordMaker
+) -> None:
+    store = open_store(two_queues(make_record, [0, 0, 0, 1, 0], [20] * 5))
+    store.count(0, "orders", 0, 0, 4)
+    pieces, next_offset = store.reader.read(0, 0, 1 << 20)
+    assert next_offset == 4
+    assert len(pieces) == 2, "three neighbours, then one behind the other queue's"
+    (file,) = store.paths.commit_log.iterdir()
+    with file.open("r+b") as log:
+        log.seek(200)
+        log.write(b"\x99")
+    assert pieces[0][200] == 0x99, "a view of the file itself"
+
+
+def test_one_look_is_bounded_in_entries(
+    open_store: Callable[..., Store], make_record: RecordMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(queue_reader, "ENTRIES_AT_ONCE", 3)
+    store = open_store(two_queues(make_record, [0] * 8, [20] * 8))
+    store.count(0, "orders", 0, 0, 8)
+    assert store.reader.read(0, 0, 1 << 20)[1] == 3
+    assert store.reader.read(0, 6, 1 << 20)[1] == 8
+
+
+def test_what_is_not_published_yet_is_not_read(
+    open_store: Callable[..., Store], make_record: RecordMaker
+) -> None:
+    store = open_store(two_queues(make_record, [0] * 8, [20] * 8))
+    store.count(0, "orders", 0, 0, 5)
+    assert [offset for offset, _ in store.all(0, 0, 1 << 20)] == [0, 1, 2, 3, 4]
+    store.table.publish_max_offset(0, 6)
+    assert store.reader.range(0) == (0, 6)
+    assert [offset for offset, _ in store.all(0, 4, 1 << 20)] == [4, 5]
+
+
+def test_blanks_before_the_first_message_are_passed_over(
+    open_store: Callable[..., Store], make_record: RecordMaker
+) -> None:
+    store = open_store(two_queues(make_record, [0] * 3, [20] * 3), first_offsets={("orders", 0): 7})
+    store.count(0, "orders", 0, 0, 10)
+    (segment,) = store.paths.queue("orders", 0).iterdir()
+    assert segment.read_bytes().startswith(BLANK_ENTRY * 7)
+    assert [offset for offset, _ in store.all(0, 0, 1)] == [7, 8, 9]
+    assert store.reader.read(0, 2, 1 << 20)[1] == 10
+    assert store.reader.offset_at(0, 1) == 7
+
+
+def test_queues_of_a_topic_are_found_as_they_come(
+    open_store: Callable[..., Store], make_record: RecordMaker
+) -> None:
+    store = open_store([make_record()])
+    assert store.reader.queues("orders") == {}
+    store.count(0, "orders", 5, 0, 1)
+    store.count(1, "other", 0, 0, 1)
+    assert store.reader.queues("orders") == {5: 0}
+    store.count(2, "orders", 1, 0, 1)
+    assert store.reader.queues("orders") == {5: 0, 1: 2}
+    assert store.reader.queues("other") == {0: 1}
+    assert store.reader.queues("none") == {}
+
+
+@given(st.lists(st.integers(0, 5), min_size=1, max_size=30), st.integers(-2, 60))
+def test_the_offset_of_a_time_is_the_first_message_stored_at_or_after_it(
+    tmp_path_factory: pytest.TempPathFactory, gaps: list[int], at_ms: int
+) -> None:
+    times = [sum(gaps[: i + 1]) for i in range(len(gaps))]
+    store = build(
+        tmp_path_factory.mktemp("store"),
+        [Record(topic="orders", body=b"", store_timestamp_ms=1000 + time) for time in times],
+    )
+    expected = next((i for i, time in enumerate(times) if time >= at_ms), len(times))
+    assert store.reader.offset_at(0, 1000 + at_ms) == expected
+    assert store.reader.offset_at(1, 1000) == 0, "an empty queue"
+    for each in (store.reader, store.table, store.positions):
+        each.close()
