@@ -44,8 +44,6 @@ from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
 ALLOCATE_TIMEOUT_MS = 5000
-# The same after the allocator has failed: it tries again every second.
-REFUSED_SEGMENT_MS = 1500
 RETRY_MEMORY_MS = 30_000
 LINGER_MS = 500
 _ACKS = ("", "durable", "written")
@@ -318,14 +316,15 @@ class Writer:
 
     def _wait_for_room(self, frame: _Frame, end: int) -> None:
         """Keep the frame until committer or allocator make room, or until that takes too long."""
+        self._positions.publish("append_wanted", end)
+        self._stage.bus.ring("allocator")
+        self._stage.bus.ring("committer")
+        # the allocator tries again every second, and says so when it succeeds
         errno = self._positions["allocate_error"]
         no_segment = errno and end > self._positions["allocated"]
         waited_ms = self._clock.monotonic_ms() - frame.since_ms
-        if waited_ms <= (REFUSED_SEGMENT_MS if no_segment else ALLOCATE_TIMEOUT_MS):
+        if not no_segment and waited_ms <= ALLOCATE_TIMEOUT_MS:
             self._waiting = frame
-            self._positions.publish("append_wanted", end)
-            self._stage.bus.ring("allocator")
-            self._stage.bus.ring("committer")
             return
         rule, value = "a frame finds room in the pool", f"none within {ALLOCATE_TIMEOUT_MS} ms"
         error = StoreUnavailable(rule, value, "the disk is too slow; send again later")

@@ -61,8 +61,6 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     """Bring the store's log into a state to append to. Raises StoreDamaged; see the file's head."""
     began = time.monotonic()
     unclean = paths.abort.exists()
-    for leftover in paths.half_made.iterdir():
-        leftover.unlink()
     wrote = -1
     pool_bytes = 0
     if last_run is not None and survives(last_run) and _is_named_by(paths.abort, last_run):
@@ -83,6 +81,8 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         if not unclean and _dispatched_to(store) >= scanned.records_end:
             dispatch_from = scanned.end
         log_start = store.log_start
+    for leftover in paths.half_made.iterdir():
+        leftover.unlink()
     torn = 0
     if unclean or scanned.damaged:
         size = config.mapped_file_size_commit_log_bytes

@@ -82,6 +82,10 @@ class Broker:
         return time.monotonic() - began
 
     def wait_ready(self) -> None:
+        self.read_ready_line()
+        self.run_directories.add(Path(self.status()["run_directory"]))
+
+    def read_ready_line(self) -> None:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -90,7 +94,6 @@ class Broker:
         assert line.startswith("ready "), f"{line!r}\n{self.output()}"
         found = dict(word.split("=", 1) for word in line.split()[1:])
         self.produce, self.consume = found["produce"], found["consume"]
-        self.run_directories.add(Path(self.status()["run_directory"]))
 
     def status(self) -> dict[str, Any]:
         return read_status(self.store)
@@ -156,7 +159,7 @@ class Broker:
 
     def clear(self) -> None:
         """Whatever the test did: leave nothing."""
-        if hasattr(self, "process") and self.process.poll() is None:
+        if hasattr(self, "process"):
             self.process.kill()
             self.wait_end()
         for pid in self.processes():
@@ -245,6 +248,12 @@ class Load:
         self._producer.flush(60)
         self._producer.close()
         assert self.error is None, self.error
+
+    def abandon(self) -> None:
+        """Stop sending, and wait for no outcome: the broker is gone."""
+        self._stopping.set()
+        self._thread.join()
+        self._producer._disconnect()
 
 
 @pytest.fixture
