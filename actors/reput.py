@@ -91,18 +91,22 @@ class Reput:
     def _dispatch(self, view: memoryview) -> int:
         """Write the entries of the whole records in a piece of the log; its length in bytes."""
         runs: dict[tuple[bytes, int], list[tuple[int, bytearray]]] = {}
-        size = 0
-        record = -1
-        for found in walk(view, self._dispatched):
-            size += found.size
-            record = found.position
-            if not found.entry:
+        size, record = 0, -1
+        name, number, expected, entries = b"", -1, -1, bytearray()
+        for topic, queue_id, queue_offset, entry, position, length in walk(view, self._dispatched):
+            size += length
+            record = position
+            if not entry:
                 continue
-            queue = runs.setdefault((found.topic, found.queue_id), [])
-            if queue and queue[-1][0] + len(queue[-1][1]) // ENTRY.size == found.queue_offset:
-                queue[-1][1].extend(found.entry)
-            else:
-                queue.append((found.queue_offset, bytearray(found.entry)))
+            # usually the next one of the same queue: frames are for one queue
+            if queue_offset != expected or queue_id != number or topic != name:
+                name, number, expected = topic, queue_id, queue_offset
+                pieces = runs.setdefault((topic, queue_id), [])
+                if not pieces or pieces[-1][0] + len(pieces[-1][1]) // ENTRY.size != queue_offset:
+                    pieces.append((queue_offset, bytearray()))
+                entries = pieces[-1][1]
+            entries += entry
+            expected += 1
         for (topic, queue_id), pieces in runs.items():
             self._put(topic, queue_id, pieces)
         if record >= 0:

@@ -19,13 +19,15 @@ from penstock.client.encoding import Body, Encoder
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.message import Message
-from penstock.client.producer import MAX_WAITING_BYTES
 from penstock.client.producer_core import Parked, ProducerCore, check_ack
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
+
+# drain() waits while more than this is on its way; twice as much is refused.
+MAX_WAITING_BYTES = 64 << 20
 
 __all__ = ["Consumer", "Message", "Producer", "Receipt"]
 

@@ -15,9 +15,9 @@ from typing import NoReturn
 import zmq
 
 from penstock.client.encoding import Body, Encoder
-from penstock.client.frames import Receipt, SendFuture
+from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
 from penstock.client.local_address import local_address
-from penstock.client.producer_core import Parked, ProducerCore, check_ack
+from penstock.client.producer_core import MAX_IN_FLIGHT, Parked, ProducerCore, check_ack
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
@@ -26,8 +26,10 @@ from penstock.shared.layout import check_topic
 
 __all__ = ["Producer", "Receipt", "SendFuture"]
 
-# send() waits while more than this is on its way.
-MAX_WAITING_BYTES = 64 << 20
+# send() waits while more than this is on its way: enough to fill all frames in flight twice. A
+# longer queue makes it slower: the caller then never waits, and its thread keeps the interpreter
+# from the one that talks to the broker.
+MAX_WAITING_BYTES = 2 * MAX_IN_FLIGHT * FRAME_BYTES
 
 # How often this process has been forked off: a producer does not work in a child.
 _forks = 0
