@@ -85,8 +85,27 @@ def _storm(
     return times
 
 
+def _bursts(
+    broker: Any, producer: Producer, follower: Any, kills: int, dice: random.Random
+) -> dict[tuple[signal.Signals, str], list[float]]:
+    """Several actors at once, and their successors again while they start."""
+    for count in range(kills):
+        time.sleep(dice.uniform(0, 0.1))
+        actors = dice.sample(ACTORS, dice.randint(2, len(ACTORS)))
+        for actor in actors:
+            _kill(broker, actor, dice.choice(SIGNALS))
+        for _ in range(dice.randint(0, 4)):
+            _kill(broker, dice.choice(actors), signal.SIGKILL)
+            time.sleep(dice.uniform(0, 0.02))
+        body = f"probe/0/{count}/burst".encode()
+        producer.send(TOPIC, body, queue=0).result(SERVED_TIMEOUT_S)
+        follower.await_body(body, SERVED_TIMEOUT_S)
+    return {}
+
+
 def _run(
     broker: Any,
+    torment: Callable[..., dict[tuple[signal.Signals, str], list[float]]],
     kills: int,
     dice: random.Random,
     load: Callable[..., Any],
@@ -98,8 +117,8 @@ def _run(
     with Producer(broker.produce) as producer:
         producer.create_topic(TOPIC, QUEUES)
         follower = follow(broker.consume)
-        loads = [load(name, broker.produce) for name in ("p1", "p2")]
-        times = _storm(broker, producer, follower, kills, dice)
+        loads = [load(name, broker.produce, rate=2500) for name in ("p1", "p2")]
+        times = torment(broker, producer, follower, kills, dice)
         for each in loads:
             each.finish()
     restarts = {a["name"]: a["restarts"] for a in broker.status()["actors"]}
@@ -125,7 +144,8 @@ def test_nothing_acknowledged_is_lost_repeated_or_disordered_by_random_kills(
     seed: int,
 ) -> None:
     running = broker()
-    _run(running, KILLS, random.Random(seed), load, follow, read_all, check_history)
+    dice = random.Random(seed)
+    _run(running, _storm, KILLS, dice, load, follow, read_all, check_history)
     running.stop()
     check_store(running)
 
@@ -145,6 +165,26 @@ def test_it_holds_in_every_mode(
 ) -> None:
     running = broker(flush_disk_type=flush, transient_store_pool_enable=pool)
     dice = random.Random(f"{seed}-{flush}-{pool}")
-    _run(running, KILLS_BY_MODE, dice, load, follow, read_all, check_history)
+    _run(running, _storm, KILLS_BY_MODE, dice, load, follow, read_all, check_history)
+    running.stop()
+    check_store(running)
+
+
+@pytest.mark.parametrize("flush", ["sync", "async"])
+@pytest.mark.parametrize("pool", [True, False], ids=["pool", "mapped"])
+def test_several_actors_killed_at_once_and_again_while_they_start(
+    broker: Callable[..., Any],
+    load: Callable[..., Any],
+    follow: Callable[..., Any],
+    read_all: Callable[..., Any],
+    check_history: Callable[..., None],
+    check_store: Callable[..., None],
+    seed: int,
+    flush: str,
+    pool: bool,
+) -> None:
+    running = broker(flush_disk_type=flush, transient_store_pool_enable=pool)
+    dice = random.Random(f"{seed}-{flush}-{pool}")
+    _run(running, _bursts, KILLS_BY_MODE, dice, load, follow, read_all, check_history)
     running.stop()
     check_store(running)
