@@ -1,0 +1,324 @@
+"""Start-up: the log's end is found, a torn tail goes, and nothing that is valid is ever touched."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.positions import Positions
+from penstock.shared.record import Record, encode_record
+from penstock.shared.run_directory import Run
+from penstock.shared.transient_store_pool import TransientStorePool
+
+SEGMENT = 4096
+
+
+def test_a_new_store_begins_at_zero(stopped_store: Callable[..., Any]) -> None:
+    store = stopped_store([], checkpoint=False)
+    found = store.recover()
+    assert found.mode == "new"
+    assert (found.log_start, found.log_end, found.dispatch_from, found.messages) == (0, 0, 0, 0)
+
+
+def test_a_clean_store_is_left_as_it_is(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    before = store.contents()
+    found = store.recover()
+    assert store.contents() == before
+    *records, end = store.starts()
+    assert (found.mode, found.log_end, found.dispatch_from) == ("clean", end, end)
+    assert (found.last_record, found.torn_bytes, found.pool_bytes) == (records[-1], 0, 0)
+    assert found.scanned_from == SEGMENT, "only the last segment is looked through"
+    assert found.messages == sum(start >= SEGMENT for start in records)
+
+
+def test_a_clean_store_without_its_queues_is_dispatched_again(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, queues=False)
+    found = store.recover()
+    assert found.dispatch_from == found.scanned_from < found.log_end
+
+
+def test_a_log_that_begins_late_keeps_its_offsets(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, base=5 * SEGMENT, unclean=True)
+    found = store.recover()
+    assert found.log_start == 5 * SEGMENT and found.log_end == store.starts()[-1] > 6 * SEGMENT
+
+
+def test_an_unclean_store_is_scanned_from_a_segment_the_checkpoint_vouches_for(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    stored = [
+        msgspec.structs.replace(record, store_timestamp_ms=10_000 * (number + 1))
+        for number, record in enumerate(twelve)
+    ]
+    store = stopped_store(stored, unclean=True)
+    *records, end = store.starts()
+    second = sum(start < SEGMENT for start in records)
+    for known_ms, scanned_from in ((0, 0), (10_000 * second + 3000, 0), (999_999, SEGMENT)):
+        store.paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint(known_ms, known_ms)))
+        found = store.recover()
+        assert (found.mode, found.scanned_from, found.log_end) == ("unclean", scanned_from, end)
+        assert found.dispatch_from == scanned_from, "what comes behind is written again"
+
+
+def test_a_confirmed_record_shortens_the_scan_and_a_wrong_one_does_not(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    *records, end = store.starts()
+    late = 1 << 50
+
+    def scanned_from(offset: int, known_ms: int) -> int:
+        words = Checkpoint(known_ms, known_ms, confirm_offset=offset)
+        store.paths.checkpoint.write_bytes(encode_checkpoint(words))
+        found = store.recover()
+        assert found.log_end == end
+        return found.scanned_from
+
+    assert scanned_from(records[3], late) == SEGMENT, "the segment's start is nearer"
+    assert scanned_from(records[-2], late) == records[-2]
+    for wrong in (records[-2] + 1, end, end + 50, 1 << 40, -5):
+        assert scanned_from(wrong, late) == SEGMENT, wrong
+    assert scanned_from(records[-2], 1) == 0, "newer than what the checkpoint knows"
+
+
+# --- torn tails ---
+
+
+@given(
+    st.lists(st.integers(0, 1200), max_size=9),
+    st.integers(0, 700),
+    st.integers(0, 900),
+    st.binary(max_size=40),
+)
+def test_a_torn_tail_becomes_zeros_and_doing_it_twice_changes_nothing(
+    tmp_path_factory: pytest.TempPathFactory,
+    as_stopped: Callable[[StorePaths, Config], Any],
+    bodies: list[int],
+    torn_body: int,
+    kept: int,
+    noise: bytes,
+) -> None:
+    """A power failure: the last record is there in part, and there may be anything behind it."""
+    root = tmp_path_factory.mktemp("torn") / "store"
+    paths = StorePaths(root)
+    for directory in (paths.commit_log, paths.consume_queue, paths.half_made):
+        directory.mkdir(parents=True)
+    log = bytearray()
+    for body in bodies:
+        raw = encode_record(Record("t", b"x" * body, physical_offset=len(log)))
+        if len(log) + len(raw) + 8 > 4 * SEGMENT:
+            break
+        log += raw
+    end = len(log)
+    torn = encode_record(Record("t", b"y" * torn_body, physical_offset=end))
+    tail = torn[: min(kept, len(torn) - 1)] + noise
+    (paths.commit_log / segment_name(0)).write_bytes((log + tail).ljust(16 * SEGMENT, b"\0"))
+    paths.abort.write_text("1")
+    store = as_stopped(
+        paths, Config(store_path_root_dir=str(root), mapped_file_size_commit_log_bytes=16 * SEGMENT)
+    )
+    found = store.recover()
+    assert found.log_end == end
+    assert found.torn_bytes == len(tail) - tail.count(0)
+    assert store.log() == log + bytes(16 * SEGMENT - end)
+    before = store.contents()
+    again = store.recover()
+    assert (again.log_end, again.torn_bytes) == (end, 0)
+    assert store.contents() == before
+    shutil.rmtree(root.parent)
+
+
+def test_a_record_whose_body_was_not_written_is_cut(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    *records, end = store.starts()
+    log = store.log()
+    log[records[-1] + 100 : records[-1] + 200] = bytes(100)
+    store.write_log(log)
+    found = store.recover()
+    assert found.log_end == found.last_record + (records[-1] - records[-2]) == records[-1]
+    assert not any(store.log()[records[-1] :])
+
+
+def test_a_tail_in_the_next_segment_goes_as_well(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    """The disk wrote the second segment, and of the first one the end is missing."""
+    store = stopped_store(twelve, unclean=True)
+    records = store.starts()
+    second = next(start for start in records if start >= SEGMENT)
+    log = store.log()
+    last = records[records.index(second) - 1]
+    log[last:SEGMENT] = bytes(SEGMENT - last)
+    log[second : second + 5] = b"\xff" * 5  # no record begins there
+    for start in records[records.index(second) :]:
+        log[start : start + 30] = b"\xff" * min(30, len(log) - start)
+    store.write_log(log)
+    assert store.recover().log_end == last
+    assert not any(store.log()[last:])
+
+
+# --- damage ---
+
+
+@pytest.mark.parametrize("unclean", [True, False])
+@pytest.mark.parametrize("what", ["magic", "size", "body", "own offset", "zeros"])
+def test_damage_before_valid_records_is_named_and_no_byte_changes(
+    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool, what: str
+) -> None:
+    store = stopped_store(twelve, unclean=unclean)
+    records = store.starts()
+    at = records[-4]
+    log = store.log()
+    cut = {"magic": (4, 8), "size": (0, 4), "body": (150, 151), "own offset": (28, 36)}
+    if what == "zeros":
+        log[at + 10 : at + 300] = bytes(290)
+    else:
+        first, last = cut[what]
+        log[at + first : at + last] = b"\x7e" * (last - first)
+    store.write_log(log)
+    before = store.contents()
+    with pytest.raises(StoreDamaged) as caught:
+        store.recover()
+    assert caught.value.exit_code == 5
+    assert segment_name(SEGMENT) in str(caught.value) and f"byte {at - SEGMENT}:" in str(
+        caught.value
+    )
+    assert "nothing was changed" in caught.value.hint
+    assert store.contents() == before
+
+
+@pytest.mark.parametrize(
+    ("place", "name", "length"),
+    [
+        ("commitlog", "notes.txt", 5),
+        ("commitlog", segment_name(2 * SEGMENT), 100),
+        ("commitlog", segment_name(9 * SEGMENT), SEGMENT),
+        ("commitlog", segment_name(2 * SEGMENT + 20), SEGMENT),
+    ],
+)
+def test_a_foreign_file_is_named_and_left_alone(
+    stopped_store: Callable[..., Any], twelve: list[Record], place: str, name: str, length: int
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    (store.paths.root / place / name).write_bytes(b"x" * length)
+    before = store.contents()
+    with pytest.raises(StoreDamaged, match=place):
+        store.recover()
+    assert store.contents() == before
+
+
+def test_a_last_file_without_a_byte_goes(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    end = store.starts()[-1]
+    empty = store.paths.commit_log / segment_name(2 * SEGMENT)
+    empty.touch()
+    assert store.recover().log_end == end
+    assert not empty.exists()
+
+
+def test_half_made_files_go(stopped_store: Callable[..., Any], twelve: list[Record]) -> None:
+    store = stopped_store(twelve, unclean=True)
+    (store.paths.half_made / "commitlog-00-1").write_bytes(b"x")
+    store.recover()
+    assert list(store.paths.half_made.iterdir()) == []
+
+
+def test_queues_without_a_log_are_not_believed(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    for path in store.paths.commit_log.iterdir():
+        path.unlink()
+    with pytest.raises(StoreDamaged, match="consume queues have a commit log"):
+        store.recover()
+
+
+# --- the pool of the last run ---
+
+
+@pytest.mark.parametrize("committed_to", [0, 1, 4, 11, 12])
+def test_what_the_last_run_wrote_is_taken_from_its_pool(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    make_run: Callable[[Config], Run],
+    committed_to: int,
+) -> None:
+    store = stopped_store(twelve, unclean=True, queues=False)
+    records = store.starts()
+    end, committed = records[-1], records[committed_to]
+    whole = store.log()
+    run = make_run(store.config)
+    pool = TransientStorePool(run.pool, writable=True)
+    pool.write(committed, whole[committed:end])
+    pool.close()
+    positions = Positions(run.positions, owner="supervisor")
+    for name, value in (("wrote", end), ("committed", committed), ("flushed", committed)):
+        positions.initialise(name, value)
+    positions.close()
+    store.write_log(whole[:committed] + bytes(len(whole) - committed))
+    if committed_to == 0:
+        for path in store.paths.commit_log.iterdir():
+            path.unlink()
+    store.paths.abort.write_text(str(run.supervisor_pid))
+
+    found = store.recover(run)
+    assert (found.log_end, found.pool_bytes, found.messages) == (end, end - committed, 12)
+    assert store.log()[:end] == whole[:end]
+    before = store.contents()
+    assert store.recover(run).log_end == end
+    assert store.contents() == before
+
+
+def test_a_pool_is_not_used_when_another_broker_came_in_between(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_run: Callable[[Config], Run]
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    run = make_run(store.config)
+    positions = Positions(run.positions, owner="supervisor")
+    positions.initialise("wrote", 100)
+    positions.close()
+    before = store.contents()
+    assert store.paths.abort.read_text() != str(run.supervisor_pid)
+    assert store.recover(run).log_end == store.starts()[-1]
+    assert store.contents() == before
+
+
+def test_a_log_that_ends_before_what_was_acknowledged_is_damage(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_run: Callable[[Config], Run]
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    *records, end = store.starts()
+    run = make_run(store.config)
+    positions = Positions(run.positions, owner="supervisor")
+    for name in ("wrote", "committed", "flushed"):
+        positions.initialise(name, end)
+    positions.close()
+    store.paths.abort.write_text(str(run.supervisor_pid))
+    log = store.log()
+    log[records[-1] :] = bytes(len(log) - records[-1])
+    store.write_log(log)
+    before = store.contents()
+    with pytest.raises(StoreDamaged, match=f"it was written to {end}"):
+        store.recover(run)
+    assert store.contents() == before
