@@ -19,7 +19,8 @@ from penstock.client.encoding import Body, Encoder
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.message import Message
-from penstock.client.producer_core import Parked, ProducerCore, check_ack
+from penstock.client.producer_core import ProducerCore, check_ack
+from penstock.client.routes import Parked
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
@@ -98,7 +99,7 @@ class Producer:
                 self._core.waiting_bytes,
                 "await drain() between sends",
             )
-        queue_id = self._core.queue_for(topic, shard, queue)
+        queue_id = self._core.routes.queue_for(topic, shard, queue)
         record, unique_key = self._encoder.encode(
             topic,
             max(queue_id, 0),
@@ -159,11 +160,11 @@ class Producer:
         self, request: messages.CreateTopic | messages.ListTopics, timeout: float
     ) -> messages.Routed | messages.TopicList:
         self._check_usable()
-        number = self._core.administer(request)
+        number = self._core.routes.request(request)
         self._wanted.set()
         try:
             async with asyncio.timeout(timeout):
-                while (answer := self._core.administered(number)) is None:
+                while (answer := self._core.routes.answer(number)) is None:
                     await self._next_change()
         except TimeoutError:
             raise ConnectError(

@@ -42,7 +42,7 @@ class Frame:
         "size",
         "payload",
         "retry",
-        "sent_ms",
+        "since_ms",
         "answer",
         "error",
         "watched",
@@ -60,7 +60,7 @@ class Frame:
         self.size = 0
         self.payload = b""
         self.retry = False
-        self.sent_ms = 0
+        self.since_ms = 0
         self.answer: Appended | None = None
         self.error: PenstockError | None = None
         self.watched = False

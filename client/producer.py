@@ -17,7 +17,8 @@ import zmq
 from penstock.client.encoding import Body, Encoder
 from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
 from penstock.client.local_address import local_address
-from penstock.client.producer_core import MAX_IN_FLIGHT, Parked, ProducerCore, check_ack
+from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore, check_ack
+from penstock.client.routes import Parked
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
@@ -99,7 +100,7 @@ class Producer:
         with self._lock:
             if core.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
-            queue_id = core.queue_for(topic, shard, queue)
+            queue_id = core.routes.queue_for(topic, shard, queue)
             record, unique_key = self._encoder.encode(
                 topic,
                 max(queue_id, 0),
@@ -193,11 +194,11 @@ class Producer:
         self._check_usable()
         found: list[messages.Routed | messages.TopicList | PenstockError] = []
         with self._settled:
-            number = self._core.administer(request)
+            number = self._core.routes.request(request)
             os.eventfd_write(self._waker, 1)
 
             def answered() -> bool:
-                answer = self._core.administered(number)
+                answer = self._core.routes.answer(number)
                 found.extend([answer] if answer is not None else [])
                 return bool(found)
 

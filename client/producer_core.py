@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import secrets
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from threading import Condition
-from typing import NamedTuple
 
 from penstock.client.encoding import with_queue
 from penstock.client.frames import Frame, SendFuture
+from penstock.client.routes import Parked, Routes
 from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
@@ -27,7 +27,6 @@ from penstock.shared.errors import (
     error_from_status,
 )
 from penstock.shared.messages import encode
-from penstock.shared.string_hash import shard_queue
 
 # More frames at once would be smaller ones: what waits behind them packs together.
 MAX_IN_FLIGHT = 8
@@ -38,24 +37,7 @@ PAUSE_MS = 10_000
 KNOCK_MS = 10
 
 
-class Parked(NamedTuple):
-    """A message whose topic's queues are not known yet; its record is for queue 0."""
-
-    record: bytes
-    future: SendFuture
-    shard: str | None
-    queue: int | None
-    ack: str
-
-
-class _Routing:
-    """A question for a topic's route that has no answer yet."""
-
-    __slots__ = ("request", "since_ms", "asked_ms")
-
-    def __init__(self, since_ms: int) -> None:
-        self.request = 0
-        self.since_ms = self.asked_ms = since_ms
+_EVER_MS = 1 << 62
 
 
 class ProducerCore:
@@ -73,18 +55,13 @@ class ProducerCore:
         self._floor = 0
         self._hello_at_ms = 0
         self._answered_ms = 0
-        self._routes: dict[str, int] = {}
-        self._turns: dict[str, int] = {}
-        self._parked: dict[str, list[Parked]] = {}
-        self._routing: dict[str, _Routing] = {}
+        self._aged_ms = 0
+        self.routes = Routes()
         # frames that wait to leave; the last one of a queue is open
         self._queues: dict[tuple[str, int, str], deque[Frame]] = {}
         self._ready: deque[tuple[str, int, str]] = deque()
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
-        self._administered: dict[int, messages.Routed | messages.TopicList | PenstockError] = {}
-        self._next_request = 1
-        self._outbox: list[tuple[bytes, ...]] = []
         # what the next frame's number was when each unanswered probe left
         self._probes: deque[int] = deque()
         self.max_message_bytes = 0
@@ -94,28 +71,6 @@ class ProducerCore:
 
     # --- messages in ---
 
-    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
-        """The queue of the next message; -1 while the topic's route is not known.
-
-        Raises QueueNotFound when the topic has no such queue.
-        """
-        count = self._routes.get(topic)
-        if count is None:
-            return -1
-        if queue is not None:
-            if not 0 <= queue < count:
-                raise QueueNotFound(
-                    f"topic {topic} has queues 0 to {count - 1}",
-                    queue,
-                    "choose one of those, or create the topic with more queues",
-                )
-            return queue
-        if shard is not None:
-            return shard_queue(shard, count)
-        turn = self._turns.get(topic, 0) % count
-        self._turns[topic] = turn + 1
-        return turn
-
     def send(self, topic: str, queue_id: int, ack: str, record: bytes, future: SendFuture) -> None:
         """Take a message for a queue. Its outcome comes through `future`."""
         self.unsettled += 1
@@ -123,32 +78,19 @@ class ProducerCore:
         self._enqueue((topic, queue_id, ack or self._ack), record, future)
 
     def park(self, topic: str, parked: Parked, now_ms: int) -> None:
-        """Take a message whose topic's queues are not known yet, and ask for them."""
+        """Take a message whose topic's queues are not known yet."""
         self.unsettled += 1
         self.waiting_bytes += len(parked.record)
-        self._parked.setdefault(topic, []).append(parked)
-        if topic not in self._routing:
-            self._routing[topic] = _Routing(now_ms)
-            self._ask_route(topic, now_ms)
+        self.routes.park(topic, parked, now_ms)
 
     @property
     def may_send(self) -> bool:
         """Whether something new could leave now, and not only when an answer comes."""
         return len(self._in_flight) < MAX_IN_FLIGHT
 
-    def _ask_route(self, topic: str, now_ms: int) -> None:
-        routing = self._routing[topic]
-        routing.asked_ms = now_ms
-        routing.request = self._number()
-        self._outbox.append((encode(messages.Route(routing.request, topic, True)),))
-
-    def _number(self) -> int:
-        self._next_request += 1
-        return self._next_request
-
     def _assign(self, topic: str, parked: Parked) -> None:
         try:
-            queue_id = self.queue_for(topic, parked.shard, parked.queue)
+            queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
         except QueueNotFound as error:
             self._fail_future(parked.future, len(parked.record), error)
             return
@@ -166,21 +108,6 @@ class ProducerCore:
             frames.append(Frame(*key))
         frames[-1].add(record, future)
 
-    def administer(self, request: messages.CreateTopic | messages.ListTopics) -> int:
-        """Ask something about topics; `administered` has the answer once it is there."""
-        number = self._number()
-        if isinstance(request, messages.CreateTopic):
-            request = messages.CreateTopic(number, request.topic, request.queues)
-        else:
-            request = messages.ListTopics(number)
-        self._outbox.append((encode(request),))
-        return number
-
-    def administered(
-        self, number: int
-    ) -> messages.Routed | messages.TopicList | PenstockError | None:
-        return self._administered.pop(number, None)
-
     # --- frames out ---
 
     def outgoing(self, now_ms: int) -> Iterator[tuple[bytes, ...]]:
@@ -193,8 +120,7 @@ class ProducerCore:
                 self._hello_at_ms = now_ms + PROBE_MS
                 yield (encode(self._hello()),)
             return
-        outbox, self._outbox = self._outbox, []
-        yield from outbox
+        yield from self.routes.outgoing()
         while self._resend:
             yield self._append(self._resend.popleft(), now_ms)
         while self._ready and len(self._in_flight) < MAX_IN_FLIGHT:
@@ -221,8 +147,8 @@ class ProducerCore:
         return frame
 
     def _append(self, frame: Frame, now_ms: int) -> tuple[bytes, bytes]:
-        if not frame.sent_ms:
-            frame.sent_ms = now_ms
+        if not frame.since_ms:
+            frame.since_ms = now_ms
         if len(self._in_flight) == 1:
             self._answered_ms = now_ms
         header = messages.Append(
@@ -266,9 +192,10 @@ class ProducerCore:
             if answer.session == self._session and self._open:
                 self._begin_session(now_ms)
         elif isinstance(answer, messages.Routed):
-            self._routed(answer)
+            for parked in self.routes.routed(answer):
+                self._assign(answer.topic, parked)
         elif isinstance(answer, messages.TopicList):
-            self._administered[answer.request] = answer
+            self.routes.listed(answer)
         else:
             self._refused(answer, now_ms)
 
@@ -320,13 +247,6 @@ class ProducerCore:
             self._in_flight[frame.seq] = frame
         self._resend = deque(unanswered)
 
-    def _routed(self, answer: messages.Routed) -> None:
-        self._routes[answer.topic] = answer.queues
-        if self._routing.pop(answer.topic, None) is None:
-            self._administered[answer.request] = answer
-        for parked in self._parked.pop(answer.topic, ()):
-            self._assign(answer.topic, parked)
-
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
         error = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
         if answer.session:
@@ -334,18 +254,13 @@ class ProducerCore:
                 self._answered_ms = now_ms
                 self._settle(self._in_flight.pop(answer.request), None, error)
             return
-        for topic, routing in self._routing.items():
-            if routing.request == answer.request:
-                self._fail_parked(topic, error)
-                return
         if answer.request:
-            self._administered[answer.request] = error
+            self._fail_parked(self.routes.refused(answer.request, error), error)
         else:
             self.fail_all(error)  # the broker does not understand this client
 
-    def _fail_parked(self, topic: str, error: PenstockError) -> None:
-        self._routing.pop(topic, None)
-        for parked in self._parked.pop(topic, ()):
+    def _fail_parked(self, failed: Iterable[Parked], error: PenstockError) -> None:
+        for parked in failed:
             self._fail_future(parked.future, len(parked.record), error)
 
     def _fail_future(self, future: SendFuture, size: int, error: PenstockError) -> None:
@@ -358,18 +273,33 @@ class ProducerCore:
 
     def tick(self, now_ms: int) -> None:
         """Ask again for routes, and give up on what has waited too long."""
-        for topic, routing in list(self._routing.items()):
-            if now_ms - routing.since_ms > self._timeout_ms:
-                self._fail_parked(topic, self._nobody("a topic's route is answered"))
-            elif now_ms - routing.asked_ms > PROBE_MS * 5 and self._open:
-                self._ask_route(topic, now_ms)
+        if now_ms < self._aged_ms + PROBE_MS:
+            return
+        self._aged_ms = now_ms
+        if self._open:
+            self.routes.ask_again(now_ms)
+        before_ms = now_ms - self._timeout_ms
+        error = self._nobody("a topic's route is answered")
+        self._fail_parked(self.routes.give_up(before_ms), error)
         for seq, frame in list(self._in_flight.items()):
-            if now_ms - frame.sent_ms <= self._timeout_ms:
-                break
-            del self._in_flight[seq]
-            if frame in self._resend:
-                self._resend.remove(frame)
-            self._settle(frame, None, self._nobody("a frame is answered"))
+            if frame.since_ms < before_ms:
+                del self._in_flight[seq]
+                if frame in self._resend:
+                    self._resend.remove(frame)
+                self._settle(frame, None, self._nobody("a frame is answered"))
+        for key in list(self._ready):
+            self._age(key, now_ms, before_ms)
+
+    def _age(self, key: tuple[str, int, str], now_ms: int, before_ms: int) -> None:
+        """Give up on the frames of a queue that have waited too long to leave."""
+        frames = self._queues[key]
+        for frame in frames:
+            frame.since_ms = frame.since_ms or now_ms
+        while frames and frames[0].since_ms < before_ms:
+            frames[0].close(0)
+            self._settle(frames.popleft(), None, self._nobody("a frame can be sent"))
+        if not frames:
+            self._ready.remove(key)
 
     def _nobody(self, what: str) -> ConnectError:
         return ConnectError(
@@ -385,8 +315,7 @@ class ProducerCore:
             self._settle(frame, None, error)
         self._in_flight.clear()
         self._resend.clear()
-        for topic in list(self._parked):
-            self._fail_parked(topic, error)
+        self._fail_parked(self.routes.give_up(_EVER_MS), error)
         while self._ready:
             self._settle(self._next_frame(), None, error)
         self._in_flight.clear()

@@ -52,7 +52,10 @@ def _kill(broker: Any, actor: str, number: int) -> int:
     deadline = time.monotonic() + SERVED_TIMEOUT_S
     while time.monotonic() < deadline:
         if pid := broker.actors()[actor]:
-            os.kill(pid, number)
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                continue  # dead already, and the page does not say so yet
             return int(pid)
     raise AssertionError(f"{actor} does not come back\n{broker.output()}")
 

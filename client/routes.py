@@ -1,0 +1,145 @@
+"""What a producer knows of topics: how many queues each has, what was asked, and what waits for it.
+
+    queue_for() -1 -> park() -> Route request -> Routed -> the parked messages, or Refused -> error
+
+Also numbers the requests that have a number. No sockets; every call that needs it passes the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.client.frames import SendFuture
+from penstock.shared import messages
+from penstock.shared.errors import PenstockError, QueueNotFound
+from penstock.shared.messages import encode
+from penstock.shared.string_hash import shard_queue
+
+ASK_AGAIN_MS = 500
+
+Answer = messages.Routed | messages.TopicList | PenstockError
+
+
+class Parked(NamedTuple):
+    """A message whose topic's queues are not known yet; its record is for queue 0."""
+
+    record: bytes
+    future: SendFuture
+    shard: str | None
+    queue: int | None
+    ack: str
+
+
+class _Question:
+    """A question for a topic's route that has no answer yet, and what waits for it."""
+
+    __slots__ = ("request", "since_ms", "asked_ms", "parked")
+
+    def __init__(self, now_ms: int) -> None:
+        self.request = 0
+        self.since_ms = self.asked_ms = now_ms
+        self.parked: list[Parked] = []
+
+
+class Routes:
+    """The topics of one producer."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, int] = {}
+        self._turns: dict[str, int] = {}
+        self._questions: dict[str, _Question] = {}
+        self._answers: dict[int, Answer] = {}
+        self._last_request = 0
+        self._outbox: list[tuple[bytes, ...]] = []
+
+    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+        """The queue of the next message; -1 while the topic's route is not known.
+
+        Raises QueueNotFound when the topic has no such queue.
+        """
+        count = self._queues.get(topic)
+        if count is None:
+            return -1
+        if queue is not None:
+            if not 0 <= queue < count:
+                raise QueueNotFound(
+                    f"topic {topic} has queues 0 to {count - 1}",
+                    queue,
+                    "choose one of those, or create the topic with more queues",
+                )
+            return queue
+        if shard is not None:
+            return shard_queue(shard, count)
+        turn = self._turns.get(topic, 0) % count
+        self._turns[topic] = turn + 1
+        return turn
+
+    def park(self, topic: str, parked: Parked, now_ms: int) -> None:
+        """Keep a message until its topic's route is known, and ask for that."""
+        question = self._questions.get(topic)
+        if question is None:
+            question = self._questions[topic] = _Question(now_ms)
+            self._ask(topic, question, now_ms)
+        question.parked.append(parked)
+
+    def _ask(self, topic: str, question: _Question, now_ms: int) -> None:
+        question.asked_ms = now_ms
+        question.request = self._number()
+        self._outbox.append((encode(messages.Route(question.request, topic, True)),))
+
+    def _number(self) -> int:
+        self._last_request += 1
+        return self._last_request
+
+    def request(self, wanted: messages.CreateTopic | messages.ListTopics) -> int:
+        """Ask something about topics; `answer` has the answer once it is there."""
+        number = self._number()
+        if isinstance(wanted, messages.CreateTopic):
+            wanted = messages.CreateTopic(number, wanted.topic, wanted.queues)
+        else:
+            wanted = messages.ListTopics(number)
+        self._outbox.append((encode(wanted),))
+        return number
+
+    def answer(self, number: int) -> Answer | None:
+        """The answer to a request, once."""
+        return self._answers.pop(number, None)
+
+    def outgoing(self) -> list[tuple[bytes, ...]]:
+        """The requests to send now."""
+        out, self._outbox = self._outbox, []
+        return out
+
+    def routed(self, answer: messages.Routed) -> list[Parked]:
+        """Take an answer; the messages that can go on now."""
+        self._queues[answer.topic] = answer.queues
+        question = self._questions.pop(answer.topic, None)
+        if question is None or question.request != answer.request:
+            self._answers[answer.request] = answer
+        return question.parked if question is not None else []
+
+    def listed(self, answer: messages.TopicList) -> None:
+        self._answers[answer.request] = answer
+
+    def refused(self, request: int, error: PenstockError) -> list[Parked]:
+        """Take a refusal; the messages that fail with it."""
+        for topic, question in self._questions.items():
+            if question.request == request:
+                del self._questions[topic]
+                return question.parked
+        self._answers[request] = error
+        return []
+
+    def ask_again(self, now_ms: int) -> None:
+        """Repeat questions whose answers seem to be lost."""
+        for topic, question in self._questions.items():
+            if now_ms - question.asked_ms > ASK_AGAIN_MS:
+                self._ask(topic, question, now_ms)
+
+    def give_up(self, before_ms: int) -> Iterator[Parked]:
+        """What has waited for a route since before this time; it waits no longer."""
+        for topic, question in list(self._questions.items()):
+            if question.since_ms < before_ms:
+                del self._questions[topic]
+                yield from question.parked
