@@ -58,8 +58,8 @@ class ProducerCore:
         self._aged_ms = 0
         self.routes = Routes()
         # frames that wait to leave; the last one of a queue is open
-        self._queues: dict[tuple[str, int, str], deque[Frame]] = {}
-        self._ready: deque[tuple[str, int, str]] = deque()
+        self._queues: dict[tuple[str, int], deque[Frame]] = {}
+        self._ready: deque[tuple[str, int]] = deque()
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
         # what the next frame's number was when each unanswered probe left
@@ -75,7 +75,7 @@ class ProducerCore:
         """Take a message for a queue. Its outcome comes through `future`."""
         self.unsettled += 1
         self.waiting_bytes += len(record)
-        self._enqueue((topic, queue_id, ack or self._ack), record, future)
+        self._enqueue((topic, queue_id), ack or self._ack, record, future)
 
     def park(self, topic: str, parked: Parked, now_ms: int) -> None:
         """Take a message whose topic's queues are not known yet."""
@@ -94,18 +94,18 @@ class ProducerCore:
         except QueueNotFound as error:
             self._fail_future(parked.future, len(parked.record), error)
             return
-        key = (topic, queue_id, parked.ack or self._ack)
-        self._enqueue(key, with_queue(parked.record, queue_id), parked.future)
+        record = with_queue(parked.record, queue_id)
+        self._enqueue((topic, queue_id), parked.ack or self._ack, record, parked.future)
 
-    def _enqueue(self, key: tuple[str, int, str], record: bytes, future: SendFuture) -> None:
+    def _enqueue(self, key: tuple[str, int], ack: str, record: bytes, future: SendFuture) -> None:
         frames = self._queues.get(key)
         if frames is None:
             frames = self._queues[key] = deque()
         if not frames:
             self._ready.append(key)
-            frames.append(Frame(*key))
-        elif not frames[-1].takes(len(record)):
-            frames.append(Frame(*key))
+            frames.append(Frame(*key, ack))
+        elif frames[-1].ack != ack or not frames[-1].takes(len(record)):
+            frames.append(Frame(*key, ack))
         frames[-1].add(record, future)
 
     # --- frames out ---
@@ -290,16 +290,18 @@ class ProducerCore:
         for key in list(self._ready):
             self._age(key, now_ms, before_ms)
 
-    def _age(self, key: tuple[str, int, str], now_ms: int, before_ms: int) -> None:
+    def _age(self, key: tuple[str, int], now_ms: int, before_ms: int) -> None:
         """Give up on the frames of a queue that have waited too long to leave."""
-        frames = self._queues[key]
+        frames, late = self._queues[key], []
         for frame in frames:
             frame.since_ms = frame.since_ms or now_ms
         while frames and frames[0].since_ms < before_ms:
-            frames[0].close(0)
-            self._settle(frames.popleft(), None, self._nobody("a frame can be sent"))
+            late.append(frames.popleft())
         if not frames:
             self._ready.remove(key)
+        for frame in late:  # last, because who is told may send again
+            frame.close(0)
+            self._settle(frame, None, self._nobody("a frame can be sent"))
 
     def _nobody(self, what: str) -> ConnectError:
         return ConnectError(
