@@ -24,7 +24,7 @@ endif
 endif
 
 # Fast ones first, the long ones last; what is not named here comes between.
-FIRST := $(wildcard $(addprefix tests/,shared client cli test_tree.py golden actors))
+FIRST := $(wildcard $(addprefix tests/,shared client test_tree.py golden actors))
 LAST := $(wildcard $(addprefix tests/,spark chaos))
 BETWEEN := $(filter-out $(FIRST) $(LAST) tests/__pycache__, \
 	$(patsubst %/,%,$(wildcard tests/*/ tests/test_*.py)))
