@@ -45,7 +45,8 @@ from penstock.shared.topic_admin import TopicAdmin
 FRAMES_AT_ONCE = 32
 ALLOCATE_TIMEOUT_MS = 5000
 RETRY_MEMORY_MS = 30_000
-LINGER_MS = 500
+# Clients drop what they have not read yet when a connection closes: leave them this time for it.
+LINGER_MS = 50
 _ACKS = ("", "durable", "written")
 
 
@@ -82,6 +83,7 @@ class Writer:
         self._pending: deque[_Pending] = deque()
         self._waiting: _Frame | None = None
         self._last_retry_ms = 0
+        self._drained_at_ms = -1
 
     def start(self) -> None:
         config, run = self._config, self._stage.run
@@ -118,10 +120,14 @@ class Writer:
         return TICK_MS
 
     def drained(self) -> bool:
-        return not self._pending and self._waiting is None
+        if self._pending or self._waiting is not None:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        if self._drained_at_ms < 0:
+            self._drained_at_ms = now_ms
+        return now_ms - self._drained_at_ms >= LINGER_MS
 
     def close(self) -> None:
-        # the last answers have left before the process does, if their receivers take them
         self._socket.close(linger=LINGER_MS)
         self._end.close()
         self._reader.close()

@@ -1,0 +1,270 @@
+"""One actor at a time, in this process: real shared memory and files, and a clock moved by hand.
+
+`pipeline` makes the run of a broker without processes. Its actors are started and driven by the
+test; what their neighbours would do is done by starting those too, or by setting their positions.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+
+from penstock.shared import messages
+from penstock.shared.actor import Actor, Stage
+from penstock.shared.bus import dial
+from penstock.shared.clock import ManualClock
+from penstock.shared.commit_log import LogReader
+from penstock.shared.config import Config
+from penstock.shared.durable_files import make_directory, make_file
+from penstock.shared.hot_loops import check_frame
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.listening import listen_ipc, listen_tcp
+from penstock.shared.log_end import LogEnd
+from penstock.shared.positions import Positions, create_positions
+from penstock.shared.properties import encode_properties
+from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.record import Record, encode_record, pack_host
+from penstock.shared.run_directory import Endpoints, Run, boot_id
+from penstock.shared.transient_store_pool import create_pool
+
+SEGMENT_BYTES = 64 << 10
+QUEUE_SEGMENT_BYTES = 20 * 50
+POOL_BYTES = 256 << 10
+HOST = pack_host("127.0.0.1", 10911)
+ANSWER_S = 10
+
+
+class Pipeline:
+    """The memory, files and sockets of one run."""
+
+    def __init__(self, store: Path, settings: dict[str, object]) -> None:
+        self.config = msgspec.structs.replace(
+            Config(
+                store_path_root_dir=str(store),
+                mapped_file_size_commit_log_bytes=SEGMENT_BYTES,
+                mapped_file_size_consume_queue_bytes=QUEUE_SEGMENT_BYTES,
+                max_message_size_bytes=16 << 10,
+                transient_store_pool_bytes=POOL_BYTES,
+                max_queues=64,
+            ),
+            **settings,
+        )
+        self.paths = StorePaths(store)
+        for directory in ("commit_log", "consume_queue", "half_made"):
+            make_directory(getattr(self.paths, directory))
+        make_directory(self.paths.topics.parent)
+        # a socket's path is short, and a test's directory is not
+        self._memory = Path(tempfile.mkdtemp(prefix="actors-"))
+        self._listeners = [
+            listen_tcp("127.0.0.1", 0, -1)[0],
+            listen_tcp("127.0.0.1", 0, -1)[0],
+            listen_ipc(self._memory / "produce.ipc"),
+            listen_ipc(self._memory / "consume.ipc"),
+        ]
+        self.run = Run(
+            "0" * 16,
+            boot_id(),
+            str(self._memory),
+            os.getpid(),
+            0,
+            Endpoints(*(each.endpoint for each in self._listeners)),
+            self.config.transient_store_pool_enable,
+        )
+        create_positions(self.run.positions)
+        create_queue_table(self.run.queues, self.config.max_queues)
+        if self.run.pool_enabled:
+            create_pool(self.run.pool, POOL_BYTES)
+        self.clock = ManualClock()
+        self.positions = Positions(self.run.positions, owner="supervisor")
+        self._living: dict[int, tuple[Actor | None, Stage]] = {}
+        self._clients: list[Any] = []
+        self._context: zmq.Context[Any] = zmq.Context()
+        self._end: LogEnd | None = None
+
+    # --- actors ---
+
+    def stage(self, name: str) -> Stage:
+        """A stage by itself: to hear an actor's bells, or to be one by hand."""
+        listening = {each.endpoint: each.socket.fileno() for each in self._listeners}
+        stage = Stage(name, self.config, self.run, self.clock, 0, listening)
+        self._living[id(stage)] = None, stage
+        return stage
+
+    def start(self, kind: Callable[[Stage], Any]) -> Any:
+        """Start an actor: Committer, Writer, ..."""
+        stage = self.stage(kind.__name__.lower())
+        actor = kind(stage)
+        actor.start()
+        self._living[id(actor)] = actor, self._living.pop(id(stage))[1]
+        return actor
+
+    def stage_of(self, actor: Any) -> Stage:
+        return self._living[id(actor)][1]
+
+    def crash(self, actor: Any) -> None:
+        """The actor is gone without a word; only its memory and files remain."""
+        _, stage = self._living.pop(id(actor))
+        stage.context.destroy(linger=0)
+        stage.positions.close()
+
+    def stop(self, actor: Any) -> None:
+        """The actor stops in good order."""
+        found, stage = self._living.pop(id(actor))
+        stage.stopping = True
+        assert found is not None
+        settle(found)
+        if not found.drained():
+            self.clock.advance(1000)
+            assert found.drained()
+        found.close()
+        stage.close()
+
+    # --- what neighbours do ---
+
+    def allocate(self, segments: int) -> None:
+        for _ in range(segments):
+            base = self.positions["allocated"]
+            path = self.paths.commit_log / segment_name(base)
+            make_file(self.paths.half_made, path, SEGMENT_BYTES, sparse=False)
+            self.positions.initialise("allocated", base + SEGMENT_BYTES)
+
+    def append(
+        self, count: int = 1, size: int = 100, topic: str = "orders", queue_id: int = 0
+    ) -> int:
+        """Store records as the writer does; `wrote` afterwards."""
+        if self._end is None:
+            positions = Positions(self.run.positions, owner="writer")
+            reader = LogReader(self.config, self.run, positions)
+            self._end = LogEnd(self.config, self.run, positions, reader.pieces, self.clock)
+        for _ in range(count):
+            frame = bytearray(records(topic, queue_id, [bytes(size)]))
+            starts = check_frame(frame, topic.encode(), queue_id, self.config.max_record_bytes)
+            while self._end.place(starts) > self.positions["allocated"]:
+                self.allocate(1)
+            assert self._end.place(starts) <= self._end.room(), "the pool is full"
+            self._end.append(topic, queue_id, frame, starts, HOST)
+        return self.positions["wrote"]
+
+    def log(self, start: int, stop: int) -> bytes:
+        """The log's bytes in the segment files."""
+        found = b"".join(path.read_bytes() for path in sorted(self.paths.commit_log.iterdir()))
+        return found[start:stop]
+
+    def queues(self) -> dict[QueueKey, tuple[int, int]]:
+        table = QueueTable(self.run.queues)
+        found = {
+            key: (table.min_offset(slot), table.max_offset(slot))
+            for slot, key in table.keys(0, self.positions["queue_count"])
+        }
+        table.close()
+        return found
+
+    # --- clients ---
+
+    def client(self, endpoint: str) -> Any:
+        socket = dial(self._context, endpoint)
+        self._clients.append(socket)
+        return socket
+
+    def ask(self, actor: Any, client: Any, *parts: bytes, answers: int = 1) -> list[list[bytes]]:
+        """Send a request and drive the actor until so many answers are there."""
+        deadline = time.monotonic() + ANSWER_S
+        sent, found = not parts, []
+        while not sent or len(found) < answers:
+            assert time.monotonic() < deadline, "no answer"
+            if not sent:
+                try:
+                    client.send_multipart(parts, zmq.NOBLOCK)
+                    sent = True
+                except zmq.Again:
+                    time.sleep(0.001)
+            actor.work()
+            if answers and client.poll(1):
+                found.append(client.recv_multipart())
+        return found
+
+    def close(self) -> None:
+        for actor, stage in self._living.values():
+            del actor
+            stage.context.destroy(linger=0)
+        for each in self._clients:
+            each.close()
+        self._context.term()
+        for each in self._listeners:
+            each.socket.close()
+        shutil.rmtree(self._memory)
+
+
+def settle(*actors: Any) -> None:
+    """Let actors work until none has anything to do."""
+    while any([actor.work() for actor in actors]):
+        continue
+
+
+def records(topic: str, queue_id: int, bodies: list[bytes], keys: str = "") -> bytes:
+    """A produce frame. With `keys` each record has a UNIQ_KEY: that and its number."""
+    return b"".join(
+        encode_record(
+            Record(
+                topic,
+                body,
+                queue_id=queue_id,
+                born_host=HOST,
+                properties=encode_properties({"UNIQ_KEY": f"{keys}{i}"} if keys else {}),
+            )
+        )
+        for i, body in enumerate(bodies)
+    )
+
+
+@pytest.fixture
+def pipeline(tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
+    made: list[Pipeline] = []
+
+    def make(**settings: object) -> Pipeline:
+        made.append(Pipeline(tmp_path / f"store-{len(made)}", settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.fixture
+def work() -> Callable[..., None]:
+    return settle
+
+
+@pytest.fixture
+def frame() -> Callable[..., bytes]:
+    return records
+
+
+@pytest.fixture
+def bells() -> Callable[[Stage], int]:
+    """How many bells a stage has heard; waits a moment for the first, as they travel by socket."""
+
+    def count(stage: Stage, timeout_ms: int = 1000) -> int:
+        stage.bus.bells.poll(timeout_ms)
+        return stage.bus.drain()
+
+    return count
+
+
+@pytest.fixture
+def produce_answer() -> Callable[[list[bytes]], messages.ProduceAnswer]:
+    return lambda parts: messages.decode_produce_answer(parts[0])
+
+
+@pytest.fixture
+def consume_answer() -> Callable[[list[bytes]], messages.ConsumeAnswer]:
+    return lambda parts: messages.decode_consume_answer(parts[0])

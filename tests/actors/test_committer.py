@@ -1,0 +1,131 @@
+"""The committer: bytes go from the pool to the segments, when RocketMQ would or somebody waits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.shared.transient_store_pool import TransientStorePool
+
+PAGE = 4096
+SEGMENT_BYTES = 64 << 10
+POOL_BYTES = 256 << 10
+
+
+def _pool(broker: Any, start: int, stop: int) -> bytes:
+    pool = TransientStorePool(broker.run.pool)
+    found = b"".join(pool.pieces(start, stop))
+    pool.close()
+    return found
+
+
+def test_four_pages_are_committed_and_less_waits_200_ms(pipeline: Callable[..., Any]) -> None:
+    broker = pipeline()
+    committer = broker.start(Committer)
+    broker.append(size=3 * PAGE)
+    assert committer.work() == 0
+    broker.clock.advance(199)
+    assert committer.work() == 0
+    broker.clock.advance(1)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == broker.positions["wrote"] > 0
+    broker.append(size=2 * PAGE)
+    assert committer.work() == 0
+    broker.append(size=2 * PAGE)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == broker.positions["wrote"]
+
+
+def test_what_somebody_waits_for_is_committed_at_once(pipeline: Callable[..., Any]) -> None:
+    broker = pipeline()
+    committer = broker.start(Committer)
+    broker.positions.initialise("flush_wanted", broker.append())
+    assert committer.work() == 1
+    assert committer.work() == 0
+
+
+def test_a_pool_that_is_half_full_is_emptied_whatever_the_settings(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(
+        commit_commit_log_least_pages=1 << 20, commit_commit_log_thorough_interval_ms=1 << 20
+    )
+    committer = broker.start(Committer)
+    while broker.append(size=8 << 10) <= POOL_BYTES // 2:
+        assert committer.work() == 0
+    assert committer.work() == 1
+
+
+def test_the_segments_hold_what_was_in_the_pool_over_every_boundary(
+    pipeline: Callable[..., Any],
+) -> None:
+    """More than once round the ring, and over the ends of segments, blanks included."""
+    broker = pipeline(commit_commit_log_least_pages=0)
+    committer = broker.start(Committer)
+    start = 0
+    for number in range(110):
+        stop = broker.append(size=1000 + 89 * number)
+        expected = _pool(broker, start, stop)
+        assert committer.work() == 1
+        assert broker.log(start, stop) == expected
+        start = stop
+    assert stop > 2 * POOL_BYTES
+
+
+def test_a_successor_copies_again_what_was_copied_and_not_told(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(commit_commit_log_least_pages=0)
+    first = broker.start(Committer)
+    broker.append(10)
+    work(first)
+    told = broker.positions["committed"]
+    stop = broker.append(10)
+    expected = _pool(broker, told, stop)
+    # killed in the middle of the copy: half of it stands in the segment, the position does not
+    with (broker.paths.commit_log / f"{0:020d}").open("r+b") as segment:
+        segment.seek(told)
+        segment.write(expected[: len(expected) // 2])
+    broker.crash(first)
+    second = broker.start(Committer)
+    assert broker.positions["committed"] == told
+    work(second)
+    assert broker.positions["committed"] == stop
+    assert broker.log(told, stop) == expected
+
+
+def test_without_a_pool_committed_follows_wrote(pipeline: Callable[..., Any]) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    committer = broker.start(Committer)
+    stop = broker.append()
+    before = broker.log(0, SEGMENT_BYTES)
+    assert committer.work() == 1
+    assert broker.positions["committed"] == stop
+    assert broker.log(0, SEGMENT_BYTES) == before
+
+
+@pytest.mark.parametrize(("flush", "heard"), [("sync", 0), ("async", 1)])
+def test_it_rings_the_flusher_and_the_reput_where_that_need_not_wait_for_the_disk(
+    pipeline: Callable[..., Any], bells: Callable[..., int], flush: str, heard: int
+) -> None:
+    broker = pipeline(flush_disk_type=flush, commit_commit_log_least_pages=0)
+    flusher, reput = broker.stage("flusher"), broker.stage("reput")
+    committer = broker.start(Committer)
+    broker.append()
+    committer.work()
+    assert bells(flusher) == 1
+    assert bells(reput, 1000 if heard else 50) == heard
+
+
+def test_it_is_drained_when_all_is_committed_and_then_needs_no_more_time(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline()
+    committer = broker.start(Committer)
+    broker.append()
+    assert not committer.drained()
+    assert committer.work() == 1  # due at once when stopping
+    assert committer.drained()

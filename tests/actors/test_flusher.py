@@ -1,0 +1,220 @@
+"""The flusher: what counts as flushed is on disk, and a failed flush is never forgotten."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import QUEUES_AT_ONCE, Flusher
+from penstock.actors.reput import Reput
+from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
+from penstock.shared.layout import segment_name
+from penstock.shared.positions import Positions
+from penstock.shared.queue_table import QueueKey, QueueTable
+
+PAGE = 4096
+SEGMENT_BYTES = 64 << 10
+
+
+def _checkpoint(broker: Any) -> Checkpoint:
+    return decode_checkpoint(broker.paths.checkpoint.read_bytes())
+
+
+def _commit(broker: Any, stop: int | None = None) -> None:
+    broker.positions.initialise("committed", broker.positions["wrote"] if stop is None else stop)
+
+
+def test_with_sync_flushing_whatever_is_committed_is_flushed_at_once(
+    pipeline: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    writer, reput = broker.stage("writer"), broker.stage("reput")
+    flusher = broker.start(Flusher)
+    broker.append()
+    assert flusher.work() == 0, "nothing is committed"
+    _commit(broker)
+    assert flusher.work() == 1
+    assert broker.positions["flushed"] == broker.positions["wrote"]
+    assert bells(writer) == 1 and bells(reput) == 1
+    assert flusher.work() == 0
+
+
+def test_with_async_flushing_four_pages_are_flushed_after_500_ms_and_less_after_10_s(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False, flush_disk_type="async")
+    flusher = broker.start(Flusher)
+    broker.append(size=5 * PAGE)
+    _commit(broker)
+    broker.clock.advance(499)
+    flusher.work()
+    assert broker.positions["flushed"] == 0
+    broker.clock.advance(1)
+    flusher.work()
+    flushed = broker.positions["flushed"]
+    assert flushed == broker.positions["wrote"]
+    broker.append(size=PAGE)
+    _commit(broker)
+    broker.clock.advance(9_499)
+    flusher.work()
+    assert broker.positions["flushed"] == flushed
+    broker.clock.advance(1)  # 10 s after the last thorough flush
+    flusher.work()
+    assert broker.positions["flushed"] == broker.positions["wrote"]
+
+
+def test_with_async_flushing_what_somebody_waits_for_is_flushed_at_once(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False, flush_disk_type="async")
+    flusher = broker.start(Flusher)
+    broker.positions.initialise("flush_wanted", broker.append())
+    _commit(broker)
+    assert flusher.work() == 1
+    assert broker.positions["flushed"] == broker.positions["wrote"]
+
+
+def test_the_first_error_of_a_flush_is_the_last_flush(
+    pipeline: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    """Here the segment is gone. That it comes back helps nobody: not this flusher, nor the next."""
+    broker = pipeline(transient_store_pool_enable=False)
+    writer = broker.stage("writer")
+    broker.append()
+    segment = broker.paths.commit_log / segment_name(0)
+    hidden = segment.rename(broker.paths.root / "hidden")
+    flusher = broker.start(Flusher)
+    _commit(broker)
+    flusher.work()
+    assert broker.positions["flush_error"] == errno.ENOENT
+    assert broker.positions["flushed"] == 0
+    assert bells(writer) == 1
+    hidden.rename(segment)
+    broker.append()
+    _commit(broker)
+    flusher.work()
+    assert broker.positions["flushed"] == 0
+    broker.crash(flusher)
+    successor = broker.start(Flusher)
+    successor.work()
+    assert broker.positions["flushed"] == 0
+    assert successor.drained(), "a broker that cannot flush can be stopped"
+
+
+def test_a_successor_writes_again_what_its_predecessor_may_have_failed_to_flush(
+    pipeline: Callable[..., Any],
+) -> None:
+    """The kernel tells of a failed flush once; only pages that are dirty again fail again."""
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.append(80, size=1000)
+    _commit(broker)
+    segments = sorted(broker.paths.commit_log.iterdir())
+    before = [path.read_bytes() for path in segments]
+    stamps = [path.stat().st_mtime_ns for path in segments]
+    flusher = broker.start(Flusher)
+    assert [path.read_bytes() for path in segments] == before
+    assert all(
+        path.stat().st_mtime_ns > stamp for path, stamp in zip(segments, stamps, strict=True)
+    )
+    flusher.work()
+    assert broker.positions["flushed"] == broker.positions["wrote"]
+
+
+def test_queues_and_checkpoint_follow_the_log(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append(10)
+    last = broker.positions["wrote"]
+    broker.append()
+    work(committer, flusher, reput)
+    assert _checkpoint(broker).confirm_offset == 0
+    broker.clock.advance(5000)
+    work(flusher)
+    found = _checkpoint(broker)
+    assert found.confirm_offset == last == broker.positions["dispatched_record"]
+    assert found.logics_timestamp_ms == broker.positions["wrote_timestamp"]
+    assert found.physic_timestamp_ms == broker.positions["wrote_timestamp"]
+
+
+def test_a_stop_leaves_a_checkpoint_of_the_last_message(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append(5)
+    broker.clock.advance(50)
+    broker.append()
+    work(committer, flusher, reput)
+    broker.stop(flusher)
+    found = _checkpoint(broker)
+    newest = broker.positions["wrote_timestamp"]
+    assert found.physic_timestamp_ms == found.logics_timestamp_ms == newest
+    assert found.confirm_offset == broker.positions["dispatched_record"]
+
+
+def test_many_queues_do_not_hold_up_the_log(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """Their sync goes on in steps, and between two of them the log is looked at."""
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    queues = 3 * QUEUES_AT_ONCE
+    for queue_id in range(queues):
+        broker.append(queue_id=queue_id)
+    work(committer, flusher, reput)
+    broker.clock.advance(5000)
+    flusher.work()
+    assert _checkpoint(broker).confirm_offset == 0, "the round has only begun"
+    broker.append()
+    work(committer)
+    assert flusher.work() > 0
+    assert broker.positions["flushed"] == broker.positions["wrote"]
+    work(flusher)
+    assert _checkpoint(broker).confirm_offset > 0
+
+
+def test_a_queue_that_was_just_added_has_nothing_to_sync_yet(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """One that begins mid-way, in a log whose first segments are gone: no file is there yet."""
+    broker = pipeline(transient_store_pool_enable=False)
+    table = QueueTable(broker.run.queues, writable=True)
+    table.add(0, QueueKey("orders", 0), min_offset=70, max_offset=70)
+    reput = Positions(broker.run.positions, owner="reput")
+    reput.publish("queue_count", 1)
+    flusher = broker.start(Flusher)
+    broker.clock.advance(5000)
+    work(flusher)
+    assert broker.positions["flush_error"] == 0
+    # its first entries: the segment before never was there
+    directory = broker.paths.queue("orders", 0)
+    directory.mkdir(parents=True)
+    (directory / segment_name(1000)).write_bytes(bytes(1000))
+    table.publish_max_offset(0, 72)
+    broker.clock.advance(5000)
+    work(flusher)
+    assert broker.positions["flush_error"] == 0
+    table.close()
+    reput.close()
+
+
+def test_a_segment_that_is_no_longer_whole_stops_the_store(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.append()
+    segment: Path = broker.paths.commit_log / segment_name(0)
+    flusher = broker.start(Flusher)
+    with segment.open("r+b") as file:
+        file.truncate(100)
+    _commit(broker)
+    with pytest.raises(Exception, match="is 65536 bytes long"):
+        flusher.work()
+    assert broker.positions["flushed"] == 0

@@ -1,0 +1,226 @@
+"""The reader: answers with what is there, holds who must wait, and survives whatever is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.reader import Reader
+from penstock.actors.reput import Reput
+from penstock.client.message import split_records
+from penstock.shared.messages import (
+    Describe,
+    Described,
+    Pull,
+    Pulled,
+    Refused,
+    decode_consume_answer,
+    encode,
+)
+
+MAPPED = {"transient_store_pool_enable": False}
+
+
+class Client:
+    """A consumer by hand."""
+
+    def __init__(self, broker: Any, reader: Any) -> None:
+        self.broker = broker
+        self.reader = reader
+        self.socket = broker.client(broker.run.endpoints.consume)
+        self.request = 0
+
+    def ask(self, *parts: bytes, answers: int = 1) -> list[tuple[Any, list[Any]]]:
+        """(answer, messages) of each answer."""
+        found = self.broker.ask(self.reader, self.socket, *parts, answers=answers)
+        return [
+            (decode_consume_answer(each[0]), list(split_records(memoryview(b"".join(each[1:])))))
+            for each in found
+        ]
+
+    def pull(
+        self, cursors: dict[int, int], *, wait_ms: int = 0, known: int = 1, answers: int = 1
+    ) -> list[tuple[Any, list[Any]]]:
+        self.request += 1
+        pull = Pull(self.request, "orders", cursors, known, 1 << 20, wait_ms)
+        return self.ask(encode(pull), answers=answers)
+
+
+@pytest.fixture
+def running(pipeline: Callable[..., Any]) -> Callable[..., tuple[Any, Any, Client]]:
+    """A broker whose messages come from the test: (broker, reader, client)."""
+
+    def make() -> tuple[Any, Any, Client]:
+        broker = pipeline(**MAPPED)
+        reader = broker.start(Reader)
+        return broker, reader, Client(broker, reader)
+
+    return make
+
+
+def _store(broker: Any, reput: Any, work: Callable[..., None], **record: Any) -> None:
+    broker.append(**record)
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    work(reput)
+
+
+def _held(broker: Any, client: Client, **pull: Any) -> None:
+    """A pull that is held: it has arrived, and is not answered."""
+    client.pull(answers=0, **pull)
+    while not client.reader._held:
+        client.reader.work()
+    assert not client.socket.poll(20)
+
+
+def test_a_pull_gets_the_records_of_all_its_queues(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    reput = broker.start(Reput)
+    for number in range(6):
+        _store(broker, reput, work, queue_id=number % 2, size=100 + number)
+    ((answer, found),) = client.pull({0: 0, 1: 1})
+    assert isinstance(answer, Pulled) and set(answer.queue_ids) == {0, 1}
+    assert sorted((m.queue_id, m.queue_offset) for m in found) == [
+        (0, 0), (0, 1), (0, 2), (1, 1), (1, 2),
+    ]  # fmt: skip
+    assert {part.queue_id: part.next_offset for part in answer.slices} == {0: 3, 1: 3}
+
+
+def test_a_pull_that_finds_nothing_is_held_until_a_message_comes(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    reput = broker.start(Reput)
+    _store(broker, reput, work)
+    _held(broker, client, cursors={0: 1}, wait_ms=10_000)
+    _store(broker, reput, work, size=7)
+    ((answer, found),) = client.ask(answers=1)
+    assert [bytes(message.body) for message in found] == [bytes(7)]
+    assert answer.slices[0].next_offset == 2
+
+
+def test_a_pull_that_has_waited_long_enough_is_answered_empty(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    _held(broker, client, cursors={0: 1}, wait_ms=500)
+    broker.clock.advance(499)
+    reader.work()
+    assert not client.socket.poll(20)
+    broker.clock.advance(1)
+    ((answer, found),) = client.ask(answers=1)
+    assert found == [] and answer.slices == ()
+
+
+def test_a_repeated_pull_takes_the_place_of_the_one_before(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """A consumer that hears nothing asks again; it is not to get two answers."""
+    broker, reader, client = running()
+    reput = broker.start(Reput)
+    _store(broker, reput, work)
+    _held(broker, client, cursors={0: 1}, wait_ms=10_000)
+    client.pull({0: 1}, wait_ms=10_000, answers=0)
+    while next(iter(reader._held.values())).pull.request != client.request:
+        reader.work()
+    _store(broker, reput, work)
+    ((answer, found),) = client.ask(answers=1)
+    assert answer.request == client.request and len(found) == 1
+    reader.work()
+    assert not client.socket.poll(50)
+
+
+def test_a_topic_that_gets_another_queue_is_news(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    reput = broker.start(Reput)
+    _store(broker, reput, work)
+    _held(broker, client, cursors={0: 1}, wait_ms=10_000)
+    _store(broker, reput, work, queue_id=3)
+    ((answer, found),) = client.ask(answers=1)
+    assert answer.queue_ids == (0, 3) and found == []
+
+
+def test_an_offset_that_is_still_to_come_waits(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    reput = broker.start(Reput)
+    _store(broker, reput, work)
+    ((answer, found),) = client.pull({0: 1_000_000})
+    assert found == [] and isinstance(answer, Pulled)
+
+
+def test_a_successor_answers_from_where_the_consumer_is(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """It has no memory to lose: the consumer names its place with every pull."""
+    broker, reader, client = running()
+    reput = broker.start(Reput)
+    for _ in range(3):
+        _store(broker, reput, work)
+    client.pull({0: 0})
+    broker.crash(reader)
+    _store(broker, reput, work)
+    client.reader = broker.start(Reader)
+    ((_, found),) = client.pull({0: 3})
+    assert [message.queue_offset for message in found] == [3]
+
+
+def test_a_reader_that_stops_answers_those_it_holds(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    _held(broker, client, cursors={0: 1}, wait_ms=10_000)
+    assert reader.drained()
+    for held in list(reader._held.values()):
+        assert reader._answer(held.peer, held.pull, final=True)
+    ((answer, found),) = client.ask(answers=1)
+    assert isinstance(answer, Pulled) and found == []
+
+
+def test_a_topic_is_described_with_the_offsets_of_a_time(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    reput = broker.start(Reput)
+    times = []
+    for _ in range(5):
+        broker.clock.advance(1000)
+        times.append(broker.clock.now_ms())
+        _store(broker, reput, work)
+    for number, at_ms in enumerate(times):
+        ((answer, _),) = client.ask(encode(Describe(7, "orders", at_ms)))
+        assert isinstance(answer, Described) and answer.exists
+        (queue,) = answer.queues
+        assert (queue.min_offset, queue.max_offset, queue.at_offset) == (0, 5, number)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (b"",),
+        (b"\xc1garbage",),
+        (b"", b"", b""),
+        (encode(Pull(1, "no such/topic", {}, 0, 1, 0)),),
+        (encode(Pull(1, "orders", {-1: 0}, 0, 1, 0)),),
+        (encode(Pull(1, "orders", {0: -1}, 0, 1, 0)),),
+        (encode(Describe(1, "", 0)),),
+    ],
+)
+def test_what_is_no_request_is_refused_and_harms_nobody(
+    running: Callable[..., Any], work: Callable[..., None], parts: tuple[bytes, ...]
+) -> None:
+    broker, _, client = running()
+    _store(broker, broker.start(Reput), work)
+    ((answer, _),) = client.ask(*parts)
+    assert isinstance(answer, Refused), answer
+    ((_, found),) = client.pull({0: 0})
+    assert len(found) == 1

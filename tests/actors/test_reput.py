@@ -1,0 +1,197 @@
+"""The reput: every message has its entry, in its place, whoever was killed in between."""
+
+from __future__ import annotations
+
+import errno
+import resource
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.reput import RETRY_MS, Reput
+from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
+from penstock.shared.layout import segment_name
+from penstock.shared.log_scan import scan
+from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.record import Found, decode_record
+from penstock.shared.segment_files import FileCache, list_segments
+
+MAPPED = {"transient_store_pool_enable": False}
+
+
+def _expected(broker: Any) -> dict[QueueKey, list[tuple[int, int]]]:
+    """(position, size) of each queue's records, as the log itself has them."""
+    files = FileCache()
+    found: dict[QueueKey, list[tuple[int, int]]] = {}
+    segments, _ = list_segments(broker.paths.commit_log, "log")
+    for position, kind, size, record, _ in scan(files, segments, 0):
+        if kind is Found.RECORD:
+            fields = decode_record(bytes(record))
+            found.setdefault(QueueKey(fields.topic, fields.queue_id), []).append((position, size))
+    files.close()
+    return found
+
+
+def _entries(broker: Any, key: QueueKey) -> list[tuple[int, int]]:
+    raw = b"".join(path.read_bytes() for path in sorted(broker.paths.queue(*key).iterdir()))
+    return [(offset, size) for offset, size, _ in ENTRY.iter_unpack(raw) if size]
+
+
+def _reach(broker: Any, stop: int | None = None) -> None:
+    stop = broker.positions["wrote"] if stop is None else stop
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, stop)
+
+
+@pytest.mark.parametrize(("flush", "bound"), [("sync", "flushed"), ("async", "committed")])
+def test_consumers_see_what_is_flushed_or_with_async_flushing_what_is_committed(
+    pipeline: Callable[..., Any], work: Callable[..., None], flush: str, bound: str
+) -> None:
+    broker = pipeline(flush_disk_type=flush, **MAPPED)
+    reput = broker.start(Reput)
+    first = broker.append(3)
+    broker.append(3)
+    other = "committed" if bound == "flushed" else "flushed"
+    broker.positions.initialise(other, broker.positions["wrote"])
+    broker.positions.initialise(bound, first)
+    work(reput)
+    assert broker.positions["dispatched"] == first
+    assert broker.queues() == {QueueKey("orders", 0): (0, 3)}
+
+
+def test_every_record_has_its_entry_over_every_boundary(
+    pipeline: Callable[..., Any], work: Callable[..., None], bells: Callable[..., int]
+) -> None:
+    broker = pipeline(**MAPPED)
+    reader = broker.stage("reader")
+    reput = broker.start(Reput)
+    for number in range(300):
+        broker.append(size=500 + 7 * number, topic=f"t{number % 2}", queue_id=number % 3)
+    _reach(broker)
+    work(reput)
+    expected = _expected(broker)
+    assert len(expected) == 6 and len(list(broker.paths.commit_log.iterdir())) > 5
+    for key, places in expected.items():
+        assert _entries(broker, key) == places
+        assert broker.queues()[key] == (0, len(places))
+    assert broker.positions["dispatched"] == broker.positions["wrote"]
+    assert bells(reader) > 0
+
+
+@pytest.mark.parametrize("back", [0, 1, 40])
+def test_a_successor_writes_again_what_its_predecessor_had_not_told_of(
+    pipeline: Callable[..., Any], work: Callable[..., None], back: int
+) -> None:
+    """Killed behind the queue table's store and before the position's: the table does not go back,
+    and the entries come to the same places."""
+    broker = pipeline(**MAPPED)
+    first = broker.start(Reput)
+    steps = [broker.append() for _ in range(120)]
+    _reach(broker)
+    work(first)
+    before = _entries(broker, QueueKey("orders", 0))
+    broker.crash(first)
+    broker.positions.initialise("dispatched", steps[-1 - back])
+    second = broker.start(Reput)
+    assert broker.queues() == {QueueKey("orders", 0): (0, 120)}
+    broker.append(2)
+    _reach(broker)
+    work(second)
+    assert broker.queues() == {QueueKey("orders", 0): (0, 122)}
+    after = _entries(broker, QueueKey("orders", 0))
+    assert after[:120] == before and after == _expected(broker)[QueueKey("orders", 0)]
+
+
+def test_a_queue_added_and_not_counted_is_added_again(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """Killed between filling a slot of the table and counting it."""
+    broker = pipeline(**MAPPED)
+    table = QueueTable(broker.run.queues, writable=True)
+    table.add(0, QueueKey("half", 7), min_offset=5, max_offset=9)
+    table.close()
+    broker.append()
+    _reach(broker)
+    work(broker.start(Reput))
+    assert broker.queues() == {QueueKey("orders", 0): (0, 1)}
+
+
+def test_a_queue_whose_beginning_is_gone_begins_with_blanks(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """The log's first segments have expired and the queues are lost: the rest is dispatched."""
+    broker = pipeline(**MAPPED)
+    steps = [broker.append() for _ in range(10)]
+    broker.positions.initialise("dispatched", steps[6])
+    _reach(broker)
+    work(broker.start(Reput))
+    assert broker.queues() == {QueueKey("orders", 0): (7, 10)}
+    raw = (broker.paths.queue("orders", 0) / segment_name(0)).read_bytes()
+    sizes = [size for _, size, _ in ENTRY.iter_unpack(raw)]
+    assert sizes[:7] == [BLANK_SIZE] * 7 and all(sizes[7:10]) and not any(sizes[10:])
+
+
+def test_a_disk_that_takes_no_entry_is_told_and_tried_again(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """The limit on file sizes stands for the disk. It lets a part of the entries through."""
+    broker = pipeline(**MAPPED)
+    reput = broker.start(Reput)
+    broker.append(10)
+    _reach(broker)
+    work(reput)
+    told = broker.positions["dispatched"]
+    broker.append(30)
+    _reach(broker)
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20 * 25, before[1]))
+    try:
+        work(reput)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert broker.positions["dispatch_error"] == errno.EFBIG
+    assert broker.positions["dispatched"] == told
+    assert broker.queues() == {QueueKey("orders", 0): (0, 10)}
+    broker.clock.advance(RETRY_MS)
+    work(reput)
+    assert broker.positions["dispatch_error"] == 0
+    assert broker.queues() == {QueueKey("orders", 0): (0, 40)}
+    key = QueueKey("orders", 0)
+    assert _entries(broker, key) == _expected(broker)[key]
+
+
+def test_a_new_reput_removes_its_predecessors_half_made_files_and_nobody_elses(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(**MAPPED)
+    own = broker.paths.half_made / f"0-{segment_name(0)}-4711"
+    other = broker.paths.half_made / f"commitlog-{segment_name(0)}-4712"
+    for path in (own, other):
+        path.write_bytes(b"half")
+    broker.start(Reput)
+    assert not own.exists() and other.exists()
+
+
+def test_bytes_that_are_no_record_end_it_and_are_named(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**MAPPED)
+    stop = broker.append()
+    broker.positions.initialise("wrote", stop + 500)
+    _reach(broker)
+    with pytest.raises(Exception, match=f"a record or a blank begins .*{stop}"):
+        work(broker.start(Reput))
+    assert broker.positions["dispatched"] == stop
+
+
+def test_it_is_drained_when_all_that_was_written_is_dispatched(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**MAPPED)
+    reput = broker.start(Reput)
+    broker.append()
+    assert not reput.drained()
+    _reach(broker)
+    work(reput)
+    assert reput.drained()

@@ -1,0 +1,408 @@
+"""The writer: stores frames in order and whole, answers when it may, and stores nothing twice."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import Flusher
+from penstock.actors.reput import Reput
+from penstock.actors.writer import ALLOCATE_TIMEOUT_MS, LINGER_MS, Writer
+from penstock.shared.hot_loops import blank_size, walk
+from penstock.shared.messages import (
+    Append,
+    Appended,
+    CreateTopic,
+    Hello,
+    OutOfStep,
+    Refused,
+    Welcome,
+    decode_produce_answer,
+    encode,
+)
+from penstock.shared.queue_table import QueueKey
+
+SEGMENT_BYTES = 64 << 10
+PRODUCER = 4711
+
+
+class Client:
+    """A producer by hand: frames of one session, numbered by themselves."""
+
+    def __init__(self, broker: Any, writer: Any, frame: Callable[..., bytes]) -> None:
+        self.broker = broker
+        self.writer = writer
+        self.socket = broker.client(broker.run.endpoints.produce)
+        self.session = 0
+        self.seq = 1
+        self._frame = frame
+
+    def ask(self, *parts: bytes, answers: int = 1) -> list[Any]:
+        found = self.broker.ask(self.writer, self.socket, *parts, answers=answers)
+        return [decode_produce_answer(each[0]) for each in found]
+
+    def hello(self, stored_after: int = 0) -> Any:
+        self.session += 1
+        return self.ask(encode(Hello(PRODUCER, self.session, self.seq, stored_after)))[0]
+
+    def append(
+        self,
+        bodies: list[bytes],
+        *,
+        ack: str = "written",
+        retry: bool = False,
+        keys: str = "",
+        queue_id: int = 0,
+        answers: int = 1,
+    ) -> list[Any]:
+        header = Append(
+            PRODUCER, self.session, self.seq, "orders", queue_id, len(bodies), ack, retry
+        )
+        self.seq += 1
+        return self.ask(
+            encode(header), self._frame("orders", queue_id, bodies, keys), answers=answers
+        )
+
+    def answers(self, count: int) -> list[Any]:
+        return self.ask(answers=count)
+
+
+@pytest.fixture
+def client(frame: Callable[..., bytes]) -> Callable[..., Client]:
+    """A producer with an open session and the topic "orders" with four queues."""
+
+    def make(broker: Any, writer: Any) -> Client:
+        made = Client(broker, writer, frame)
+        made.ask(encode(CreateTopic(1, "orders", 4)))
+        assert isinstance(made.hello(broker.positions["wrote"]), Welcome)
+        return made
+
+    return make
+
+
+def _stored(broker: Any) -> list[tuple[int, int]]:
+    """(queue offset, position) of all records of queue 0, in the order of the log."""
+    found, at, wrote = [], 0, broker.positions["wrote"]
+    while at < wrote:
+        stop = min(wrote, at - at % SEGMENT_BYTES + SEGMENT_BYTES)
+        view = memoryview(broker.log(at, stop))
+        for record in walk(view, at):
+            found.append((record[2], record[4]))
+            at = record[4] + record[5]
+        at += blank_size(memoryview(broker.log(at, stop))) if at < stop else 0
+    return found
+
+
+def test_an_answer_that_promises_the_disk_waits_for_it(
+    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    writer, committer, flusher = (broker.start(kind) for kind in (Writer, Committer, Flusher))
+    producer = client(broker, writer)
+    producer.append([b"a"], ack="durable", answers=0)
+    while broker.positions["wrote"] == 0:
+        writer.work()
+    assert broker.positions["flush_wanted"] == broker.positions["wrote"]
+    work(committer)
+    writer.work()
+    assert not producer.socket.poll(50), "committed is not flushed"
+    work(flusher)
+    (answer,) = producer.answers(1)
+    assert isinstance(answer, Appended)
+    assert broker.positions["flushed"] == broker.positions["wrote"]
+    assert answer.runs[0].physical_offset == 0
+
+
+def test_an_answer_that_promises_no_disk_does_not_wait(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    (answer,) = client(broker, writer).append([b"a", b"b"], ack="written")
+    assert isinstance(answer, Appended)
+    assert broker.positions["wrote"] > 0 == broker.positions["committed"]
+
+
+@pytest.mark.parametrize(("flush", "durable"), [("sync", True), ("async", False)])
+def test_what_an_answer_promises_by_default_is_configured(
+    pipeline: Callable[..., Any], client: Callable[..., Client], flush: str, durable: bool
+) -> None:
+    broker = pipeline(flush_disk_type=flush)
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"a"], ack="", answers=0)
+    while broker.positions["wrote"] == 0:
+        writer.work()
+    assert bool(producer.socket.poll(50 if durable else 5000)) is not durable
+
+
+def test_one_flush_releases_every_answer_that_waits_for_it(
+    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    writer, committer, flusher = (broker.start(kind) for kind in (Writer, Committer, Flusher))
+    producer = client(broker, writer)
+    for _ in range(5):
+        wrote = broker.positions["wrote"]
+        producer.append([b"a"], ack="durable", answers=0)
+        while broker.positions["wrote"] == wrote:
+            writer.work()
+    work(committer)
+    assert flusher.work() == 1
+    assert [answer.seq for answer in producer.answers(5)] == [1, 2, 3, 4, 5]
+
+
+def test_a_failed_flush_fails_what_waits_and_refuses_what_comes(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"a"], ack="durable", answers=0)
+    while broker.positions["wrote"] == 0:
+        writer.work()
+    wrote = broker.positions["wrote"]
+    broker.positions.initialise("flush_error", errno.EIO)
+    (waiting,) = producer.answers(1)
+    assert isinstance(waiting, Refused) and "read-only" in waiting.value
+    (refused,) = producer.append([b"b"])
+    assert isinstance(refused, Refused) and waiting.status == refused.status
+    assert broker.positions["wrote"] == wrote
+
+
+def test_an_answer_that_the_disk_keeps_waiting_says_that_the_message_is_stored(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    broker = pipeline(sync_flush_timeout_ms=100)
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"a"], ack="durable", answers=0)
+    while broker.positions["wrote"] == 0:
+        writer.work()
+    broker.clock.advance(101)
+    (answer,) = producer.answers(1)
+    assert isinstance(answer, Refused) and answer.status == "FLUSH_DISK_TIMEOUT"
+
+
+@pytest.mark.parametrize("pool", [True, False], ids=["pool", "mapped"])
+def test_no_record_crosses_a_segments_end(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    client: Callable[..., Client],
+    pool: bool,
+) -> None:
+    broker = pipeline(transient_store_pool_enable=pool)
+    broker.allocate(6)
+    writer, committer = broker.start(Writer), broker.start(Committer)
+    producer = client(broker, writer)
+    for number in range(12):
+        (answer,) = producer.append([bytes(9_000 + number)] * 3)
+        assert isinstance(answer, Appended)
+        broker.clock.advance(200)
+        work(committer)
+    found = _stored(broker)
+    assert [offset for offset, _ in found] == list(range(36))
+    blanks = 0
+    for base in range(0, broker.positions["wrote"] - SEGMENT_BYTES, SEGMENT_BYTES):
+        last = max(position for _, position in found if position < base + SEGMENT_BYTES)
+        size = int.from_bytes(broker.log(last, last + 4), "big")
+        rest = memoryview(broker.log(last + size, base + SEGMENT_BYTES))
+        assert blank_size(rest) == len(rest) and not any(rest[8:])
+        blanks += 1
+    assert blanks >= 4
+
+
+@pytest.mark.parametrize("dispatched", [0, 3, 8], ids=["nothing", "a part", "everything"])
+@pytest.mark.parametrize("pool", [True, False], ids=["pool", "mapped"])
+def test_a_successor_continues_the_log_and_the_queue_offsets(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    client: Callable[..., Client],
+    pool: bool,
+    dispatched: int,
+) -> None:
+    """From the queue table, and from the log where the reput has not been yet."""
+    broker = pipeline(transient_store_pool_enable=pool)
+    broker.allocate(2)
+    writer, committer, flusher, reput = (
+        broker.start(kind) for kind in (Writer, Committer, Flusher, Reput)
+    )
+    producer = client(broker, writer)
+    for number in range(8):
+        producer.append([b"x"] * (1 + number % 2), queue_id=number % 2)
+        if number == dispatched - 1:
+            broker.positions.initialise("flush_wanted", broker.positions["wrote"])
+            work(committer, flusher, reput)
+    broker.crash(writer)
+    wrote = broker.positions["wrote"]
+    successor = client(broker, broker.start(Writer))
+    (answer,) = successor.append([b"next"], queue_id=0)
+    assert (answer.runs[0].queue_offset, answer.runs[0].physical_offset) == (4, wrote)
+    (answer,) = successor.append([b"next"], queue_id=1)
+    assert answer.runs[0].queue_offset == 8
+    broker.positions.initialise("flush_wanted", broker.positions["wrote"])
+    work(committer, flusher, reput)
+    assert broker.queues() == {QueueKey("orders", 0): (0, 5), QueueKey("orders", 1): (0, 9)}
+
+
+def test_a_successor_clears_what_was_never_published(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    """Killed between the copy into the mapped segment and the store to `wrote`."""
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.allocate(2)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"first"])
+    told = broker.positions["wrote"]
+    producer.append([b"unseen"] * 5)
+    broker.crash(writer)
+    broker.positions.initialise("wrote", told)
+    successor = client(broker, broker.start(Writer))
+    assert not any(broker.log(told, SEGMENT_BYTES))
+    (answer,) = successor.append([b"second"])
+    assert (answer.runs[0].queue_offset, answer.runs[0].physical_offset) == (1, told)
+
+
+@pytest.mark.parametrize("lost", ["the answer", "the frame"])
+def test_a_retry_after_a_crash_is_stored_once(
+    pipeline: Callable[..., Any], client: Callable[..., Client], lost: str
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    (before,) = producer.append([b"0"], keys="first-")
+    if lost == "the answer":
+        (stored,) = producer.append([b"a", b"b", b"c"], keys="retried-")
+    wrote = broker.positions["wrote"]
+    broker.crash(writer)
+    successor = client(broker, broker.start(Writer))
+    successor.session = producer.session
+    successor.hello(stored_after=before.runs[0].physical_offset)
+    (answer,) = successor.append([b"a", b"b", b"c"], keys="retried-", retry=True)
+    offsets = [run.queue_offset for run in answer.runs]
+    if lost == "the answer":
+        assert broker.positions["wrote"] == wrote
+        assert offsets == [1, 2, 3]
+        assert answer.runs[0].physical_offset == stored.runs[0].physical_offset
+    else:
+        assert broker.positions["wrote"] > wrote
+        assert offsets == [1]
+
+
+def test_a_retry_of_which_the_beginning_is_stored_stores_the_rest(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    """A power failure cuts a frame from behind."""
+    broker = pipeline()
+    broker.allocate(1)
+    producer = client(broker, broker.start(Writer))
+    producer.append([b"a", b"b"], keys="k-")
+    producer.hello(stored_after=0)
+    (answer,) = producer.append([b"a", b"b", b"c", b"d"], keys="k-", retry=True)
+    assert [(run.first, run.queue_offset) for run in answer.runs] == [(0, 0), (1, 1), (2, 2)]
+
+
+@pytest.mark.parametrize("offset", [1, 77, 10**12, 2**61])
+def test_a_retry_that_names_an_offset_where_no_record_begins_harms_nobody(
+    pipeline: Callable[..., Any], client: Callable[..., Client], offset: int
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    producer = client(broker, broker.start(Writer))
+    producer.append([b"a"], keys="k-")
+    producer.hello(stored_after=offset)
+    (answer,) = producer.append([b"b"], keys="l-", retry=True)
+    assert isinstance(answer, Refused | Appended)
+    producer.hello(stored_after=0)
+    (answer,) = producer.append([b"a"], keys="k-", retry=True)
+    assert [run.queue_offset for run in answer.runs] == [0], "the others still find theirs"
+
+
+def test_without_a_segment_a_frame_is_refused_at_once_and_ends_its_session(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    """What is behind it in the session must not be stored before a second try of it is."""
+    broker = pipeline()
+    producer = client(broker, broker.start(Writer))
+    broker.positions.initialise("allocate_error", errno.ENOSPC)
+    (refused,) = producer.append([b"a"])
+    assert isinstance(refused, Refused)
+    assert refused.status == "CREATE_MAPPED_FILE_FAILED" and "No space left" in refused.value
+    assert broker.positions["append_wanted"] > 0
+    broker.allocate(1)
+    (behind,) = producer.append([b"b"])
+    assert isinstance(behind, OutOfStep)
+    assert broker.positions["wrote"] == 0
+    producer.hello()
+    (answer,) = producer.append([b"b"])
+    assert isinstance(answer, Appended)
+
+
+def test_a_frame_waits_for_a_segment_that_is_late(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    producer.append([b"a"], answers=0)
+    while not broker.positions["append_wanted"]:
+        writer.work()
+    broker.clock.advance(ALLOCATE_TIMEOUT_MS)
+    writer.work()
+    assert not producer.socket.poll(20)
+    broker.allocate(1)
+    (answer,) = producer.answers(1)
+    assert isinstance(answer, Appended)
+
+
+def test_a_stopping_writer_takes_nothing_new_and_answers_what_it_has(
+    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    writer, committer, flusher = (broker.start(kind) for kind in (Writer, Committer, Flusher))
+    producer = client(broker, writer)
+    producer.append([b"a"], ack="durable", answers=0)
+    while broker.positions["wrote"] == 0:
+        writer.work()
+    wrote = broker.positions["wrote"]
+    broker.stage_of(writer).stopping = True
+    producer.append([b"b"], answers=0)
+    for _ in range(50):
+        writer.work()
+    assert broker.positions["wrote"] == wrote and not writer.drained()
+    work(committer, flusher)
+    writer.work()
+    assert not writer.drained(), "the producer has a moment to take its answer"
+    assert producer.socket.poll(1000)
+    broker.clock.advance(LINGER_MS)
+    assert writer.drained()
+    broker.stop(writer)
+
+
+def test_store_times_do_not_go_back_with_the_clock(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    (first,) = producer.append([b"a"])
+    broker.clock.jump(-3_600_000)
+    (second,) = producer.append([b"b"])
+    assert second.store_timestamp_ms == first.store_timestamp_ms
+    broker.crash(writer)
+    (third,) = client(broker, broker.start(Writer)).append([b"c"])
+    assert third.store_timestamp_ms == first.store_timestamp_ms
