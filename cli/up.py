@@ -67,6 +67,7 @@ def up(
         click.echo("stopped; the store is clean", err=True)
     else:
         click.echo("stopped, but not everything was on disk; the next start recovers", err=True)
+        raise click.exceptions.Exit(1)
 
 
 def _say_ready(supervisor: Supervisor, output: str) -> None:

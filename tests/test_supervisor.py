@@ -1,0 +1,290 @@
+"""The supervisor with actors that misbehave: a broker whose actors are of the test's own making.
+
+How it deals with kills from outside is in tests/chaos.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.status import read_status
+from penstock.shared.layout import StorePaths
+from penstock.shared.run_directory import read_run, remove_run_directory
+
+READY_TIMEOUT_S = 30
+SCRIPT = """\
+import os, signal, sys, time
+from penstock import supervisor
+from penstock.actors.reader import Reader
+from penstock.actors.flusher import Flusher
+from penstock.cli.main import main
+{actor}
+main(["up", "--config", sys.argv[1], "--store", sys.argv[2]])
+"""
+CONFIG = """\
+produce_port = 0
+consume_port = 0
+mapped_file_size_commit_log_bytes = 1048576
+transient_store_pool_bytes = 33554432
+{settings}
+"""
+
+
+class Broker:
+    """`penstock up` with an actor of the test's own."""
+
+    def __init__(self, place: Path, actor: str, settings: str) -> None:
+        place.mkdir()
+        self.store = place / "store"
+        self.said = place / "stderr"
+        script, config = place / "broker.py", place / "broker.toml"
+        script.write_text(SCRIPT.format(actor=textwrap.dedent(actor)))
+        config.write_text(CONFIG.format(settings=settings))
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, str(script), str(config), str(self.store)],
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
+
+    def ready_line(self) -> str:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(READY_TIMEOUT_S), self.output()
+        return self.process.stdout.readline().decode()
+
+    def await_ready(self) -> None:
+        assert self.ready_line().startswith("ready "), self.output()
+
+    def actor(self, name: str) -> dict[str, Any]:
+        (found,) = (a for a in read_status(self.store)["actors"] if a["name"] == name)
+        return dict(found)
+
+    def output(self) -> str:
+        return self.said.read_text()
+
+    def await_output(self, text: str, seconds: float = 20) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self.output():
+            assert time.monotonic() < deadline, f"{text!r} is not in:\n{self.output()}"
+            time.sleep(0.01)
+
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(40)
+
+    def clear(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        if run := read_run(StorePaths(self.store)):
+            remove_run_directory(run)
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
+    made: list[Broker] = []
+
+    def make(actor: str = "", settings: str = "") -> Broker:
+        made.append(Broker(tmp_path / f"broker-{len(made)}", actor, settings))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.clear()
+
+
+def test_an_actor_whose_heartbeat_stands_still_is_replaced(broker: Callable[..., Broker]) -> None:
+    """It is not stopped and has not ended: it hangs."""
+    running = broker(
+        """
+        class Hangs(Reader):
+            def work(self):
+                if self._stage.generation == 1 and self._stage.positions["wrote_timestamp"] == 0:
+                    time.sleep(3600)
+                return super().work()
+        supervisor.ACTORS["reader"] = Hangs
+        """,
+        "actor_stall_timeout_ms = 400",
+    )
+    running.await_output("does not move; replacing it")
+    running.await_ready()
+    assert running.actor("reader")["generation"] == 2
+    assert running.end() == 0
+
+
+def test_an_actor_that_is_busy_for_less_than_the_timeout_is_left_alone(
+    broker: Callable[..., Broker],
+) -> None:
+    """A sync of a slow disk may take long."""
+    running = broker(
+        """
+        class Slow(Flusher):
+            def work(self):
+                time.sleep(1.0)
+                return super().work()
+        supervisor.ACTORS["flusher"] = Slow
+        """,
+        "actor_stall_timeout_ms = 4000",
+    )
+    running.await_ready()
+    before = running.actor("flusher")["cycles"]
+    deadline = time.monotonic() + 20
+    while running.actor("flusher")["cycles"] < before + 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    assert running.actor("flusher")["generation"] == 1
+    assert "replacing" not in running.output()
+    assert running.end() == 0
+
+
+def test_a_start_that_takes_long_and_says_so_is_waited_for(broker: Callable[..., Broker]) -> None:
+    running = broker(
+        """
+        class Slow(Reader):
+            def start(self):
+                until = time.monotonic() + 2
+                while time.monotonic() < until:
+                    time.sleep(0.05)
+                    self._stage.beat()
+                super().start()
+        supervisor.ACTORS["reader"] = Slow
+        supervisor.READY_TIMEOUT_MS = 1000
+        """,
+        "actor_stall_timeout_ms = 500",
+    )
+    running.await_ready()
+    assert running.actor("reader")["generation"] == 1
+    assert running.end() == 0
+
+
+def test_an_actor_that_cannot_start_ends_the_broker_with_its_name_and_reason(
+    broker: Callable[..., Broker],
+) -> None:
+    running = broker(
+        """
+        class Broken(Reader):
+            def start(self):
+                raise RuntimeError("the reason")
+        supervisor.ACTORS["reader"] = Broken
+        """
+    )
+    assert running.process.wait(30) == 1
+    said = running.output()
+    assert "RuntimeError: the reason" in said
+    assert "error: " in said and "reader exited with 1" in said, said
+    assert running.ready_line() == ""
+
+
+def test_one_failure_is_not_the_end(broker: Callable[..., Broker]) -> None:
+    """It comes back after a second: it had not even run that long."""
+    running = broker(
+        """
+        class FailsOnce(Reader):
+            def work(self):
+                if self._stage.generation == 1:
+                    os.abort()
+                return super().work()
+        supervisor.ACTORS["reader"] = FailsOnce
+        """
+    )
+    running.await_output("reader", 20)
+    running.await_output("was killed by SIGABRT; starting another")
+    deadline = time.monotonic() + 20
+    while running.actor("reader")["state"] != "running" or running.actor("reader")["restarts"] < 1:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    assert running.actor("reader")["restarts"] == 1
+    assert running.end() == 0
+
+
+def test_an_actor_that_will_not_stop_is_killed_and_the_store_recovered_next_time(
+    broker: Callable[..., Broker],
+) -> None:
+    running = broker(
+        """
+        class Stays(Reader):
+            def drained(self):
+                return False
+        supervisor.ACTORS["reader"] = Stays
+        supervisor.STOP_TIMEOUT_MS = 1000
+        """
+    )
+    running.await_ready()
+    began = time.monotonic()
+    code = running.end()
+    assert time.monotonic() - began < 6
+    said = running.output()
+    assert "an actor stops within 1000 ms: reader" in said and code == 1, said
+    assert StorePaths(running.store).abort.exists()
+
+
+def test_a_broker_told_to_stop_while_it_starts_does_so_and_never_says_ready(
+    broker: Callable[..., Broker],
+) -> None:
+    running = broker(
+        """
+        class Slow(Reader):
+            def start(self):
+                print("reader starts", file=sys.stderr, flush=True)
+                for _ in range(20):
+                    time.sleep(0.05)
+                    self._stage.beat()
+                super().start()
+        supervisor.ACTORS["reader"] = Slow
+        """
+    )
+    running.await_output("reader starts")
+    assert running.end() == 0
+    assert running.ready_line() == ""
+    assert "the store is clean" in running.output()
+
+
+def test_a_signal_that_comes_right_behind_the_fork_is_not_lost(
+    broker: Callable[..., Broker],
+) -> None:
+    """The child has the supervisor's handlers for a moment: until its own are there, it waits."""
+    running = broker()
+    running.await_ready()
+    pid = running.actor("committer")["pid"]
+    for _ in range(30):
+        os.kill(pid, signal.SIGTERM)
+        deadline = time.monotonic() + 10
+        while (new := running.actor("committer")["pid"]) in (0, pid):
+            assert time.monotonic() < deadline, running.output()
+        pid = new
+    running.await_output("exited with 0")
+    said = running.output()
+    assert said.count("exited with 0; starting another") >= 29, said
+    assert "was killed by" not in said
+    assert running.end() == 0
+
+
+def test_the_log_of_restarts_tells_who_and_why(broker: Callable[..., Broker]) -> None:
+    running = broker()
+    running.await_ready()
+    pid = running.actor("allocator")["pid"]
+    os.kill(pid, signal.SIGKILL)
+    running.await_output(f"allocator (pid {pid}) was killed by SIGKILL; starting another")
+    assert running.end() == 0
+    assert running.output().rstrip().endswith("stopped; the store is clean")
+
+
+def test_a_closed_terminal_stops_the_broker_in_order(broker: Callable[..., Broker]) -> None:
+    running = broker()
+    running.await_ready()
+    assert running.end(signal.SIGHUP) == 0
+    assert "the store is clean" in running.output()
