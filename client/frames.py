@@ -6,6 +6,7 @@ message's receipt is worked out only when somebody asks. No sockets, no threads 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from itertools import accumulate
 from threading import Condition
@@ -17,6 +18,7 @@ from penstock.shared.message_id import offset_message_id
 from penstock.shared.messages import Appended
 
 FRAME_BYTES = 256 << 10
+_log = logging.getLogger("penstock")
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -168,7 +170,10 @@ class SendFuture:
         return self.frame.receipt(self.index, self.unique_key)
 
     def add_done_callback(self, callback: Callable[[SendFuture], None]) -> None:
-        """Call `callback(future)` once the outcome is known, from the producer's thread."""
+        """Call `callback(future)` once the outcome is known, from the producer's thread.
+
+        What it raises is logged.
+        """
         with self._settled:
             if not self.done():
                 self._callbacks = [*(self._callbacks or ()), callback]
@@ -190,4 +195,8 @@ class SendFuture:
     def tell(self) -> None:
         callbacks, self._callbacks = self._callbacks, None
         for callback in callbacks or ():
-            callback(self)
+            try:
+                callback(self)
+            except Exception:
+                # other messages wait for this thread; the callback's caller is long gone
+                _log.exception("a callback of message %s failed", self.unique_key)
