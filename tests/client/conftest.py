@@ -1,0 +1,254 @@
+"""A producer core, a model of the writer, and a wire between them that breaks.
+
+The model stores frames as the writer does, on the real `Sessions` and the real `place`, and finds
+the copies of a retry only behind the offset that the producer has named. The wire delays, breaks,
+still delivers what was on a broken connection, and refuses what does not fit into its buffers.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from threading import Condition
+from typing import NamedTuple
+
+import pytest
+
+from penstock.client.encoding import Encoder
+from penstock.client.frames import SendFuture
+from penstock.client.producer_core import ProducerCore
+from penstock.client.routes import Parked
+from penstock.shared import messages
+from penstock.shared.commit_log import place
+from penstock.shared.errors import SegmentUnavailable, TopicNotFound
+from penstock.shared.hot_loops import check_frame, unique_key_at
+from penstock.shared.messages import Append, Appended, Hello, Route, StoredRun, encode, refusal
+from penstock.shared.sessions import Sessions
+
+SEGMENT = 2048
+HOST = b"\x7f\0\0\1\0\0\x51\xaf"
+QUEUES = {"a": 2, "b": 1}
+Answer = Callable[[bytes, messages.ProduceAnswer], None]
+
+
+class Stored(NamedTuple):
+    """One message in the model's log."""
+
+    key: str
+    topic: str
+    queue_id: int
+    queue_offset: int
+    position: int
+
+
+class Writer:
+    """The other side: what `actors/writer.py` promises, without files, clocks or sockets."""
+
+    def __init__(self, answer: Answer) -> None:
+        self.log: list[Stored] = []
+        self.wrote = self.flushed = 0
+        self.refuse_next = False
+        # stored by a try before a power failure that left the beginning of a frame
+        self.refused_in_part: set[str] = set()
+        self._answer = answer
+        self.begin()
+
+    def begin(self) -> None:
+        """A new process: what was published is there, what was in its memory is not."""
+        self._sessions = Sessions()
+        self._pending: deque[tuple[int, bytes, messages.ProduceAnswer]] = deque()
+
+    def lose_power(self, survivors: int) -> None:
+        """Of what was not flushed the first so many messages have reached the disk all the same."""
+        flushed = sum(stored.position < self.flushed for stored in self.log)
+        gone = self.log[flushed + survivors :]
+        self.log = self.log[: flushed + survivors]
+        self.wrote = gone[0].position if gone else self.wrote
+        self.flushed = self.wrote
+        self.begin()
+
+    def flush(self) -> None:
+        self.flushed = self.wrote
+        while self._pending:
+            _, peer, answer = self._pending.popleft()
+            self._answer(peer, answer)
+
+    def receive(self, peer: bytes, parts: tuple[bytes, ...]) -> None:
+        request = messages.decode_produce_request(parts[0])
+        if isinstance(request, Route):
+            queues = QUEUES.get(request.topic, 0)
+            error = TopicNotFound("the topic exists", request.topic)
+            known = messages.Routed(request.request, request.topic, queues)
+            self._answer(peer, known if queues else refusal(error, request.request))
+        elif isinstance(request, messages.CreateTopic):
+            self._answer(peer, messages.Routed(request.request, request.topic, request.queues))
+        elif isinstance(request, messages.ListTopics):
+            self._answer(peer, messages.TopicList(request.request, QUEUES))
+        elif isinstance(request, Hello):
+            self._hello(peer, request)
+        else:
+            self._append(peer, request, parts[1])
+
+    def _hello(self, peer: bytes, hello: Hello) -> None:
+        session = self._sessions.open(
+            hello.producer, hello.session, hello.next_seq, hello.stored_after, peer
+        )
+        if session is None:
+            out = messages.OutOfStep(hello.producer, hello.session, hello.next_seq)
+            self._answer(peer, out)
+            return
+        welcome = messages.Welcome(
+            hello.producer, session.number, session.next_seq, self.wrote, 1 << 20, 1 << 22, 1
+        )
+        self._answer(peer, welcome)
+
+    def _append(self, peer: bytes, request: Append, payload: bytes) -> None:
+        session = self._sessions.take(request.producer, request.session, request.seq, peer)
+        if session is None:
+            out = messages.OutOfStep(request.producer, request.session, request.seq)
+            self._answer(peer, out)
+            return
+        starts = check_frame(payload, request.topic.encode(), request.queue_id, 1 << 20)
+        assert len(starts) - 1 == request.count > 0
+        keys = [
+            unique_key_at(memoryview(payload), at, stop - at).decode()
+            for at, stop in zip(starts, starts[1:], strict=False)
+        ]
+        runs = self._runs_of_a_retry(keys, session.stored_after) if request.retry else []
+        if len(runs) < len(keys):
+            if self.refuse_next:
+                self._refuse(peer, request)
+                self.refused_in_part.update(keys[: len(runs)])
+                return
+            runs += self._store(request, keys, starts, len(runs))
+        answer = Appended(request.producer, request.session, request.seq, tuple(runs), 99, HOST)
+        if request.ack == "written":
+            self._answer(peer, answer)
+        else:
+            self._pending.append((self.wrote, peer, answer))
+
+    def _refuse(self, peer: bytes, request: Append) -> None:
+        self.refuse_next = False
+        self._sessions.end(request.producer)
+        full = SegmentUnavailable("the next segment can be made", "disk full")
+        self._answer(peer, refusal(full, request.seq, request.session))
+
+    def _runs_of_a_retry(self, keys: list[str], stored_after: int) -> list[StoredRun]:
+        known = {each.key: each for each in self.log if each.position >= stored_after}
+        runs = []
+        for i, key in enumerate(keys):
+            if key not in known:
+                break
+            runs.append(StoredRun(i, known[key].queue_offset, known[key].position))
+        return runs
+
+    def _store(
+        self, request: Append, keys: list[str], starts: list[int], first: int
+    ) -> list[StoredRun]:
+        queue = [s for s in self.log if (s.topic, s.queue_id) == (request.topic, request.queue_id)]
+        offset = len(queue)
+        cut = [start - starts[first] for start in starts[first:]]
+        runs = []
+        for piece in place(cut, self.wrote, SEGMENT):
+            runs.append(StoredRun(first + piece.first, offset, piece.position))
+            for i in range(piece.first, piece.last):
+                at = piece.position + cut[i] - cut[piece.first]
+                key = keys[first + i]
+                self.log.append(Stored(key, request.topic, request.queue_id, offset, at))
+                offset += 1
+            self.wrote = piece.position + cut[piece.last] - cut[piece.first]
+        return runs
+
+
+class Connection:
+    """Two pipes. What was sent on a broken one may still arrive at the writer, but no answer."""
+
+    def __init__(self, number: int) -> None:
+        self.peer = b"peer %d" % number
+        self.up: deque[tuple[bytes, ...]] = deque()
+        self.down: deque[bytes] = deque()
+
+
+class Wire:
+    """The producer core at one end, the writer at the other, time, and what breaks between."""
+
+    queues = QUEUES
+    host = HOST
+
+    def __init__(self, timeout_ms: int = 1 << 40) -> None:
+        self.now_ms = 1000
+        self.core = ProducerCore("tcp://x:1", Condition(), timeout_ms, "")
+        self.encoder = Encoder(bytes([127, 0, 0, 1]), 1_700_000_000_000)
+        self.writer = Writer(self._answer)
+        self.count = 0
+        self.now: Connection | None = None
+        self.old: list[Connection] = []
+        self.connect()
+
+    def connect(self) -> None:
+        if self.now is None:
+            self.count += 1
+            self.now = Connection(self.count)
+
+    def cut(self, arrived: int) -> None:
+        """Break the connection; the first so many requests on it will still arrive."""
+        if self.now is not None:
+            while len(self.now.up) > arrived:
+                self.now.up.pop()
+            self.old.append(self.now)
+            self.now = None
+
+    def _answer(self, peer: bytes, answer: messages.ProduceAnswer) -> None:
+        if self.now is not None and self.now.peer == peer:
+            self.now.down.append(encode(answer))
+
+    def send(
+        self, topic: str, shard: str | None, queue: int | None, ack: str, size: int
+    ) -> SendFuture:
+        """What `Producer.send` does."""
+        queue_id = self.core.routes.queue_for(topic, shard, queue)
+        record, key = self.encoder.encode(
+            topic, max(queue_id, 0), b"x" * size, None, None, shard, None, 0, 1_700_000_000_000
+        )
+        future = SendFuture(Condition(), key)
+        if queue_id >= 0:
+            self.core.send(topic, queue_id, ack, record, future)
+        else:
+            self.core.park(topic, Parked(record, future, shard, queue, ack), self.now_ms)
+        return future
+
+    def pump(self, buffers: int) -> None:
+        """The producer's thread, once; at most so many requests fit into the socket."""
+        self.core.tick(self.now_ms)
+        for number, parts in enumerate(list(self.core.outgoing(self.now_ms))):
+            if self.now is None or number >= buffers:
+                self.core.not_connected(self.now_ms)
+                return
+            self.now.up.append(tuple(bytes(part) for part in parts))
+
+    def to_writer(self, connection: Connection, count: int) -> None:
+        for _ in range(min(count, len(connection.up))):
+            self.writer.receive(connection.peer, connection.up.popleft())
+
+    def to_producer(self, count: int) -> None:
+        for _ in range(min(count, len(self.now.down)) if self.now else 0):
+            assert self.now is not None
+            self.core.received([self.now.down.popleft()], self.now_ms)
+
+    def heal(self, rounds: int = 60) -> None:
+        """Let everything work for a while: six seconds, of which one must do."""
+        self.connect()
+        for _ in range(rounds):
+            assert self.now is not None
+            self.now_ms += max(1, min(self.core.wait_ms(self.now_ms), 100))
+            self.pump(1000)
+            for connection in (*self.old, self.now):
+                self.to_writer(connection, 1000)
+            self.writer.flush()
+            self.to_producer(1000)
+
+
+@pytest.fixture
+def make_wire() -> Callable[..., Wire]:
+    """Wire(timeout_ms): a producer core at one end and a model of the writer at the other."""
+    return Wire
