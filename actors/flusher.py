@@ -124,6 +124,8 @@ class Flusher:
             config = self._config
             now_ms = self._stage.clock.monotonic_ms()
             if now_ms - self._queues_at_ms < config.flush_interval_consume_queue_ms:
+                if self._checkpoint.log_has_followed():
+                    self._checkpoint.write()
                 return 0
             self._queues_at_ms = now_ms
             thorough_ms = config.flush_consume_queue_thorough_interval_ms

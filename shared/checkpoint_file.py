@@ -35,6 +35,7 @@ class CheckpointKeeper:
         self._segments = segments
         self._log_sample = (0, 0)
         self._queue_record = 0
+        self._synced_record = -1
         self._sampled = False
         self._words = load_checkpoint(file)
         self._written = Checkpoint(-1)
@@ -62,18 +63,35 @@ class CheckpointKeeper:
 
     def queues_are_synced(self) -> None:
         """Every queue is on disk at least as far as when `sample_queues` was called."""
-        if not self._sampled or self._queue_record >= self._positions["flushed"]:
-            return
-        head = self._segments.view(self._queue_record, self._queue_record + 128)
-        self._words = _replace(
-            self._words,
-            logics_timestamp_ms=store_timestamp_ms(head, 0),
-            confirm_offset=self._queue_record,
-        )
+        self.log_has_followed()
+        if self._sampled:
+            self._synced_record = self._queue_record
+
+    def _take_queue_sample(self) -> bool:
+        """Note the record up to which queues are on disk; whether it was time for that.
+
+        With async flushing the queues are ahead of the log: the record must be on disk itself, and
+        known to be by its time, else the next start would not believe it.
+        """
+        record = self._synced_record
+        if not 0 <= record < self._positions["flushed"]:
+            return False
+        stored_ms = store_timestamp_ms(self._segments.view(record, record + 128), 0)
+        if stored_ms > self._words.physic_timestamp_ms:
+            return False
+        self._words = _replace(self._words, logics_timestamp_ms=stored_ms, confirm_offset=record)
+        self._synced_record = -1
+        return True
+
+    def log_has_followed(self) -> bool:
+        """Whether the log is on disk since as far as the queues were; then it is time to write."""
+        self._take_log_sample()
+        return self._take_queue_sample()
 
     def write(self) -> None:
         """Write the words when they have changed; durable on return."""
         self._take_log_sample()
+        self._take_queue_sample()
         if self._words != self._written:
             write_at(self._handle, encode_checkpoint(self._words), 0)
             os.fdatasync(self._handle)

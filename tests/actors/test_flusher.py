@@ -143,6 +143,29 @@ def test_queues_and_checkpoint_follow_the_log(
     assert found.physic_timestamp_ms == broker.positions["wrote_timestamp"]
 
 
+def test_with_async_flushing_the_checkpoint_waits_for_the_log_to_follow_the_queues(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """Consumers see what is committed, so the queues are on disk first."""
+    broker = pipeline(
+        transient_store_pool_enable=False,
+        flush_disk_type="async",
+        flush_commit_log_least_pages=1 << 20,
+    )
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append(10)
+    work(committer, flusher, reput)
+    record = broker.positions["dispatched_record"]
+    broker.clock.advance(5000)
+    work(flusher)
+    assert broker.positions["flushed"] == 0
+    assert _checkpoint(broker).confirm_offset == 0
+    broker.positions.initialise("flush_wanted", broker.positions["wrote"])
+    work(flusher)
+    assert broker.positions["flushed"] > record
+    assert _checkpoint(broker).confirm_offset == record, "not only with the next round"
+
+
 def test_a_stop_leaves_a_checkpoint_of_the_last_message(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:

@@ -108,6 +108,7 @@ def test_a_sample_stays_until_it_is_flushed_however_often_one_looks(disk: Disk) 
 
 def test_the_confirmed_record_is_the_last_one_whose_entry_was_synced(disk: Disk) -> None:
     disk.wrote(6)
+    disk.keeper.sample_log()
     disk.flushed(6)
     disk.dispatched(4)
     disk.keeper.sample_queues()
@@ -119,15 +120,34 @@ def test_the_confirmed_record_is_the_last_one_whose_entry_was_synced(disk: Disk)
 
 def test_a_record_that_is_not_flushed_is_not_confirmed(disk: Disk) -> None:
     """With asynchronous flushing the queues may be ahead of the log's disk."""
+    disk.wrote(4)
+    disk.keeper.sample_log()
     disk.wrote(6)
     disk.flushed(3)
     disk.dispatched(4)
     disk.keeper.sample_queues()
     disk.keeper.queues_are_synced()
-    assert disk.written() == Checkpoint()
+    assert disk.written() == Checkpoint() and not disk.keeper.log_has_followed()
     disk.flushed(4)
-    disk.keeper.queues_are_synced()
+    assert disk.keeper.log_has_followed()
     assert disk.written().confirm_offset == disk.starts[3]
+
+
+def test_a_record_is_not_confirmed_before_its_time_is(disk: Disk) -> None:
+    """The next start believes a record only if it is no newer than the checkpoint's times."""
+    disk.wrote(2)
+    disk.keeper.sample_log()
+    disk.wrote(6)
+    disk.flushed(5)
+    disk.dispatched(4)
+    disk.keeper.sample_queues()
+    disk.keeper.queues_are_synced()
+    assert disk.written().confirm_offset == 0
+    disk.keeper.sample_log()
+    disk.flushed(6)
+    found = disk.written()
+    assert found.confirm_offset == disk.starts[3]
+    assert found.logics_timestamp_ms <= found.physic_timestamp_ms
 
 
 def test_before_the_first_record_nothing_is_confirmed(disk: Disk) -> None:
