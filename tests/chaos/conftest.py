@@ -28,7 +28,6 @@ from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import read_run
 from penstock.shared.verify import verify_store
 
 TOPIC = "chaos"
@@ -152,9 +151,18 @@ class Broker:
                 continue  # gone, or not ours
         return found
 
+    def shared_memory(self) -> list[Path]:
+        """Run directories of this store, whether its run.json names them or not."""
+        return [
+            path.parent
+            for path in Path("/dev/shm").glob("penstock-*/store")
+            if path.read_text() == str(self.store.resolve())
+        ]
+
     def leftovers(self) -> list[str]:
         """Processes and shared memory that are still there."""
-        paths = [str(path) for path in self.run_directories if path.exists()]
+        paths = [str(path) for path in {*self.run_directories, *self.shared_memory()}]
+        paths = [path for path in paths if os.path.exists(path)]
         return [f"process {pid}" for pid in self.processes()] + paths
 
     def clear(self) -> None:
@@ -164,8 +172,7 @@ class Broker:
             self.wait_end()
         for pid in self.processes():
             os.kill(pid, signal.SIGKILL)
-        run = read_run(StorePaths(self.store))
-        for path in self.run_directories | ({run.path} if run else set()):
+        for path in self.run_directories | set(self.shared_memory()):
             shutil.rmtree(path, ignore_errors=True)
 
 

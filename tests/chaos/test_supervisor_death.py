@@ -13,7 +13,6 @@ import signal
 import socket
 import time
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -123,12 +122,7 @@ def test_a_start_that_is_killed_half_way_is_done_again(
     check_history(loads, read_all(running.consume))
     running.stop()
     check_store(running)
-    strays = [
-        path
-        for path in Path("/dev/shm").glob("penstock-*/store")
-        if path.read_text() == str(running.store.resolve())
-    ]
-    assert strays == [], "a killed start left its shared memory behind"
+    assert running.shared_memory() == [], "a killed start left its shared memory behind"
 
 
 def test_after_a_reboot_everything_durable_is_there(
