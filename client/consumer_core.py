@@ -30,7 +30,8 @@ PULL_BYTES = 1 << 20
 WAIT_MS = 5000
 REPEAT_MS = 200
 _ANY_NUMBER = 1 << 31
-_AGO = re.compile(r"-(\d+)(ms|s|m|h|d)")
+_OFFSET = re.compile(r"[0-9]{1,20}")
+_AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
 _AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -51,10 +52,8 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return start
     if isinstance(start, dt.datetime):
         return StartAt(at_ms=int(start.timestamp() * 1000))
-    if isinstance(start, int) or start.isdigit():
-        if int(start) < 0:
-            raise InvalidMessage("a start offset is not negative", start)
-        return StartAt(offset=int(start))
+    if isinstance(start, int) or _OFFSET.fullmatch(start):
+        return StartAt(offset=check_offset(int(start)))
     if start == "earliest":
         return StartAt()
     if start == "latest":
@@ -63,12 +62,19 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return StartAt(at_ms=now_ms - int(ago[1]) * _AGO_MS[ago[2]])
     try:
         return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InvalidMessage(
             "a start is earliest, latest, an offset, a time, or how long ago",
             repr(start),
             "for example 42, 2026-01-02T03:04, or -15m",
         ) from None
+
+
+def check_offset(offset: int) -> int:
+    """The offset, if a queue can have it. Raises InvalidMessage."""
+    if not 0 <= offset < 1 << 62:
+        raise InvalidMessage("a start offset is from 0 to 2**62 - 1", offset, "earliest is 0")
+    return offset
 
 
 class ConsumerCore:
@@ -86,13 +92,14 @@ class ConsumerCore:
     ) -> None:
         self._endpoint = endpoint
         self.topic = check_topic(topic)
-        self._given = dict(start) if isinstance(start, Mapping) else {}
+        given = dict(start) if isinstance(start, Mapping) else {}
+        self._given = {queue_id: check_offset(offset) for queue_id, offset in given.items()}
         self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
         self._queues = None if queues is None else frozenset(queues)
         self._follow = follow
         self._timeout_ms = timeout_ms
         self._request = 0
-        self._asked_ms = self._heard_ms = -1
+        self._asked_ms = self._silent_since_ms = 0
         self._pending: bytes | None = None
         self._described = False
         self._known = 0
@@ -113,23 +120,30 @@ class ConsumerCore:
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """The request to send now, if any. Raises ConnectError when nobody answers."""
-        if self._heard_ms < 0:
-            self._heard_ms = now_ms
-        if now_ms - self._heard_ms > self._timeout_ms:
-            self._heard_ms = now_ms
+        if self._pending is None:
+            if self._described and (len(self.ready) > 4096 or self.finished):
+                return []
+            self._pending = encode(self._pull() if self._described else self._describe())
+            self._silent_since_ms = now_ms
+        else:
+            self._check_silence(now_ms)
+            if now_ms - self._asked_ms < REPEAT_MS:
+                return []
+        self._asked_ms = now_ms
+        return [(self._pending,)]
+
+    def _check_silence(self, now_ms: int) -> None:
+        """Raise ConnectError after a long silence, in which somebody has been asking."""
+        away_ms = now_ms - self._asked_ms
+        if away_ms > 2 * REPEAT_MS:
+            self._silent_since_ms += away_ms - REPEAT_MS
+        if now_ms - self._silent_since_ms > self._timeout_ms:
+            self._silent_since_ms = now_ms
             raise ConnectError(
                 f"the broker answers within {self._timeout_ms} ms",
                 self._endpoint,
                 "see whether it runs: penstock status",
             )
-        if self._pending is None:
-            if self._described and (self.ready and len(self.ready) > 4096 or self.finished):
-                return []
-            self._pending = encode(self._pull() if self._described else self._describe())
-        elif now_ms - self._asked_ms < REPEAT_MS:
-            return []
-        self._asked_ms = now_ms
-        return [(self._pending,)]
 
     def not_connected(self, now_ms: int) -> None:
         """The request could not be sent: soon again."""
@@ -148,16 +162,16 @@ class ConsumerCore:
         # who watches some queues only is not to be told of others
         known = self._known if self._queues is None else _ANY_NUMBER
         wait_ms = min(WAIT_MS, self._timeout_ms // 2)
-        return messages.Pull(
-            self._request, self.topic, dict(self.cursors), known, PULL_BYTES, wait_ms
-        )
+        cursors = dict(self.cursors)
+        if not self._follow:
+            cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
+        return messages.Pull(self._request, self.topic, cursors, known, PULL_BYTES, wait_ms)
 
     def received(self, parts: list[bytes], now_ms: int) -> None:
         """Take an answer of the broker. Raises its error, if it is one."""
         answer = messages.decode_consume_answer(parts[0])
         if answer.request != self._request or self._pending is None:
             return
-        self._heard_ms = now_ms
         self._pending = None
         if isinstance(answer, messages.Refused):
             raise error_from_status(answer.status, answer.rule, answer.value, answer.hint)
@@ -206,10 +220,20 @@ class ConsumerCore:
                 self.skipped += part.min_offset - cursor
                 self.cursors[part.queue_id] = part.min_offset
             else:
-                self.ready.extend(split_records(view[at : at + part.size]))
-                self.cursors[part.queue_id] = part.next_offset
+                self._take(part, split_records(view[at : at + part.size]))
             at += part.size
-        if self._queues is None:
+        if self._queues is None and self._follow:
             for queue_id in answer.queue_ids:
-                self.cursors.setdefault(queue_id, self._given.get(queue_id, 0))
+                if queue_id not in self.cursors:
+                    new = messages.QueueRange(queue_id, 0, 0, 0)
+                    self.cursors[queue_id] = self._first(new)
             self._known = len(answer.queue_ids)
+
+    def _take(self, part: messages.QueueSlice, found: list[Message]) -> None:
+        next_offset = part.next_offset
+        if not self._follow and next_offset > (end := self._ends[part.queue_id]):
+            # what came after the beginning is not asked for
+            found = [message for message in found if message.queue_offset < end]
+            next_offset = end
+        self.ready.extend(found)
+        self.cursors[part.queue_id] = next_offset
