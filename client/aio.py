@@ -55,11 +55,14 @@ class Producer:
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._closed = False
 
     async def __aenter__(self) -> Producer:
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._socket = dial(self._context, self._endpoint)
         self._task = asyncio.create_task(self._talk(), name="penstock-producer")
+        # who waits for a change must see that none will come any more
+        self._task.add_done_callback(lambda task: self._changed.set())
         return self
 
     async def __aexit__(
@@ -165,6 +168,7 @@ class Producer:
         try:
             async with asyncio.timeout(timeout):
                 while (answer := self._core.routes.answer(number)) is None:
+                    self._check_usable()
                     await self._next_change()
         except TimeoutError:
             raise ConnectError(
@@ -179,6 +183,8 @@ class Producer:
             raise StoreUnavailable(
                 "a producer is used inside its block", "it is not open", "async with Producer(...)"
             )
+        if self._closed:
+            raise StoreUnavailable("the producer is open", "it was closed", "make another one")
         if self._task.done():
             self._task.result()  # raises what ended it
 
@@ -209,13 +215,16 @@ class Producer:
         """Until something comes in, something is to be sent, or the time is over."""
         incoming = asyncio.ensure_future(self._socket.poll(wait_ms))
         wanted = asyncio.ensure_future(self._wanted.wait())
-        _, pending = await asyncio.wait({incoming, wanted}, return_when=asyncio.FIRST_COMPLETED)
-        for each in pending:
-            each.cancel()
+        try:
+            await asyncio.wait({incoming, wanted}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for each in (incoming, wanted):
+                each.cancel()
 
     async def _disconnect(self) -> None:
-        if self._task is None:
+        if self._task is None or self._closed:
             return
+        self._closed = True
         self._task.cancel()
         await asyncio.wait({self._task})
         self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
@@ -257,10 +266,12 @@ class Consumer:
         self._core = ConsumerCore(
             endpoint, topic, start, queues, follow, timeout_ms, self._clock.now_ms()
         )
+        self._open = False
 
     async def __aenter__(self) -> Consumer:
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._socket = dial(self._context, self._endpoint)
+        self._open = True
         return self
 
     async def __aexit__(
@@ -269,6 +280,7 @@ class Consumer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._open = False
         self._socket.close()
         self._context.term()
 
@@ -289,6 +301,10 @@ class Consumer:
 
     async def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
+        if not self._open:
+            raise StoreUnavailable(
+                "a consumer is used inside its block", "it is not open", "async with Consumer(...)"
+            )
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while not self._core.ready and not self._core.finished:
             now_ms = self._clock.monotonic_ms()

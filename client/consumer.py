@@ -74,6 +74,8 @@ class Consumer:
         Empty after the timeout, or at the end where `follow` is off. Raises ConnectError when the
         broker is silent, TopicNotFound and QueueNotFound.
         """
+        if self._socket.closed:
+            raise StoreUnavailable("the consumer is open", "it was closed", "make another one")
         if os.getpid() != self._pid:
             raise StoreUnavailable(
                 "a consumer is used in the process that made it",
