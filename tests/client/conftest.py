@@ -1,8 +1,8 @@
-"""A producer core, a model of the writer, and a wire between them that breaks.
+"""Models of the other side of the wire, and wires that break, for the cores of the clients.
 
-The model stores frames as the writer does, on the real `Sessions` and the real `place`, and finds
-the copies of a retry only behind the offset that the producer has named. The wire delays, breaks,
-still delivers what was on a broken connection, and refuses what does not fit into its buffers.
+The writer's model works on the real `Sessions` and the real `place`, and finds the copies of a
+retry only behind the offset that the producer has named. Its wire delays, breaks, still delivers
+what was on a broken connection, and refuses what does not fit into its buffers.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from threading import Condition
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.client.consumer_core import REPEAT_MS, ConsumerCore
 from penstock.client.encoding import Encoder
 from penstock.client.frames import SendFuture
 from penstock.client.producer_core import ProducerCore
@@ -22,7 +23,8 @@ from penstock.shared import messages
 from penstock.shared.commit_log import place
 from penstock.shared.errors import SegmentUnavailable, TopicNotFound
 from penstock.shared.hot_loops import check_frame, unique_key_at
-from penstock.shared.messages import Append, Appended, Hello, Route, StoredRun, encode, refusal
+from penstock.shared.messages import encode, refusal
+from penstock.shared.record import Record, encode_record
 from penstock.shared.sessions import Sessions
 
 SEGMENT = 2048
@@ -75,7 +77,7 @@ class Writer:
 
     def receive(self, peer: bytes, parts: tuple[bytes, ...]) -> None:
         request = messages.decode_produce_request(parts[0])
-        if isinstance(request, Route):
+        if isinstance(request, messages.Route):
             queues = QUEUES.get(request.topic, 0)
             error = TopicNotFound("the topic exists", request.topic)
             known = messages.Routed(request.request, request.topic, queues)
@@ -84,12 +86,12 @@ class Writer:
             self._answer(peer, messages.Routed(request.request, request.topic, request.queues))
         elif isinstance(request, messages.ListTopics):
             self._answer(peer, messages.TopicList(request.request, QUEUES))
-        elif isinstance(request, Hello):
+        elif isinstance(request, messages.Hello):
             self._hello(peer, request)
         else:
             self._append(peer, request, parts[1])
 
-    def _hello(self, peer: bytes, hello: Hello) -> None:
+    def _hello(self, peer: bytes, hello: messages.Hello) -> None:
         session = self._sessions.open(
             hello.producer, hello.session, hello.next_seq, hello.stored_after, peer
         )
@@ -102,7 +104,7 @@ class Writer:
         )
         self._answer(peer, welcome)
 
-    def _append(self, peer: bytes, request: Append, payload: bytes) -> None:
+    def _append(self, peer: bytes, request: messages.Append, payload: bytes) -> None:
         session = self._sessions.take(request.producer, request.session, request.seq, peer)
         if session is None:
             out = messages.OutOfStep(request.producer, request.session, request.seq)
@@ -121,36 +123,38 @@ class Writer:
                 self.refused_in_part.update(keys[: len(runs)])
                 return
             runs += self._store(request, keys, starts, len(runs))
-        answer = Appended(request.producer, request.session, request.seq, tuple(runs), 99, HOST)
+        answer = messages.Appended(
+            request.producer, request.session, request.seq, tuple(runs), 99, HOST
+        )
         if request.ack == "written":
             self._answer(peer, answer)
         else:
             self._pending.append((self.wrote, peer, answer))
 
-    def _refuse(self, peer: bytes, request: Append) -> None:
+    def _refuse(self, peer: bytes, request: messages.Append) -> None:
         self.refuse_next = False
         self._sessions.end(request.producer)
         full = SegmentUnavailable("the next segment can be made", "disk full")
         self._answer(peer, refusal(full, request.seq, request.session))
 
-    def _runs_of_a_retry(self, keys: list[str], stored_after: int) -> list[StoredRun]:
+    def _runs_of_a_retry(self, keys: list[str], stored_after: int) -> list[messages.StoredRun]:
         known = {each.key: each for each in self.log if each.position >= stored_after}
         runs = []
         for i, key in enumerate(keys):
             if key not in known:
                 break
-            runs.append(StoredRun(i, known[key].queue_offset, known[key].position))
+            runs.append(messages.StoredRun(i, known[key].queue_offset, known[key].position))
         return runs
 
     def _store(
-        self, request: Append, keys: list[str], starts: list[int], first: int
-    ) -> list[StoredRun]:
+        self, request: messages.Append, keys: list[str], starts: list[int], first: int
+    ) -> list[messages.StoredRun]:
         queue = [s for s in self.log if (s.topic, s.queue_id) == (request.topic, request.queue_id)]
         offset = len(queue)
         cut = [start - starts[first] for start in starts[first:]]
         runs = []
         for piece in place(cut, self.wrote, SEGMENT):
-            runs.append(StoredRun(first + piece.first, offset, piece.position))
+            runs.append(messages.StoredRun(first + piece.first, offset, piece.position))
             for i in range(piece.first, piece.last):
                 at = piece.position + cut[i] - cut[piece.first]
                 key = keys[first + i]
@@ -248,7 +252,154 @@ class Wire:
             self.to_producer(1000)
 
 
+# --- the consumer's side ---
+
+NOW_MS = 1_700_000_000_000
+
+
+class Queue(NamedTuple):
+    """The bodies of a queue from offset 0 on, their times, and the first that has not expired."""
+
+    bodies: list[bytes]
+    times: list[int]
+    low: int = 0
+
+
+class Reader:
+    """What `actors/reader.py` promises, for one topic, without files."""
+
+    def __init__(self, declared: int = 0) -> None:
+        self.queues: dict[int, Queue] = {}
+        self.declared = declared
+        self.now_ms = NOW_MS
+
+    def append(self, queue_id: int, count: int) -> None:
+        queue = self.queues.setdefault(queue_id, Queue([], []))
+        for _ in range(count):
+            self.now_ms += 10
+            queue.bodies.append(f"{queue_id}/{len(queue.bodies)}".encode())
+            queue.times.append(self.now_ms)
+
+    def expire(self, queue_id: int, low: int) -> None:
+        if queue_id in self.queues:
+            queue = self.queues[queue_id]
+            low = min(max(low, queue.low), len(queue.bodies))
+            self.queues[queue_id] = queue._replace(low=low)
+
+    def answer(self, parts: tuple[bytes, ...], at_most: int, final: bool) -> list[bytes] | None:
+        """The answer, or None while the pull is held. A pull gives so many messages at most."""
+        request = messages.decode_consume_request(parts[0])
+        if isinstance(request, messages.Describe):
+            return [encode(self._describe(request))]
+        slices, payload = [], b""
+        news = len(self.queues) > request.known_queues
+        for queue_id, offset in sorted(request.cursors.items()):
+            queue = self.queues.get(queue_id)
+            if queue is None:
+                continue
+            low, high = queue.low, len(queue.bodies)
+            if offset < low:
+                slices.append(messages.QueueSlice(queue_id, offset, low, high, 0))
+            elif offset < high and at_most > 0:
+                stop = min(high, offset + at_most)
+                raw = b"".join(self._record(queue_id, i) for i in range(offset, stop))
+                at_most -= stop - offset
+                payload += raw
+                slices.append(messages.QueueSlice(queue_id, stop, low, high, len(raw)))
+        if not (slices or news or final):
+            return None
+        answer = messages.Pulled(request.request, tuple(slices), tuple(sorted(self.queues)))
+        return [encode(answer), payload]
+
+    def _record(self, queue_id: int, offset: int) -> bytes:
+        queue = self.queues[queue_id]
+        record = Record(
+            "orders",
+            queue.bodies[offset],
+            queue_id=queue_id,
+            queue_offset=offset,
+            store_timestamp_ms=queue.times[offset],
+        )
+        return encode_record(record)
+
+    def _describe(self, request: messages.Describe) -> messages.Described:
+        found = []
+        for queue_id in sorted(self.queues.keys() | set(range(self.declared))):
+            queue = self.queues.get(queue_id, Queue([], []))
+            high = len(queue.bodies)
+            at = high
+            if request.at_ms >= 0:
+                later = (i for i in range(queue.low, high) if queue.times[i] >= request.at_ms)
+                at = next(later, high)
+            found.append(messages.QueueRange(queue_id, queue.low, high, at))
+        return messages.Described(request.request, request.topic, bool(found), tuple(found))
+
+
+class ConsumerWire:
+    """A core at one end, the reader at the other; what is on its way may be lost or late."""
+
+    def __init__(self, reader: Reader, **options: Any) -> None:
+        self.now_ms = 5000
+        self.reader = reader
+        arguments = {"start": "earliest", "queues": None, "follow": True, "timeout_ms": 10_000}
+        arguments |= options
+        self.core = ConsumerCore("tcp://x:1", "orders", **arguments, now_ms=NOW_MS)
+        self.requests: list[tuple[bytes, ...]] = []
+        self.answers: list[list[bytes]] = []
+        self.seen: list[tuple[int, int, bytes]] = []
+
+    def ask(self, connected: bool = True) -> None:
+        """What the consumer's loop does with what the core wants to send."""
+        for parts in self.core.outgoing(self.now_ms):
+            if connected:
+                self.requests.append(parts)
+            else:
+                self.core.not_connected(self.now_ms)
+
+    def read(self, at_most: int = 1000, final: bool = False) -> None:
+        """The reader answers what it has been asked, and keeps what it has no answer for."""
+        kept = []
+        for parts in self.requests:
+            answer = self.reader.answer(parts, at_most, final)
+            if answer is None:
+                kept.append(parts)
+            else:
+                self.answers.append(answer)
+        self.requests = kept[-1:]  # one is held for each consumer
+
+    def hear(self) -> None:
+        answers, self.answers = self.answers, []
+        for answer in answers:
+            self.core.received(answer, self.now_ms)
+        while self.core.ready:
+            message = self.core.ready.popleft()
+            self.seen.append((message.queue_id, message.queue_offset, message.body))
+
+    def run(self, rounds: int = 20) -> list[tuple[int, int, bytes]]:
+        """Everything works; what has been seen in all."""
+        for number in range(rounds):
+            if self.core.finished:
+                break
+            self.now_ms += REPEAT_MS
+            self.ask()
+            self.read(final=number % 3 == 2)
+            self.hear()
+        return self.seen
+
+
 @pytest.fixture
 def make_wire() -> Callable[..., Wire]:
     """Wire(timeout_ms): a producer core at one end and a model of the writer at the other."""
     return Wire
+
+
+@pytest.fixture
+def make_reader() -> Callable[..., Reader]:
+    """Reader(declared): a model of the reader, with so many queues in config/topics.json."""
+    return Reader
+
+
+@pytest.fixture
+def make_consumer() -> Callable[..., ConsumerWire]:
+    """ConsumerWire(reader, **options): a consumer core at one end, the reader at the other."""
+    return ConsumerWire

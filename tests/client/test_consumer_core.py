@@ -1,0 +1,349 @@
+"""A consumer core and a model of the reader on a wire that loses: every message once, in order."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    rule,
+    run_state_machine_as_test,
+)
+
+from penstock.client.consumer_core import REPEAT_MS, ConsumerCore, StartAt, parse_start
+from penstock.shared import messages
+from penstock.shared.errors import (
+    ConnectError,
+    InvalidMessage,
+    QueueNotFound,
+    StoreUnavailable,
+    TopicNotFound,
+)
+from penstock.shared.messages import (
+    Described,
+    encode,
+    refusal,
+)
+
+NOW_MS = 1_700_000_000_000
+WireMaker = Callable[..., Any]
+
+
+def offsets(seen: list[tuple[int, int, bytes]]) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for queue_id, offset, body in seen:
+        assert body == f"{queue_id}/{offset}".encode()
+        found.setdefault(queue_id, []).append(offset)
+    return found
+
+
+class AnyHistory(RuleBasedStateMachine):
+    """Messages come and expire, requests and answers get lost, repeated and late."""
+
+    def __init__(self, make_reader: WireMaker, make_consumer: WireMaker) -> None:
+        super().__init__()
+        self.reader = make_reader(declared=1)
+        self.make_consumer = make_consumer
+
+    @initialize(follow=st.booleans(), counts=st.lists(st.integers(0, 9), max_size=3))
+    def begin(self, follow: bool, counts: list[int]) -> None:
+        for queue_id, count in enumerate(counts):
+            if count:
+                self.reader.append(queue_id, count)
+        self.wire = self.make_consumer(self.reader, follow=follow)
+        self.follow = follow
+        self.ends: dict[int, int] | None = None
+
+    @rule(queue_id=st.integers(0, 3), count=st.integers(1, 5))
+    def messages_come(self, queue_id: int, count: int) -> None:
+        self.reader.append(queue_id, count)
+
+    @rule(queue_id=st.integers(0, 3), low=st.integers(0, 12))
+    def messages_expire(self, queue_id: int, low: int) -> None:
+        self.reader.expire(queue_id, low)
+
+    @rule(ms=st.sampled_from([1, 50, 200, 400]), connected=st.sampled_from([True, True, False]))
+    def the_consumer_asks(self, ms: int, connected: bool) -> None:
+        self.wire.now_ms += ms
+        self.wire.ask(connected)
+
+    @rule(at_most=st.sampled_from([1, 3, 1000]), final=st.booleans())
+    def the_reader_answers(self, at_most: int, final: bool) -> None:
+        self.wire.read(at_most, final)
+
+    @rule()
+    def the_consumer_hears(self) -> None:
+        if self.wire.answers and self.ends is None:
+            described = messages.decode_consume_answer(self.wire.answers[0][0])
+            assert isinstance(described, Described)
+            self.ends = {queue.queue_id: queue.max_offset for queue in described.queues}
+        self.wire.hear()
+
+    @rule()
+    def an_answer_comes_twice(self) -> None:
+        self.wire.answers += self.wire.answers[-1:]
+
+    @rule(answers=st.booleans())
+    def something_is_lost(self, answers: bool) -> None:
+        (self.wire.answers if answers else self.wire.requests).clear()
+
+    @invariant()
+    def every_queue_has_been_seen_in_order_and_without_a_gap_but_for_what_expired(self) -> None:
+        seen = offsets(self.wire.seen)
+        skipped = 0
+        for queue_id, found in seen.items():
+            assert found == sorted(set(found))
+            holes = set(range(found[-1] + 1)) - set(found)
+            assert all(hole < self.reader.queues[queue_id].low for hole in holes)
+            skipped += len(holes)
+        assert skipped <= self.wire.core.skipped
+
+    def teardown(self) -> None:
+        self.the_consumer_hears()
+        self.wire.answers.clear()
+        self.wire.requests.clear()
+        while self.ends is None:
+            self.wire.now_ms += REPEAT_MS
+            self.wire.ask()
+            self.the_reader_answers(1000, True)
+            self.the_consumer_hears()
+        self.wire.run()
+        seen = offsets(self.wire.seen)
+        for queue_id, queue in self.reader.queues.items():
+            last = len(queue.bodies) if self.follow else self.ends.get(queue_id, 0)
+            found = seen.get(queue_id, [])
+            missing = set(range(last)) - set(found)
+            assert all(offset < queue.low for offset in missing), "only what expired was missed"
+            assert not found or found[-1] < last, "without follow: what was there, and no more"
+        assert self.wire.core.finished or self.follow
+
+
+def test_any_history_shows_every_message_once_and_in_order(
+    make_reader: WireMaker, make_consumer: WireMaker
+) -> None:
+    few = settings(max_examples=150, stateful_step_count=30)
+    machine = partial(AnyHistory, make_reader, make_consumer)
+    run_state_machine_as_test(machine, settings=few)
+
+
+# --- where to begin ---
+
+
+@pytest.fixture
+def reader(make_reader: WireMaker) -> Any:
+    """Queue 0 with ten messages of which three have expired, queue 1 with two, queue 2 declared."""
+    reader = make_reader(declared=3)
+    reader.append(0, 10)
+    reader.append(1, 2)
+    reader.expire(0, 3)
+    return reader
+
+
+@pytest.mark.parametrize(
+    ("start", "first", "second"),
+    [
+        ("earliest", 3, 0),
+        ("latest", 10, 2),
+        (0, 3, 0),
+        (5, 5, 5),
+        ("7", 7, 7),
+        (dt.datetime.fromtimestamp((NOW_MS + 60) / 1000, dt.UTC), 5, 0),
+        (dt.datetime.fromtimestamp((NOW_MS + 61) / 1000, dt.UTC), 6, 0),
+        (dt.datetime.fromtimestamp((NOW_MS + 115) / 1000, dt.UTC), 10, 1),
+        (dt.datetime(1900, 1, 1, tzinfo=dt.UTC), 3, 0),
+        (dt.datetime(2100, 1, 1, tzinfo=dt.UTC), 10, 2),
+        ("-1h", 3, 0),
+        ({0: 6}, 6, 0),
+        ({0: 6, 1: 1}, 6, 1),
+    ],
+)
+def test_a_consumer_begins_where_it_is_told_to(
+    reader: Any, start: Any, first: int, second: int, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, start=start)
+    seen = offsets(wire.run())
+    assert seen.get(0, []) == list(range(first, 10))
+    assert seen.get(1, []) == list(range(second, 2))
+    assert wire.core.skipped == 0
+    reader.append(0, 1)
+    assert offsets(wire.run()).get(0, [])[-1] == 10, "and goes on with what comes"
+
+
+def test_a_queue_that_comes_later_begins_as_an_empty_one_would(
+    reader: Any, make_consumer: WireMaker, make_reader: WireMaker
+) -> None:
+    for start, first in (("latest", 0), ("earliest", 0), (2, 2), ({7: 3}, 3)):
+        wire = make_consumer(reader, start=start)
+        wire.run()
+        fresh = make_reader()
+        fresh.queues = dict(reader.queues)
+        wire.reader = fresh
+        fresh.append(7, 5)
+        assert offsets(wire.run())[7] == list(range(first, 5)), start
+
+
+def test_what_has_expired_is_passed_over_and_counted(reader: Any, make_consumer: WireMaker) -> None:
+    wire = make_consumer(reader, start={0: 1, 1: 0})
+    assert offsets(wire.run())[0] == list(range(3, 10))
+    assert wire.core.skipped == 2
+
+
+def test_only_the_queues_that_were_named_are_read(reader: Any, make_consumer: WireMaker) -> None:
+    wire = make_consumer(reader, queues=[1])
+    reader.append(5, 3)
+    assert offsets(wire.run()) == {1: [0, 1]}
+    assert set(wire.core.cursors) == {1}
+
+
+def test_a_queue_that_is_not_there_is_an_error(reader: Any, make_consumer: WireMaker) -> None:
+    wire = make_consumer(reader, queues=[1, 9])
+    with pytest.raises(QueueNotFound, match="9"):
+        wire.run()
+
+
+def test_a_topic_that_is_not_there_is_an_error_or_waited_for(
+    make_consumer: WireMaker, make_reader: WireMaker
+) -> None:
+    with pytest.raises(TopicNotFound):
+        make_consumer(make_reader(), follow=False).run()
+    wire = make_consumer(make_reader())
+    assert wire.run() == []
+    wire.reader.append(0, 2)
+    assert offsets(wire.run()) == {0: [0, 1]}
+
+
+def test_without_follow_an_empty_topic_is_finished_at_once(
+    make_consumer: WireMaker, make_reader: WireMaker
+) -> None:
+    wire = make_consumer(make_reader(declared=4), follow=False)
+    assert wire.run() == [] and wire.core.finished
+
+
+# --- silence ---
+
+
+def test_a_silent_broker_is_an_error_after_the_timeout_and_again_after_another(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, timeout_ms=1000)
+    for _ in range(2):
+        began = wire.now_ms
+        with pytest.raises(ConnectError, match="1000 ms"):
+            while wire.now_ms < began + 5000:
+                wire.now_ms += 50
+                wire.ask()
+        assert 1000 <= wire.now_ms - began <= 1300
+    assert offsets(wire.run())[1] == [0, 1], "and it goes on when the broker is back"
+
+
+def test_a_busy_caller_is_no_silent_broker(reader: Any, make_consumer: WireMaker) -> None:
+    wire = make_consumer(reader, timeout_ms=1000)
+    wire.run()
+    for _ in range(3):
+        wire.now_ms += 60_000
+        wire.ask()
+        wire.now_ms += 100
+        wire.ask()
+
+
+@pytest.mark.parametrize("timeout_ms", [100, 1000])
+def test_at_the_end_there_is_nobody_to_hear_from(
+    reader: Any, timeout_ms: int, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, follow=False, timeout_ms=timeout_ms)
+    wire.run()
+    assert wire.core.finished
+    wire.now_ms += 60_000
+    wire.ask()
+    assert wire.requests == []
+
+
+def test_a_request_is_repeated_until_it_is_answered(reader: Any, make_consumer: WireMaker) -> None:
+    wire = make_consumer(reader)
+    sent = []
+    for _ in range(100):
+        wire.now_ms += 10
+        wire.ask()
+        sent += wire.requests
+        wire.requests.clear()
+    assert len(sent) == 1000 // REPEAT_MS and len(set(sent)) == 1
+
+
+def test_an_error_of_the_broker_is_raised_and_the_next_request_goes_out(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader)
+    wire.ask()
+    number = messages.decode_consume_request(wire.requests.pop()[0]).request
+    wire.answers.append([encode(refusal(StoreUnavailable("r", "v"), number))])
+    with pytest.raises(StoreUnavailable):
+        wire.hear()
+    assert offsets(wire.run())[1] == [0, 1]
+
+
+def test_no_more_is_asked_for_while_much_is_at_hand(
+    reader: Any, make_consumer: WireMaker, make_reader: WireMaker
+) -> None:
+    wire = make_consumer(make_reader())
+    wire.reader.append(0, 5000)
+    for _ in range(3):
+        wire.now_ms += REPEAT_MS
+        wire.ask()
+        wire.read(10_000)
+        for answer in wire.answers:
+            wire.core.received(answer, wire.now_ms)
+        wire.answers.clear()
+    assert len(wire.core.ready) == 5000 and wire.requests == []
+
+
+# --- starts ---
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("earliest", StartAt()),
+        ("latest", StartAt(latest=True)),
+        ("42", StartAt(offset=42)),
+        (42, StartAt(offset=42)),
+        ("-15m", StartAt(at_ms=NOW_MS - 900_000)),
+        ("-500ms", StartAt(at_ms=NOW_MS - 500)),
+        ("-2d", StartAt(at_ms=NOW_MS - 172_800_000)),
+        ("2026-01-02T03:04:05.006Z", StartAt(at_ms=1767323045006)),
+        ("2026-01-02T03:04+01:00", StartAt(at_ms=1767319440000)),
+        (StartAt(offset=3), StartAt(offset=3)),
+    ],
+)
+def test_a_start_can_be_said_in_many_ways(text: Any, expected: StartAt) -> None:
+    assert parse_start(text, NOW_MS) == expected
+
+
+@given(st.text(max_size=12))
+def test_any_text_is_a_start_or_a_typed_error(text: str) -> None:
+    try:
+        assert isinstance(parse_start(text, NOW_MS), StartAt)
+    except InvalidMessage as error:
+        assert error.rule
+
+
+@pytest.mark.parametrize(
+    "start", [-1, "yesterday", "", "15m", "²", "-5y", 1 << 63, "9" * 5000, "0001-01-01", {0: -1}]
+)
+def test_what_is_no_start_is_a_typed_error(
+    start: Any, make_consumer: WireMaker, make_reader: WireMaker
+) -> None:
+    with pytest.raises(InvalidMessage):
+        make_consumer(make_reader(), start=start)
+
+
+def test_a_topic_is_checked_at_once() -> None:
+    with pytest.raises(InvalidMessage):
+        ConsumerCore("tcp://x:1", "a/b", "earliest", None, True, 1000, NOW_MS)

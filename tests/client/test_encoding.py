@@ -1,0 +1,213 @@
+"""What a sender hands in becomes the record, byte for byte, or an error that says what to do."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.encoding import Encoder, with_queue
+from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.hot_loops import check_frame
+from penstock.shared.properties import RESERVED, decode_properties
+from penstock.shared.record import Record, decode_record, encode_record, pack_host
+
+NOW = 1_700_000_000_123
+V4, V6 = bytes([10, 1, 2, 3]), pack_host("2001:db8::1", 0)[:-4]
+
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)
+maybe = st.none() | st.just("") | texts
+
+
+def encode(
+    topic: str = "orders",
+    body: Any = b"body",
+    *,
+    ip: bytes = V4,
+    queue_id: int = 0,
+    tags: str | None = None,
+    keys: str | None = None,
+    shard: str | None = None,
+    properties: Mapping[str, str] | None = None,
+    flag: int = 0,
+    limit: int = 0,
+) -> tuple[bytes, str]:
+    encoder = Encoder(ip, NOW)
+    encoder.max_message_bytes = limit
+    return encoder.encode(topic, queue_id, body, tags, keys, shard, properties, flag, NOW)
+
+
+@given(
+    st.sampled_from(["orders", "a", "t" * 127, "%RETRY%" + "g" * 121, "%DLQ%" + "g" * 250]),
+    st.binary(max_size=300),
+    st.sampled_from([bytes, bytearray, memoryview]),
+    st.sampled_from([V4, V6]),
+    st.integers(0, 1023),
+    maybe,
+    maybe,
+    maybe,
+    st.none() | st.dictionaries(texts.filter(lambda key: key not in RESERVED), texts, max_size=3),
+    st.integers(-(2**31), 2**31 - 1),
+)
+def test_a_record_is_what_encode_record_makes_of_the_same_fields(
+    topic: str,
+    body: bytes,
+    kind: type,
+    ip: bytes,
+    queue_id: int,
+    tags: str | None,
+    keys: str | None,
+    shard: str | None,
+    properties: dict[str, str] | None,
+    flag: int,
+) -> None:
+    raw, unique_key = encode(
+        topic,
+        kind(body),
+        ip=ip,
+        queue_id=queue_id,
+        tags=tags,
+        keys=keys,
+        shard=shard,
+        properties=properties,
+        flag=flag,
+    )
+    found = decode_record(raw)
+    blank = Record(
+        topic=topic,
+        body=body,
+        properties=found.properties,
+        queue_id=queue_id,
+        flag=flag,
+        born_timestamp_ms=NOW,
+        born_host=ip + bytes(4),
+    )
+    assert raw == encode_record(blank), "offsets, store time and store host are blank"
+    arguments = {"TAGS": tags, "KEYS": keys, "__SHARDINGKEY": shard, "UNIQ_KEY": unique_key}
+    given_properties = {key: value for key, value in arguments.items() if value}
+    assert decode_properties(found.properties) == given_properties | (properties or {})
+    assert check_frame(raw, topic.encode(), queue_id, 1 << 20) == [0, len(raw)]
+    moved = msgspec.structs.replace(blank, queue_id=queue_id + 1)
+    assert with_queue(raw, queue_id + 1) == encode_record(moved)
+
+
+def test_unique_keys_are_unique_and_of_rocketmqs_form() -> None:
+    encoder = Encoder(V4, NOW)
+    keys = [
+        encoder.encode("t", 0, b"", None, None, None, None, 0, NOW + i // 9)[1] for i in range(99)
+    ]
+    assert len(set(keys)) == 99
+    assert all(len(key) == 32 and bytes.fromhex(key)[:4] == V4 for key in keys)
+
+
+def test_a_body_that_is_changed_after_the_send_does_not_change_the_message() -> None:
+    body = bytearray(b"before")
+    raw, _ = encode(body=body)
+    body[:] = b"after!"
+    assert decode_record(raw).body == b"before"
+
+
+# --- rules ---
+
+
+def refused(error: type[InvalidMessage] = InvalidMessage, **arguments: Any) -> InvalidMessage:
+    """The error of a send; it names rule, value and the next step."""
+    with pytest.raises(error) as caught:
+        encode(**arguments)
+    assert type(caught.value) is error
+    assert caught.value.rule in str(caught.value)
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("topic", "value"),
+    [
+        ("", "''"),
+        ("a b", "' '"),
+        ("a/b", "'/'"),
+        ("..", "'.'"),
+        ("ü", "'ü'"),
+        ("a\0", "'\\x00'"),
+        ("t" * 128, "128"),
+        ("%RETRY%" + "g" * 249, "256"),
+    ],
+)
+def test_a_topic_has_few_characters_and_a_length(topic: str, value: str) -> None:
+    error = refused(topic=topic)
+    assert "topic" in error.rule and value in str(error.value) and error.hint
+
+
+@pytest.mark.parametrize("body", ["text", None, 5, [1], {"a": 1}])
+def test_a_body_is_bytes(body: object) -> None:
+    error = refused(body=body)
+    assert error.rule == "a body is bytes" and error.value == type(body).__name__
+    assert "encode" in error.hint
+
+
+def test_a_body_is_no_larger_than_the_broker_takes() -> None:
+    assert encode(body=b"x" * 100, limit=100)
+    error = refused(body=b"x" * 101, limit=100)
+    assert "100" in error.rule and error.value == 101 and "max_message_size_bytes" in error.hint
+    assert encode(body=b"x" * 101, limit=0), "not known yet: the broker checks again"
+
+
+def test_properties_fit_their_signed_length() -> None:
+    _, unique_key = encode()
+    own = len(f"UNIQ_KEY\x01{unique_key}\x02".encode())
+    room = 32767 - own - len("p\x01\x02")
+    raw, _ = encode(properties={"p": "x" * room})
+    assert len(decode_record(raw).properties) == 32767
+    for arguments in (
+        {"properties": {"p": "x" * (room + 1)}},
+        {"tags": "ü" * 16384},
+        {"keys": "k" * 32768},
+        {"shard": "s" * 32768},
+    ):
+        error = refused(PropertiesTooLarge, **arguments)
+        assert "32767" in error.rule and int(str(error.value)) > 32767 and error.hint
+        assert error.status == "PROPERTIES_SIZE_EXCEEDED"
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_rocketmqs_own_names_are_not_properties(name: str) -> None:
+    error = refused(properties={name: "x"})
+    assert error.value == name and "tags, keys and shard" in error.hint
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"tags": "a\x01b"},
+        {"tags": "a\x02"},
+        {"keys": "\x02b\x01c"},
+        {"shard": "\x01"},
+        {"tags": "a\x01", "keys": "\x02"},
+        {"properties": {"a\x01b": "c"}},
+        {"properties": {"a": "b\x02c"}},
+        {"properties": {"": "b"}},
+        {"properties": {"a": ""}},
+        {"tags": "\ud800"},
+        {"keys": "\udfff"},
+        {"properties": {"a": "\ud800"}},
+    ],
+)
+def test_what_the_properties_format_cannot_carry_is_refused(arguments: Any) -> None:
+    assert refused(**arguments).hint
+
+
+@pytest.mark.parametrize("flag", [2**31, -(2**31) - 1])
+def test_a_flag_has_32_bits(flag: int) -> None:
+    assert refused(flag=flag).value == flag
+
+
+def test_what_is_refused_leaves_no_trace() -> None:
+    encoder = Encoder(V4, NOW)
+    for _ in range(3):
+        with pytest.raises(InvalidMessage):
+            encoder.encode("t", 0, "x", None, None, None, None, 0, NOW)  # type: ignore[arg-type]
+    raw, _ = encoder.encode("t", 0, b"x", None, None, None, None, 0, NOW)
+    assert decode_record(raw).body == b"x"

@@ -1,0 +1,128 @@
+"""Messages: each field is that of the stored record, none can be changed, none costs before it is
+asked for."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.message import Message, split_records
+from penstock.shared.message_id import offset_message_id
+from penstock.shared.properties import decode_properties, encode_properties
+from penstock.shared.record import Record, decode_record, encode_record, host_text, pack_host
+
+RecordMaker = Callable[..., Record]
+texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)
+hosts = st.sampled_from([pack_host("10.1.2.3", 54321), pack_host("2001:db8::1", 9)])
+records = st.builds(
+    Record,
+    topic=st.sampled_from(["orders", "%RETRY%" + "g" * 200]),
+    body=st.binary(max_size=60),
+    properties=st.dictionaries(
+        st.sampled_from(["TAGS", "KEYS", "UNIQ_KEY", "__SHARDINGKEY", "XKEYS", "own"]), texts
+    ).map(encode_properties),
+    queue_id=st.integers(0, 2**31 - 1),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    queue_offset=st.integers(0, 2**63 - 1),
+    physical_offset=st.integers(0, 2**63 - 1),
+    sys_flag=st.sampled_from([0, 1, 3]),
+    born_timestamp_ms=st.integers(-(2**63), 2**63 - 1),
+    born_host=hosts,
+    store_timestamp_ms=st.integers(-(2**63), 2**63 - 1),
+    store_host=hosts,
+    reconsume_times=st.integers(0, 2**31 - 1),
+)
+
+
+@given(records, st.binary(max_size=5))
+def test_every_field_is_that_of_the_record(record: Record, around: bytes) -> None:
+    raw = encode_record(record)
+    buffer = memoryview(around + raw + around)
+    message = Message(buffer[len(around) : len(around) + len(raw)])
+    stored = decode_record(raw)
+    for name in (
+        "topic",
+        "body",
+        "queue_id",
+        "flag",
+        "queue_offset",
+        "physical_offset",
+        "sys_flag",
+        "born_timestamp_ms",
+        "store_timestamp_ms",
+        "reconsume_times",
+    ):
+        assert getattr(message, name) == getattr(stored, name), name
+    assert message.born_host == host_text(stored.born_host)
+    assert message.store_host == host_text(stored.store_host)
+    assert message.message_id == offset_message_id(stored.store_host, stored.physical_offset)
+    properties = decode_properties(stored.properties)
+    assert message.properties == properties
+    assert message.tags == properties.get("TAGS")
+    assert message.keys == properties.get("KEYS")
+    assert message.unique_key == properties.get("UNIQ_KEY")
+    assert message.shard == properties.get("__SHARDINGKEY")
+    assert message == Message(raw) and hash(message) == hash(Message(raw))
+
+
+@given(st.lists(records, max_size=5))
+def test_a_payload_is_its_records(found: list[Record]) -> None:
+    payload = b"".join(map(encode_record, found))
+    assert [message.record for message in split_records(payload)] == [
+        encode_record(record) for record in found
+    ]
+
+
+@pytest.fixture
+def message(make_record: RecordMaker) -> Message:
+    return Message(encode_record(make_record(properties=encode_properties({"TAGS": "t"}))))
+
+
+NAMES = sorted(
+    name for name in dir(Message) if not name.startswith("_") and not callable(vars(Message)[name])
+)
+
+
+def test_the_names_above_are_all_there_are() -> None:
+    assert len(NAMES) == 18, NAMES
+
+
+@pytest.mark.parametrize("name", [*NAMES, "record", "anything"])
+def test_nothing_can_be_changed(message: Message, name: str) -> None:
+    before = message.record.tobytes()
+    for value in (b"x", None):
+        with pytest.raises(AttributeError, match=name):
+            setattr(message, name, value)
+    with pytest.raises(AttributeError, match=name):
+        delattr(message, name)
+    assert message.record == before
+    with pytest.raises(TypeError):
+        message.properties["TAGS"] = "u"  # type: ignore[index]
+
+
+def test_equal_bytes_are_equal_messages_and_other_bytes_are_not(make_record: RecordMaker) -> None:
+    one, two = (Message(encode_record(make_record(body=body))) for body in (b"1", b"2"))
+    assert one != two and one != "a message" and one == Message(one.record)
+    assert len({one, two, Message(bytes(one.record))}) == 2
+
+
+def test_making_one_decodes_nothing() -> None:
+    """A consumer that looks at offsets only pays for nothing else."""
+    message = Message(b"no record at all")
+    assert set(vars(message)) == {"record"}
+    with pytest.raises(struct.error):
+        _ = message.queue_id
+
+
+def test_a_field_is_decoded_once(message: Message) -> None:
+    body: Any = message.body
+    assert message.body is body and message.properties is message.properties
+
+
+def test_its_text_says_where_it_is(message: Message) -> None:
+    assert repr(message) == "Message(orders/0@0, tags='t', keys=None, 11 bytes)"
