@@ -32,7 +32,7 @@ from penstock.shared.messages import encode
 MAX_IN_FLIGHT = 8
 PROBE_MS = 100
 # After such a pause a new session asks where the log ends, lest a retry have to look far back.
-PAUSE_MS = 10_000
+PAUSE_MS = 1000
 # How soon a connection is tried again that does not stand.
 KNOCK_MS = 10
 

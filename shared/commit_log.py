@@ -80,6 +80,8 @@ class LogAppender:
         self._segments = MappedFileQueue(
             directory, config.mapped_file_size_commit_log_bytes, writable=True, keep=2
         )
+        # a frame and the blanks in it, each shorter than the record behind it and a blank's header
+        self._reach = 3 * config.max_frame_bytes
 
     def room(self, committed: int, allocated: int) -> int:
         """The log offset up to which bytes may be put now."""
@@ -94,10 +96,10 @@ class LogAppender:
         """
         if self._pool is not None:
             return  # only published bytes go from the pool to a segment
-        at = wrote
-        while self._segments.path(at).exists():
+        at, stop = wrote, wrote + self._reach
+        while at < stop and self._segments.path(at).exists():
             segment = self._segments.segment(at)
-            zero_from(segment.handle, at - segment.base, segment.size)
+            zero_from(segment.handle, at - segment.base, min(segment.size, stop - segment.base))
             at = segment.base + segment.size
 
     def put(self, position: int, data: bytes | bytearray | memoryview) -> None:

@@ -2,17 +2,31 @@
 
 Built from the log itself when the first retry comes, so there is nothing to keep up in ordinary
 traffic and nothing to lose in a crash. It covers [low, high) and grows with the log while retries
-come. It does not know where the bytes of the log are: a reader is passed in.
+come. While it is built the writer stands still, so it takes no record apart: it notes where each
+key's bytes are, and looks at the record around them when that key is asked for. It does not know
+where the bytes of the log are: a reader is passed in.
 """
 
 from __future__ import annotations
 
+import re
+from bisect import bisect_right
+
 from penstock.shared.commit_log import Pieces
 from penstock.shared.errors import OffsetOutOfRange, PenstockError
 from penstock.shared.hot_loops import unique_key_at, walk
+from penstock.shared.properties import UNIQ_KEY
+from penstock.shared.record import MAGIC_V1, MAGIC_V2
 
-# What is looked through at most; the writer stands still meanwhile.
+# What is looked through at most.
 MAX_BYTES = 1 << 30
+
+_KEY_BYTES = 32  # of a longer one so many are noted
+_KEY = re.compile(UNIQ_KEY.encode() + b"\x01([^\x02]{%d}|[^\x02]*)" % _KEY_BYTES)
+_MAGIC_LEAD = MAGIC_V1.to_bytes(4, "big")[:3]
+_NEAR_BYTES = 4096
+
+assert MAGIC_V2.to_bytes(4, "big").startswith(_MAGIC_LEAD), "both versions are found by it"
 
 
 class RetryIndex:
@@ -20,7 +34,11 @@ class RetryIndex:
 
     def __init__(self, pieces: Pieces) -> None:
         self._pieces = pieces
-        self._found: dict[bytes, tuple[int, int]] = {}
+        # a key, or its beginning -> where its bytes are; those of a body may look the same
+        self._noted: dict[bytes, int] = {}
+        self._noted_again: dict[bytes, list[int]] = {}
+        self._views: list[memoryview] = []
+        self._starts: list[int] = []
         self._low = self._high = -1
 
     def cover(self, low: int, high: int) -> None:
@@ -49,15 +67,56 @@ class RetryIndex:
             raise
 
     def find(self, unique_key: bytes) -> tuple[int, int] | None:
-        return self._found.get(unique_key) if unique_key else None
+        """Where the message with this key is; None when it is not in what is covered."""
+        noted = unique_key[:_KEY_BYTES]
+        if not noted or noted not in self._noted:
+            return None
+        for at in (self._noted[noted], *self._noted_again.get(noted, ())):
+            index = bisect_right(self._starts, at) - 1
+            found = _record_around(self._views[index], self._starts[index], at, unique_key)
+            if found is not None:
+                return found
+        return None
 
     def forget(self) -> None:
         """Free the memory; the next `cover` builds it again."""
-        self._found.clear()
+        self._noted.clear()
+        self._noted_again.clear()
+        self._views.clear()
+        self._starts.clear()
         self._low = self._high = -1
 
     def _add(self, low: int, high: int) -> None:
         for position, piece in self._pieces(low, high):
-            for record in walk(piece, position):
-                key = unique_key_at(piece, record.position - position, record.size)
-                self._found[key] = (record.queue_offset, record.position)
+            index = bisect_right(self._starts, position)
+            self._starts.insert(index, position)
+            self._views.insert(index, piece)
+            note = self._noted.setdefault
+            for match in _KEY.finditer(piece):
+                at = position + match.start()
+                if note(match[1], at) != at:
+                    self._noted_again.setdefault(match[1], []).append(at)
+
+
+def _record_around(
+    piece: memoryview, position: int, at: int, unique_key: bytes
+) -> tuple[int, int] | None:
+    """(queue offset, physical offset) of the record that has this key, and has it at `at`."""
+    stop = at - position
+    near = _NEAR_BYTES
+    while True:
+        start = max(0, stop - near)
+        before = bytes(piece[start:stop])
+        lead = before.rfind(_MAGIC_LEAD)
+        while lead >= 0:
+            begin = start + lead - 4
+            # a body may hold the same bytes, but not with this very offset; walk compares it
+            record = next(walk(piece[begin:], position + begin), None) if begin >= 0 else None
+            if record is not None and begin + record.size > stop:
+                if unique_key_at(piece, begin, record.size) == unique_key:
+                    return record.queue_offset, record.position
+                return None
+            lead = before.rfind(_MAGIC_LEAD, 0, lead)
+        if start == 0:
+            return None
+        near *= 16

@@ -115,3 +115,44 @@ def test_a_stretch_that_is_none_or_too_long_is_refused(low: int, high: int) -> N
     with pytest.raises(OffsetOutOfRange):
         RetryIndex(log.pieces).cover(low, high)
     assert log.asked == []
+
+
+def test_a_body_that_looks_like_a_key_or_a_record_hides_nothing() -> None:
+    """Bodies are anybody's bytes: another message's properties, or a copy of a whole record."""
+    real = "0A0B" * 8
+    inner = encode_record(
+        Record("orders", b"", properties=encode_properties({"UNIQ_KEY": real}), queue_offset=7)
+    )
+    raw, starts = b"", []
+    for body, key in (
+        (inner, "first"),
+        (b"UNIQ_KEY\x01" + real.encode() + b"\x02", "second"),
+        (b"\xda\xa3\x20\xa7" * 3000, real),
+        (inner, "last"),
+    ):
+        starts.append(len(raw))
+        raw += encode_record(
+            Record(
+                "orders",
+                body,
+                properties=encode_properties({"TAGS": "t", "UNIQ_KEY": key}),
+                queue_offset=len(starts),
+                physical_offset=len(raw),
+            )
+        )
+    log = Log(raw, [*starts, len(raw)], [])
+    index = RetryIndex(lambda low, high: iter([(low, memoryview(raw)[low:high])]))
+    index.cover(0, len(raw))
+    assert index.find(real.encode()) == (3, starts[2])
+    assert index.find(b"second") == (2, starts[1]) and index.find(b"last") == (4, starts[3])
+    assert log.asked == []
+
+
+def test_keys_that_begin_alike_are_told_apart() -> None:
+    keys = ["k" * 40 + str(number) for number in range(3)]
+    log = log_of([*keys, "k" * 32])
+    index = RetryIndex(log.pieces)
+    index.cover(0, log.starts[-1])
+    for number, key in enumerate([*keys, "k" * 32]):
+        assert index.find(key.encode()) == (1000 + number, log.starts[number])
+    assert index.find(b"k" * 33) is None
