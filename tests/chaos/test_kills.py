@@ -80,7 +80,8 @@ def _storm(
         consumed = time.monotonic()
         times[number, "acknowledged"].append(acknowledged - killed)
         times[number, "consumed"].append(consumed - killed)
-        slow = " <- slow" if consumed - killed > 1 else ""
+        said = broker.output().splitlines()[-3:] if consumed - killed > 1 else []
+        slow = f" <- slow: {said}" if said else ""
         print(
             f"{count:4} {number.name} {actor:9} acknowledged {acknowledged - killed:.3f} s, "
             f"consumed {consumed - killed:.3f} s{slow}"
