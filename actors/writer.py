@@ -264,7 +264,11 @@ class Writer:
                 "choose one of those, or create the topic with more queues",
             )
         starts = check_frame(
-            payload, request.topic.encode(), request.queue_id, self._config.max_record_bytes
+            payload,
+            request.topic.encode(),
+            request.queue_id,
+            self._config.max_record_bytes,
+            self._config.max_message_size_bytes,
         )
         if len(starts) - 1 != request.count or request.count == 0:
             raise InvalidMessage(

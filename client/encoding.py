@@ -63,11 +63,7 @@ class Encoder:
             body = _to_bytes(body)
         length = len(body)
         if length > self.max_message_bytes > 0:
-            raise InvalidMessage(
-                f"a body has at most {self.max_message_bytes} bytes",
-                length,
-                "send a smaller one, or raise max_message_size_bytes at the broker",
-            )
+            raise too_large(length, self.max_message_bytes)
         if flag and not -(2**31) <= flag < 2**31:
             raise InvalidMessage("flag is a signed 32-bit number", flag)
         unique_key = self._unique_key(now_ms)
@@ -95,6 +91,14 @@ class Encoder:
             length,
         )
         return b"".join((head, body, name, _LENGTH.pack(len(raw)), raw)), unique_key
+
+
+def too_large(length: int, limit: int) -> InvalidMessage:
+    return InvalidMessage(
+        f"a body has at most {limit} bytes",
+        length,
+        "send a smaller one, or raise max_message_size_bytes at the broker",
+    )
 
 
 def with_queue(record: bytes, queue_id: int) -> bytes:

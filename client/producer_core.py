@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import Condition
 
-from penstock.client.encoding import with_queue
+from penstock.client.encoding import too_large, with_queue
 from penstock.client.frames import Frame, SendFuture
 from penstock.client.routes import Parked, Routes
 from penstock.shared import messages
@@ -27,6 +27,7 @@ from penstock.shared.errors import (
     error_from_status,
 )
 from penstock.shared.messages import encode
+from penstock.shared.record import body_span
 
 # More frames at once would be smaller ones: what waits behind them packs together.
 MAX_IN_FLIGHT = 8
@@ -90,8 +91,12 @@ class ProducerCore:
 
     def _assign(self, topic: str, parked: Parked) -> None:
         try:
+            # encoded before the broker had said what it takes
+            length = body_span(parked.record, 0)[1]
+            if length > self.max_message_bytes > 0:
+                raise too_large(length, self.max_message_bytes)
             queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
-        except QueueNotFound as error:
+        except (InvalidMessage, QueueNotFound) as error:
             self._fail_future(parked.future, len(parked.record), error)
             return
         record = with_queue(parked.record, queue_id)

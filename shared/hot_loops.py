@@ -50,7 +50,11 @@ _REFUSED_BITS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
 
 
 def check_frame(
-    frame: bytes | bytearray, topic: bytes, queue_id: int, max_record_bytes: int
+    frame: bytes | bytearray,
+    topic: bytes,
+    queue_id: int,
+    max_record_bytes: int,
+    max_body_bytes: int = 1 << 31,
 ) -> list[int]:
     """Check every record of a produce frame; where each begins, and the frame's length last.
 
@@ -84,6 +88,9 @@ def check_frame(
             if body_at > at + size:
                 raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
         body_end = body_at + length_at(frame, body_at - 4)[0]
+        if body_end - body_at > max_body_bytes:
+            rule = f"a body has at most {max_body_bytes} bytes"
+            raise _bad(rule, body_end - body_at, starts)
         name = names.get(magic)
         if name is None:
             raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
