@@ -16,7 +16,7 @@ import zmq
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import serve
-from penstock.shared.errors import InvalidMessage, PenstockError, ProtocolError
+from penstock.shared.errors import InvalidMessage, PenstockError, ProtocolError, StoreDamaged
 from penstock.shared.layout import StorePaths, check_topic
 from penstock.shared.messages import Described, Pull, Pulled, QueueRange, QueueSlice, encode
 from penstock.shared.queue_reader import QueueReader
@@ -27,6 +27,8 @@ MAX_REQUEST_BYTES = 1 << 20
 MAX_PULL_BYTES = 8 << 20
 MAX_WAIT_MS = 30_000
 MAX_HELD = 20_000
+# How long a question waits for what was acknowledged before it, and is on its way to the queues.
+CATCH_UP_MS = 1000
 # Last answers may still leave when the reader stops.
 LINGER_MS = 500
 
@@ -39,6 +41,14 @@ class _Held(NamedTuple):
     until_ms: int
 
 
+class _Asked(NamedTuple):
+    """A question for a topic's queues that waits until the reput has caught up."""
+
+    request: messages.Describe
+    position: int
+    until_ms: int
+
+
 class Reader:
     """See the head of this file."""
 
@@ -47,7 +57,10 @@ class Reader:
         self._clock = stage.clock
         # one for each consumer: a repeated pull replaces the one before
         self._held: dict[bytes, _Held] = {}
+        self._asked: dict[bytes, _Asked] = {}
         self._dispatched = -1
+        # what producers have an answer for lies below this
+        self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
 
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
@@ -81,6 +94,8 @@ class Reader:
     def close(self) -> None:
         for held in self._held.values():
             self._answer(held.peer, held.pull, final=True)
+        for peer, asked in self._asked.items():
+            self._describe(peer, asked.request)
         self._socket.close(linger=LINGER_MS)
         self._queues.close()
 
@@ -96,9 +111,15 @@ class Reader:
             if isinstance(request, Pull):
                 self._pull(peer, request)
             else:
-                self._socket.send_multipart((peer, encode(self._describe(request))))
+                position = self._stage.positions[self._acknowledged]
+                until_ms = self._clock.monotonic_ms() + CATCH_UP_MS
+                self._asked[peer] = _Asked(request, position, until_ms)
+                self._describe_asked()
         except PenstockError as error:
-            self._socket.send_multipart((peer, encode(messages.refusal(error, request_id))))
+            self._refuse(peer, request_id, error)
+
+    def _refuse(self, peer: bytes, request: int, error: PenstockError) -> None:
+        self._socket.send_multipart((peer, encode(messages.refusal(error, request))))
 
     def _pull(self, peer: bytes, pull: Pull) -> None:
         for queue_id, offset in pull.cursors.items():
@@ -119,7 +140,7 @@ class Reader:
         dispatched = self._stage.positions["dispatched"]
         moved, self._dispatched = dispatched != self._dispatched, dispatched
         now_ms = self._clock.monotonic_ms()
-        answered = 0
+        answered = self._describe_asked()
         for peer, held in list(self._held.items()):
             due = held.until_ms <= now_ms
             if (moved or due) and self._answer(peer, held.pull, final=due):
@@ -128,7 +149,19 @@ class Reader:
         return answered
 
     def _answer(self, peer: bytes, pull: Pull, *, final: bool) -> bool:
-        """Answer a pull if there is something to say, or if this is the last chance."""
+        """Answer a pull if there is something to say, or if this is the last chance.
+
+        A queue that cannot be read is an error for who asks for it, and for nobody else.
+        """
+        try:
+            return self._answer_if(peer, pull, final)
+        except PenstockError as error:
+            self._refuse(peer, pull.request, error)
+        except OSError as error:
+            self._refuse(peer, pull.request, _unreadable(pull.topic, error))
+        return True
+
+    def _answer_if(self, peer: bytes, pull: Pull, final: bool) -> bool:
         queues = self._queues.queues(pull.topic)
         left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES)
         slices, payload = [], []
@@ -157,7 +190,29 @@ class Reader:
         self._socket.send_multipart((peer, encode(answer), b"".join(payload)), copy=False)
         return True
 
-    def _describe(self, request: messages.Describe) -> Described:
+    def _describe_asked(self) -> int:
+        """Describe topics to those who asked, with all that was acknowledged when they did."""
+        dispatched = self._stage.positions["dispatched"]
+        now_ms = self._clock.monotonic_ms() if self._asked else 0
+        answered = 0
+        for peer, asked in list(self._asked.items()):
+            if dispatched >= asked.position or asked.until_ms <= now_ms:
+                del self._asked[peer]
+                self._describe(peer, asked.request)
+                answered += 1
+        return answered
+
+    def _describe(self, peer: bytes, request: messages.Describe) -> None:
+        try:
+            answer = self._described(request)
+        except PenstockError as error:
+            self._refuse(peer, request.request, error)
+        except OSError as error:
+            self._refuse(peer, request.request, _unreadable(request.topic, error))
+        else:
+            self._socket.send_multipart((peer, encode(answer)))
+
+    def _described(self, request: messages.Describe) -> Described:
         queues = self._queues.queues(request.topic)
         count = load_topics(self._topics).read_queues(request.topic)
         found = []
@@ -169,3 +224,9 @@ class Reader:
                 at = self._queues.offset_at(slot, request.at_ms)
             found.append(QueueRange(queue_id, low, high, at))
         return Described(request.request, request.topic, bool(found), tuple(found))
+
+
+def _unreadable(topic: str, error: OSError) -> StoreDamaged:
+    return StoreDamaged(
+        "the files of a queue can be read", f"topic {topic}: {error}", "see: penstock store verify"
+    )
