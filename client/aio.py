@@ -133,6 +133,7 @@ class Producer:
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every message has its outcome. Raises ConnectError after `timeout` seconds."""
+        self._check_usable()
         try:
             async with asyncio.timeout(timeout):
                 while self._core.unsettled:
