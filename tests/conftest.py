@@ -7,12 +7,15 @@ import selectors
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
+from penstock.cli.status import read_status
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
@@ -219,26 +222,49 @@ class Broker:
             self.process.stdout.close()
         return code
 
-
-BROKER = """\
-produce_port = 0
-consume_port = 0
-mapped_file_size_commit_log_bytes = 1048576
-mapped_file_size_consume_queue_bytes = 20000
-max_message_size_bytes = 65536
-transient_store_pool_bytes = 8388608
-"""
+    def status(self) -> dict[str, Any]:
+        return read_status(self.store)
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker for all tests of a module, which use topics of their own. Stops in good order."""
-    running = Broker(tmp_path_factory.mktemp("broker"), BROKER)
+# small files, so that their boundaries are met
+BROKER = {
+    "produce_port": 0,
+    "consume_port": 0,
+    "mapped_file_size_commit_log_bytes": 1 << 20,
+    "mapped_file_size_consume_queue_bytes": 20_000,
+    "max_message_size_bytes": 65_536,
+    "transient_store_pool_bytes": 8 << 20,
+}
+
+
+@contextmanager
+def _running_broker(place: Path, settings: dict[str, object]) -> Iterator[Broker]:
+    """A broker that must stop in good order, and whose actors must not fail, whatever is sent."""
+    lines = [f"{key} = {value}" for key, value in (BROKER | settings).items()]
+    running = Broker(place, "\n".join(lines))
     try:
         yield running
     finally:
         code = running.stop()
     said = running.said.read_text()
     assert code == 0 and "the store is clean" in said, said
-    # no test may make an actor fail, whatever it sends
     assert "starting another" not in said and "replacing it" not in said, said
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+    """A broker for all tests of a module, which use topics of their own."""
+    with _running_broker(tmp_path_factory.mktemp("broker"), {}) as running:
+        yield running
+
+
+@pytest.fixture
+def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
+    """Start a broker for one test, with settings of its own, as TOML has them."""
+    with ExitStack() as brokers:
+
+        def start(**settings: object) -> Broker:
+            place = tmp_path_factory.mktemp("broker")
+            return brokers.enter_context(_running_broker(place, settings))
+
+        yield start

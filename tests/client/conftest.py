@@ -79,9 +79,9 @@ class Writer:
         request = messages.decode_produce_request(parts[0])
         if isinstance(request, messages.Route):
             queues = QUEUES.get(request.topic, 0)
-            error = TopicNotFound("the topic exists", request.topic)
-            known = messages.Routed(request.request, request.topic, queues)
-            self._answer(peer, known if queues else refusal(error, request.request))
+            none = refusal(TopicNotFound("the topic exists", request.topic), request.request)
+            routed = messages.Routed(request.request, request.topic, queues)
+            self._answer(peer, routed if queues else none)
         elif isinstance(request, messages.CreateTopic):
             self._answer(peer, messages.Routed(request.request, request.topic, request.queues))
         elif isinstance(request, messages.ListTopics):
@@ -96,8 +96,7 @@ class Writer:
             hello.producer, hello.session, hello.next_seq, hello.stored_after, peer
         )
         if session is None:
-            out = messages.OutOfStep(hello.producer, hello.session, hello.next_seq)
-            self._answer(peer, out)
+            self._out_of_step(peer, hello, hello.next_seq)
             return
         welcome = messages.Welcome(
             hello.producer, session.number, session.next_seq, self.wrote, 1 << 20, 1 << 22, 1
@@ -107,8 +106,7 @@ class Writer:
     def _append(self, peer: bytes, request: messages.Append, payload: bytes) -> None:
         session = self._sessions.take(request.producer, request.session, request.seq, peer)
         if session is None:
-            out = messages.OutOfStep(request.producer, request.session, request.seq)
-            self._answer(peer, out)
+            self._out_of_step(peer, request, request.seq)
             return
         starts = check_frame(payload, request.topic.encode(), request.queue_id, 1 << 20)
         assert len(starts) - 1 == request.count > 0
@@ -130,6 +128,11 @@ class Writer:
             self._answer(peer, answer)
         else:
             self._pending.append((self.wrote, peer, answer))
+
+    def _out_of_step(
+        self, peer: bytes, request: messages.Hello | messages.Append, seq: int
+    ) -> None:
+        self._answer(peer, messages.OutOfStep(request.producer, request.session, seq))
 
     def _refuse(self, peer: bytes, request: messages.Append) -> None:
         self.refuse_next = False
@@ -235,9 +238,9 @@ class Wire:
             self.writer.receive(connection.peer, connection.up.popleft())
 
     def to_producer(self, count: int) -> None:
-        for _ in range(min(count, len(self.now.down)) if self.now else 0):
-            assert self.now is not None
-            self.core.received([self.now.down.popleft()], self.now_ms)
+        answers = self.now.down if self.now is not None else deque()
+        for _ in range(min(count, len(answers))):
+            self.core.received([answers.popleft()], self.now_ms)
 
     def heal(self, rounds: int = 60) -> None:
         """Let everything work for a while: six seconds, of which one must do."""
@@ -341,9 +344,8 @@ class ConsumerWire:
     def __init__(self, reader: Reader, **options: Any) -> None:
         self.now_ms = 5000
         self.reader = reader
-        arguments = {"start": "earliest", "queues": None, "follow": True, "timeout_ms": 10_000}
-        arguments |= options
-        self.core = ConsumerCore("tcp://x:1", "orders", **arguments, now_ms=NOW_MS)
+        usual = {"start": "earliest", "queues": None, "follow": True, "timeout_ms": 10_000}
+        self.core = ConsumerCore("tcp://x:1", "orders", **(usual | options), now_ms=NOW_MS)
         self.requests: list[tuple[bytes, ...]] = []
         self.answers: list[list[bytes]] = []
         self.seen: list[tuple[int, int, bytes]] = []

@@ -28,7 +28,6 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.messages import (
-    Described,
     encode,
     refusal,
 )
@@ -52,6 +51,7 @@ class AnyHistory(RuleBasedStateMachine):
         super().__init__()
         self.reader = make_reader(declared=1)
         self.make_consumer = make_consumer
+        self.heard: list[list[bytes]] = []
 
     @initialize(follow=st.booleans(), counts=st.lists(st.integers(0, 9), max_size=3))
     def begin(self, follow: bool, counts: list[int]) -> None:
@@ -83,13 +83,15 @@ class AnyHistory(RuleBasedStateMachine):
     def the_consumer_hears(self) -> None:
         if self.wire.answers and self.ends is None:
             described = messages.decode_consume_answer(self.wire.answers[0][0])
-            assert isinstance(described, Described)
+            assert isinstance(described, messages.Described)
             self.ends = {queue.queue_id: queue.max_offset for queue in described.queues}
+        self.heard = (self.heard + self.wire.answers)[-4:]
         self.wire.hear()
 
-    @rule()
-    def an_answer_comes_twice(self) -> None:
-        self.wire.answers += self.wire.answers[-1:]
+    @rule(which=st.integers(0, 3))
+    def an_answer_comes_again(self, which: int) -> None:
+        """A request that was repeated is answered twice; the second answer may come late."""
+        self.wire.answers += self.heard[which : which + 1]
 
     @rule(answers=st.booleans())
     def something_is_lost(self, answers: bool) -> None:
@@ -201,6 +203,10 @@ def test_only_the_queues_that_were_named_are_read(reader: Any, make_consumer: Wi
     reader.append(5, 3)
     assert offsets(wire.run()) == {1: [0, 1]}
     assert set(wire.core.cursors) == {1}
+    wire.now_ms += REPEAT_MS
+    wire.ask()
+    wire.read()
+    assert wire.requests and not wire.answers, "nor is it woken by others"
 
 
 def test_a_queue_that_is_not_there_is_an_error(reader: Any, make_consumer: WireMaker) -> None:
@@ -225,6 +231,24 @@ def test_without_follow_an_empty_topic_is_finished_at_once(
 ) -> None:
     wire = make_consumer(make_reader(declared=4), follow=False)
     assert wire.run() == [] and wire.core.finished
+
+
+def test_without_follow_it_ends_where_the_topic_ended_and_asks_for_nothing_behind(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, follow=False)
+    wire.run(1)
+    reader.append(0, 4)
+    reader.append(6, 4)
+    wire.now_ms += REPEAT_MS
+    wire.ask()
+    wire.read(7)
+    wire.hear()
+    wire.ask()
+    asked = messages.decode_consume_request(wire.requests[-1][0])
+    assert isinstance(asked, messages.Pull) and asked.cursors == {1: 0}, "queue 0 is done"
+    assert offsets(wire.run()) == {0: list(range(3, 10)), 1: [0, 1]}
+    assert wire.core.cursors == {0: 10, 1: 2, 2: 0}
 
 
 # --- silence ---

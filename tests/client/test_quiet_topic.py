@@ -16,6 +16,6 @@ def test_a_quiet_topic_is_no_silent_broker(broker: Any) -> None:
             assert [message.body for message in consumer.poll(10)] == [b"first"]
             began = time.monotonic()
             assert consumer.poll(2.5) == []
-            assert time.monotonic() - began >= 2.5
+            assert time.monotonic() - began > 2.4
             producer.send("quiet", b"second").result(10)
             assert [message.body for message in consumer.poll(10)] == [b"second"]

@@ -104,6 +104,13 @@ def test_a_record_is_refused_that_is(
         check_frame(frame, topic, queue_id, limit)
 
 
+def test_a_body_has_a_limit_of_its_own(make_record: RecordMaker) -> None:
+    frame = encode_record(make_record(properties=b"p" * 100))
+    assert check_frame(frame, b"orders", 0, LIMIT, 11) == [0, len(frame)]
+    with pytest.raises(InvalidMessage, match="at most 10 bytes"):
+        check_frame(frame, b"orders", 0, LIMIT, 10)
+
+
 @pytest.mark.parametrize(
     ("field", "at", "value"),
     [
@@ -342,7 +349,8 @@ def test_the_unique_key_of_a_record_is_found_wherever_it_stands(
         record, properties=encode_properties({"XUNIQ_KEY": "no", "UNIQ_KEY": key, "z": "1"})
     )
     without = msgspec.structs.replace(record, properties=encode_properties({"XUNIQ_KEY": "no"}))
-    for each, expected in ((with_key, key.encode()), (without, b"")):
+    alone = msgspec.structs.replace(record, properties=encode_properties({"UNIQ_KEY": key}))
+    for each, expected in ((with_key, key.encode()), (without, b""), (alone, key.encode())):
         raw = encode_record(each)
         view = memoryview(before + raw + b"UNIQ_KEY\x01behind\x02")
         assert unique_key_at(view, len(before), len(raw)) == expected

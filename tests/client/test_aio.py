@@ -1,0 +1,218 @@
+"""The asyncio clients against a broker: the same names, the same outcomes, nothing that blocks."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from penstock.client.aio import Consumer, Message, Producer
+from penstock.shared.errors import (
+    ConnectError,
+    InvalidMessage,
+    QueueNotFound,
+    StoreUnavailable,
+    TopicNotFound,
+)
+
+NOBODY = "tcp://127.0.0.1:1"
+
+
+def run(test: Callable[[], Awaitable[None]]) -> None:
+    """Run a coroutine; it may take a while, but not for ever."""
+    asyncio.run(asyncio.wait_for(test(), 30))
+
+
+def test_messages_go_out_and_come_back(broker: Any) -> None:
+    async def test() -> None:
+        async with Producer(broker.produce) as producer:
+            await producer.create_topic("aio", 3)
+            assert (await producer.topics())["aio"] == 3
+            futures = [producer.send("aio", b"%d" % i, keys=f"k{i}", shard="s") for i in range(200)]
+            receipts = await asyncio.gather(*futures)
+        assert [receipt.queue_offset for receipt in receipts] == list(range(200))
+        async with Consumer(broker.consume, "aio", follow=False) as consumer:
+            found = [message async for message in consumer]
+            assert [message.body for message in found] == [b"%d" % i for i in range(200)]
+            assert [m.message_id for m in found] == [receipt.message_id for receipt in receipts]
+            assert consumer.positions[receipts[0].queue_id] == 200 and consumer.skipped == 0
+            assert await consumer.poll(1) == []
+
+    run(test)
+
+
+def test_following_wakes_when_something_comes(broker: Any) -> None:
+    async def test() -> None:
+        seen: list[Message] = []
+
+        async def follow() -> None:
+            async with Consumer(broker.consume, "aio-follow") as consumer:
+                async for message in consumer:
+                    seen.append(message)
+                    if len(seen) == 20:
+                        return
+
+        following = asyncio.create_task(follow())
+        async with Producer(broker.produce) as producer:
+            for number in range(20):
+                await producer.send("aio-follow", b"%d" % number, queue=0)
+            await following
+        assert [int(message.body) for message in seen] == list(range(20))
+
+    run(test)
+
+
+def test_the_event_loop_goes_on_meanwhile(broker: Any) -> None:
+    async def test() -> None:
+        async with Consumer(broker.consume, "aio-quiet") as consumer:
+            polling = asyncio.create_task(consumer.poll(0.3))
+            turns = 0
+            while not polling.done():
+                await asyncio.sleep(0.005)
+                turns += 1
+            assert polling.result() == [] and turns > 10
+
+    run(test)
+
+
+def test_flush_and_drain_wait_for_outcomes(broker: Any) -> None:
+    async def test() -> None:
+        async with Producer(broker.produce) as producer:
+            futures = []
+            for _ in range(300):
+                futures.append(producer.send("aio-flush", b"x" * 5000))
+                await producer.drain()
+            await producer.flush(20)
+            assert all(future.done() for future in futures)
+            await asyncio.gather(*futures)
+
+    run(test)
+
+
+def test_leaving_the_block_waits_for_outcomes(broker: Any) -> None:
+    async def test() -> None:
+        async with Producer(broker.produce) as producer:
+            futures = [producer.send("aio-left", b"x") for _ in range(100)]
+        assert len({(await f).physical_offset for f in futures}) == 100
+
+    run(test)
+
+
+@pytest.mark.parametrize(
+    ("error", "arguments"),
+    [
+        (InvalidMessage, {"topic": "a b"}),
+        (InvalidMessage, {"body": "text"}),
+        (InvalidMessage, {"body": b"x" * 65_537}),
+        (InvalidMessage, {"ack": "all"}),
+        (QueueNotFound, {"queue": 99}),
+    ],
+)
+def test_what_is_wrong_is_a_typed_error_and_the_connection_goes_on(
+    broker: Any, error: type[Exception], arguments: dict[str, Any]
+) -> None:
+    async def test() -> None:
+        usual: dict[str, Any] = {"topic": "aio-good", "body": b"x"}
+        async with Producer(broker.produce) as producer:
+            for _ in range(2):
+                with pytest.raises(error):
+                    await producer.send(**(usual | arguments))
+                assert (await producer.send(**usual)).topic == "aio-good"
+
+    run(test)
+
+
+def test_a_cancelled_send_harms_nobody(broker: Any) -> None:
+    async def test() -> None:
+        async with Producer(broker.produce) as producer:
+            cancelled = producer.send("aio-cancel", b"x")
+            cancelled.cancel()
+            assert (await producer.send("aio-cancel", b"y")).topic == "aio-cancel"
+            await producer.flush(10)
+
+    run(test)
+
+
+def test_a_cancelled_poll_loses_nothing(broker: Any) -> None:
+    async def test() -> None:
+        async with (
+            Producer(broker.produce) as producer,
+            Consumer(broker.consume, "aio-poll") as consumer,
+        ):
+            for _ in range(3):
+                with pytest.raises(TimeoutError):
+                    await asyncio.wait_for(consumer.poll(None), 0.05)
+            await producer.send("aio-poll", b"x")
+            assert [message.body for message in await consumer.poll(10)] == [b"x"]
+
+    run(test)
+
+
+def test_outside_of_its_block_a_client_says_so(broker: Any) -> None:
+    async def test() -> None:
+        producer, consumer = Producer(broker.produce), Consumer(broker.consume, "aio")
+        for word in ("not open", "was closed"):
+            with pytest.raises(StoreUnavailable, match=word):
+                producer.send("aio-closed", b"x")
+            with pytest.raises(StoreUnavailable, match=word):
+                await producer.flush(1)
+            with pytest.raises(StoreUnavailable, match=word):
+                await producer.topics()
+            with pytest.raises(StoreUnavailable, match="not open"):
+                await consumer.poll(1)
+            with pytest.raises(StoreUnavailable, match="not open"):
+                async for _ in consumer:
+                    pass
+            if word == "not open":
+                async with producer, consumer:
+                    await producer.send("aio-closed", b"x")
+
+    run(test)
+
+
+def test_a_topic_that_is_not_there_is_a_typed_error(broker: Any) -> None:
+    async def test() -> None:
+        async with Consumer(broker.consume, "aio-nowhere", follow=False) as consumer:
+            with pytest.raises(TopicNotFound):
+                await consumer.poll(10)
+
+    run(test)
+
+
+def test_nobody_at_the_endpoint_is_a_typed_error_in_time() -> None:
+    async def test() -> None:
+        async with Producer(NOBODY, timeout_ms=200) as producer:
+            with pytest.raises(ConnectError):
+                await producer.send("t", b"x")
+            with pytest.raises(ConnectError):
+                await producer.topics(timeout=0.1)
+            late = producer.send("t", b"x")
+            with pytest.raises(ConnectError):
+                await producer.flush(0.05)
+            with pytest.raises(ConnectError):
+                await late
+        async with Consumer(NOBODY, "t", timeout_ms=200) as consumer:
+            with pytest.raises(ConnectError):
+                await consumer.poll(10)
+
+    run(test)
+
+
+def test_many_clients_share_one_event_loop(broker: Any) -> None:
+    async def produce(number: int) -> None:
+        async with Producer(broker.produce) as producer:
+            for i in range(50):
+                producer.send("aio-many", b"%d %d" % (number, i), shard=str(number))
+
+    async def test() -> None:
+        await asyncio.gather(*(produce(number) for number in range(10)))
+        seen: dict[int, list[int]] = {}
+        async with Consumer(broker.consume, "aio-many", follow=False) as consumer:
+            async for message in consumer:
+                number, i = map(int, message.body.split())
+                seen.setdefault(number, []).append(i)
+        assert seen == {number: list(range(50)) for number in range(10)}
+
+    run(test)

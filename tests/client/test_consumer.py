@@ -1,0 +1,231 @@
+"""The consumer against a broker: from where it is told, in order, and for as long as it is told."""
+
+from __future__ import annotations
+
+import datetime as dt
+import os
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from penstock.client import Consumer, Message, Producer
+from penstock.shared.errors import (
+    InvalidMessage,
+    QueueNotFound,
+    StoreUnavailable,
+    TopicNotFound,
+)
+
+WAIT_S = 15
+
+
+def bodies(consumer: Consumer, count: int) -> list[bytes]:
+    """The next so many messages."""
+    found: list[Message] = []
+    while len(found) < count:
+        batch = consumer.poll(WAIT_S)
+        assert batch, f"only {len(found)} of {count} came"
+        found += batch
+    assert len(found) == count
+    return [message.body for message in found]
+
+
+@pytest.fixture(scope="module")
+def numbers(broker: Any) -> dict[str, Any]:
+    """Topic `numbers`: one queue with ten messages, a moment between the fifth and the sixth."""
+    with Producer(broker.produce) as producer:
+        producer.create_topic("numbers", 1)
+        receipts = []
+        for number in range(10):
+            if number == 5:
+                # times are in whole milliseconds: begin the next one
+                until = receipts[-1].store_timestamp_ms + 2
+                while time.time() * 1000 < until:
+                    time.sleep(0.001)
+            receipts.append(producer.send("numbers", b"%d" % number).result(WAIT_S))
+    return {"times": [receipt.store_timestamp_ms for receipt in receipts]}
+
+
+def test_iterating_without_follow_ends_with_the_last_message(
+    broker: Any, numbers: dict[str, Any]
+) -> None:
+    with Consumer(broker.consume, "numbers", follow=False) as consumer:
+        found = list(consumer)
+        assert [message.body for message in found] == [b"%d" % i for i in range(10)]
+        assert [message.queue_offset for message in found] == list(range(10))
+        assert list(consumer) == [], "it stays at its end"
+        assert consumer.positions == {0: 10} and consumer.skipped == 0
+
+
+@pytest.mark.parametrize(
+    ("start", "first"),
+    [("earliest", 0), ("latest", 10), (7, 7), ("7", 7), ({0: 4}, 4), ("-1d", 0), (12, 10)],
+)
+def test_a_consumer_starts_where_it_is_told(
+    broker: Any, numbers: dict[str, Any], start: Any, first: int
+) -> None:
+    with Consumer(broker.consume, "numbers", start=start, follow=False) as consumer:
+        assert [int(message.body) for message in consumer] == list(range(first, 10))
+
+
+def test_a_consumer_starts_at_a_time(broker: Any, numbers: dict[str, Any]) -> None:
+    at_ms = numbers["times"][5]
+    assert numbers["times"][4] < at_ms
+    first = numbers["times"].index(at_ms)
+    moment = dt.datetime.fromtimestamp(at_ms / 1000, dt.UTC)
+    for start in (moment, moment.isoformat()):
+        with Consumer(broker.consume, "numbers", start=start, follow=False) as consumer:
+            assert [int(message.body) for message in consumer] == list(range(first, 10))
+
+
+def test_following_waits_for_what_comes_and_wakes_at_once(broker: Any) -> None:
+    with (
+        Producer(broker.produce) as producer,
+        Consumer(broker.consume, "waits") as consumer,
+    ):
+        assert consumer.poll(0) == []
+        for number in range(5):
+            waking = threading.Thread(target=producer.send, args=("waits", b"%d" % number))
+            waking.start()
+            assert bodies(consumer, 1) == [b"%d" % number]
+            waking.join()
+
+
+def test_a_long_poll_is_answered_when_the_message_comes_and_not_at_its_end(broker: Any) -> None:
+    with (
+        Producer(broker.produce) as producer,
+        Consumer(broker.consume, "prompt") as consumer,
+    ):
+        producer.send("prompt", b"first").result(WAIT_S)
+        bodies(consumer, 1)
+        best = 60.0
+        for _ in range(5):
+            assert consumer.poll(0.05) == []
+            began = time.monotonic()
+            producer.send("prompt", b"x", ack="durable")
+            bodies(consumer, 1)
+            best = min(best, time.monotonic() - began)
+        assert best < 1, "a pull waits up to five seconds, and a repetition 0.2"
+
+
+def test_iterating_with_follow_goes_on_for_ever(broker: Any) -> None:
+    with Producer(broker.produce) as producer, Consumer(broker.consume, "ever") as consumer:
+        sent = 0
+        for _ in range(3):
+            producer.send("ever", b"%d" % sent)
+            sent += 1
+        seen = []
+        for message in consumer:
+            seen.append(int(message.body))
+            if len(seen) == 12:
+                break
+            if len(seen) == sent:
+                producer.send("ever", b"%d" % sent)
+                sent += 1
+        assert sorted(seen) == list(range(12))
+
+
+def test_without_follow_what_comes_meanwhile_is_not_shown(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic("meanwhile", 2)
+        for queue in (0, 1):
+            producer.send("meanwhile", b"before", queue=queue).result(WAIT_S)
+        with Consumer(broker.consume, "meanwhile", follow=False) as consumer:
+            seen = list(consumer.poll(WAIT_S))
+            for queue in (0, 1):
+                producer.send("meanwhile", b"after", queue=queue).result(WAIT_S)
+            seen += list(consumer)
+        assert [message.body for message in seen] == [b"before", b"before"]
+        with Consumer(broker.consume, "meanwhile", follow=False) as consumer:
+            assert len(list(consumer)) == 4
+
+
+def test_two_consumers_each_see_everything(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic("twice", 3)
+        with (
+            Consumer(broker.consume, "twice") as one,
+            Consumer(broker.consume, "twice") as two,
+        ):
+            for number in range(300):
+                producer.send("twice", b"%d" % number)
+            expected = sorted(b"%d" % number for number in range(300))
+            assert sorted(bodies(one, 300)) == sorted(bodies(two, 300)) == expected
+
+
+def test_only_some_queues_are_read(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic("some", 4)
+        for queue in range(4):
+            producer.send("some", b"%d" % queue, queue=queue).result(WAIT_S)
+    with Consumer(broker.consume, "some", queues=[1, 3], follow=False) as consumer:
+        assert sorted(message.body for message in consumer) == [b"1", b"3"]
+
+
+def test_a_queue_whose_first_message_comes_later_is_found(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic("later", 2)
+        producer.send("later", b"0", queue=0).result(WAIT_S)
+        with Consumer(broker.consume, "later", start="latest") as consumer:
+            assert consumer.poll(0.05) == []
+            producer.create_topic("later", 5)
+            producer.send("later", b"4", queue=4)
+            assert bodies(consumer, 1) == [b"4"]
+
+
+def test_messages_larger_than_a_pull_come_whole(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        for number in range(40):
+            producer.send("large", b"%02d" % number * 32_000, queue=0)
+    with Consumer(broker.consume, "large", follow=False) as consumer:
+        found = [message.body for message in consumer]
+    assert found == [b"%02d" % number * 32_000 for number in range(40)]
+
+
+# --- what is wrong ---
+
+
+def test_a_topic_or_queue_that_is_not_there_is_a_typed_error(
+    broker: Any, numbers: dict[str, Any]
+) -> None:
+    with (
+        Consumer(broker.consume, "nowhere", follow=False) as consumer,
+        pytest.raises(TopicNotFound, match="nowhere"),
+    ):
+        list(consumer)
+    with (
+        Consumer(broker.consume, "numbers", queues=[0, 9]) as consumer,
+        pytest.raises(QueueNotFound, match="9"),
+    ):
+        consumer.poll(WAIT_S)
+
+
+@pytest.mark.parametrize("arguments", [{"topic": "a/b"}, {"start": "soon"}, {"start": -1}])
+def test_a_wrong_argument_is_a_typed_error_at_once(broker: Any, arguments: dict[str, Any]) -> None:
+    with pytest.raises(InvalidMessage):
+        Consumer(broker.consume, **({"topic": "numbers"} | arguments))
+
+
+def test_a_closed_consumer_says_so(broker: Any, numbers: dict[str, Any]) -> None:
+    with Consumer(broker.consume, "numbers") as consumer:
+        consumer.poll(WAIT_S)
+    with pytest.raises(StoreUnavailable, match="closed"):
+        consumer.poll(1)
+    consumer.close()
+
+
+def test_a_fork_cannot_use_its_parents_consumer(broker: Any, numbers: dict[str, Any]) -> None:
+    with Consumer(broker.consume, "numbers") as consumer:
+        child = os.fork()
+        if not child:
+            code = 1
+            try:
+                consumer.poll(1)
+            except StoreUnavailable:
+                code = 42
+            finally:
+                os._exit(code)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
+        assert len(bodies(consumer, 10)) == 10
