@@ -6,6 +6,7 @@ import datetime as dt
 import os
 import threading
 import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +14,12 @@ import pytest
 from penstock.client import Consumer, Message, Producer
 from penstock.shared.errors import (
     InvalidMessage,
+    PenstockError,
     QueueNotFound,
     StoreUnavailable,
     TopicNotFound,
 )
+from penstock.shared.layout import StorePaths
 
 WAIT_S = 15
 
@@ -229,3 +232,36 @@ def test_a_fork_cannot_use_its_parents_consumer(broker: Any, numbers: dict[str, 
                 os._exit(code)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
         assert len(bodies(consumer, 10)) == 10
+
+
+def test_a_queue_that_cannot_be_read_is_an_error_for_its_reader_alone(start_broker: Any) -> None:
+    broker = start_broker(
+        flush_interval_consume_queue_ms=50, flush_consume_queue_thorough_interval_ms=100
+    )
+    with Producer(broker.produce) as producer:
+        for topic in ("broken", "whole"):
+            producer.create_topic(topic, 1)
+            producer.send(topic, b"x").result(WAIT_S)
+        (segment,) = StorePaths(broker.store).queue("broken", 0).iterdir()
+        (flusher,) = (a["pid"] for a in broker.status()["actors"] if a["name"] == "flusher")
+        deadline = time.monotonic() + WAIT_S
+        while not any(link.resolve() == segment for link in Path(f"/proc/{flusher}/fd").iterdir()):
+            assert time.monotonic() < deadline, "the flusher has not opened it"
+        segment.rename(segment.with_name("elsewhere"))
+        with Consumer(broker.consume, "broken") as consumer:
+            for _ in range(3):
+                with pytest.raises(PenstockError, match="broken"):
+                    consumer.poll(WAIT_S)
+        with Consumer(broker.consume, "whole", follow=False) as consumer:
+            assert [message.body for message in consumer] == [b"x"]
+        segment.with_name("elsewhere").rename(segment)
+        with Consumer(broker.consume, "broken", follow=False) as consumer:
+            assert [message.body for message in consumer] == [b"x"]
+
+
+def test_what_was_acknowledged_is_there_for_who_asks_then(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        for number in range(1, 40):
+            producer.send("promptly", b"x").result(WAIT_S)
+            with Consumer(broker.consume, "promptly", follow=False) as consumer:
+                assert len(list(consumer)) == number
