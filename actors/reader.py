@@ -80,6 +80,8 @@ class Reader:
                 break
             self._receive(parts)
             done += 1
+        if not done:
+            self._queues.rest(self._clock.monotonic_ms())
         return done
 
     def inputs(self) -> list[zmq.Socket[bytes]]:

@@ -55,8 +55,9 @@ class Reput:
         }
 
     def work(self) -> int:
-        bound = self._positions[self._bound]
-        if self._dispatched >= bound or self._stage.clock.monotonic_ms() < self._retry_at_ms:
+        bound, now_ms = self._positions[self._bound], self._stage.clock.monotonic_ms()
+        if self._dispatched >= bound or now_ms < self._retry_at_ms:
+            self._log.rest(now_ms)
             return 0
         try:
             moved = self._dispatch_next(bound)

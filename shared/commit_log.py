@@ -30,6 +30,7 @@ from penstock.shared.run_directory import Run
 from penstock.shared.transient_store_pool import TransientStorePool
 
 _WINDOW_BYTES = 8 << 20
+REST_MS = 1000
 _PLACE = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
 
 assert _PLACE.size - 8 == AT_PHYSICAL_OFFSET, "the skipped bytes follow from the layout"
@@ -131,10 +132,24 @@ class LogReader:
         self._segments = MappedFileQueue(
             StorePaths(config.store).commit_log, self._segment_bytes, keep=16
         )
+        self._looked = False
+        self._resting_ms = 0
 
     def view(self, position: int, limit: int) -> memoryview:
         """Committed bytes from `position`, up to `limit` or the segment's end. No copy."""
+        self._looked = True
         return self._segments.view(position, limit)
+
+    def rest(self, now_ms: int) -> None:
+        """There is nothing to read: after REST_MS of that, mapped pages are given back.
+
+        They are the page cache's anyway, but count as memory of a process that maps them.
+        """
+        if self._looked:
+            self._looked, self._resting_ms = False, now_ms
+        elif self._resting_ms and now_ms - self._resting_ms > REST_MS:
+            self._segments.release_pages()
+            self._resting_ms = 0
 
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.

@@ -31,6 +31,10 @@ class MappedFile:
         self._map = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
         self.view = memoryview(self._map)
 
+    def release_pages(self) -> None:
+        """Give back what this process has mapped in. Bytes and views stay; the next look costs."""
+        self._map.madvise(mmap.MADV_DONTNEED)
+
     def close(self) -> None:
         """Close the file. The mapping goes when the last view of it does."""
         os.close(self.handle)
@@ -71,6 +75,11 @@ class MappedFileQueue:
         segment = self.segment(position)
         at = position - segment.base
         return segment.view[at : min(limit - segment.base, segment.size)]
+
+    def release_pages(self) -> None:
+        """Give back the pages of all mapped segments."""
+        for segment in self._open.values():
+            segment.release_pages()
 
     def close(self) -> None:
         while self._open:

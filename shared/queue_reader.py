@@ -86,6 +86,10 @@ class QueueReader:
                 high = middle
         return low
 
+    def rest(self, now_ms: int) -> None:
+        """There is nothing to read: see LogReader."""
+        self._log.rest(now_ms)
+
     def close(self) -> None:
         self._files.close()
         self._table.close()

@@ -9,11 +9,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.commit_log import LogAppender, LogReader, place, whole_records
+from penstock.shared.commit_log import (
+    REST_MS,
+    LogAppender,
+    LogReader,
+    place,
+    whole_records,
+)
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import walk
-from penstock.shared.layout import segment_name
+from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
 from penstock.shared.run_directory import Run
@@ -285,3 +291,38 @@ def test_whole_records_end_at_a_blank_a_cut_and_at_zeros(make_record: RecordMake
     assert whole_records(memoryview(raw[:-1]), 500) == size
     assert whole_records(memoryview(raw), 501) == 0
     assert whole_records(memoryview(b""), 0) == 0
+
+
+def _resident_bytes(path: Path) -> int:
+    """How much of a mapped file counts as this process's memory."""
+    resident, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            ours = line.endswith(str(path))
+        elif ours and line.startswith("Rss:"):
+            resident += int(line.split()[1]) * 1024
+    return resident
+
+
+def test_pages_are_given_back_after_a_rest_and_read_the_same_again(
+    make_config: ConfigMaker, make_run: RunMaker
+) -> None:
+    config = make_config(mapped_file_size_commit_log_bytes=1 << 20)
+    run = make_run(config)
+    path = StorePaths(config.store).commit_log / segment_name(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(range(256)) * 4096)
+    positions = Positions(run.positions)
+    log = LogReader(config, run, positions)
+    view = log.view(0, 1 << 20)
+    before = bytes(view)
+    assert _resident_bytes(path) == 1 << 20
+    log.rest(1000)
+    log.rest(1000 + REST_MS)
+    assert _resident_bytes(path) == 1 << 20
+    log.rest(1001 + REST_MS)
+    assert _resident_bytes(path) == 0
+    assert bytes(view) == before
+    view.release()
+    log.close()
+    positions.close()
