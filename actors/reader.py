@@ -113,9 +113,11 @@ class Reader:
             if isinstance(request, Pull):
                 self._pull(peer, request)
             else:
-                position = self._stage.positions[self._acknowledged]
-                until_ms = self._clock.monotonic_ms() + CATCH_UP_MS
-                self._asked[peer] = _Asked(request, position, until_ms)
+                known = self._asked.get(peer)
+                if known is None or known.request != request:  # asked again it waits no longer
+                    position = self._stage.positions[self._acknowledged]
+                    until_ms = self._clock.monotonic_ms() + CATCH_UP_MS
+                    self._asked[peer] = _Asked(request, position, until_ms)
                 self._describe_asked()
         except PenstockError as error:
             self._refuse(peer, request_id, error)

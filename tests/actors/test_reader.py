@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.reader import Reader
+from penstock.actors.reader import CATCH_UP_MS, Reader
 from penstock.actors.reput import Reput
 from penstock.client.message import split_records
 from penstock.shared.messages import (
@@ -201,6 +201,25 @@ def test_a_topic_is_described_with_the_offsets_of_a_time(
         assert isinstance(answer, Described) and answer.exists
         (queue,) = answer.queues
         assert (queue.min_offset, queue.max_offset, queue.at_offset) == (0, 5, number)
+
+
+def test_a_question_that_is_asked_again_and_again_is_answered_in_time(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """The reput is stuck, say for a full disk: who asks learns of what is there."""
+    broker, reader, client = running()
+    _store(broker, broker.start(Reput), work)
+    broker.append()
+    broker.positions.initialise("flushed", broker.positions["wrote"])
+    question = encode(Describe(7, "orders", -1))
+    for _ in range(CATCH_UP_MS // 200):
+        client.ask(question, answers=0)
+        reader._socket.poll(1000)
+        reader.work()
+        assert reader._asked and not client.socket.poll(20)
+        broker.clock.advance(200)
+    ((answer, _),) = client.ask(question)
+    assert answer.queues[0].max_offset == 1
 
 
 @pytest.mark.parametrize(
