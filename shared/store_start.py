@@ -92,6 +92,9 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         undo.callback(consume.socket.close)
         remarks.append(remark)
         recovered = recover_store(paths, config, last_run)
+        if last_run is not None:
+            # all of it is on disk now, and a small /dev/shm has no room for two
+            remove_run_directory(last_run)
         pool_bytes = config.transient_store_pool_bytes if config.transient_store_pool_enable else 0
         need_bytes = pool_bytes + PAGE_SIZE + _SPARE_BYTES
         run_id, directory, remark = new_run_directory(paths.root, need_bytes)
@@ -113,8 +116,6 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         positions = _shared_memory(config, paths, run, pool_bytes, recovered)
         write_run(paths, run)
         undo.pop_all()
-    if last_run is not None:
-        remove_run_directory(last_run)
     # the next start takes what is in shared memory only if this run was the last to use the store
     replace_file(paths.abort, str(os.getpid()).encode())
     remarks = [remark for remark in remarks if remark]
