@@ -88,6 +88,13 @@ class AnyHistory(RuleBasedStateMachine):
         self.heard = (self.heard + self.wire.answers)[-4:]
         self.wire.hear()
 
+    @rule()
+    def all_goes_well_for_a_moment(self) -> None:
+        self.the_consumer_asks(REPEAT_MS, True)
+        self.the_reader_answers(3, False)
+        self.the_consumer_hears()
+        self.the_consumer_asks(1, True)
+
     @rule(which=st.integers(0, 3))
     def an_answer_comes_again(self, which: int) -> None:
         """A request that was repeated is answered twice; the second answer may come late."""
@@ -99,14 +106,10 @@ class AnyHistory(RuleBasedStateMachine):
 
     @invariant()
     def every_queue_has_been_seen_in_order_and_without_a_gap_but_for_what_expired(self) -> None:
-        seen = offsets(self.wire.seen)
-        skipped = 0
-        for queue_id, found in seen.items():
+        for queue_id, found in offsets(self.wire.seen).items():
             assert found == sorted(set(found))
             holes = set(range(found[-1] + 1)) - set(found)
             assert all(hole < self.reader.queues[queue_id].low for hole in holes)
-            skipped += len(holes)
-        assert skipped <= self.wire.core.skipped
 
     def teardown(self) -> None:
         self.the_consumer_hears()
@@ -203,6 +206,7 @@ def test_only_the_queues_that_were_named_are_read(reader: Any, make_consumer: Wi
     reader.append(5, 3)
     assert offsets(wire.run()) == {1: [0, 1]}
     assert set(wire.core.cursors) == {1}
+    reader.append(8, 1)
     wire.now_ms += REPEAT_MS
     wire.ask()
     wire.read()
@@ -242,7 +246,7 @@ def test_without_follow_it_ends_where_the_topic_ended_and_asks_for_nothing_behin
     reader.append(6, 4)
     wire.now_ms += REPEAT_MS
     wire.ask()
-    wire.read(7)
+    wire.read(9)
     wire.hear()
     wire.ask()
     asked = messages.decode_consume_request(wire.requests[-1][0])

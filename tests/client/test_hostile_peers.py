@@ -163,6 +163,7 @@ def test_what_is_no_request_is_refused_and_the_peer_may_go_on(
         ({"topic": "TBW102"}, record(topic="TBW102"), "TOPIC_NOT_EXIST"),
         ({}, record(body=b"x" * 65_537), "MESSAGE_ILLEGAL"),
         ({}, b"x" * ((1 << 20) + 1), "MESSAGE_ILLEGAL"),
+        ({"count": 20}, record(body=b"x" * 60_000) * 20, "MESSAGE_ILLEGAL"),
     ],
 )
 def test_a_wrong_frame_is_refused_by_its_number_and_the_next_is_taken(

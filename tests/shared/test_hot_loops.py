@@ -164,6 +164,15 @@ def test_a_topic_that_needs_the_second_version_is_refused_in_the_first(
         check_frame(raw, topic, 0, LIMIT)
 
 
+def test_a_body_that_ends_before_it_begins_is_refused(make_record: RecordMaker) -> None:
+    """Though a topic and the length of what follows stand there: in the fields before the body."""
+    raw = bytearray(encode_record(make_record(topic="a", body=b"", properties=b"p" * 30)))
+    raw[76:80] = b"\x01a" + (len(raw) - 80).to_bytes(2, "big")
+    raw[84:88] = (-12).to_bytes(4, "big", signed=True)
+    with pytest.raises(InvalidMessage):
+        check_frame(raw, b"a", 0, LIMIT)
+
+
 def test_properties_that_do_not_fit_their_signed_length_are_refused(
     make_record: RecordMaker,
 ) -> None:

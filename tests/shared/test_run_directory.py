@@ -168,7 +168,7 @@ def test_removing_takes_what_is_ours_and_nothing_else(run: Run, tmp_path: Path) 
 def test_what_killed_starts_left_is_removed_and_only_that(
     paths: StorePaths, places: tuple[Path, Path], run: Run, tmp_path: Path
 ) -> None:
-    stray = new_run_directory(paths.root, 0)[1]
+    new_run_directory(paths.root, 0)
     named = new_run_directory(paths.root, 0)[1]
     of_another = new_run_directory(tmp_path / "another store", 0)[1]
     no_mark = places[1] / f"penstock-{'0' * 16}"
@@ -176,8 +176,11 @@ def test_what_killed_starts_left_is_removed_and_only_that(
     for directory in (no_mark, no_name):
         directory.mkdir()
     (no_name / "store").write_bytes(os.fsencode(paths.root))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "store").write_bytes(os.fsencode(paths.root))
     link = places[1] / f"penstock-{'1' * 16}"
-    link.symlink_to(stray)
+    link.symlink_to(elsewhere)
     remove_strays(paths.root, msgspec.structs.replace(run, directory=str(named)))
     left = {path for place in places for path in place.iterdir()}
     assert left == {named, of_another, no_mark, no_name, link}
