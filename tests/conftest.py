@@ -24,7 +24,13 @@ from penstock.shared.positions import create_positions
 from penstock.shared.queue_table import create_queue_table
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
 from penstock.shared.record_outline import entry_tags_code, outline
-from penstock.shared.run_directory import Endpoints, Run, boot_id
+from penstock.shared.run_directory import (
+    Endpoints,
+    Run,
+    boot_id,
+    read_run,
+    remove_run_directory,
+)
 from penstock.shared.transient_store_pool import create_pool
 
 STORED_MS = 1700000001456
@@ -203,6 +209,13 @@ class Broker:
                 stdout=subprocess.PIPE,
                 stderr=said,
             )
+        try:
+            self._await_ready()
+        except BaseException:
+            self.stop()
+            raise
+
+    def _await_ready(self) -> None:
         assert self.process.stdout is not None
         with selectors.DefaultSelector() as selector:
             selector.register(self.process.stdout, selectors.EVENT_READ)
@@ -218,8 +231,12 @@ class Broker:
             code = self.process.wait(STOP_TIMEOUT_S)
         finally:
             self.process.kill()
+            self.process.wait()
             assert self.process.stdout is not None
             self.process.stdout.close()
+            run = read_run(StorePaths(self.store))
+            if run is not None:
+                remove_run_directory(run)  # there only after a stop that was not in order
         return code
 
     def status(self) -> dict[str, Any]:
