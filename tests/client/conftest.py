@@ -315,15 +315,8 @@ class Reader:
         return [encode(answer), payload]
 
     def _record(self, queue_id: int, offset: int) -> bytes:
-        queue = self.queues[queue_id]
-        record = Record(
-            "orders",
-            queue.bodies[offset],
-            queue_id=queue_id,
-            queue_offset=offset,
-            store_timestamp_ms=queue.times[offset],
-        )
-        return encode_record(record)
+        body = self.queues[queue_id].bodies[offset]
+        return encode_record(Record("orders", body, queue_id=queue_id, queue_offset=offset))
 
     def _describe(self, request: messages.Describe) -> messages.Described:
         found = []

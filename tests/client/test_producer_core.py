@@ -290,8 +290,7 @@ def test_a_queue_that_is_not_there_is_an_error_before_and_after_the_route_is_kno
 def test_messages_without_a_key_take_turns_among_the_queues(wire: Any) -> None:
     futures = [wire.send("a", None, None, "", 1) for _ in range(6)]
     wire.heal(5)
-    queues = [future.result(0).queue_id for future in futures]
-    assert queues in ([0, 1] * 3, [1, 0] * 3)
+    assert [future.result(0).queue_id for future in futures] in ([0, 1] * 3, [1, 0] * 3)
 
 
 def test_requests_about_topics_have_answers_of_their_own(wire: Any) -> None:
@@ -391,8 +390,7 @@ def test_a_callback_may_send_again(wire: Any, parked: bool) -> None:
         wire.pump(1000)
     assert len(again) == 2 * MAX_IN_FLIGHT
     wire.heal(10)
-    offsets = [future.result(0).queue_offset for future in again]
-    assert offsets == list(range(len(again)))
+    assert [future.result(0).queue_offset for future in again] == list(range(len(again)))
 
 
 def test_an_acknowledgement_is_one_of_the_protocols() -> None:
