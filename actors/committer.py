@@ -83,7 +83,7 @@ class Committer:
         return []
 
     def idle_ms(self) -> int:
-        return min(TICK_MS, self._config.commit_interval_commit_log_ms)
+        return max(1, min(TICK_MS, self._config.commit_interval_commit_log_ms))
 
     def drained(self) -> bool:
         self._committed_at_ms = -self._config.commit_commit_log_thorough_interval_ms  # due now

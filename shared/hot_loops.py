@@ -207,7 +207,7 @@ _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 def _due_ms(view: memoryview, at: int, properties: bytes, code: int) -> int:
     """The tags code in the delay topic: when the message is due, if it names a level."""
     level = find_property(properties, DELAY.encode())
-    if level.isdigit() and int(level) > 0:
+    if level.isdigit() and len(level) < 10 and int(level) > 0:  # a Java int, as there
         return delay_due_ms(int(level), store_timestamp_ms(view, at))
     return code
 

@@ -81,7 +81,7 @@ def entry_tags_code(record: Outline) -> int:
     """What the record's consume queue entry carries: its tags' hash, or when it is due."""
     if record.topic == _SCHEDULE_TOPIC:
         level = find_property(record.properties, _DELAY)
-        if level.isdigit() and int(level) > 0:
+        if level.isdigit() and len(level) < 10 and int(level) > 0:
             return delay_due_ms(int(level), record.store_timestamp_ms)
     return _code(find_property(record.properties, _TAGS))
 
