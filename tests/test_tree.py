@@ -152,8 +152,6 @@ def test_no_class_is_more_than_one_step_from_its_root() -> None:
 
 def test_every_message_type_is_used_by_somebody() -> None:
     declared = ROOT / "shared" / "messages.py"
-    if not declared.exists():
-        pytest.skip("no messages yet")
     names = [
         node.name
         for node in ast.parse(declared.read_bytes()).body
