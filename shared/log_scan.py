@@ -43,7 +43,7 @@ _ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 _MAGIC_LEADS = (b"\xda\xa3\x20", b"\xcb\xd4\x31\x94")
 _NOTHING = memoryview(b"")
-_ZEROS = bytes(WINDOW_BYTES)
+_ZEROS = bytes(WINDOW_BYTES + BLANK.size)
 
 assert MAGIC_V1.to_bytes(4, "big")[:3] == MAGIC_V2.to_bytes(4, "big")[:3] == _MAGIC_LEADS[0]
 assert MAGIC_BLANK.to_bytes(4, "big") == _MAGIC_LEADS[1], "the search finds every magic"
