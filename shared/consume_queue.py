@@ -59,10 +59,3 @@ def delay_due_ms(level: int, store_timestamp_ms: int) -> int:
 def entries(raw: bytes | memoryview) -> npt.NDArray[np.void]:
     """The entries in a buffer of whole entries, as a structured array (no copy)."""
     return np.frombuffer(raw, dtype=ENTRY_DTYPE)
-
-
-def count_valid(raw: bytes | memoryview) -> int:
-    """How many entries from the start are there: offset >= 0 and size > 0, as RocketMQ tells."""
-    table = entries(raw)
-    bad = np.flatnonzero((table["offset"] < 0) | (table["size"] <= 0))
-    return int(bad[0]) if len(bad) else len(table)

@@ -33,7 +33,7 @@ MAX_QUEUES_PER_TOPIC = 1024
 
 _TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 
-# A frame of 256 KiB is the measured optimum; positions inside a segment are Java ints.
+# Positions inside a segment are Java ints.
 MAX_SEGMENT_BYTES = 2**31 - 1
 
 

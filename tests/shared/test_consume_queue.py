@@ -11,7 +11,6 @@ from penstock.shared.consume_queue import (
     DELAY_LEVELS_MS,
     ENTRY,
     ENTRY_DTYPE,
-    count_valid,
     delay_due_ms,
     entries,
     tags_code,
@@ -72,17 +71,3 @@ def test_the_array_shows_what_was_packed(table: list[tuple[int, int, int]]) -> N
     raw = b"".join(ENTRY.pack(*row) for row in table)
     assert entries(raw).dtype == ENTRY_DTYPE
     assert [row.tolist() for row in entries(raw)] == table
-
-
-@given(rows)
-def test_valid_entries_are_counted_up_to_the_first_invalid_one(
-    table: list[tuple[int, int, int]],
-) -> None:
-    raw = b"".join(ENTRY.pack(*row) for row in table)
-    expected = 0
-    for offset, size, _ in table:
-        if offset < 0 or size <= 0:
-            break
-        expected += 1
-    assert count_valid(raw) == expected
-    assert count_valid(raw + bytes(20)) == expected
