@@ -17,7 +17,6 @@ import fcntl
 import os
 import re
 import secrets
-import shutil
 import stat
 import tempfile
 import time
@@ -125,7 +124,7 @@ def remove_strays(store: Path, last_run: Run | None) -> None:
                 found = directory.lstat()
                 ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
                 if ours and (directory / "store").read_bytes() == _identity(store):
-                    shutil.rmtree(directory)
+                    remove_directory(directory)
             except FileNotFoundError:
                 continue  # another store's broker has removed it
 
@@ -207,6 +206,17 @@ def find_running(store: Path) -> Run:
 
 
 def remove_run_directory(run: Run) -> None:
-    """Remove a run's shared memory. Does nothing when it is gone already."""
+    """Remove a run's shared memory. Does nothing when it is gone already.
+
+    Killed half way, it leaves what no start takes for the memory of a run, and the next removes.
+    """
     if _NAME.fullmatch(run.path.name) and run.path.is_dir():
-        shutil.rmtree(run.path)
+        remove_directory(run.path)
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a run directory: what makes it whole goes first, what says whose it is goes last."""
+    names = {path.name for path in directory.iterdir()}
+    for name in sorted(names, key=lambda name: (name != "positions", name == "store", name)):
+        (directory / name).unlink()
+    directory.rmdir()

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-import shutil
 from contextlib import ExitStack
 from typing import NamedTuple
 
@@ -31,6 +30,7 @@ from penstock.shared.run_directory import (
     boot_id,
     new_run_directory,
     read_run,
+    remove_directory,
     remove_run_directory,
     remove_strays,
     write_run,
@@ -98,7 +98,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         pool_bytes = config.transient_store_pool_bytes if config.transient_store_pool_enable else 0
         need_bytes = pool_bytes + PAGE_SIZE + _SPARE_BYTES
         run_id, directory, remark = new_run_directory(paths.root, need_bytes)
-        undo.callback(shutil.rmtree, directory)
+        undo.callback(remove_directory, directory)
         remarks.append(remark)
         listeners = {"produce": produce, "consume": consume}
         for name in ("produce", "consume"):

@@ -165,6 +165,36 @@ def test_removing_takes_what_is_ours_and_nothing_else(run: Run, tmp_path: Path) 
     remove_run_directory(run)
 
 
+@pytest.mark.parametrize("steps", range(6))
+def test_a_removal_that_is_killed_leaves_no_memory_to_use_and_is_finished_by_the_next_start(
+    paths: StorePaths, places: tuple[Path, Path], run: Run, steps: int
+) -> None:
+    _, directory, _ = new_run_directory(paths.root, 0)
+    for name in ("positions", "queues", "pool", "alive"):
+        (directory / name).write_bytes(b"")
+    run = msgspec.structs.replace(run, directory=str(directory))
+    child = os.fork()
+    if child == 0:
+        left = steps
+
+        def die_behind_the_last_step(event: str, args: tuple[object, ...]) -> None:
+            nonlocal left
+            if event in ("os.remove", "os.rmdir"):
+                left -= 1
+                if left < 0:
+                    os._exit(9)
+
+        sys.addaudithook(die_behind_the_last_step)
+        remove_run_directory(run)
+        os._exit(0)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
+    assert survives(run) == (steps == 0)
+    assert not survives(run) or run.pool.exists()
+    remove_strays(paths.root, None)
+    # without its mark nobody knows whose an empty directory is
+    assert directory.exists() == (steps == 5) and not any(directory.glob("*"))
+
+
 def test_what_killed_starts_left_is_removed_and_only_that(
     paths: StorePaths, places: tuple[Path, Path], run: Run, tmp_path: Path
 ) -> None:
