@@ -29,7 +29,7 @@ def consume_endpoint(store: Path | None, endpoint: str | None) -> str:
 
 
 def _running(store: Path | None) -> Any:
-    from penstock.shared.config import default_store
+    from penstock.shared.config_sources import default_store
     from penstock.shared.run_directory import find_running
 
     return find_running(store or Path(default_store()))

@@ -24,7 +24,7 @@ def status(store: Path | None, output: str) -> None:
 
     Exits with 3 when no broker runs on the store.
     """
-    from penstock.shared.config import default_store
+    from penstock.shared.config_sources import default_store
 
     found = read_status(store or Path(default_store()))
     if output == "json":

@@ -37,7 +37,7 @@ def ls(store: Path | None, endpoint: str | None, output: str) -> None:
 
 def _topics(store: Path | None, endpoint: str | None) -> dict[str, int]:
     from penstock.client.producer import Producer
-    from penstock.shared.config import default_store
+    from penstock.shared.config_sources import default_store
     from penstock.shared.errors import ConnectError
     from penstock.shared.layout import StorePaths
     from penstock.shared.topics import load_topics

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.output import output_option, print_json
+from penstock.cli.settings import config_option, set_option
 
 if TYPE_CHECKING:
     from penstock.shared.recovery import Recovered
@@ -21,15 +23,18 @@ Examples:
   penstock up --store ./store
   penstock up --config configs/broker.toml
   penstock up --produce-port 0 --consume-port 0   any free ports, printed when ready
+  penstock up --set flush_disk_type=async         any key of configs/broker.toml
 """
 )
-@click.option("--config", "file", type=click.Path(path_type=Path), help="A TOML file of settings.")
+@config_option
+@set_option
 @click.option("--store", type=click.Path(path_type=Path), help="The store directory; made if new.")
 @click.option("--produce-port", type=int, help="The producers' port; 0 takes any free one.")
 @click.option("--consume-port", type=int, help="The consumers' port; 0 takes any free one.")
 @output_option
 def up(
     file: Path | None,
+    settings: tuple[tuple[str, str], ...],
     store: Path | None,
     produce_port: int | None,
     consume_port: int | None,
@@ -40,18 +45,20 @@ def up(
     Stays in the foreground. Prints one line that begins with "ready" once it serves, with the
     endpoints that clients connect to; stop it with Ctrl-C.
     """
-    from penstock.shared.config import default_store, load_config
+    from penstock.shared.config_sources import load_config
     from penstock.supervisor import Supervisor
 
-    # without a file and without a flag: the same place where the other commands look
-    place = store or (None if file else Path(default_store()))
-    overrides = {
-        "store_path_root_dir": None if place is None else str(place),
-        "produce_port": produce_port,
-        "consume_port": consume_port,
+    flags = dict(settings) | {
+        key: value
+        for key, value in (
+            ("store_path_root_dir", None if store is None else str(store)),
+            ("produce_port", produce_port),
+            ("consume_port", consume_port),
+        )
+        if value is not None
     }
     supervisor = Supervisor(
-        load_config(file, overrides), say=lambda line: click.echo(line, err=True)
+        load_config(file, flags, os.environ).config, say=lambda line: click.echo(line, err=True)
     )
     supervisor.open()
     _report(supervisor.store.recovered)

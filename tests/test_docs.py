@@ -19,7 +19,8 @@ from penstock.bench.stack import Stack, running_stack
 from penstock.cli.demo import FLIGHTS
 from penstock.cli.main import penstock
 from penstock.shared.bus import RINGS
-from penstock.shared.config import Config, load_config
+from penstock.shared.config import Config
+from penstock.shared.config_sources import load_config
 from penstock.shared.positions import POSITIONS
 from penstock.spark.plan import Options
 from penstock.spark.source import COLUMNS
@@ -168,7 +169,7 @@ def test_the_spark_document_names_exactly_the_columns_and_options_there_are() ->
 
 def test_the_configuration_file_names_every_key_once_with_its_default() -> None:
     file = ROOT / "configs" / "broker.toml"
-    assert load_config(file) == Config()
+    assert load_config(file).config == Config()
     assert list(tomllib.loads(file.read_text())) == list(Config.__struct_fields__)
 
 
@@ -180,5 +181,5 @@ def test_every_key_of_the_configuration_file_is_explained_above_it() -> None:
 
 
 def test_the_small_configuration_is_one_that_a_broker_takes() -> None:
-    config = load_config(ROOT / "configs" / "dev.toml")
+    config = load_config(ROOT / "configs" / "dev.toml").config
     assert config.mapped_file_size_commit_log_bytes < Config().mapped_file_size_commit_log_bytes

@@ -1,4 +1,4 @@
-"""The configuration: what is wrong with it is named, with its rule, before anything starts."""
+"""The configuration's sources: which one counts, and what is wrong is named with its place."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from penstock.shared.config import Config, check_config, default_store, load_config
+from penstock.shared import config_sources
+from penstock.shared.config import Config
+from penstock.shared.config_rules import check_config
+from penstock.shared.config_sources import default_store, parse_setting
 from penstock.shared.errors import ConfigError
 
 REPOSITORY = Path(__file__).parent.parent.parent
 DOCUMENTED = REPOSITORY / "configs" / "broker.toml"
+
+
+def load_config(file: Path | None = None, flags: dict[str, object] | None = None) -> Config:
+    return config_sources.load_config(file, flags).config
 
 
 def test_without_a_file_every_key_has_its_default_and_the_defaults_hold() -> None:
@@ -88,51 +95,6 @@ def test_a_file_that_is_not_there_is_a_config_error(tmp_path: Path) -> None:
             load_config(file)
 
 
-@pytest.mark.parametrize(
-    ("key", "good", "bad"),
-    [
-        ("mapped_file_size_commit_log_bytes", [4096, 2**31 - 4096], [0, -4096, 4095, 5000, 2**31]),
-        ("mapped_file_size_consume_queue_bytes", [20, 6_000_000], [0, -20, 19, 21]),
-        ("max_message_size_bytes", [1, 4 << 20], [0, -1, (1 << 30) + 1]),
-        ("transient_store_pool_bytes", [32 << 20], [0, (32 << 20) + 1, 4 << 20]),
-        ("default_topic_queue_nums", [1, 1024], [0, -1, 1025]),
-        ("max_queues", [1, 65536], [0, -1, 1 << 40]),
-        ("produce_port", [0, 65535], [-1, 65536]),
-        ("consume_port", [0, 65535], [-1, 65536]),
-        ("sync_flush_timeout_ms", [0, 1], [-1]),
-        ("flush_commit_log_least_pages", [0, 9], [-1]),
-        ("max_pending_bytes", [1 << 20], [-1]),
-        ("bind_host", ["0.0.0.0", "::1"], ["", "localhost", "1.2.3", "1.2.3.256"]),
-        ("broker_ip", ["10.1.2.3"], ["", "::1", "host"]),
-    ],
-)
-def test_values_have_ranges(key: str, good: list[object], bad: list[object]) -> None:
-    for value in good:
-        assert getattr(load_config(None, {key: value}), key) == value
-    for value in bad:
-        with pytest.raises(ConfigError, match=key) as caught:
-            load_config(None, {key: value})
-        assert str(value) in str(caught.value)
-
-
-def test_the_pool_holds_four_of_the_largest_frames() -> None:
-    for size, enough in ((4 << 20, 16 << 20), (64 << 20, 256 << 20), (1, 4 << 20)):
-        config = Config(max_message_size_bytes=size)
-        least = 4 * config.max_frame_bytes
-        assert least >= enough
-        with pytest.raises(ConfigError, match="transient_store_pool_bytes"):
-            load_config(None, {"max_message_size_bytes": size, "transient_store_pool_bytes": 4096})
-        pool = -(-least // 4096) * 4096
-        load_config(None, {"max_message_size_bytes": size, "transient_store_pool_bytes": pool})
-
-
-def test_the_largest_record_is_legal_and_fits_a_segment_with_the_blank_behind_it() -> None:
-    assert Config(max_message_size_bytes=1000).max_record_bytes == 1000 + 65536
-    small = Config(mapped_file_size_commit_log_bytes=4096)
-    assert small.max_record_bytes == 4088
-    assert small.max_frame_bytes == 1 << 20
-
-
 def test_a_home_directory_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HOME", "/somewhere")
     assert Config(store_path_root_dir="~/store").store == Path("/somewhere/store")
@@ -143,3 +105,62 @@ def test_the_default_store_is_that_of_the_environment(monkeypatch: pytest.Monkey
     assert default_store() == "store"
     monkeypatch.setenv("PENSTOCK_STORE", "/data/s")
     assert default_store() == "/data/s"
+
+
+# --- layers ---
+
+
+def test_flags_go_over_the_environment_over_the_file_over_the_defaults(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("produce_port = 1\nconsume_port = 2\nmax_queues = 3\n")
+    environment = {
+        "PENSTOCK_BROKER_PRODUCE_PORT": "4",
+        "PENSTOCK_BROKER_CONSUME_PORT": "5",
+        "PENSTOCK_STORE": "/data/s",
+        "HOME": "/root",
+        "PENSTOCK_SOMETHING": "else",
+    }
+    config, origins = config_sources.load_config(file, {"produce_port": 6}, environment)
+    assert config == Config(
+        produce_port=6, consume_port=5, max_queues=3, store_path_root_dir="/data/s"
+    )
+    assert list(origins) == list(Config.__struct_fields__)
+    assert {key: origin for key, origin in origins.items() if origin != "default"} == {
+        "produce_port": "flag",
+        "consume_port": "PENSTOCK_BROKER_CONSUME_PORT",
+        "max_queues": f"file {file}",
+        "store_path_root_dir": "PENSTOCK_STORE",
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("PENSTOCK_BROKER_PRODUCE_PROT", "1", "did you mean produce_port?"),
+        ("PENSTOCK_BROKER_PRODUCE_PORT", "x", "PENSTOCK_BROKER_PRODUCE_PORT"),
+        ("PENSTOCK_BROKER_STORE_PATH_ROOT_DIR", "x", "use PENSTOCK_STORE"),
+        ("PENSTOCK_BROKER_MAX_QUEUES", "0", "max_queues is from 1"),
+    ],
+)
+def test_what_is_wrong_in_the_environment_is_named(name: str, value: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        config_sources.load_config(None, None, {name: value})
+    assert said in str(caught.value)
+
+
+def test_text_stands_for_numbers_and_truths_but_not_in_a_file(tmp_path: Path) -> None:
+    assert load_config(None, {"max_queues": "7", "message_index_enable": "false"}) == Config(
+        max_queues=7, message_index_enable=False
+    )
+    file = tmp_path / "broker.toml"
+    file.write_text("max_queues = '7'")
+    with pytest.raises(ConfigError, match="max_queues"):
+        load_config(file)
+
+
+def test_a_setting_is_a_key_and_a_value() -> None:
+    assert parse_setting("delete_when=04;16") == ("delete_when", "04;16")
+    assert parse_setting("a==b") == ("a", "=b")
+    for wrong in ("max_queues", "=1", ""):
+        with pytest.raises(ConfigError, match="key=value"):
+            parse_setting(wrong)

@@ -1,0 +1,83 @@
+"""The options by which commands are told a broker's settings, and `penstock config`."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.output import output_option, print_json, print_table
+
+Command = Callable[..., Any]
+
+
+def _pairs(
+    ctx: click.Context, parameter: click.Parameter, values: tuple[str, ...]
+) -> tuple[tuple[str, str], ...]:
+    from penstock.shared.config_sources import parse_setting
+
+    return tuple(map(parse_setting, values))
+
+
+def config_option(command: Command) -> Command:
+    return click.option(
+        "--config", "file", type=click.Path(path_type=Path), help="A TOML file of settings."
+    )(command)
+
+
+def set_option(command: Command) -> Command:
+    return click.option(
+        "--set",
+        "settings",
+        multiple=True,
+        metavar="KEY=VALUE",
+        callback=_pairs,
+        help="A setting; may be given more than once.",
+    )(command)
+
+
+@click.group()
+def config() -> None:
+    """Show and check a broker's settings."""
+
+
+@config.command()
+@click.argument("keys", nargs=-1, metavar="[KEY]...")
+@config_option
+@set_option
+@click.option("--origin", is_flag=True, help="Say where each value comes from.")
+@output_option
+def show(
+    keys: tuple[str, ...],
+    file: Path | None,
+    settings: tuple[tuple[str, str], ...],
+    origin: bool,
+    output: str,
+) -> None:
+    """Show the settings that a broker would start with, all or only some.
+
+    Flags go over the environment (PENSTOCK_BROKER_<KEY>; PENSTOCK_STORE for the store), that over
+    the file, and that over the defaults. What is wrong is said, with exit code 2.
+
+    \b
+    Examples:
+      penstock config show --origin
+      penstock config show --config configs/dev.toml --origin
+      penstock config show file_reserved_time_h delete_when -o json
+    """
+    from penstock.shared.config_sources import check_known, load_config
+
+    for key in keys:
+        check_known(key, "argument")
+    loaded = load_config(file, dict(settings), os.environ)
+    wanted = keys or loaded.config.__struct_fields__
+    values = {key: getattr(loaded.config, key) for key in wanted}
+    if output == "json":
+        origins = {key: {"value": values[key], "origin": loaded.origins[key]} for key in wanted}
+        print_json(origins if origin else values)
+        return
+    rows = [[key, str(values[key]), *([loaded.origins[key]] if origin else [])] for key in wanted]
+    print_table(["key", "value", *(["origin"] if origin else [])], rows)

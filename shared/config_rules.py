@@ -1,0 +1,132 @@
+"""What a configuration's values must be, and which go together. Types are checked before.
+
+One table, a line for each rule; a rule is said in the words of the error. Pure.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Callable
+
+from penstock.shared.config import Config
+from penstock.shared.errors import ConfigError
+from penstock.shared.layout import (
+    CQ_ENTRY_BYTES,
+    MAX_QUEUES_PER_TOPIC,
+    MAX_SEGMENT_BYTES,
+    PAGE_BYTES,
+)
+
+# A queue of the table takes 320 bytes of memory once it is in use.
+MAX_QUEUES = 1 << 24
+_NOT_NEGATIVE = ("_ms", "_pages", "_nums", "_num", "_h", "_mapped_file")
+_DELAYS = re.compile(r"\d{1,9}[smhd]( \d{1,9}[smhd])*")
+
+Rule = tuple[str, Callable[[Config], bool], str]
+
+# the key whose value the error shows, what must hold, and how to say it
+RULES: tuple[Rule, ...] = (
+    (
+        "mapped_file_size_commit_log_bytes",
+        lambda c: (
+            PAGE_BYTES <= c.mapped_file_size_commit_log_bytes <= MAX_SEGMENT_BYTES
+            and c.mapped_file_size_commit_log_bytes % PAGE_BYTES == 0
+        ),
+        "is a multiple of 4096 below 2 GiB",
+    ),
+    (
+        "mapped_file_size_consume_queue_bytes",
+        lambda c: (
+            c.mapped_file_size_consume_queue_bytes >= CQ_ENTRY_BYTES
+            and c.mapped_file_size_consume_queue_bytes % CQ_ENTRY_BYTES == 0
+        ),
+        "is a multiple of 20",
+    ),
+    (
+        "max_message_size_bytes",
+        lambda c: 0 < c.max_message_size_bytes <= 1 << 30,
+        "is from 1 to 1 GiB",
+    ),
+    (
+        "transient_store_pool_bytes",
+        lambda c: (
+            c.transient_store_pool_bytes % PAGE_BYTES == 0
+            and c.transient_store_pool_bytes >= 4 * c.max_frame_bytes
+        ),
+        "is a multiple of 4096 and at least 4 times the largest frame (max_frame_bytes)",
+    ),
+    (
+        "default_topic_queue_nums",
+        lambda c: 1 <= c.default_topic_queue_nums <= MAX_QUEUES_PER_TOPIC,
+        f"is from 1 to {MAX_QUEUES_PER_TOPIC}",
+    ),
+    ("max_queues", lambda c: 1 <= c.max_queues <= MAX_QUEUES, f"is from 1 to {MAX_QUEUES}"),
+    ("max_hash_slot_num", lambda c: 1 <= c.max_hash_slot_num <= 1 << 28, "is from 1 to 2^28"),
+    (
+        "max_index_num",
+        # a file is mapped by Java, whose positions have 32 bits
+        lambda c: (
+            c.max_index_num >= 2 and 40 + 4 * c.max_hash_slot_num + 20 * c.max_index_num < 1 << 31
+        ),
+        "is at least 2, and an index file stays below 2 GiB (40 + 4 * max_hash_slot_num + 20 * "
+        "max_index_num bytes)",
+    ),
+    (
+        "delete_when",
+        lambda c: all(
+            hour.isascii() and hour.isdigit() and int(hour) < 24
+            for hour in c.delete_when.split(";")
+        ),
+        'is hours from 00 to 23, as in "04" or "04;16"',
+    ),
+    (
+        "disk_max_used_space_ratio_percent",
+        lambda c: (
+            10 <= c.disk_max_used_space_ratio_percent <= c.disk_space_clean_forcibly_ratio_percent
+        ),
+        "is at least 10 and at most disk_space_clean_forcibly_ratio_percent",
+    ),
+    (
+        "disk_space_warning_level_ratio_percent",
+        lambda c: (
+            c.disk_space_clean_forcibly_ratio_percent
+            <= c.disk_space_warning_level_ratio_percent
+            <= 99
+        ),
+        "is at least disk_space_clean_forcibly_ratio_percent and at most 99",
+    ),
+    ("delete_file_batch_max", lambda c: c.delete_file_batch_max >= 1, "is at least 1"),
+    (
+        "message_delay_level",
+        lambda c: _DELAYS.fullmatch(c.message_delay_level) is not None,
+        'is times with s, m, h or d, as in "1s 5s 2h"',
+    ),
+    ("produce_port", lambda c: 0 <= c.produce_port <= 65535, "is from 0 (any free one) to 65535"),
+    ("consume_port", lambda c: 0 <= c.consume_port <= 65535, "is from 0 (any free one) to 65535"),
+    ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "is an IP address"),
+    # the store host of a record: producers leave 8 bytes for it
+    ("broker_ip", lambda c: _ip_version(c.broker_ip) == 4, "is an IPv4 address"),
+)
+
+
+def check_config(config: Config) -> None:
+    """Raise ConfigError for values that are out of range or do not go together."""
+    for key, holds, said in RULES:
+        if not holds(config):
+            raise _error(key, said, config)
+    for key in Config.__struct_fields__:
+        counts = key.endswith(_NOT_NEGATIVE) or key.startswith("max_")
+        if counts and getattr(config, key) < 0:
+            raise _error(key, "is not negative", config)
+
+
+def _error(key: str, said: str, config: Config) -> ConfigError:
+    return ConfigError(f"{key} {said}", repr(getattr(config, key)), "see configs/broker.toml")
+
+
+def _ip_version(text: str) -> int:
+    try:
+        return ipaddress.ip_address(text).version
+    except ValueError:
+        return 0
