@@ -62,10 +62,16 @@ def info(directory: Path, index_slots: int, index_items: int, output: str) -> No
 
 @store.command()
 @directory_argument
-@click.option("--crc/--no-crc", default=True, show_default=True, help="Compare body checksums.")
+@click.option(
+    "--checksum",
+    type=click.Choice(["body", "record", "none"]),
+    default="body",
+    show_default=True,
+    help="Which to compare; record: of whole records, in stores written with them.",
+)
 @output_option
 @click.pass_context
-def verify(ctx: click.Context, directory: Path, crc: bool, output: str) -> None:
+def verify(ctx: click.Context, directory: Path, checksum: str, output: str) -> None:
     """Check every record and every queue entry of a store.
 
     Exits with 0 when all is well, 5 when the commit log is damaged, 1 for any other problem.
@@ -74,11 +80,13 @@ def verify(ctx: click.Context, directory: Path, crc: bool, output: str) -> None:
     Examples:
       penstock store verify ./store
       penstock store verify ./store -o json | jq .problems
+      penstock store verify ./store --checksum record
     """
+    from penstock.shared.record_crc import Checksum
     from penstock.shared.verify import verify_store
 
     with progress("checking") as moved:
-        report = verify_store(directory, progress=moved, check_crc=crc)
+        report = verify_store(directory, progress=moved, checksum=Checksum(checksum))
     if output == "json":
         print_json(report)
     else:

@@ -12,6 +12,7 @@ import msgspec
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.record import BLANK, Found
+from penstock.shared.record_crc import Checksum
 from penstock.shared.segment_files import Problem, shown
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.topics import load_topics
@@ -87,7 +88,7 @@ def find_log_end(store: StoreDirectory) -> int:
     inside = sorted((offset for offset in newest if offset > start), reverse=True)
     start = next((offset for offset in inside if _is_record(store, offset)), start)
     end = start
-    for position, found, size, _, _ in store.scan_log(start, check_crc=False):
+    for position, found, size, _, _ in store.scan_log(start, checksum=Checksum.NONE):
         if found in (Found.RECORD, Found.BLANK):
             end = position + size
     return end
@@ -96,7 +97,7 @@ def find_log_end(store: StoreDirectory) -> int:
 def _is_record(store: StoreDirectory, position: int) -> bool:
     if not store.segments or position >= store.segments[-1].end:
         return False
-    _, found, _, _, _ = next(store.scan_log(position, check_crc=False))
+    _, found, _, _, _ = next(store.scan_log(position, checksum=Checksum.NONE))
     return found is Found.RECORD
 
 

@@ -32,21 +32,24 @@ from penstock.shared.record import (
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
+    Shape,
     body_span,
     store_timestamp_ms,
 )
+from penstock.shared.record_crc import complete_prop_crc
 
 _CHECK_HEAD = struct.Struct(">iIii20xi")  # totalSize, magic, bodyCRC, queueId, sysFlag
 _WALK_HEAD = struct.Struct(">iI4xi4xqqi")  # totalSize, magic, queueId, two offsets, sysFlag
 _I32 = struct.Struct(">i")
 _I16 = struct.Struct(">h")
 _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
-_STORED = struct.Struct(">q8s")  # storeTimestamp, storeHost
+# storeTimestamp, storeHost
+_STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6_BYTES)}
 _BLANK = struct.Struct(">iI")
 _V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
 
 _ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
-_REFUSED_BITS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
+_NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
 
 
 def check_frame(
@@ -55,21 +58,20 @@ def check_frame(
     queue_id: int,
     max_record_bytes: int,
     max_body_bytes: int = 1 << 31,
+    shape: Shape = Shape(),  # noqa: B008 - a tuple
 ) -> list[int]:
     """Check every record of a produce frame; where each begins, and the frame's length last.
 
-    Raises InvalidMessage for the first record that is not whole, too large, damaged, or of another
-    topic or queue. Nothing is changed.
+    Raises InvalidMessage for the first record that is not whole, too large, damaged, of another
+    topic or queue, or has no room for the store host of `shape`. Nothing is changed.
     """
     starts: list[int] = []
     at, end = 0, len(frame)
     view = memoryview(frame)
     crc32, unpack = isal_zlib.crc32, _CHECK_HEAD.unpack_from
     length_at, short_at = _I32.unpack_from, _I16.unpack_from
-    # the topic behind its length, as each version has it
-    names = {MAGIC_V2: len(topic).to_bytes(2, "big") + topic}
-    if len(topic) <= MAX_TOPIC_BYTES:  # the length byte of the first version is signed
-        names[MAGIC_V1] = len(topic).to_bytes(1, "big") + topic
+    own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
+    names = _names(topic)
     while at < end:
         if end - at < SMALLEST_RECORD_BYTES:
             raise _bad("a record is whole", f"{end - at} bytes are left", starts)
@@ -80,11 +82,12 @@ def check_frame(
             raise _bad(f"a record has at most {max_record_bytes} bytes", size, starts)
         if queue != queue_id:
             raise _bad(f"all records of the frame are for queue {queue_id}", queue, starts)
-        if sys_flag & _REFUSED_BITS:
-            raise _bad("sysFlag has no store host or transaction bits", hex(sys_flag), starts)
+        if sys_flag & _NOT_THE_SENDERS != own_bits:
+            rule = "sysFlag has the broker's store host bit and no transaction bits"
+            raise _bad(rule, hex(sys_flag), starts)
         body_at = at + AT_BODY_V4
-        if sys_flag & SYS_BORN_HOST_V6:
-            body_at += _V6_EXTRA_BYTES
+        if sys_flag & _ANY_V6:
+            body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
             if body_at > at + size:
                 raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
         body_end = body_at + length_at(frame, body_at - 4)[0]
@@ -111,24 +114,40 @@ def check_frame(
     return starts
 
 
+def _names(topic: bytes) -> dict[int, bytes]:
+    """The topic behind its length, as each version has it."""
+    names = {MAGIC_V2: len(topic).to_bytes(2, "big") + topic}
+    if len(topic) <= MAX_TOPIC_BYTES:  # the length byte of the first version is signed
+        names[MAGIC_V1] = len(topic).to_bytes(1, "big") + topic
+    return names
+
+
 def _bad(rule: str, value: object, starts: list[int]) -> InvalidMessage:
     return InvalidMessage(rule, f"{value} in record {len(starts)} of the frame")
 
 
 def stamp(
-    frame: bytearray, starts: list[int], queue_offset: int, shift: int, stored_ms: int, host: bytes
+    frame: bytearray,
+    starts: list[int],
+    queue_offset: int,
+    shift: int,
+    stored_ms: int,
+    host: bytes,
+    prop_crc: bool = False,
 ) -> None:
     """Give the records at `starts` their queue offsets, physical offsets (index + shift), time.
 
-    Both hosts are IPv4 unless sysFlag says that the born host is not.
+    They have room for `host`, and at their ends for the checksum where `prop_crc` says so.
     """
-    offsets, stored = _OFFSETS.pack_into, _STORED.pack_into
+    offsets, stored = _OFFSETS.pack_into, _STORED[len(host)].pack_into
     for number, at in enumerate(starts, queue_offset):
         offsets(frame, at + AT_QUEUE_OFFSET, number, at + shift)
         if frame[at + 39] & SYS_BORN_HOST_V6:
             stored(frame, at + AT_STORE_TIMESTAMP_V4 + _V6_EXTRA_BYTES, stored_ms, host)
         else:
             stored(frame, at + AT_STORE_TIMESTAMP_V4, stored_ms, host)
+        if prop_crc:
+            complete_prop_crc(frame, at, at + _I32.unpack_from(frame, at)[0])
 
 
 class Dispatch(NamedTuple):
@@ -222,11 +241,15 @@ def blank_size(view: memoryview, at: int = 0) -> int:
 
 def unique_key_at(view: memoryview, at: int, size: int) -> bytes:
     """The UNIQ_KEY of the record of `size` bytes at `at`; b"" when it has none."""
+    return find_property(properties_at(view, at, size), _UNIQ_KEY)
+
+
+def properties_at(view: memoryview, at: int, size: int) -> bytes:
+    """The properties of the whole record of `size` bytes at `at`."""
     body_at, body_length = body_span(view, at)
     tail = bytes(view[body_at + body_length : at + size])
     length_bytes = 2 if view[at + 7] == MAGIC_V2 & 0xFF else 1
-    topic_end = length_bytes + int.from_bytes(tail[:length_bytes], "big")
-    return find_property(tail[topic_end + 2 :], _UNIQ_KEY)
+    return tail[length_bytes + int.from_bytes(tail[:length_bytes], "big") + 2 :]
 
 
 _UNIQ_KEY = UNIQ_KEY.encode()

@@ -31,6 +31,7 @@ from penstock.shared.record import (
     crc32,
     examine,
 )
+from penstock.shared.record_crc import Checksum, prop_crc_holds
 from penstock.shared.segment_files import FileCache, Segment
 
 WINDOW_BYTES = 8 << 20
@@ -51,7 +52,7 @@ assert _USUAL.size == 88, "an IPv4 record's body begins right behind these field
 
 
 def scan(
-    files: FileCache, segments: Sequence[Segment], start: int, *, check_crc: bool = True
+    files: FileCache, segments: Sequence[Segment], start: int, *, checksum: Checksum = Checksum.BODY
 ) -> Iterator[Step]:
     """Every step from `start`, which is where a record begins, to the log's end."""
     end = start
@@ -63,7 +64,7 @@ def scan(
             continue
         if not files.exists(segment.path):
             continue  # expired since it was listed
-        walk = _SegmentWalk(files, segment, stop, check_crc)
+        walk = _SegmentWalk(files, segment, stop, checksum)
         end = segment.base + (yield from walk.steps(max(start - segment.base, 0)))
         hole = segment.base + stop - end
         if hole and _has_data(files, following):
@@ -84,17 +85,18 @@ def _has_data(files: FileCache, segments: Sequence[Segment]) -> bool:
 class _SegmentWalk:
     """The walk through one segment; offsets in here are relative to the segment's first byte."""
 
-    def __init__(self, files: FileCache, segment: Segment, stop: int, check_crc: bool) -> None:
+    def __init__(self, files: FileCache, segment: Segment, stop: int, checksum: Checksum) -> None:
         self._files = files
         self._segment = segment
         self._stop = stop
-        self._check_crc = check_crc
+        self._checksum = checksum
+        self._strictest = Checksum.BODY if checksum is Checksum.NONE else checksum
 
     def steps(self, at: int) -> Generator[Step, None, int]:
         """Everything from `at`; returns where zeros begin, or the segment's end."""
         while at < self._stop:
             buffer = self._window(at)
-            walked = yield from _walk(buffer, self._segment.base + at, self._check_crc)
+            walked = yield from _walk(buffer, self._segment.base + at, self._checksum)
             if walked:
                 at += walked  # what the window cut off, if anything, is read again as a whole
                 continue
@@ -107,7 +109,7 @@ class _SegmentWalk:
                 next_at = self._resync(at + 1)
                 if found is Found.END and next_at is None:
                     return at
-                if next_at is not None and self.is_record(at):
+                if next_at is not None and self.is_record(at, self._strictest):
                     continue  # it was being written when the window was read
                 if found is Found.END:
                     reason = "zeros, but records follow"
@@ -117,7 +119,7 @@ class _SegmentWalk:
             at += size
         return self._stop
 
-    def is_record(self, at: int) -> bool:
+    def is_record(self, at: int, checksum: Checksum = Checksum.BODY) -> bool:
         """Whether a whole record stands there now, checksum included."""
         buffer = self._read(at, SMALLEST_RECORD_BYTES)
         if len(buffer) < SMALLEST_RECORD_BYTES:
@@ -125,23 +127,22 @@ class _SegmentWalk:
         claimed = self._claimed_size(buffer, at)
         if claimed > len(buffer):
             buffer = self._read(at, claimed)
-        return self._look(buffer, at, check_crc=True)[0] is Found.RECORD
+        return self._look(buffer, at, checksum)[0] is Found.RECORD
 
     def _look(
-        self, buffer: bytes, at: int, check_crc: bool | None = None
+        self, buffer: bytes, at: int, checksum: Checksum | None = None
     ) -> tuple[Found, int, str]:
         """`examine`, for a buffer that may end before the segment does."""
         claimed = self._claimed_size(buffer, at)
         if claimed > len(buffer) or len(buffer) < min(BLANK.size, self._stop - at):
             return Found.DAMAGED, 0, "the file has become shorter"
-        check = self._check_crc if check_crc is None else check_crc
         return examine(
             buffer,
             0,
             # only a blank may be longer than what was read of it; examine looks at its header
             self._stop - at if _magic(buffer) == MAGIC_BLANK else len(buffer),
             position=self._segment.base + at,
-            check_crc=check,
+            checksum=checksum or self._checksum,
         )
 
     def _window(self, at: int) -> bytes:
@@ -204,7 +205,7 @@ def _magic(buffer: bytes) -> int:
     return int.from_bytes(buffer[4:8], "big")
 
 
-def _walk(buffer: bytes, position: int, check_crc: bool) -> Generator[Step, None, int]:
+def _walk(buffer: bytes, position: int, checksum: Checksum) -> Generator[Step, None, int]:
     """The whole records at the buffer's beginning; returns how many bytes they take.
 
     The usual record is checked in place, with the rules of `examine` written out: at a million
@@ -212,6 +213,7 @@ def _walk(buffer: bytes, position: int, check_crc: bool) -> Generator[Step, None
     """
     view, end, at, record = memoryview(buffer), len(buffer), 0, Found.RECORD
     unpack = _USUAL.unpack_from
+    check_body, check_record = checksum is Checksum.BODY, checksum is Checksum.RECORD
     while end - at >= SMALLEST_RECORD_BYTES:
         size, magic, crc, named, sys_flag, body_length = unpack(buffer, at)
         next_at = at + size
@@ -230,17 +232,18 @@ def _walk(buffer: bytes, position: int, check_crc: bool) -> Generator[Step, None
                 and buffer[topic_end] < 128
                 and topic_end + 2 + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
                 and (
-                    not check_crc
+                    not check_body
                     or body_length == 0
                     or crc32(view[at + 88 : topic_at - 1]) & 0x7FFFFFFF == crc
                 )
+                and (not check_record or prop_crc_holds(view, at, next_at))
             ):
                 yield position + at, record, size, view[at:next_at], ""
                 at = next_at
                 continue
         if magic == MAGIC_BLANK:
             break
-        found, size, _ = examine(buffer, at, end, position=position + at, check_crc=check_crc)
+        found, size, _ = examine(buffer, at, end, position=position + at, checksum=checksum)
         if found is not record:
             break
         yield position + at, record, size, view[at : at + size], ""

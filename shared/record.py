@@ -22,12 +22,19 @@ import enum
 import ipaddress
 import struct
 from functools import lru_cache
+from typing import NamedTuple
 
 import msgspec
 from isal import isal_zlib
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import MAX_PROPERTIES_BYTES
+from penstock.shared.record_crc import (
+    Checksum,
+    has_prop_crc,
+    prop_crc_holds,
+    with_prop_crc_room,
+)
 
 MAGIC_V1 = 0xDAA320A7
 MAGIC_V2 = 0xDAA320AB
@@ -88,6 +95,25 @@ class Record(msgspec.Struct, frozen=True):
     body_crc: int = 0
     total_size: int = 0
     magic: int = MAGIC_V1
+
+
+class Shape(NamedTuple):
+    """What a broker's records have room for: producers leave it blank, the broker fills it in."""
+
+    store_host_bytes: int = HOST_V4_BYTES
+    prop_crc: bool = False
+
+
+def reshape(record: bytes, shape: Shape) -> bytes:
+    """One whole record that is not stamped yet, with the room that another broker wants."""
+    found = decode_record(record)
+    return encode_record(
+        msgspec.structs.replace(
+            found,
+            store_host=bytes(shape.store_host_bytes),
+            properties=with_prop_crc_room(found.properties, shape.prop_crc),
+        )
+    )
 
 
 def pack_host(address: str, port: int) -> bytes:
@@ -151,7 +177,7 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
 
     The CRC is not compared; `examine` does that.
     """
-    found, size, reason = examine(buffer, at, len(buffer), check_crc=False)
+    found, size, reason = examine(buffer, at, len(buffer), checksum=Checksum.NONE)
     if found is not Found.RECORD:
         raise StoreDamaged("bytes are one whole record", f"{reason or found.name} at {at}")
     total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = (
@@ -186,6 +212,10 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
     )
 
 
+# Why a record is damaged that may be whole: it was written without what is asked for now.
+NO_RECORD_CRC = "record without a CRC of its own"
+
+
 class Found(enum.Enum):
     """What stands at a place in the log."""
 
@@ -201,7 +231,7 @@ def examine(
     end: int,
     *,
     position: int | None = None,
-    check_crc: bool = True,
+    checksum: Checksum = Checksum.BODY,
 ) -> tuple[Found, int, str]:
     """What stands at `at`, its size in bytes, and the reason when it is DAMAGED.
 
@@ -229,8 +259,12 @@ def examine(
         named = int.from_bytes(buffer[at + AT_PHYSICAL_OFFSET : at + AT_SYS_FLAG], "big")
         if named != position:
             return Found.DAMAGED, 0, f"record names {named} as its own offset"
-    if check_crc and not _crc_holds(buffer, at):
+    if checksum is Checksum.BODY and not _crc_holds(buffer, at):
         return Found.DAMAGED, 0, "body CRC differs"
+    if checksum is Checksum.RECORD and not prop_crc_holds(buffer, at, at + size):
+        ends_in_zeros = decode_record(buffer, at).properties.endswith(b"\0")
+        torn = ends_in_zeros or has_prop_crc(buffer, at + size)
+        return Found.DAMAGED, 0, "record CRC differs" if torn else NO_RECORD_CRC
     return Found.RECORD, size, ""
 
 

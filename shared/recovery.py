@@ -35,7 +35,8 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.positions import Positions
-from penstock.shared.record import Found, examine, store_timestamp_ms
+from penstock.shared.record import NO_RECORD_CRC, Found, examine, store_timestamp_ms
+from penstock.shared.record_crc import Checksum
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.transient_store_pool import TransientStorePool
@@ -76,7 +77,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
                 "restore commitlog/, or remove consumequeue/ to begin anew",
             )
         start = _scan_start(store, unclean, wrote)
-        scanned = _scan(store, start, wrote, unclean)
+        scanned = _scan(store, start, wrote, unclean, config.recovery_checksum)
         dispatch_from = start
         if not unclean and _dispatched_to(store) >= scanned.records_end:
             dispatch_from = scanned.end
@@ -198,14 +199,22 @@ def _first_timestamp_ms(store: StoreDirectory, at: int) -> int:
     return store_timestamp_ms(raw, 0) if found is Found.RECORD else 0
 
 
-def _scan(store: StoreDirectory, start: int, wrote: int, unclean: bool) -> _Scanned:
+def _scan(
+    store: StoreDirectory, start: int, wrote: int, unclean: bool, checksum: Checksum
+) -> _Scanned:
     """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1)."""
     scanned = _Scanned(start, start)
     damage: tuple[int, str] | None = None
     known_end = wrote if wrote >= 0 else None if unclean else _dispatched_to(store)
-    for position, found, size, record, reason in store.scan_log(start):
+    for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
         if wrote >= 0 and position >= wrote:
             break
+        if reason == NO_RECORD_CRC:  # RocketMQ would cut off everything from here on
+            raise StoreDamaged(
+                "with force_verify_prop_crc every record has a checksum of its own",
+                f"the one at {position} has none",
+                "set force_verify_prop_crc = false: the store was not written with it",
+            )
         if found is Found.DAMAGED:
             damage = damage or (position, reason)
             continue

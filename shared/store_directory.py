@@ -19,6 +19,7 @@ from penstock.shared.layout import PAGE_BYTES, StorePaths, check_topic
 from penstock.shared.log_scan import Step, scan
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import BLANK, Found, Record, decode_record, examine
+from penstock.shared.record_crc import Checksum
 from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments
 
 
@@ -119,13 +120,15 @@ class StoreDirectory:
             )
         return decode_record(raw)
 
-    def scan_log(self, start: int | None = None, *, check_crc: bool = True) -> Iterator[Step]:
+    def scan_log(
+        self, start: int | None = None, *, checksum: Checksum = Checksum.BODY
+    ) -> Iterator[Step]:
         """Every record from `start` (the first by default), the damage, and the log's end.
 
         See `log_scan` for the steps. `start` is where a record begins.
         """
         first = self.log_start if start is None else start
-        return scan(self._files, self.segments, first, check_crc=check_crc)
+        return scan(self._files, self.segments, first, checksum=checksum)
 
     def queues(self) -> list[QueueFiles]:
         """Every queue that has a directory, as it is now, by topic and queue id."""

@@ -18,6 +18,7 @@ from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.properties import UNIQ_KEY, find_property
 from penstock.shared.record import Found
+from penstock.shared.record_crc import Checksum
 from penstock.shared.record_outline import entry_tags_code, outline
 from penstock.shared.segment_files import shown
 from penstock.shared.store_directory import StoreDirectory
@@ -35,20 +36,23 @@ LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 def verify_store(
-    directory: Path | str, *, progress: Progress | None = None, check_crc: bool = True
+    directory: Path | str,
+    *,
+    progress: Progress | None = None,
+    checksum: Checksum = Checksum.BODY,
 ) -> Report:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
 
     Raises ConfigError where there is no store.
     """
     with StoreDirectory(directory) as store:
-        return _Verification(store, check_crc).run(progress)
+        return _Verification(store, checksum).run(progress)
 
 
 class _Verification:
-    def __init__(self, store: StoreDirectory, check_crc: bool) -> None:
+    def __init__(self, store: StoreDirectory, checksum: Checksum) -> None:
         self._store = store
-        self._check_crc = check_crc
+        self._checksum = checksum
         self._found = Findings()
         self._unclean = store.is_unclean
         # taken down before the walk: a running store moves on meanwhile
@@ -113,9 +117,7 @@ class _Verification:
     def _walk(self, progress: Progress) -> None:
         start = self._store.log_start
         total = sum(segment.size for segment in self._store.segments)
-        for position, found, size, record, reason in self._store.scan_log(
-            check_crc=self._check_crc
-        ):
+        for position, found, size, record, reason in self._store.scan_log(checksum=self._checksum):
             if self._damage and found is not Found.END:
                 self._report_damage("log-damaged")
             if found is Found.RECORD:

@@ -15,6 +15,7 @@ from penstock.shared.errors import ConfigError
 from penstock.shared.layout import segment_name
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Found, Record, pack_host
+from penstock.shared.record_crc import Checksum
 from penstock.shared.segment_files import Problem
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
@@ -156,7 +157,7 @@ def test_without_checksums_a_flipped_bit_in_a_body_goes_unseen(
     root = store_builder(records)
     path, at = _log(root, _places(root)[40][0])
     _patch(path, at + 90, b"\xff")
-    assert verify_store(root, check_crc=False).ok
+    assert verify_store(root, checksum=Checksum.NONE).ok
 
 
 @pytest.mark.parametrize("unclean", [False, True])
