@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.string_hash import shard_queue, string_hash
+from penstock.shared.string_hash import shard_queue, string_hash, string_hashes
 
 
 @pytest.mark.parametrize(
@@ -45,3 +45,20 @@ def test_a_shard_always_goes_to_one_queue_that_exists(shard: str, queue_count: i
     queue = shard_queue(shard, queue_count)
     assert 0 <= queue < queue_count
     assert queue == abs(string_hash(shard)) % queue_count
+
+
+@given(st.lists(st.text() | st.text("abc#", max_size=40)))
+def test_many_at_once_have_the_codes_they_have_one_by_one(texts: list[str]) -> None:
+    raw = [text.encode("utf-8", "replace") for text in texts]
+    assert string_hashes(raw).tolist() == [string_hash(each.decode()) for each in raw]
+
+
+def test_many_at_once_are_hashed_over_the_borders_of_chunks() -> None:
+    texts = ["k" * (number % 97) for number in range(3000)]
+    texts[100:100] = ["x" * 65_535, "y" * 65_536, "z" * 65_537, "ü" * 40_000, ""]
+    found = string_hashes([text.encode() for text in texts])
+    assert found.tolist() == [string_hash(text) for text in texts]
+
+
+def test_bytes_that_are_not_utf_8_count_as_replacement_characters() -> None:
+    assert string_hashes([b"a\xffb"]).tolist() == [string_hash("a\ufffdb")]

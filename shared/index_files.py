@@ -1,0 +1,256 @@
+"""The index directory: files in order of their names, one of them being filled.
+
+Used by the reput (and by recovery and rebuild, while no reput runs) to write, by others to look.
+A put is the items, then the slots, then the header, and the header is one small write: whatever
+kills the writer in between, items that the header does not count are not there. `cut` makes the
+slots forget them, so a successor can put them again and nothing is there twice.
+
+Items and header are written, slots are stored in the mapping: header and slots are allocated
+before that, so a full disk is an OSError and no SIGBUS. This file knows no log and no records.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_left
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from penstock.shared.config import Config
+from penstock.shared.durable_files import (
+    make_directory,
+    make_file,
+    sync_directory,
+    write_at,
+    zero_from,
+)
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.index_file import (
+    HEADER,
+    ITEM_DTYPE,
+    SLOT_DTYPE,
+    Entries,
+    Geometry,
+    IndexHeader,
+    decode_header,
+    put,
+)
+
+NAME_DIGITS = 17
+# Items that are taken into memory at once.
+_PIECE = 1 << 18
+
+# The store time in ms of the record at a log offset; None when the log does not have it any more.
+StoredMs = Callable[[int], int | None]
+
+
+def index_geometry(config: Config) -> Geometry:
+    return Geometry(config.max_hash_slot_num, config.max_index_num)
+
+
+def index_files(directory: Path) -> list[Path]:
+    """The index files, oldest first. Whatever has another name is skipped, as RocketMQ does."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return [
+        directory / name
+        for name in sorted(names)
+        if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+    ]
+
+
+class IndexFile:
+    """One file, mapped. Reads are numpy arrays on the mapping; a writer also gets `slots` to fill.
+
+    Raises StoreDamaged for a file of another length than the geometry's.
+    """
+
+    def __init__(self, path: Path, geometry: Geometry, writable: bool = False) -> None:
+        self.path = path
+        self.geometry = geometry
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.handle = os.open(path, flags)
+        try:
+            size = os.fstat(self.handle).st_size
+            if size != geometry.file_bytes:
+                raise StoreDamaged(
+                    f"an index file of {geometry.slots} slots and {geometry.items} items is "
+                    f"{geometry.file_bytes} bytes long",
+                    f"{path} has {size}",
+                    "set max_hash_slot_num and max_index_num to what it was written with, or "
+                    "move it away",
+                )
+            if writable:
+                os.posix_fallocate(self.handle, 0, geometry.table_bytes)
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            mapped = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
+        except BaseException:
+            os.close(self.handle)
+            raise
+        # the mapping goes when the last array on it does
+        self.view = memoryview(mapped)
+        self.slots = np.frombuffer(mapped, SLOT_DTYPE, geometry.slots, HEADER.size)
+        self.items = np.frombuffer(mapped, ITEM_DTYPE, geometry.items, geometry.table_bytes)
+
+    @property
+    def header(self) -> IndexHeader:
+        return decode_header(self.view)
+
+    def put(self, header: IndexHeader, new: Entries) -> IndexHeader:
+        """Add entries for which there is room; the header afterwards. Raises OSError."""
+        change = put(header, self.slots, self.geometry, new)
+        write_at(self.handle, change.items.view(np.uint8).data, self._at(header.next_item))
+        self.slots[change.slots] = change.newest
+        self.write_header(change.header)
+        return change.header
+
+    def write_header(self, header: IndexHeader) -> None:
+        write_at(self.handle, header.encode(), 0)
+
+    def first_at(self, offset: int, next_item: int) -> int:
+        """The first item below `next_item` of a record at or behind a log offset."""
+        numbers = range(1, next_item)
+        found = bisect_left(numbers, offset, key=lambda number: int(self.items[number]["offset"]))
+        return 1 + found
+
+    def cut(self, kept: int, stored_ms: StoredMs) -> IndexHeader:
+        """Forget the items from number `kept` on, of which there is one before; the header."""
+        header = self.header
+        self._unlink(kept)
+        gone = self.items["previous"][kept : header.next_item]
+        last = self.items[kept - 1]
+        end = int(last["offset"])
+        end_ms = header.end_timestamp_ms
+        if kept < header.next_item:
+            found_ms = stored_ms(end)
+            if found_ms is None:  # expired: to the second, as the item has it
+                found_ms = header.begin_timestamp_ms + 1000 * int(last["seconds"])
+            end_ms = found_ms
+        header = IndexHeader(
+            header.begin_timestamp_ms,
+            end_ms,
+            header.begin_offset,
+            end,
+            header.slots_in_use - int(np.count_nonzero(gone == 0)),
+            kept,
+        )
+        self.write_header(header)
+        zero_from(self.handle, self._at(kept), self.geometry.file_bytes)
+        return header
+
+    def _unlink(self, kept: int) -> None:
+        """Let every slot point to its newest item before number `kept`."""
+        for start in range(0, self.geometry.slots, _PIECE):
+            slots = self.slots[start : start + _PIECE]
+            stale = np.flatnonzero(slots >= kept)
+            while len(stale):
+                numbers = slots[stale].astype(np.int64)
+                numbers[numbers >= self.geometry.items] = 0
+                before = self.items["previous"][numbers].astype(np.int64)
+                before[(before < 0) | (before >= numbers)] = 0  # chains lead to older items
+                slots[stale] = before
+                stale = stale[before >= kept]
+
+    def link_again(self, next_item: int) -> int:
+        """Make all slots anew from the items; how many slots are in use."""
+        self.slots[:] = 0
+        in_use = 0
+        for start in range(1, next_item, _PIECE):
+            items = self.items[start : min(start + _PIECE, next_item)]
+            # of equal slots the last assignment stays
+            targets = items["hash"].astype(np.int64) % self.geometry.slots
+            self.slots[targets] = np.arange(start, start + len(items))
+            in_use += int(np.count_nonzero(items["previous"] == 0))
+        return in_use
+
+    def sync(self) -> None:
+        os.fdatasync(self.handle)
+
+    def close(self) -> None:
+        os.close(self.handle)
+        self.slots, self.items = self.slots[:0].copy(), self.items[:0].copy()
+        self.view.release()
+
+    def _at(self, number: int) -> int:
+        return self.geometry.item_at(number)
+
+
+class IndexFiles:
+    """Writes the index of a store; entries come in log order. Files are made as needed."""
+
+    def __init__(
+        self, directory: Path, half_made: Path, geometry: Geometry, now_ms: Callable[[], int]
+    ) -> None:
+        self._directory = directory
+        self._half_made = half_made
+        self._geometry = geometry
+        self._now_ms = now_ms
+        self._active: IndexFile | None = None
+        self._header = IndexHeader()
+        self._open_last()
+
+    @property
+    def end_offset(self) -> int | None:
+        """The log offset of the newest record in the index; None when there is none."""
+        return self._header.end_offset if self._header.next_item > 1 else None
+
+    def put(self, new: Entries) -> None:
+        """Add entries. Raises OSError: then some may be there and some not, and `cut` is due."""
+        done, count = 0, len(new.hashes)
+        while done < count:
+            room = self._geometry.items - self._header.next_item
+            if self._active is None or room <= 0:
+                self._make_next()
+                continue
+            part = new.part(done, done + room)
+            self._header = self._active.put(self._header, part)
+            done += len(part.hashes)
+
+    def cut(self, offset: int, stored_ms: StoredMs) -> None:
+        """Forget what belongs to records at or behind a log offset, and what no header counts."""
+        while self._active is not None:
+            kept = self._active.first_at(offset, self._header.next_item)
+            if kept > 1:
+                self._header = self._active.cut(kept, stored_ms)
+                return
+            self._active.path.unlink()
+            sync_directory(self._directory)
+            self._open_last()
+
+    def _open_last(self) -> None:
+        self.close()
+        self._header = IndexHeader()
+        files = index_files(self._directory)
+        if files:
+            self._active = IndexFile(files[-1], self._geometry, writable=True)
+            self._header = self._active.header
+
+    def _make_next(self) -> None:
+        make_directory(self._directory)
+        files = index_files(self._directory)
+        name = _name_after(files[-1].name if files else "", self._now_ms())
+        path = self._directory / name
+        header = self._header.successor()
+        size = self._geometry.file_bytes
+        make_file(self._half_made, path, size, sparse=True, head=header.encode())
+        made = IndexFile(path, self._geometry, writable=True)
+        self.close()
+        self._active, self._header = made, header
+
+    def close(self) -> None:
+        if self._active is not None:
+            self._active.close()
+            self._active = None
+
+
+def _name_after(last: str, now_ms: int) -> str:
+    """A name of local time, as RocketMQ gives; later than the last one whatever the clock says."""
+    local = datetime.fromtimestamp(now_ms / 1000)
+    name = f"{local:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+    return name if name > last else f"{int(last) + 1:0{NAME_DIGITS}d}"
