@@ -1,7 +1,7 @@
 """The allocator: makes commit log segments ahead of the writer.
 
 Owns:     `allocated`, `allocate_error`; the making of segment files.
-Reads:    `wrote`, `append_wanted`.
+Reads:    `wrote`, `append_wanted`, `read_only`.
 Hears:    the writer's doorbell.
 Rings:    the writer.
 On crash: the next one lists the directory and makes its names durable, which its predecessor may
@@ -42,7 +42,7 @@ class Allocator:
         self._positions.publish("allocated", self._allocated)
 
     def work(self) -> int:
-        if self._allocated >= self._target():
+        if self._allocated >= self._target() or self._positions["read_only"]:
             return 0
         if self._stage.clock.monotonic_ms() < self._retry_at_ms:
             return 0

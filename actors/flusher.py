@@ -125,7 +125,7 @@ class Flusher:
             now_ms = self._stage.clock.monotonic_ms()
             if now_ms - self._queues_at_ms < config.flush_interval_consume_queue_ms:
                 if self._checkpoint.log_has_followed():
-                    self._checkpoint.write()
+                    self._write_checkpoint()
                 return 0
             self._queues_at_ms = now_ms
             thorough_ms = config.flush_consume_queue_thorough_interval_ms
@@ -152,8 +152,13 @@ class Flusher:
             self._round = None
             if end.value:
                 self._checkpoint.queues_are_synced()
-            self._checkpoint.write()
+            self._write_checkpoint()
             return False
+
+    def _write_checkpoint(self) -> None:
+        """A log that is damaged is vouched for by nobody: the checkpoint stays as it was."""
+        if not self._positions["read_only"]:
+            self._checkpoint.write()
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []

@@ -182,6 +182,9 @@ class Reader:
             if offset < low:
                 # expired: say where the queue begins now; an offset ahead of it may still come
                 slices.append(QueueSlice(queue_id, offset, low, high, 0))
+            elif offset < high and (whole := self._queues.whole_from(slot, offset)) > offset:
+                # lost with a damaged part of the log: the same answer
+                slices.append(QueueSlice(queue_id, offset, whole, high, 0))
             elif offset < high and left > 0:
                 pieces, next_offset = self._queues.read(slot, offset, left)
                 size = sum(map(len, pieces))

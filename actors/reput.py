@@ -24,6 +24,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import blank_size, walk
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.record import SMALLEST_RECORD_BYTES
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
@@ -73,7 +74,10 @@ class Reput:
         return 1
 
     def _dispatch_next(self, bound: int) -> int:
-        """Dispatch some records below `bound`, or pass over a blank; its length in bytes."""
+        """Dispatch some records below `bound`, or pass a blank or damage; its length in bytes."""
+        damage = self._log.damaged.at(self._dispatched)
+        if damage is not None:
+            return min(bound, damage.end) - self._dispatched
         limit = min(bound, self._dispatched + CYCLE_BYTES)
         view = self._log.view(self._dispatched, limit)
         moved = self._dispatch(view)
@@ -124,10 +128,20 @@ class Reput:
             self._count += 1
             self._positions.publish("queue_count", self._count)
         for queue_offset, entries in pieces:
+            if self._log.damaged:
+                self._fill(key, self._table.max_offset(slot), queue_offset)
             self._queues.put(key, queue_offset, entries)
             stop = queue_offset + len(entries) // ENTRY.size
             if stop > self._table.max_offset(slot):
                 self._table.publish_max_offset(slot, stop)
+
+    def _fill(self, key: QueueKey, start: int, stop: int) -> None:
+        """Messages between were lost with the damage: their entries point to it, never nowhere."""
+        damage = self._log.damaged.before(self._dispatched)
+        most = self._log.damaged.size_bytes // SMALLEST_RECORD_BYTES
+        if damage is not None and 0 < stop - start <= most:
+            lost = ENTRY.pack(damage.position, damage.size, 0)
+            self._queues.put(key, start, lost * (stop - start))
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []

@@ -2,7 +2,7 @@
 
 Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`; the bytes of the pool; queue
           offsets; config/topics.json; the produce endpoint.
-Reads:    `committed`, `flushed`, `allocated`, the error words; the queue table.
+Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Rings:    the committer and the allocator.
 On crash: the next one goes on at `wrote`. A frame is visible with the one store to `wrote`, so it
@@ -38,6 +38,7 @@ from penstock.shared.hot_loops import check_frame, unique_key_at
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
 from penstock.shared.messages import Append, Appended, StoredRun, encode, refusal
+from penstock.shared.quarantine import read_only_error
 from penstock.shared.retry_index import RetryIndex
 from penstock.shared.sessions import Sessions
 from penstock.shared.topic_admin import TopicAdmin
@@ -247,6 +248,8 @@ class Writer:
         """Everything that can be wrong with a frame, before anything of it is stored."""
         if self._positions["flush_error"]:
             raise self._read_only()
+        if self._positions["read_only"]:
+            raise read_only_error(StorePaths(self._config.store))
         limit = self._config.max_frame_bytes
         if len(payload) > limit:
             raise InvalidMessage(

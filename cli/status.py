@@ -44,6 +44,11 @@ def status(store: Path | None, output: str) -> None:
     )
     click.echo()
     print_table(("endpoint", "address"), list(found["endpoints"].items()))
+    if found["damaged"]:
+        click.echo("\nread-only; the log is damaged:")
+        columns = ("position", "size", "file", "offset", "reason")
+        print_table(columns, [[row[name] for name in columns] for row in found["damaged"]])
+        click.echo(f"stop the broker and run: penstock store repair {found['store']}")
 
 
 def _table() -> tuple[Any, ...]:
@@ -57,7 +62,9 @@ def read_status(store: Path) -> dict[str, Any]:
     import msgspec
 
     from penstock.shared.clock import SystemClock
+    from penstock.shared.layout import StorePaths
     from penstock.shared.positions import ACTORS, Positions
+    from penstock.shared.quarantine import load_quarantine
     from penstock.shared.run_directory import find_running
 
     run = find_running(store)
@@ -89,6 +96,9 @@ def read_status(store: Path) -> dict[str, Any]:
         "run_directory": run.directory,
         "actors": actors,
         "positions": positions.all(),
+        "damaged": msgspec.to_builtins(
+            load_quarantine(StorePaths(store)) if positions["read_only"] else []
+        ),
         "endpoints": msgspec.to_builtins(run.endpoints),
     }
     positions.close()

@@ -11,6 +11,7 @@ import click
 
 from penstock.cli.output import output_option, print_json
 from penstock.cli.settings import config_option, set_option
+from penstock.shared.errors import StoreDamaged
 
 if TYPE_CHECKING:
     from penstock.shared.recovery import Recovered
@@ -61,7 +62,7 @@ def up(
         load_config(file, flags, os.environ).config, say=lambda line: click.echo(line, err=True)
     )
     supervisor.open()
-    _report(supervisor.store.recovered)
+    _report(supervisor.store.recovered, supervisor.store.paths.root)
     try:
         if supervisor.wait_ready():
             _say_ready(supervisor, output)
@@ -70,8 +71,12 @@ def up(
         supervisor.kill()
         raise
     click.echo("stopping", err=True)
+    damaged = bool(supervisor.store.recovered.quarantined)
     if supervisor.stop():
         click.echo("stopped; the store is clean", err=True)
+    elif damaged:
+        click.echo("stopped; the store is as it was, damaged", err=True)
+        raise click.exceptions.Exit(StoreDamaged.exit_code)
     else:
         click.echo("stopped, but not everything was on disk; the next start recovers", err=True)
         raise click.exceptions.Exit(1)
@@ -79,21 +84,34 @@ def up(
 
 def _say_ready(supervisor: Supervisor, output: str) -> None:
     endpoints, store = supervisor.store.run.endpoints, supervisor.store.paths.root
+    damaged = bool(supervisor.store.recovered.quarantined)
     if output == "json":
-        print_json({"ready": True, "store": str(store), "endpoints": endpoints})
+        print_json(
+            {"ready": True, "store": str(store), "endpoints": endpoints, "read_only": damaged}
+        )
     else:
-        click.echo(f"ready produce={endpoints.produce} consume={endpoints.consume} store={store}")
+        click.echo(
+            f"ready produce={endpoints.produce} consume={endpoints.consume} store={store}"
+            + (" read-only=damaged" if damaged else "")
+        )
     sys.stdout.flush()
 
 
-def _report(recovered: Recovered) -> None:
-    """Say what was found after an unclean stop."""
-    if recovered.mode != "unclean":
-        return
-    click.echo(
-        f"recovered after an unclean stop: {recovered.messages} messages scanned from "
-        f"{recovered.scanned_from}, {recovered.pool_bytes} bytes taken from the pool, "
-        f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
-        f"{recovered.seconds:.2f} s",
-        err=True,
-    )
+def _report(recovered: Recovered, store: Path) -> None:
+    """Say what was found after an unclean stop, and what is damaged."""
+    if recovered.mode == "unclean":
+        click.echo(
+            f"recovered after an unclean stop: {recovered.messages} messages scanned from "
+            f"{recovered.scanned_from}, {recovered.pool_bytes} bytes taken from the pool, "
+            f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
+            f"{recovered.seconds:.2f} s",
+            err=True,
+        )
+    for damage in recovered.quarantined:
+        click.echo(f"damaged: {damage}", err=True)
+    if recovered.quarantined:
+        click.echo(
+            "the store is read-only: consumers get everything that is whole, producers nothing; "
+            f"stop the broker and run: penstock store repair {store}",
+            err=True,
+        )

@@ -18,6 +18,7 @@ from penstock.shared.hot_loops import blank_size
 from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.positions import Positions
+from penstock.shared.quarantine import DamagedRanges, load_quarantine
 from penstock.shared.record import (
     AT_PHYSICAL_OFFSET,
     BLANK,
@@ -134,10 +135,14 @@ class LogReader:
         )
         self._looked = False
         self._resting_ms = 0
+        paths = StorePaths(config.store)
+        self.damaged = DamagedRanges(load_quarantine(paths) if positions["read_only"] else ())
 
     def view(self, position: int, limit: int) -> memoryview:
-        """Committed bytes from `position`, up to `limit` or the segment's end. No copy."""
+        """Committed bytes from `position`, up to `limit`, damage or the segment's end. No copy."""
         self._looked = True
+        if self.damaged:
+            limit = self.damaged.next_start(position, limit)
         return self._segments.view(position, limit)
 
     def rest(self, now_ms: int) -> None:
@@ -161,8 +166,11 @@ class LogReader:
         committed = self._positions["committed"] if self._pool is not None else stop
         at = max(start, self._positions["log_start"])
         while at < stop:
+            if (damage := self.damaged.at(at)) is not None:
+                at = damage.end
+                continue
             segment_end = at - at % self._segment_bytes + self._segment_bytes
-            limit = min(stop, segment_end)
+            limit = self.damaged.next_start(at, min(stop, segment_end))
             piece = self._piece(at, min(limit, at + _WINDOW_BYTES), committed)
             used = whole_records(piece, at)
             size = blank_size(piece)

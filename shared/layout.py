@@ -7,7 +7,7 @@
     ROOT/abort                                      pid; there while a broker runs, or after a crash
     ROOT/lock                                       "lock"; byte 0 is locked by the running broker
     ROOT/config/topics.json                         RocketMQ's JSON
-    ROOT/penstock/                                  ours alone: run.json, half-made files
+    ROOT/penstock/                                  ours alone: run.json, quarantine.json, ...
 
 Pure functions on paths: nothing here opens a file.
 """
@@ -85,6 +85,8 @@ class StorePaths:
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
         self.half_made = self.own / "half-made"
+        self.quarantined = self.own / "quarantine.json"
+        self.quarantine = self.own / "quarantine"
 
     def queue(self, topic: str, queue_id: int) -> Path:
         return self.consume_queue / check_topic(topic) / str(int(queue_id))

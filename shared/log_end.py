@@ -27,7 +27,8 @@ class LogEnd:
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
         self._appender = LogAppender(config, run)
         self.wrote = positions["wrote"]
-        self._appender.forget_beyond(self.wrote)
+        if not positions["read_only"]:
+            self._appender.forget_beyond(self.wrote)
         self._segment = self.wrote // self._segment_bytes
         self._offsets = _queue_offsets(run, positions, pieces)
 

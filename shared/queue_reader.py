@@ -54,9 +54,12 @@ class QueueReader:
         run_at = run_end = -1
         left = max_bytes
         next_offset = start
+        damaged = self._log.damaged
         for offset, size, _ in ENTRY.iter_unpack(self._files.read(key, start, stop)):
             if size != BLANK_SIZE:
                 if left < size and next_offset > start and run_end >= 0:
+                    break
+                if damaged and (size <= 0 or damaged.touches(offset, size)):
                     break
                 left -= size
                 if offset != run_end:
@@ -69,12 +72,28 @@ class QueueReader:
             pieces.append(self._log.view(run_at, run_end))
         return pieces, next_offset
 
+    def whole_from(self, slot: int, start: int) -> int:
+        """The first offset from `start` on whose message is not in a damaged part of the log."""
+        damaged = self._log.damaged
+        stop = self._table.max_offset(slot)
+        while damaged and start < stop:
+            raw = self._files.read(self._table.key(slot), start, min(stop, start + ENTRIES_AT_ONCE))
+            for offset, size, _ in ENTRY.iter_unpack(raw):
+                if size == BLANK_SIZE or size > 0 and not damaged.touches(offset, size):
+                    return start
+                start += 1
+        return start
+
     def offset_at(self, slot: int, at_ms: int) -> int:
         """The first offset of a queue that was stored at or after this time; the max if none."""
         key = self._table.key(slot)
         low, high = self.range(slot)
         while low < high:
-            middle = (low + high) // 2
+            half = (low + high) // 2
+            middle = self.whole_from(slot, half)
+            if middle >= high:
+                high = half
+                continue
             entry = entries(self._files.read(key, middle, middle + 1))[0]
             position, size = int(entry["offset"]), int(entry["size"])
             if (
@@ -83,7 +102,7 @@ class QueueReader:
             ):
                 low = middle + 1
             else:
-                high = middle
+                high = half
         return low
 
     def rest(self, now_ms: int) -> None:

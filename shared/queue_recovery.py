@@ -20,9 +20,9 @@ from penstock.shared.store_directory import StoreDirectory
 
 
 def recover_queues(
-    paths: StorePaths, config: Config, dispatch_from: int, log_end: int, table: QueueTable
+    paths: StorePaths, config: Config, good_to: int | None, table: QueueTable
 ) -> int:
-    """Cut the queues at `dispatch_from`, unless that is the log's end; how many there are.
+    """Cut the queues at the log offset `good_to`, None to leave them; how many there are.
 
     Raises StoreDamaged, naming the file, for a segment that is not one.
     """
@@ -31,8 +31,8 @@ def recover_queues(
     for _, _, directory in directories:
         drop_empty_last(directory)
         bases = segment_bases(directory, config.mapped_file_size_consume_queue_bytes)
-        if dispatch_from < log_end:
-            _cut(directory, bases, config.mapped_file_size_consume_queue_bytes, dispatch_from)
+        if good_to is not None:
+            _cut(directory, bases, config.mapped_file_size_consume_queue_bytes, good_to)
     count = 0
     with StoreDirectory(paths.root) as store:
         for queue in store.queues():
@@ -43,8 +43,8 @@ def recover_queues(
     return count
 
 
-def _cut(directory: Path, bases: list[int], size: int, dispatch_from: int) -> None:
-    """Remove entries of records at or behind `dispatch_from`, and whatever stands after them."""
+def _cut(directory: Path, bases: list[int], size: int, good_to: int) -> None:
+    """Remove entries of records at or behind `good_to`, and whatever stands after them."""
     for base in reversed(bases):
         path = directory / segment_name(base)
         handle = os.open(path, os.O_RDWR)
@@ -54,7 +54,7 @@ def _cut(directory: Path, bases: list[int], size: int, dispatch_from: int) -> No
                 offset, length, _ = ENTRY.unpack(
                     os.pread(handle, CQ_ENTRY_BYTES, slot * CQ_ENTRY_BYTES)
                 )
-                return bool(offset < 0 or length <= 0 or offset >= dispatch_from)
+                return bool(offset < 0 or length <= 0 or offset >= good_to)
 
             kept = bisect_left(range(size // CQ_ENTRY_BYTES), True, key=gone)
             if kept:

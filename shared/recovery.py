@@ -8,8 +8,9 @@
        cut, for the reput to write again
     4. the positions page and the queue table are filled
 
-Nothing valid is ever cut: where whole records follow damage, this raises StoreDamaged before it
-changes anything. Doing it twice, or dying half way and doing it again, ends in the same state. The
+Nothing valid is ever cut: where whole records follow damage, or the log is known to have gone on,
+the damaged ranges are returned as `quarantined`, nothing of the log is changed, and the store must
+be run read-only. Doing it twice, or dying half way and doing it again, ends in the same state. The
 caller holds the store's lock.
 """
 
@@ -35,6 +36,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.positions import Positions
+from penstock.shared.quarantine import Damage, damage_between, load_quarantine
 from penstock.shared.record import NO_RECORD_CRC, Found, examine, store_timestamp_ms
 from penstock.shared.record_crc import Checksum
 from penstock.shared.run_directory import Run, survives
@@ -52,23 +54,35 @@ class Recovered(msgspec.Struct, frozen=True):
     last_record: int
     last_timestamp_ms: int
     scanned_from: int
+    segments: int  # scanned
+    scanned_bytes: int
     messages: int  # scanned, not in all
     pool_bytes: int  # written by the last run, committed now
     torn_bytes: int  # cut behind the log's end
+    quarantined: tuple[Damage, ...]
     seconds: float
+
+    @property
+    def queues_good_to(self) -> int | None:
+        """Queue entries of records from here on are not believed; None where all are good."""
+        if self.quarantined:
+            return self.log_end  # of a message that is lost its entry is all there is
+        return self.dispatch_from if self.dispatch_from < self.log_end else None
 
 
 def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Recovered:
-    """Bring the store's log into a state to append to. Raises StoreDamaged; see the file's head."""
+    """Bring the store's log into a state to append to; see the file's head. Raises StoreDamaged."""
     began = time.monotonic()
     unclean = paths.abort.exists()
+    known = load_quarantine(paths)
     wrote = -1
     pool_bytes = 0
     if last_run is not None and survives(last_run) and _is_named_by(paths.abort, last_run):
         wrote, pool_bytes = _empty_pool(paths, config, last_run)
     drop_empty_last(paths.commit_log)
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
-    bases = segment_bases(paths.commit_log, config.mapped_file_size_commit_log_bytes)
+    size = config.mapped_file_size_commit_log_bytes
+    bases = segment_bases(paths.commit_log, size)
     with StoreDirectory(paths.root) as store:
         if not bases and any(queue.max_offset for queue in store.queues()):
             raise StoreDamaged(
@@ -76,17 +90,20 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
                 f"{paths.commit_log} is empty",
                 "restore commitlog/, or remove consumequeue/ to begin anew",
             )
-        start = _scan_start(store, unclean, wrote)
-        scanned = _scan(store, start, wrote, unclean, config.recovery_checksum)
-        dispatch_from = start
-        if not unclean and _dispatched_to(store) >= scanned.records_end:
-            dispatch_from = scanned.end
         log_start = store.log_start
+        known = [each for each in known if each.position >= log_start]
+        start = min([_scan_start(store, unclean, wrote), *(each.position for each in known)])
+        # behind the end that is known the log may go on, as its last run is not
+        least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
+        scanned = _scan(store, config, start, wrote, unclean, least_end)
+        dispatch_from = start
+        if not unclean and not scanned.quarantined:
+            dispatched = _dispatched_to(store) >= scanned.records_end
+            dispatch_from = scanned.end if dispatched else start
     for leftover in paths.half_made.iterdir():
         leftover.unlink()
     torn = 0
-    if unclean or scanned.damaged:
-        size = config.mapped_file_size_commit_log_bytes
+    if (unclean or scanned.damaged) and not scanned.quarantined:
         torn = _cut_log(paths.commit_log, bases, size, start, scanned.end)
     return Recovered(
         mode="new" if not bases else "unclean" if unclean else "clean",
@@ -96,9 +113,12 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         last_record=scanned.last_record,
         last_timestamp_ms=scanned.timestamp_ms,
         scanned_from=start,
+        segments=len({at // size for at in (*bases, start) if start - size < at < scanned.end}),
+        scanned_bytes=scanned.end - start,
         messages=scanned.messages,
         pool_bytes=pool_bytes,
         torn_bytes=torn,
+        quarantined=tuple(scanned.quarantined),
         seconds=time.monotonic() - began,
     )
 
@@ -158,6 +178,7 @@ class _Scanned(msgspec.Struct):
     timestamp_ms: int = 0
     messages: int = 0
     damaged: bool = False
+    quarantined: list[Damage] = []
 
 
 def _scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
@@ -200,14 +221,22 @@ def _first_timestamp_ms(store: StoreDirectory, at: int) -> int:
 
 
 def _scan(
-    store: StoreDirectory, start: int, wrote: int, unclean: bool, checksum: Checksum
+    store: StoreDirectory, config: Config, start: int, wrote: int, unclean: bool, least_end: int
 ) -> _Scanned:
-    """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1)."""
+    """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1).
+
+    It is `least_end` at least: so far the log went when its damage was found.
+    """
     scanned = _Scanned(start, start)
-    damage: tuple[int, str] | None = None
-    known_end = wrote if wrote >= 0 else None if unclean else _dispatched_to(store)
+    pending: list[Damage] = []
+    least_end = max(least_end, wrote)
+    # a clean store's queues know its end, if it has any
+    known_end = None if unclean or least_end > 0 else _dispatched_to(store) or None
+    if known_end is not None and known_end <= store.segments[-1].end:
+        least_end = known_end
+    segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, config.recovery_checksum
     for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
-        if wrote >= 0 and position >= wrote:
+        if found is Found.END or 0 <= wrote <= position:
             break
         if reason == NO_RECORD_CRC:  # RocketMQ would cut off everything from here on
             raise StoreDamaged(
@@ -215,35 +244,31 @@ def _scan(
                 f"the one at {position} has none",
                 "set force_verify_prop_crc = false: the store was not written with it",
             )
-        if found is Found.DAMAGED:
-            damage = damage or (position, reason)
+        if found is Found.DAMAGED or 0 <= wrote < position + size:
+            stop = position + size if wrote < 0 else min(wrote, position + size)
+            pending += damage_between(
+                store.paths, segment_bytes, position, stop, reason or "it goes beyond the log's end"
+            )
             continue
-        if found is Found.END:
-            break
-        if damage is not None:
-            if not unclean and known_end is not None and damage[0] >= known_end:
-                break  # left behind the log's end by a RocketMQ that cut it there
-            _raise_damaged(store, damage, f"a whole record follows at {position}")
+        if pending and known_end is not None and pending[0].position >= known_end:
+            break  # left behind the log's end by a RocketMQ that cut it there
+        scanned.quarantined += pending
+        pending = []
         scanned.end = position + size
         if found is Found.RECORD:
             scanned.messages += 1
             scanned.last_record = position
             scanned.records_end = scanned.end
             scanned.timestamp_ms = store_timestamp_ms(record, 0)
-    if wrote >= 0 and scanned.end != wrote:
-        _raise_damaged(store, damage or (scanned.end, "the log ends"), f"it was written to {wrote}")
-    scanned.damaged = damage is not None
+    scanned.damaged = bool(pending or scanned.quarantined)
+    if scanned.end < least_end:
+        reason = f"the log was written up to {least_end}"
+        reason = f"{pending[0].reason}; {reason}" if pending else reason
+        scanned.quarantined += damage_between(
+            store.paths, segment_bytes, scanned.end, least_end, reason
+        )
+        scanned.end = least_end
     return scanned
-
-
-def _raise_damaged(store: StoreDirectory, damage: tuple[int, str], proof: str) -> None:
-    position, reason = damage
-    segment = store.segment_of(position)
-    raise StoreDamaged(
-        "the log is whole up to its end",
-        f"{segment.path}, byte {position - segment.base}: {reason}; {proof}",
-        f"nothing was changed; see: penstock store verify {store.paths.root}",
-    )
 
 
 def _dispatched_to(store: StoreDirectory) -> int:

@@ -20,6 +20,7 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
+from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
 from penstock.shared.queue_table import QueueTable, create_queue_table
 from penstock.shared.recovery import Recovered, recover_store
@@ -92,6 +93,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         undo.callback(consume.socket.close)
         remarks.append(remark)
         recovered = recover_store(paths, config, last_run)
+        save_quarantine(paths, recovered.quarantined, clock.now_ms())
         if last_run is not None:
             # all of it is on disk now, and a small /dev/shm has no room for two
             remove_run_directory(last_run)
@@ -131,7 +133,7 @@ def _shared_memory(
     if pool_bytes:
         create_pool(run.pool, pool_bytes)
     table = QueueTable(run.queues, writable=True)
-    queues = recover_queues(paths, config, recovered.dispatch_from, recovered.log_end, table)
+    queues = recover_queues(paths, config, recovered.queues_good_to, table)
     table.close()
     positions = Positions(run.positions, owner="supervisor")
     _initialise(positions, recovered, queues)
@@ -147,6 +149,7 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     positions.initialise("dispatched_record", last)
     positions.initialise("queue_count", queues)
     positions.initialise("log_start", recovered.log_start)
+    positions.initialise("read_only", QUARANTINE if recovered.quarantined else 0)
 
 
 def _lock(paths: StorePaths) -> int:
@@ -172,6 +175,9 @@ def finish_store(store: OpenStore, config: Config) -> bool:
     and the next start recovers.
     """
     positions = store.positions
+    if positions["read_only"]:
+        _leave_read_only(store)
+        return False
     wrote = positions["wrote"]
     whole = all(positions[name] == wrote for name in ("committed", "flushed", "dispatched"))
     if not whole or positions["flush_error"]:
@@ -185,3 +191,11 @@ def finish_store(store: OpenStore, config: Config) -> bool:
     sync_directory(store.paths.root)
     remove_run_directory(store.run)
     return True
+
+
+def _leave_read_only(store: OpenStore) -> None:
+    """Leave a damaged store as it was found; a clean one looks clean to RocketMQ again."""
+    if store.recovered.mode == "clean":
+        store.paths.abort.unlink()
+        sync_directory(store.paths.root)
+    remove_run_directory(store.run)

@@ -242,6 +242,11 @@ class Broker:
     def status(self) -> dict[str, Any]:
         return read_status(self.store)
 
+    def kill(self) -> None:
+        """SIGKILL: the actors go with it."""
+        self.process.kill()
+        self.process.wait()
+
 
 # small files, so that their boundaries are met
 BROKER = {
@@ -273,6 +278,21 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
     """A broker for all tests of a module, which use topics of their own."""
     with _running_broker(tmp_path_factory.mktemp("broker"), {}) as running:
         yield running
+
+
+@pytest.fixture
+def broker_in() -> Iterator[Callable[..., Broker]]:
+    """Start a broker on `store` in a directory, again and again; the test says how it ends."""
+    brokers: list[Broker] = []
+
+    def start(place: Path, **settings: object) -> Broker:
+        lines = [f"{key} = {value}" for key, value in (BROKER | settings).items()]
+        brokers.append(Broker(place, "\n".join(lines)))
+        return brokers[-1]
+
+    yield start
+    for running in brokers:
+        running.stop()
 
 
 @pytest.fixture

@@ -35,7 +35,7 @@ def test_entries_from_the_scan_on_are_cut_and_segments_without_one_go(
     for cut_at in (end, *reversed(records)):
         number = len([start for start in records if start < cut_at])
         counts = {0: (number + 1) // 2, 1: number // 2}
-        count = recover_queues(store.paths, config, cut_at, end, table)
+        count = recover_queues(store.paths, config, cut_at if cut_at < end else None, table)
         kept = {queue_id: kept for queue_id, kept in counts.items() if kept}
         found = {table.key(slot): table.max_offset(slot) for slot in range(count)}
         assert found == {QueueKey("orders", queue_id): kept[queue_id] for queue_id in kept}
@@ -47,7 +47,7 @@ def test_entries_from_the_scan_on_are_cut_and_segments_without_one_go(
                 any(raw[i * 20 : i * 20 + 20]) for i in range(expected)
             )
         before = store.contents()
-        recover_queues(store.paths, config, cut_at, end, table)
+        recover_queues(store.paths, config, cut_at if cut_at < end else None, table)
         assert store.contents() == before, "twice changes nothing"
     table.close()
 
@@ -57,8 +57,7 @@ def test_when_all_is_dispatched_the_queues_are_only_counted(
 ) -> None:
     store = stopped_store(twelve, first_offsets={("orders", 1): 7})
     before = store.contents()
-    end = store.starts()[-1]
-    assert recover_queues(store.paths, store.config, end, end, table) == 2
+    assert recover_queues(store.paths, store.config, None, table) == 2
     assert store.contents() == before
     ranges = {table.key(s)[1]: (table.min_offset(s), table.max_offset(s)) for s in (0, 1)}
     assert ranges == {0: (0, 6), 1: (7, 13)}
@@ -74,7 +73,7 @@ def test_holes_behind_a_power_failure_do_not_count(
     raw = bytearray(file.read_bytes())
     raw[60:80] = bytes(20)  # entry 3 is missing, 4 and 5 are there
     file.write_bytes(raw)
-    recover_queues(store.paths, store.config, records[6], records[-1], table)
+    recover_queues(store.paths, store.config, records[6], table)
     assert table.max_offset(0) == 3
     assert file.read_bytes() == raw[:60] + bytes(len(raw) - 60)
     table.close()
@@ -84,9 +83,8 @@ def test_a_queue_segment_of_another_size_is_named(
     stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
 ) -> None:
     store = stopped_store(twelve, queue_segment_bytes=60)
-    end = store.starts()[-1]
     with pytest.raises(StoreDamaged, match="consumequeue/orders/0"):
-        recover_queues(store.paths, store.config, end, end, table)
+        recover_queues(store.paths, store.config, None, table)
     table.close()
 
 
@@ -99,7 +97,7 @@ def test_a_recovered_store_passes_the_checker(
     log[records[-1] + 50 :] = bytes(len(log) - records[-1] - 50)
     store.write_log(log)
     found = store.recover()
-    recover_queues(store.paths, store.config, found.dispatch_from, found.log_end, table)
+    recover_queues(store.paths, store.config, found.queues_good_to, table)
     table.close()
     store.paths.abort.unlink()
     report = verify_store(store.paths.root)

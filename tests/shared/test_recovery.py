@@ -16,6 +16,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions
+from penstock.shared.quarantine import damage_between, load_quarantine, save_quarantine
 from penstock.shared.record import Record, encode_record
 from penstock.shared.run_directory import Run
 from penstock.shared.transient_store_pool import TransientStorePool
@@ -198,14 +199,19 @@ def test_damage_before_valid_records_is_named_and_no_byte_changes(
         log[at + first : at + last] = b"\x7e" * (last - first)
     store.write_log(log)
     before = store.contents()
-    with pytest.raises(StoreDamaged) as caught:
-        store.recover()
-    assert caught.value.exit_code == 5
-    assert segment_name(SEGMENT) in str(caught.value) and f"byte {at - SEGMENT}:" in str(
-        caught.value
-    )
-    assert "nothing was changed" in caught.value.hint
+    found = store.recover()
     assert store.contents() == before
+    (damage,) = found.quarantined
+    assert (damage.position, damage.end) == (at, records[-3])
+    assert (damage.file, damage.offset) == (
+        str(store.paths.commit_log / segment_name(SEGMENT)),
+        at - SEGMENT,
+    )
+    assert damage.reason
+    assert (found.log_end, found.last_record) == (records[-1], records[-2])
+    begin = 0 if unclean else SEGMENT
+    assert found.messages == sum(start >= begin for start in records[:-1]) - 1
+    assert found.dispatch_from == begin and found.queues_good_to == found.log_end
 
 
 @pytest.mark.parametrize(
@@ -321,6 +327,65 @@ def test_a_log_that_ends_before_what_was_acknowledged_is_damage(
     log[records[-1] :] = bytes(len(log) - records[-1])
     store.write_log(log)
     before = store.contents()
-    with pytest.raises(StoreDamaged, match=f"it was written to {end}"):
-        store.recover(run)
+    found = store.recover(run)
     assert store.contents() == before
+    (damage,) = found.quarantined
+    assert (damage.position, damage.end, found.log_end) == (records[-1], end, end)
+    assert f"the log was written up to {end}" in damage.reason
+
+    save_quarantine(store.paths, found.quarantined, 77)
+    again = store.recover()
+    assert again.quarantined[0].end == end, "known without the last run's memory too"
+    assert again.log_end == end
+
+
+def test_what_was_quarantined_is_found_before_the_scan_s_usual_start_until_it_is_whole_again(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    records = store.starts()
+    whole = store.log()
+    damaged = bytearray(whole)
+    damaged[records[2] + 120] ^= 4
+    store.write_log(damaged)
+    assert store.recover().quarantined == (), "the scan begins behind it"
+    base = damage_between(store.paths, SEGMENT, records[2], records[3], "bad")
+    save_quarantine(store.paths, base, 77)
+    found = store.recover()
+    assert [(each.position, each.size) for each in found.quarantined] == [
+        (records[2], records[3] - records[2])
+    ]
+    assert found.scanned_from == records[2] and found.messages == 12 - 3
+    save_quarantine(store.paths, found.quarantined, 99)
+    assert load_quarantine(store.paths)[0].found_ms == 77
+    store.write_log(whole)
+    assert store.recover().quarantined == ()
+
+
+def test_a_clean_store_s_last_record_is_not_cut_when_a_queue_names_it(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    *records, end = store.starts()
+    log = store.log()
+    log[end - 1] ^= 1
+    log[records[-1] + 2] ^= 1
+    store.write_log(log)
+    before = store.contents()
+    (damage,) = store.recover().quarantined
+    assert (damage.position, damage.end) == (records[-1], end)
+    assert store.contents() == before
+
+
+def test_a_clean_store_without_queues_loses_nothing_behind_damage(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, queues=False)
+    *records, end = store.starts()
+    log = store.log()
+    log[records[-2] + 120] ^= 1
+    store.write_log(log)
+    before = store.contents()
+    found = store.recover()
+    assert [each.position for each in found.quarantined] == [records[-2]]
+    assert (found.log_end, store.contents()) == (end, before)
