@@ -38,7 +38,6 @@ from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import Damage, damage_between, load_quarantine
 from penstock.shared.record import NO_RECORD_CRC, Found, examine, store_timestamp_ms
-from penstock.shared.record_crc import Checksum
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.transient_store_pool import TransientStorePool
