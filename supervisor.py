@@ -25,6 +25,7 @@ from collections.abc import Callable
 from types import FrameType
 
 from penstock.actors.allocator import Allocator
+from penstock.actors.cleaner import Cleaner
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.reader import Reader
@@ -47,10 +48,11 @@ ACTORS: dict[str, Callable[[Stage], Actor]] = {
     "flusher": Flusher,
     "committer": Committer,
     "writer": Writer,
+    "cleaner": Cleaner,
 }
 # Upstream first, so that each can finish what it was given. The flusher makes the queues durable
 # that the reput writes last.
-STOP_ORDER = ("writer", "allocator", "committer", "reput", "reader", "flusher")
+STOP_ORDER = ("cleaner", "writer", "allocator", "committer", "reput", "reader", "flusher")
 
 CHECK_MS = 100
 READY_TIMEOUT_MS = 10_000

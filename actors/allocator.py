@@ -75,6 +75,9 @@ class Allocator:
     def idle_ms(self) -> int:
         return TICK_MS
 
+    def let_go(self) -> None:
+        """What it has mapped lies ahead of the writer."""
+
     def drained(self) -> bool:
         return True
 

@@ -85,6 +85,9 @@ class Committer:
     def idle_ms(self) -> int:
         return max(1, min(TICK_MS, self._config.commit_interval_commit_log_ms))
 
+    def let_go(self) -> None:
+        self._segments.let_go(self._stage.clock.monotonic_ms())
+
     def drained(self) -> bool:
         self._committed_at_ms = -self._config.commit_commit_log_thorough_interval_ms  # due now
         return self._committed == self._positions["wrote"]

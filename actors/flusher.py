@@ -166,6 +166,10 @@ class Flusher:
     def idle_ms(self) -> int:
         return TICK_MS
 
+    def let_go(self) -> None:
+        self._segments.let_go(self._stage.clock.monotonic_ms())
+        self._queues.let_go()
+
     def drained(self) -> bool:
         """The last one to stop: log, queues and checkpoint are whole on disk then."""
         if self._positions["flush_error"]:

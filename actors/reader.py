@@ -66,9 +66,12 @@ class Reader:
         config, run = self._stage.config, self._stage.run
         self._queues = QueueReader(config, run, self._stage.positions)
         self._topics = StorePaths(config.store).topics
-        endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
+        self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
+        self._serve()
+
+    def _serve(self) -> None:
         self._socket = serve(
-            self._stage.context, endpoints, MAX_REQUEST_BYTES, self._stage.listening
+            self._stage.context, self._endpoints, MAX_REQUEST_BYTES, self._stage.listening
         )
 
     def work(self) -> int:
@@ -89,6 +92,19 @@ class Reader:
 
     def idle_ms(self) -> int:
         return TICK_MS
+
+    def let_go(self) -> None:
+        """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
+
+        All connections close, for it does not say whose it is. Consumers come back by themselves
+        and ask again, and the one that did not read is told what has expired since.
+        """
+        held_ms = self._queues.let_go(self._clock.monotonic_ms())
+        if held_ms > self._stage.config.destroy_mapped_file_interval_forcibly_ms:
+            self._socket.close(linger=0)
+            self._held.clear()
+            self._asked.clear()
+            self._serve()
 
     def drained(self) -> bool:
         return True
@@ -186,7 +202,15 @@ class Reader:
                 # lost with a damaged part of the log: the same answer
                 slices.append(QueueSlice(queue_id, offset, whole, high, 0))
             elif offset < high and left > 0:
-                pieces, next_offset = self._queues.read(slot, offset, left)
+                try:
+                    pieces, next_offset = self._queues.read(slot, offset, left)
+                except FileNotFoundError:
+                    # expired since: the cleaner moves the min offset before it deletes
+                    low, high = self._queues.range(slot)
+                    if offset >= low:
+                        raise
+                    slices.append(QueueSlice(queue_id, offset, low, high, 0))
+                    continue
                 size = sum(map(len, pieces))
                 payload += pieces
                 left -= size
@@ -194,7 +218,9 @@ class Reader:
         if not (slices or news or final):
             return False
         answer = Pulled(pull.request, tuple(slices), tuple(sorted(queues)))
-        self._socket.send_multipart((peer, encode(answer), b"".join(payload)), copy=False)
+        # one long piece goes out of the mapped segment itself, which it then keeps mapped
+        body = payload[0] if len(payload) == 1 else b"".join(payload)
+        self._socket.send_multipart((peer, encode(answer), body), copy=False)
         return True
 
     def _describe_asked(self) -> int:

@@ -149,6 +149,10 @@ class Reput:
     def idle_ms(self) -> int:
         return TICK_MS
 
+    def let_go(self) -> None:
+        self._log.let_go(self._stage.clock.monotonic_ms())
+        self._queues.let_go()
+
     def drained(self) -> bool:
         return self._dispatched == self._positions["wrote"]
 

@@ -120,6 +120,13 @@ class Writer:
     def idle_ms(self) -> int:
         return TICK_MS
 
+    def let_go(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._end.let_go(now_ms)
+        # what retries are compared with may have expired; it is built again when one comes
+        if self._reader.let_go(now_ms) > self._config.destroy_mapped_file_interval_forcibly_ms:
+            self._retries.forget()
+
     def drained(self) -> bool:
         if self._pending or self._waiting is not None:
             return False
@@ -179,6 +186,15 @@ class Writer:
             f"flushing failed with errno {self._positions['flush_error']}; the store is read-only",
             "look at the disk, then restart the broker",
         )
+
+    def _check_disk(self) -> None:
+        if percent := self._positions["disk_full"]:
+            raise StoreUnavailable(
+                "the store takes messages",
+                f"disk full: {percent}% of it are used",
+                "nothing is stored; send again once there is room, which old messages may make by "
+                "going (penstock clean)",
+            )
 
     # --- requests ---
 
@@ -240,6 +256,8 @@ class Writer:
             frame = _Frame(peer, request, bytearray(payload), starts, (), now_ms)
             if request.retry:
                 frame = self._without_stored(frame, session.stored_after)
+            if len(frame.starts) > 1:
+                self._check_disk()
             self._store(frame)
         except PenstockError as error:
             self._refuse(peer, request.seq, error, request.session)
@@ -352,7 +370,7 @@ class Writer:
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """The log between two offsets. A long way may lie between them, so this beats."""
-        for piece in self._reader.pieces(max(start, self._positions["log_start"]), stop):
+        for piece in self._reader.pieces(start, stop):
             self._stage.beat()
             yield piece
 

@@ -23,6 +23,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("penstock.cli.messages:produce", "Send messages to a topic."),
     "consume": ("penstock.cli.messages:consume", "Print messages of a topic, or follow it."),
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
+    "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
     "config": ("penstock.cli.settings:config", "Show a broker's settings and where they are from."),
     "store": ("penstock.cli.store:store", "Look into a store directory and check it; no broker."),
     "bench": ("penstock.cli.bench:bench", "Measure this installation on this machine."),

@@ -129,10 +129,15 @@ def consume(
         follow=follow,
         timeout_ms=int(timeout * 1000),
     ) as consumer:
-        for count, message in enumerate(consumer, 1):
-            _print(message, output)
-            if count == most:
-                return
+        try:
+            for count, message in enumerate(consumer, 1):
+                _print(message, output)
+                if count == most:
+                    return
+        finally:
+            if count := consumer.skipped:
+                noun = "message" if count == 1 else "messages"
+                click.echo(f"{count} {noun} passed over: expired", err=True)
 
 
 def _print(message: Message, output: str) -> None:

@@ -43,6 +43,8 @@ def status(store: Path | None, output: str) -> None:
         [(p.name, found["positions"][p.name], p.unit, p.owner, p.meaning) for p in _table()],
     )
     click.echo()
+    print_table(("retention", ""), list(found["retention"].items()))
+    click.echo()
     print_table(("endpoint", "address"), list(found["endpoints"].items()))
     if found["damaged"]:
         click.echo("\nread-only; the log is damaged:")
@@ -55,6 +57,21 @@ def _table() -> tuple[Any, ...]:
     from penstock.shared.positions import POSITIONS
 
     return POSITIONS
+
+
+def _retention(values: dict[str, int]) -> dict[str, int | str]:
+    """What of the log is there, how full its disk is, and whether old messages go."""
+    import os
+
+    error = values["clean_error"]
+    state = "the disk is full: no message is taken" if values["disk_full"] else "messages are taken"
+    return {
+        "log_start": values["log_start"],
+        "log_end": values["wrote"],
+        "log_bytes": values["wrote"] - values["log_start"],
+        "disk_used_percent": values["disk_used"],
+        "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,
+    }
 
 
 def read_status(store: Path) -> dict[str, Any]:
@@ -95,7 +112,8 @@ def read_status(store: Path) -> dict[str, Any]:
         "started_ms": run.started_ms,
         "run_directory": run.directory,
         "actors": actors,
-        "positions": positions.all(),
+        "positions": (values := positions.all()),
+        "retention": _retention(values),
         "damaged": msgspec.to_builtins(
             load_quarantine(StorePaths(store)) if positions["read_only"] else []
         ),

@@ -9,6 +9,7 @@ reader keeps one for each consumer, and an answer to an older one is dropped, so
 from __future__ import annotations
 
 import datetime as dt
+import logging
 import re
 from collections import deque
 from collections.abc import Collection, Mapping
@@ -25,6 +26,8 @@ from penstock.shared.errors import (
 )
 from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
+
+_log = logging.getLogger("penstock")
 
 PULL_BYTES = 1 << 20
 WAIT_MS = 5000
@@ -209,7 +212,8 @@ class ConsumerCore:
             return queue.max_offset
         if self._start.at_ms >= 0:
             return queue.at_offset
-        return max(self._start.offset, queue.min_offset)
+        # an offset that was named and has expired is told of when it is asked for
+        return self._start.offset if self._start.offset >= 0 else queue.min_offset
 
     def _pulled(self, answer: messages.Pulled, payload: bytes) -> None:
         at = 0
@@ -217,8 +221,7 @@ class ConsumerCore:
         for part in answer.slices:
             cursor = self.cursors[part.queue_id]
             if cursor < part.min_offset:
-                self.skipped += part.min_offset - cursor
-                self.cursors[part.queue_id] = part.min_offset
+                self._skip(part.queue_id, cursor, part.min_offset)
             else:
                 self._take(part, split_records(view[at : at + part.size]))
             at += part.size
@@ -228,6 +231,19 @@ class ConsumerCore:
                     new = messages.QueueRange(queue_id, 0, 0, 0)
                     self.cursors[queue_id] = self._first(new)
             self._known = len(answer.queue_ids)
+
+    def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
+        """Go on behind messages that are gone, and say so the first time."""
+        if not self.skipped:
+            _log.warning(
+                "messages of %s, queue %d, have expired: going on at offset %d instead of %d",
+                self.topic,
+                queue_id,
+                min_offset,
+                cursor,
+            )
+        self.skipped += min_offset - cursor
+        self.cursors[queue_id] = min_offset
 
     def _take(self, part: messages.QueueSlice, found: list[Message]) -> None:
         next_offset = part.next_offset

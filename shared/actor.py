@@ -1,8 +1,9 @@
-"""What all actors have in common: four verbs and the loop that calls them.
+"""What all actors have in common: five verbs and the loop that calls them.
 
     start()    open memory and sockets; find out how far the predecessor got
     work()     a bounded amount of work; returns how much, 0 when there is nothing to do
     drained()  whether everything that will come has been dealt with; asked when stopping
+    let_go()   close files that were deleted meanwhile; asked every LET_GO_MS
     close()    release
 
 Start and restart are the same: an actor finds its state in shared memory and in files. The loop
@@ -19,6 +20,7 @@ import ctypes
 import os
 import signal
 import socket
+import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import Protocol
@@ -33,6 +35,8 @@ from penstock.shared.run_directory import Run, join_run
 
 # A lost doorbell costs at most this.
 TICK_MS = 100
+# A deleted file takes room on the disk until the last who has it open closes it.
+LET_GO_MS = 1000
 # What a stopping actor may take to finish before it leaves anyway.
 DRAIN_TIMEOUT_MS = 8000
 # Blocked from before the fork until the actor has its handlers, so that none gets lost.
@@ -72,6 +76,10 @@ class Stage:
         if not self.positions.beat(self.clock.monotonic_ms(), self.generation):
             os._exit(3)
 
+    def say(self, line: str) -> None:
+        """Tell whoever watches the broker's standard error."""
+        print(f"penstock {self.name}: {line}", file=sys.stderr, flush=True)
+
     def close(self) -> None:
         self.bus.close()
         self.context.term()
@@ -92,6 +100,10 @@ class Actor(Protocol):
 
     def idle_ms(self) -> int:
         """How long it may sleep; at most TICK_MS counts."""
+        ...
+
+    def let_go(self) -> None:
+        """Close files that the cleaner has deleted, unless they are in use."""
         ...
 
     def drained(self) -> bool: ...
@@ -136,10 +148,14 @@ def run_actor(
     actor.start()
     stage.positions.begin_work(generation)
     deadline_ms = 0
+    let_go_ms = stage.clock.monotonic_ms() + LET_GO_MS
     while True:
         stage.beat()
         stage.bus.drain()
         done = actor.work()
+        if stage.clock.monotonic_ms() >= let_go_ms:
+            actor.let_go()
+            let_go_ms = stage.clock.monotonic_ms() + LET_GO_MS
         if stage.stopping:
             now_ms = stage.clock.monotonic_ms()
             deadline_ms = deadline_ms or now_ms + DRAIN_TIMEOUT_MS

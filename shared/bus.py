@@ -10,6 +10,8 @@ a PUSH socket for each actor it rings; what is here is the whole wiring:
     committer -> flusher, reput  `committed` moved
     flusher   -> writer, reput   `flushed` moved
     reput     -> reader          consume queues grew
+
+The cleaner rings nobody, and nobody rings it: it looks at every tick.
 """
 
 from __future__ import annotations
@@ -31,6 +33,7 @@ RINGS = {
     "flusher": ("writer", "reput"),
     "reput": ("reader",),
     "reader": (),
+    "cleaner": (),
 }
 
 # A larger frame makes ZeroMQ drop the peer without a word; up to here it gets a typed answer.

@@ -20,6 +20,10 @@ class Clock(Protocol):
         """A time that never goes back; the same origin for all processes of one boot."""
         ...
 
+    def local_hour(self) -> int:
+        """The hour of the day, 0 to 23, where this machine stands."""
+        ...
+
 
 class SystemClock:
     def now_ms(self) -> int:
@@ -27,6 +31,9 @@ class SystemClock:
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000
+
+    def local_hour(self) -> int:
+        return time.localtime().tm_hour
 
 
 class ManualClock:
@@ -41,6 +48,10 @@ class ManualClock:
 
     def monotonic_ms(self) -> int:
         return self._monotonic_ms
+
+    def local_hour(self) -> int:
+        """In Greenwich, wherever the test runs."""
+        return self._now_ms // 3_600_000 % 24
 
     def advance(self, ms: int) -> None:
         self._now_ms += ms

@@ -117,6 +117,10 @@ class LogAppender:
         if self._pool is not None:  # a segment's own rest is zeros already
             self.put(position + BLANK_HEADER_BYTES, bytes(size - BLANK_HEADER_BYTES))
 
+    def let_go(self, now_ms: int) -> None:
+        """Close segments that are deleted. Nobody else has views of them."""
+        self._segments.let_go(now_ms)
+
     def close(self) -> None:
         self._segments.close()
         if self._pool is not None:
@@ -156,6 +160,10 @@ class LogReader:
             self._segments.release_pages()
             self._resting_ms = 0
 
+    def let_go(self, now_ms: int) -> int:
+        """Close segments that are deleted: see MappedFileQueue."""
+        return self._segments.let_go(now_ms)
+
     def pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.
 
@@ -164,14 +172,21 @@ class LogReader:
         """
         # the pool keeps what is below this until the writer itself writes over it
         committed = self._positions["committed"] if self._pool is not None else stop
-        at = max(start, self._positions["log_start"])
+        at = start
         while at < stop:
+            # what expires meanwhile is left out, as if it had been before
+            at = max(at, self._positions["log_start"])
             if (damage := self.damaged.at(at)) is not None:
                 at = damage.end
                 continue
             segment_end = at - at % self._segment_bytes + self._segment_bytes
             limit = self.damaged.next_start(at, min(stop, segment_end))
-            piece = self._piece(at, min(limit, at + _WINDOW_BYTES), committed)
+            try:
+                piece = self._piece(at, min(limit, at + _WINDOW_BYTES), committed)
+            except FileNotFoundError:
+                if at >= self._positions["log_start"]:
+                    raise
+                continue
             used = whole_records(piece, at)
             size = blank_size(piece)
             if not used and not size:  # a record longer than a look, or none

@@ -78,6 +78,12 @@ class ConsumeQueueFiles:
     def path(self, key: QueueKey, base: int) -> Path:
         return self._paths.queue(*key) / segment_name(base)
 
+    def let_go(self) -> None:
+        """Close the files that have been deleted: their room comes free with the last handle."""
+        for place, handle in list(self._open.items()):
+            if not os.fstat(handle).st_nlink:
+                os.close(self._open.pop(place))
+
     def close(self) -> None:
         while self._open:
             os.close(self._open.popitem()[1])
@@ -120,12 +126,20 @@ class ConsumeQueueSync:
                 continue
             key = self._table.key(slot)
             for base in range(before - before % self._segment_bytes, grown, self._segment_bytes):
-                os.fdatasync(self._files.handle(key, base))
-                if new or base >= before:
-                    self._sync_names(key)
+                self._sync_file(slot, key, base, named=new or base >= before)
                 yield
             self._synced[slot] = grown
         return complete
+
+    def _sync_file(self, slot: int, key: QueueKey, base: int, *, named: bool) -> None:
+        try:
+            os.fdatasync(self._files.handle(key, base))
+        except FileNotFoundError:
+            # the cleaner moves the min offset before it deletes a file
+            if base + self._segment_bytes > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
+                raise
+        if named:
+            self._sync_names(key)
 
     def _sync_names(self, key: QueueKey) -> None:
         """Sync the directories of a segment: the reput may have died between naming and syncing."""
@@ -135,6 +149,9 @@ class ConsumeQueueSync:
         if key.topic not in self._topics:
             sync_directory(self._paths.consume_queue)
             self._topics.add(key.topic)
+
+    def let_go(self) -> None:
+        self._files.let_go()
 
     def close(self) -> None:
         self._files.close()

@@ -77,6 +77,12 @@ def drop_empty_last(directory: Path) -> None:
         sync_directory(directory)
 
 
+def delete_file(path: Path) -> None:
+    """Delete a file, if it is there; durable on return. Raises OSError."""
+    path.unlink(missing_ok=True)
+    sync_directory(path.parent)
+
+
 def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> None:
     """Write all of it: one call may write less. Not synced."""
     view = memoryview(content)

@@ -1,8 +1,20 @@
 """Segments of one size in one directory, mapped on demand: a log of bytes with global offsets.
 
 Segment n starts at n * segment_bytes and is named by that offset. A MappedFile is one of them. This
-file does not create or delete segments (the allocator and the reput do), and does not know how far
-the bytes in them are valid: callers bound every access by a position.
+file does not create or delete segments (the allocator, the reput and the cleaner do), and does not
+know how far the bytes in them are valid: callers bound every access by a position.
+
+Who reads a segment holds a view of it, and a mapping lives as long as a view does. RocketMQ counts
+holders by hand for that (hold, release, shutdown); here the mapping itself counts its views, so
+none can be forgotten and none be freed twice. A segment goes through these states:
+
+    available   handed out; views are made
+    shut down   no view is made any more: its file was deleted, or it was put aside for others
+    gone        unmapped and closed, as soon as the last view is released
+
+A deleted file takes room on the disk until the last process has it gone. So `let_go` says how long
+a deleted one has been held, and who holds it too long must make its holders release it; what that
+means is the caller's to say, for bytes that somebody still sends cannot be taken from under it.
 """
 
 from __future__ import annotations
@@ -30,15 +42,29 @@ class MappedFile:
         access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         self._map = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
         self.view = memoryview(self._map)
+        # since when it is known that the file is deleted; -1 while it is not
+        self.deleted_ms = -1
 
     def release_pages(self) -> None:
         """Give back what this process has mapped in. Bytes and views stay; the next look costs."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
-    def close(self) -> None:
-        """Close the file. The mapping goes when the last view of it does."""
-        os.close(self.handle)
+    def is_deleted(self) -> bool:
+        """Whether the file has no name any more."""
+        return not os.fstat(self.handle).st_nlink
+
+    def close(self) -> bool:
+        """Hand out no more views; whether it is gone, which it is not while a view is left.
+
+        Ask again until it is.
+        """
         self.view = memoryview(b"")
+        try:
+            self._map.close()
+        except BufferError:
+            return False
+        os.close(self.handle)
+        return True
 
 
 class MappedFileQueue:
@@ -52,6 +78,8 @@ class MappedFileQueue:
         self._writable = writable
         self._keep = keep
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
+        # shut down, but somebody holds a view
+        self._held: list[MappedFile] = []
 
     def segment(self, position: int) -> MappedFile:
         """The segment that holds this offset. Raises FileNotFoundError where there is none."""
@@ -61,7 +89,7 @@ class MappedFileQueue:
             found = MappedFile(self.path(position), base, self.segment_bytes, self._writable)
             self._open[base] = found
             if len(self._open) > self._keep:
-                self._open.popitem(last=False)[1].close()
+                self._shut_down(self._open.popitem(last=False)[1])
         else:
             self._open.move_to_end(base)
         return found
@@ -81,9 +109,30 @@ class MappedFileQueue:
         for segment in self._open.values():
             segment.release_pages()
 
+    def _shut_down(self, segment: MappedFile) -> None:
+        if not segment.close():
+            self._held.append(segment)
+
+    def let_go(self, now_ms: int) -> int:
+        """Close deleted segments and those whose last view is released by now.
+
+        Returns for how many ms somebody has been holding a deleted one; 0 when nobody does.
+        """
+        for base, segment in list(self._open.items()):
+            if segment.is_deleted():
+                self._shut_down(self._open.pop(base))
+        self._held = [segment for segment in self._held if not segment.close()]
+        longest_ms = 0
+        for segment in self._held:
+            if segment.deleted_ms >= 0:
+                longest_ms = max(longest_ms, now_ms - segment.deleted_ms)
+            elif segment.is_deleted():
+                segment.deleted_ms = now_ms
+        return longest_ms
+
     def close(self) -> None:
         while self._open:
-            self._open.popitem()[1].close()
+            self._shut_down(self._open.popitem()[1])
 
 
 def segment_bases(directory: Path, segment_bytes: int) -> list[int]:

@@ -25,7 +25,7 @@ LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
 VERSION = 3
 
-ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader")
+ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
 
 
 class Position(NamedTuple):
@@ -52,7 +52,13 @@ POSITIONS = (
     Position("dispatch_error", "reput", "errno", "why consume queues do not grow; 0 is none"),
     Position("queue_count", "reput", "queues", "slots of the queue table that are in use"),
     Position("read_only", "supervisor", "reason", "1: the log is damaged; 0: messages are taken"),
-    Position("log_start", "supervisor", "log offset", "the first byte the log still holds"),
+    Position("log_start", "cleaner", "log offset", "the first byte the log still holds"),
+    Position("deleted_segments", "cleaner", "files", "expired log segments deleted by this run"),
+    Position("deleted_queue_files", "cleaner", "files", "consume queue files deleted with them"),
+    Position("deleted_index_files", "cleaner", "files", "index files deleted with them"),
+    Position("clean_error", "cleaner", "errno", "why an expired file is still there; 0 is none"),
+    Position("disk_used", "cleaner", "percent", "how full the fullest disk of the store is"),
+    Position("disk_full", "cleaner", "percent", "so full that no message is taken; 0 is not full"),
 )
 STATES = ("down", "starting", "running", "stopping")
 

@@ -109,6 +109,11 @@ class QueueReader:
         """There is nothing to read: see LogReader."""
         self._log.rest(now_ms)
 
+    def let_go(self, now_ms: int) -> int:
+        """Close files that are deleted; for how many ms somebody has been holding one."""
+        self._files.let_go()
+        return self._log.let_go(now_ms)
+
     def close(self) -> None:
         self._files.close()
         self._table.close()

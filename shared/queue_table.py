@@ -1,7 +1,8 @@
-"""The queue table: how many entries each consume queue has. Shared memory, written by the reput.
+"""The queue table: which entries each consume queue has. Shared memory of two writers.
 
 A file of 320-byte slots in the run directory. A slot is filled before `queue_count` of the
-positions page counts it, and its topic and queue never change afterwards.
+positions page counts it, and its topic and queue never change afterwards. The reput fills slots
+and owns max offsets; the min offset of a slot that is counted belongs to the cleaner.
 
     off  field             type
       0  max offset        u64    one past the newest entry; the reput's publish word
@@ -36,7 +37,7 @@ class QueueKey(NamedTuple):
 
 
 class QueueTable:
-    """The table, mapped. Only the reput opens it writable."""
+    """The table, mapped. Only the reput and the cleaner open it writable."""
 
     def __init__(self, path: Path, writable: bool = False) -> None:
         handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
@@ -76,6 +77,9 @@ class QueueTable:
 
     def publish_max_offset(self, slot: int, max_offset: int) -> None:
         self._words[slot * SLOT_BYTES // 8] = max_offset
+
+    def publish_min_offset(self, slot: int, min_offset: int) -> None:
+        self._words[slot * SLOT_BYTES // 8 + 1] = min_offset
 
     def keys(self, start: int, stop: int) -> Iterator[tuple[int, QueueKey]]:
         for slot in range(start, stop):

@@ -70,6 +70,11 @@ class Run(msgspec.Struct, frozen=True):
     def pool(self) -> Path:
         return self.path / "pool"
 
+    @property
+    def clean_request(self) -> Path:
+        """There while somebody wants the cleaner to begin at once. The cleaner removes it."""
+        return self.path / "clean-request"
+
     def socket(self, name: str) -> str:
         return f"ipc://{self.path / name}.ipc"
 

@@ -171,7 +171,9 @@ class Pipeline:
     # --- clients ---
 
     def client(self, endpoint: str) -> Any:
-        socket = dial(self._context, endpoint)
+        """A socket that is connected there; not yet, without one."""
+        socket = dial(self._context, endpoint) if endpoint else self._context.socket(zmq.DEALER)
+        socket.linger = 0
         self._clients.append(socket)
         return socket
 

@@ -2,24 +2,33 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
+from penstock.actors.cleaner import Cleaner
 from penstock.actors.reader import CATCH_UP_MS, Reader
 from penstock.actors.reput import Reput
 from penstock.client.message import split_records
+from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.messages import (
     Describe,
     Described,
     Pull,
     Pulled,
+    QueueSlice,
     Refused,
     decode_consume_answer,
     encode,
 )
+from penstock.shared.queue_table import QueueKey
 
+SEGMENT_BYTES = 64 << 10
 MAPPED = {"transient_store_pool_enable": False}
 
 
@@ -243,3 +252,114 @@ def test_what_is_no_request_is_refused_and_harms_nobody(
     assert isinstance(answer, Refused), answer
     ((_, found),) = client.pull({0: 0})
     assert len(found) == 1
+
+
+# --- messages that expire ---
+
+
+def _expiring(pipeline: Callable[..., Any], work: Callable[..., None], **settings: Any) -> Any:
+    """A reader and a cleaner on a log of three segments; all but the last may go."""
+    broker = pipeline(**MAPPED, file_reserved_time_h=0, clean_resource_interval_ms=10, **settings)
+    reader, reput = broker.start(Reader), broker.start(Reput)
+    while broker.positions["wrote"] < 2 * SEGMENT_BYTES + 9000:
+        _store(broker, reput, work, size=3000)
+    page = encode_checkpoint(Checkpoint(1, 1, confirm_offset=broker.positions["dispatched_record"]))
+    broker.paths.checkpoint.write_bytes(page)
+    broker.stop(reput)  # the reader alone has the log open
+    broker._end.close()
+    return broker, reader, Client(broker, reader)
+
+
+def _expire(broker: Any, work: Callable[..., None]) -> int:
+    """Have a cleaner delete what may go; the queue's first offset then."""
+    for path in broker.paths.commit_log.iterdir():
+        os.utime(path, (0, 0))  # the test's clock stands before today
+    broker.run.clean_request.touch()
+    cleaner = broker.start(Cleaner)
+    for _ in range(300):
+        work(cleaner)
+        broker.clock.advance(10)
+    assert broker.positions["log_start"] == 2 * SEGMENT_BYTES
+    low: int = broker.queues()[QueueKey("orders", 0)][0]
+    return low
+
+
+def _mapped() -> list[str]:
+    """Deleted log segments that this process still has mapped."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    return [line for line in lines if "/commitlog/" in line and line.endswith("(deleted)")]
+
+
+def test_a_pull_of_what_is_gone_is_told_where_the_queue_begins(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = _expiring(pipeline, work)
+    low = _expire(broker, work)
+    high = broker.queues()[QueueKey("orders", 0)][1]
+    ((answer, found),) = client.pull({0: low - 1})
+    assert found == []
+    assert answer.slices == (QueueSlice(0, low - 1, low, high, 0),)
+    ((_, found),) = client.pull({0: low})
+    assert found[0].queue_offset == low
+
+
+def test_a_file_that_goes_while_a_pull_is_answered_is_no_error(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """The reader has looked at the queue's range, and then the cleaner comes."""
+    broker, reader, client = _expiring(pipeline, work)
+    ranges = reader._queues.range
+    moves = []
+
+    def range_before(slot: int) -> tuple[int, int]:
+        found: tuple[int, int] = ranges(slot)
+        if not moves:
+            moves.append(_expire(broker, work))
+        return found
+
+    reader._queues.range = range_before
+    ((answer, found),) = client.pull({0: 0})
+    assert isinstance(answer, Pulled) and found == []
+    assert answer.slices[0].min_offset == moves[0] > 0
+
+
+def test_a_deleted_segment_is_let_go_of_when_it_is_sent(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = _expiring(pipeline, work)
+    ((_, found),) = client.pull({0: 0})
+    assert found[0].queue_offset == 0
+    _expire(broker, work)
+    assert _mapped(), "the reader has it still"
+    deadline = time.monotonic() + 10
+    while _mapped():  # ZeroMQ gives a frame back when its own thread comes to it
+        reader.let_go()
+        assert time.monotonic() < deadline
+    assert reader._queues.range(0)[0] > 0
+
+
+def test_who_does_not_read_a_deleted_segment_loses_the_connection_and_nobody_a_byte(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = _expiring(pipeline, work, destroy_mapped_file_interval_forcibly_ms=500)
+    reader._socket.copy_threshold = 1000  # this log's segments are shorter than the usual one
+    stuck = broker.client("")
+    stuck.rcvhwm, stuck.rcvbuf = 1, 4096
+    stuck.connect(broker.run.endpoints.consume)
+    pull = encode(Pull(1, "orders", {0: 0}, 1, 40_000, 0))
+    deadline = time.monotonic() + 20
+    for _ in range(400):  # answers of 16 MB, more than sockets and kernel hold
+        broker.ask(reader, stuck, pull, answers=0)
+    while stuck.poll(0, zmq.POLLIN) == 0 or reader.work():
+        assert time.monotonic() < deadline
+    _expire(broker, work)
+    reader.let_go()
+    broker.clock.advance(400)
+    reader.let_go()
+    assert _mapped(), "not yet"
+    broker.clock.advance(200)
+    while _mapped():
+        reader.let_go()
+        assert time.monotonic() < deadline
+    ((answer, _),) = client.pull({0: 0})
+    assert answer.slices[0].min_offset > 0, "the others have come back"

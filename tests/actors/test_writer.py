@@ -274,6 +274,26 @@ def test_a_successor_clears_what_was_never_published(
     assert (answer.runs[0].queue_offset, answer.runs[0].physical_offset) == (1, told)
 
 
+def test_a_full_disk_refuses_messages_until_there_is_room_and_keeps_what_is_stored(
+    pipeline: Callable[..., Any], client: Callable[..., Client]
+) -> None:
+    broker = pipeline()
+    broker.allocate(1)
+    producer = client(broker, broker.start(Writer))
+    (stored,) = producer.append([b"before"], keys="before-")
+    wrote = broker.positions["wrote"]
+    broker.positions.initialise("disk_full", 93)
+    (refused,) = producer.append([b"refused"])
+    assert isinstance(refused, Refused) and refused.status == "SERVICE_NOT_AVAILABLE"
+    assert "disk full: 93%" in refused.value and refused.hint
+    (again,) = producer.append([b"before"], keys="before-", retry=True)
+    assert again.runs == stored.runs, "a retry of what is stored needs no room"
+    assert broker.positions["wrote"] == wrote
+    broker.positions.initialise("disk_full", 0)
+    (after,) = producer.append([b"after"])
+    assert after.runs[0].queue_offset == 1
+
+
 @pytest.mark.parametrize("lost", ["the answer", "the frame"])
 def test_a_retry_after_a_crash_is_stored_once(
     pipeline: Callable[..., Any], client: Callable[..., Client], lost: str

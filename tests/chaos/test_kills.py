@@ -21,7 +21,7 @@ TOPIC = "chaos"
 QUEUES = 4
 KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "24"))
 KILLS_BY_MODE = max(6, KILLS // 8)
-ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader")
+ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
 SIGNALS = (signal.SIGKILL, signal.SIGSTOP)
 SERVED_TIMEOUT_S = 15
 

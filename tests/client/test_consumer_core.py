@@ -177,7 +177,7 @@ def test_a_consumer_begins_where_it_is_told_to(
     seen = offsets(wire.run())
     assert seen.get(0, []) == list(range(first, 10))
     assert seen.get(1, []) == list(range(second, 2))
-    assert wire.core.skipped == 0
+    assert wire.core.skipped == (3 if start == 0 else 0), "what was named and is gone"
     reader.append(0, 1)
     assert offsets(wire.run()).get(0, [])[-1] == 10, "and goes on with what comes"
 
@@ -195,10 +195,20 @@ def test_a_queue_that_comes_later_begins_as_an_empty_one_would(
         assert offsets(wire.run())[7] == list(range(first, 5)), start
 
 
-def test_what_has_expired_is_passed_over_and_counted(reader: Any, make_consumer: WireMaker) -> None:
+def test_what_has_expired_is_passed_over_counted_and_told_once(
+    reader: Any, make_consumer: WireMaker, caplog: pytest.LogCaptureFixture
+) -> None:
     wire = make_consumer(reader, start={0: 1, 1: 0})
     assert offsets(wire.run())[0] == list(range(3, 10))
     assert wire.core.skipped == 2
+    assert [record.getMessage() for record in caplog.records] == [
+        "messages of orders, queue 0, have expired: going on at offset 3 instead of 1"
+    ]
+    reader.append(0, 5)
+    reader.expire(0, 12)
+    assert offsets(wire.run())[0][-3:] == [12, 13, 14]
+    assert wire.core.skipped == 4
+    assert len(caplog.records) == 1
 
 
 def test_only_the_queues_that_were_named_are_read(reader: Any, make_consumer: WireMaker) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import segment_name
@@ -100,6 +103,113 @@ def test_a_link_in_a_segments_place_is_refused(tmp_path: Path) -> None:
     (tmp_path / segment_name(0)).symlink_to(tmp_path / "elsewhere")
     with pytest.raises(OSError):
         MappedFileQueue(tmp_path, SIZE).view(0, 1)
+
+
+# --- files that are deleted while they are read ---
+
+
+def _mapped(directory: Path) -> set[int]:
+    """The segments of a directory that this process has mapped, deleted or not."""
+    lines = Path("/proc/self/maps").read_text().splitlines()
+    names = [line.split(f"{directory}/")[1] for line in lines if f"{directory}/" in line]
+    return {int(name[:20]) // SIZE for name in names}
+
+
+class Holding(RuleBasedStateMachine):
+    """Segments are read, put aside, deleted and let go of; a plain model says what stays mapped."""
+
+    KEEP = 2
+    COUNT = 5
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.directory = Path(tempfile.mkdtemp())
+        self.raw = make_segments(self.directory, self.COUNT)
+        self.queue = MappedFileQueue(self.directory, SIZE, keep=self.KEEP)
+        self.now_ms = 1000
+        # the model: which are open, latest used last; which are held, and how often
+        self.open: list[int] = []
+        self.views: list[tuple[int, memoryview]] = []
+        self.aside: set[int] = set()
+        self.deleted: dict[int, int] = {}  # -> when the queue found out and could not unmap; -1
+
+    def held(self, number: int) -> bool:
+        return any(of == number for of, _ in self.views)
+
+    @rule(number=st.integers(0, COUNT - 1), length=st.integers(0, SIZE))
+    def look(self, number: int, length: int) -> None:
+        if number in self.deleted and number not in self.open:
+            with pytest.raises(FileNotFoundError):
+                self.queue.view(number * SIZE, number * SIZE + length)
+            return
+        view = self.queue.view(number * SIZE, number * SIZE + length)
+        self.views.append((number, view))
+        if number in self.open:
+            self.open.remove(number)
+        self.open.append(number)
+        if len(self.open) > self.KEEP:
+            put_aside = self.open.pop(0)
+            if self.held(put_aside):
+                self.aside.add(put_aside)
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data())
+    def release(self, data: st.DataObject) -> None:
+        self.views.pop(data.draw(st.integers(0, len(self.views) - 1)))
+
+    @rule(number=st.integers(0, COUNT - 1))
+    def delete(self, number: int) -> None:
+        (self.directory / segment_name(number * SIZE)).unlink(missing_ok=True)
+        self.deleted.setdefault(number, -1)
+
+    @rule(later_ms=st.integers(0, 50))
+    def let_go(self, later_ms: int) -> None:
+        self.now_ms += later_ms
+        longest = self.queue.let_go(self.now_ms)
+        for number in [number for number in self.open if number in self.deleted]:
+            self.open.remove(number)
+            self.aside.add(number)
+        self.aside = {number for number in self.aside if self.held(number)}
+        expected = 0
+        for number in self.aside & self.deleted.keys():
+            if self.deleted[number] < 0:
+                self.deleted[number] = self.now_ms
+            expected = max(expected, self.now_ms - self.deleted[number])
+        assert longest == expected
+
+    @invariant()
+    def bytes_are_right_and_nothing_else_is_mapped(self) -> None:
+        for number, view in self.views:
+            assert view == self.raw[number * SIZE : number * SIZE + len(view)]
+        # what was put aside with views stays until somebody asks, at the latest
+        mapped = _mapped(self.directory)
+        assert set(self.open) | {of for of, _ in self.views} <= mapped
+        assert mapped <= set(self.open) | {of for of, _ in self.views} | self.aside
+
+    def teardown(self) -> None:
+        self.views.clear()
+        self.queue.let_go(self.now_ms)
+        self.queue.close()
+        assert _mapped(self.directory) == set()
+        shutil.rmtree(self.directory)
+
+
+TestHolding = Holding.TestCase
+TestHolding.settings = settings(max_examples=30, stateful_step_count=40)
+
+
+def test_a_deleted_segment_gives_its_room_back_when_the_last_view_goes(tmp_path: Path) -> None:
+    make_segments(tmp_path, 1)
+    queue = MappedFileQueue(tmp_path, SIZE)
+    view = queue.view(5, 50)
+    before = bytes(view)
+    (tmp_path / segment_name(0)).unlink()
+    handles = set(os.listdir("/proc/self/fd"))
+    assert (queue.let_go(100), queue.let_go(130)) == (0, 30)
+    assert bytes(view) == before
+    view.release()
+    assert queue.let_go(140) == 0
+    assert len(handles - set(os.listdir("/proc/self/fd"))) == 2, "ours and the mapping's own"
 
 
 # --- what is in a directory ---

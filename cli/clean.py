@@ -1,0 +1,93 @@
+"""`penstock clean`: has a running broker delete what has had its time, at whatever hour it is.
+
+It leaves a file in the broker's run directory, which the cleaner takes away when it is done; what
+was deleted is the difference between the directory and the cleaner's words before and after.
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.cli.output import output_option, print_json, progress
+
+LOOK_S = 0.02
+# After so long without a heartbeat no answer will come: the supervisor would have replaced it.
+SILENCE_S = 30
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  penstock clean --store ./store
+  penstock clean --store ./store -o json
+"""
+)
+@click.option("--store", type=click.Path(path_type=Path), help="The store the broker runs on.")
+@output_option
+def clean(store: Path | None, output: str) -> None:
+    """Have a broker delete old messages now, and say what it deleted.
+
+    What goes is what file_reserved_time_h lets go; the hours of delete_when do not count. The
+    newest messages stay, whatever their age. Exits with 1 when a file could not be deleted, with 3
+    when no broker runs on the store.
+    """
+    from penstock.shared.config_sources import default_store
+
+    found = request_clean(store or Path(default_store()))
+    if output == "json":
+        print_json(found)
+    else:
+        segments, others = found["segments"], found["queue_files"] + found["index_files"]
+        click.echo(f"{len(segments)} segments deleted, {others} files of queues and index")
+        for name in segments:
+            click.echo(name)
+        start, end = found["log_start"], found["log_end"]
+        click.echo(f"the log holds offsets [{start}, {end})", err=True)
+    if found["error"]:
+        raise click.exceptions.Exit(1)
+
+
+def request_clean(store: Path) -> dict[str, Any]:
+    """Ask for a round and wait for its end; the result as `-o json` prints it.
+
+    Raises ConnectError when no broker runs, or its cleaner does not move, and StoreUnavailable when
+    the log is damaged, of which nothing goes.
+    """
+    import os
+
+    from penstock.shared.errors import ConnectError
+    from penstock.shared.layout import StorePaths
+    from penstock.shared.positions import Positions
+    from penstock.shared.quarantine import read_only_error
+    from penstock.shared.run_directory import find_running, running
+
+    run = find_running(store)
+    log = StorePaths(store).commit_log
+    positions = Positions(run.positions)
+    if positions["read_only"]:
+        raise read_only_error(StorePaths(store))
+    before, names = positions.all(), set(os.listdir(log))
+    run.clean_request.touch()
+    with progress("deleting old segments") as report:
+        while run.clean_request.exists():
+            silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
+            if silent_s > SILENCE_S or not running(run):
+                raise ConnectError(
+                    f"the cleaner answers within {SILENCE_S} s", store, "see: penstock status"
+                )
+            report(positions["deleted_segments"] - before["deleted_segments"], len(names))
+            time.sleep(LOOK_S)
+    after = positions.all()
+    positions.close()
+    return {
+        "segments": sorted(names - set(os.listdir(log))),
+        "queue_files": after["deleted_queue_files"] - before["deleted_queue_files"],
+        "index_files": after["deleted_index_files"] - before["deleted_index_files"],
+        "log_start": after["log_start"],
+        "log_end": after["wrote"],
+        "error": os.strerror(after["clean_error"]) if after["clean_error"] else "",
+    }

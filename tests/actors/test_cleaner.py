@@ -1,0 +1,387 @@
+"""The cleaner: old segments go, in order, with what belongs to them, and never what is needed."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.actors.cleaner import SETTLE_MS, Cleaner, disk_used_percent
+from penstock.actors.reput import Reput
+from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
+from penstock.shared.layout import segment_name
+from penstock.shared.queue_table import QueueKey
+from penstock.shared.verify_index import INDEX_HEADER
+
+SEGMENT_BYTES = 64 << 10
+QUEUE_SEGMENT_BYTES = 20 * 50
+HOUR_MS = 3_600_000
+# the clock of a test stands at hour 22
+ANY_HOUR = {
+    "transient_store_pool_enable": False,
+    "file_reserved_time_h": 1,
+    "delete_when": "22",
+    "clean_resource_interval_ms": 1000,
+}
+
+
+class Disk:
+    """A disk that is as full as the test says."""
+
+    def __init__(self, percent: int = 10) -> None:
+        self.percent = percent
+        self.asked: list[Path] = []
+
+    def __call__(self, path: Path) -> int:
+        self.asked.append(path)
+        return self.percent
+
+
+class Store:
+    """A run whose log has some segments, written an hour apart, the newest just now."""
+
+    def __init__(self, broker: Any, work: Callable[..., None]) -> None:
+        self.broker = broker
+        self.work = work
+        self.disk = Disk()
+        self.reput = broker.start(Reput)
+
+    def fill(self, segments: int, **record: Any) -> None:
+        """Append until the log ends in that segment; all of it flushed and dispatched."""
+        while self.broker.append(size=1000, **record) < segments * SEGMENT_BYTES + 5000:
+            continue
+        self.settle_log()
+
+    def settle_log(self) -> None:
+        positions = self.broker.positions
+        for name in ("committed", "flushed"):
+            positions.initialise(name, positions["wrote"])
+        self.work(self.reput)
+        self.confirm(positions["dispatched_record"])
+
+    def confirm(self, record: int) -> None:
+        page = encode_checkpoint(Checkpoint(1, 1, confirm_offset=record))
+        self.broker.paths.checkpoint.write_bytes(page)
+
+    def age(self, hours: float) -> None:
+        """The segments that are there were last written so long ago."""
+        for path in self.broker.paths.commit_log.iterdir():
+            at_s = (self.broker.clock.now_ms() - hours * HOUR_MS) / 1000
+            os.utime(path, (at_s, at_s))
+
+    def cleaner(self) -> Any:
+        def cleaner(stage: Any) -> Cleaner:
+            return Cleaner(stage, self.disk)
+
+        return self.broker.start(cleaner)
+
+    def first_round(self) -> Any:
+        """A cleaner at its first pause, which comes an interval after it has looked around."""
+        cleaner = self.cleaner()
+        self.work(cleaner)
+        self.broker.clock.advance(self.broker.config.clean_resource_interval_ms)
+        self.work(cleaner)
+        return cleaner
+
+    def run(self, cleaner: Any, rounds: int = 1) -> None:
+        """Let it work through its pauses."""
+        for _ in range(rounds):
+            for _ in range(200):
+                self.work(cleaner)
+                self.broker.clock.advance(10)
+
+    def segments(self) -> list[int]:
+        return sorted(int(path.name) for path in self.broker.paths.commit_log.iterdir())
+
+    def queue_files(self, queue_id: int = 0) -> list[int]:
+        directory = self.broker.paths.queue("orders", queue_id)
+        return sorted(int(path.name) for path in directory.iterdir())
+
+
+@pytest.fixture
+def store(pipeline: Callable[..., Any], work: Callable[..., None]) -> Callable[..., Store]:
+    def make(**settings: Any) -> Store:
+        return Store(pipeline(**{**ANY_HOUR, **settings}), work)
+
+    return make
+
+
+def test_segments_that_had_their_time_go_with_the_queue_files_of_their_messages(
+    store: Callable[..., Store],
+) -> None:
+    it = store()
+    it.fill(3)
+    it.age(2)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    positions = it.broker.positions
+    assert it.segments()[0] == positions["log_start"] == 3 * SEGMENT_BYTES
+    assert positions["deleted_segments"] == 3
+    low, high = it.broker.queues()[QueueKey("orders", 0)]
+    directory = it.broker.paths.queue("orders", 0)
+    base = low * 20 - low * 20 % QUEUE_SEGMENT_BYTES
+    assert it.queue_files() == list(range(base, high * 20, QUEUE_SEGMENT_BYTES))
+    assert positions["deleted_queue_files"] == base // QUEUE_SEGMENT_BYTES > 0
+    raw = (directory / segment_name(base)).read_bytes()
+    offsets = [ENTRY.unpack_from(raw, at)[0] for at in range(0, QUEUE_SEGMENT_BYTES, 20)]
+    at = low - base // 20
+    assert offsets[at] >= 3 * SEGMENT_BYTES > offsets[at - 1], "the first that the log still has"
+
+
+def test_nothing_goes_outside_its_hour_and_before_its_time(store: Callable[..., Store]) -> None:
+    it = store(delete_when="23", file_reserved_time_h=2)
+    it.fill(2)
+    it.age(1.5)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    assert it.segments()[0] == 0
+    it.broker.clock.advance(HOUR_MS)  # past two hours; and it is 23 now
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    it.fill(4)
+    it.age(3)
+    it.broker.clock.advance(HOUR_MS)
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES, "midnight is no hour of delete_when"
+    it.broker.run.clean_request.touch()
+    it.run(cleaner)
+    assert it.segments()[0] == 4 * SEGMENT_BYTES, "asked for it does not matter"
+    assert not it.broker.run.clean_request.exists()
+
+
+@pytest.mark.parametrize("word", ["committed", "flushed", "dispatched_record", "checkpoint"])
+def test_what_a_start_would_need_stays_whatever_its_age(
+    store: Callable[..., Store], word: str
+) -> None:
+    it = store(file_reserved_time_h=0)
+    it.fill(3)
+    it.age(100)
+    if word == "checkpoint":
+        it.confirm(SEGMENT_BYTES + 5)
+    else:
+        it.broker.positions.initialise(word, SEGMENT_BYTES + 5)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    assert it.segments()[0] == it.broker.positions["log_start"] == SEGMENT_BYTES
+
+
+def test_without_a_checkpoint_nothing_goes(store: Callable[..., Store]) -> None:
+    it = store(file_reserved_time_h=0)
+    it.fill(2)
+    it.age(100)
+    it.broker.paths.checkpoint.unlink()
+    it.run(it.cleaner())
+    assert it.segments()[0] == 0
+
+
+def test_the_segment_with_the_last_record_stays_when_the_log_ends_with_it(
+    store: Callable[..., Store],
+) -> None:
+    """An empty log costs RocketMQ all its queues, and this broker its start."""
+    it = store(file_reserved_time_h=0)
+    it.fill(2)
+    left = 3 * SEGMENT_BYTES - it.broker.positions["wrote"]
+    overhead = -it.broker.positions["wrote"] + it.broker.append(size=0)
+    it.broker.append(size=left - 2 * overhead - 8)  # a blank's header is always left
+    it.settle_log()
+    it.age(100)
+    it.broker.allocate(2)
+    it.run(it.cleaner())
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+
+
+def test_of_a_damaged_log_nothing_goes(store: Callable[..., Store]) -> None:
+    it = store(file_reserved_time_h=0)
+    it.fill(3)
+    it.age(100)
+    it.broker.positions.initialise("read_only", 1)
+    it.disk.percent = 99
+    it.broker.run.clean_request.touch()
+    it.run(it.cleaner())
+    assert it.segments()[0] == 0
+    assert it.broker.positions["disk_full"] == 99
+    assert not it.broker.run.clean_request.exists()
+
+
+def test_no_more_than_a_batch_goes_at_once_with_pauses_between(
+    store: Callable[..., Store],
+) -> None:
+    it = store(delete_file_batch_max=2, delete_commit_log_files_interval_ms=100)
+    it.fill(4)
+    it.age(2)
+    cleaner = it.first_round()
+    assert it.segments()[0] == SEGMENT_BYTES, "one, then a pause"
+    assert it.broker.positions["log_start"] == 2 * SEGMENT_BYTES, "decided for both"
+    it.broker.clock.advance(99)
+    it.work(cleaner)
+    assert it.segments()[0] == SEGMENT_BYTES
+    it.broker.clock.advance(1)
+    it.work(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    it.broker.clock.advance(200)
+    it.work(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES, "the next batch is for the next look"
+    it.run(cleaner)
+    assert it.segments()[0] == 4 * SEGMENT_BYTES
+
+
+def test_asked_by_hand_it_does_not_stop_at_a_batch(store: Callable[..., Store]) -> None:
+    it = store(delete_file_batch_max=1, delete_when="3", clean_resource_interval_ms=10**9)
+    it.fill(4)
+    it.age(2)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    assert it.segments()[0] == 0
+    it.broker.run.clean_request.touch()
+    it.run(cleaner)
+    assert it.segments()[0] == 4 * SEGMENT_BYTES
+
+
+def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_until_it_is_not(
+    store: Callable[..., Store],
+) -> None:
+    it = store(file_reserved_time_h=1000, delete_when="3")
+    it.fill(4)
+    it.disk.percent = 92
+    cleaner = it.first_round()
+    positions = it.broker.positions
+    assert (positions["disk_used"], positions["disk_full"]) == (92, 92)
+    assert it.segments()[0] == positions["log_start"] == SEGMENT_BYTES
+    it.broker.clock.advance(100)  # the pause behind a deletion
+    it.work(cleaner)
+    it.disk.percent = 86  # less, and still too much: the store stays closed
+    it.broker.clock.advance(SETTLE_MS)
+    it.work(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES and positions["disk_full"] == 86
+    it.disk.percent = 80
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    assert (positions["disk_used"], positions["disk_full"]) == (80, 0)
+    assert set(it.disk.asked) == {it.broker.paths.commit_log, it.broker.paths.consume_queue}
+
+
+def test_a_queue_whose_messages_are_all_gone_keeps_its_next_offset(
+    store: Callable[..., Store],
+) -> None:
+    it = store()
+    it.broker.append(120, topic="orders", queue_id=1)
+    it.fill(2, queue_id=0)
+    it.age(2)
+    it.run(it.cleaner())
+    assert it.broker.queues()[QueueKey("orders", 1)] == (120, 120)
+    assert it.queue_files(1) == [2 * QUEUE_SEGMENT_BYTES], "the last file stays"
+    it.broker.append(topic="orders", queue_id=1)
+    it.settle_log()
+    assert it.broker.queues()[QueueKey("orders", 1)] == (120, 121)
+
+
+def test_blanks_before_a_queues_first_entry_are_passed_over(store: Callable[..., Store]) -> None:
+    it = store()
+    it.fill(2)
+    low, high = it.broker.queues()[QueueKey("orders", 0)]
+    file = it.broker.paths.queue("orders", 0) / segment_name(0)
+    raw = bytearray(file.read_bytes())
+    raw[:200] = BLANK_ENTRY * 10
+    file.write_bytes(raw)
+    it.age(2)
+    it.run(it.cleaner())
+    moved, _ = it.broker.queues()[QueueKey("orders", 0)]
+    assert low < moved < high
+    base = moved * 20 - moved * 20 % QUEUE_SEGMENT_BYTES
+    kept = (it.broker.paths.queue("orders", 0) / segment_name(base)).read_bytes()
+    assert ENTRY.unpack_from(kept, moved * 20 - base)[0] >= 2 * SEGMENT_BYTES
+
+
+def test_leading_index_files_without_what_the_log_holds_go_and_the_last_stays(
+    store: Callable[..., Store],
+) -> None:
+    it = store()
+    it.fill(2)
+    it.broker.paths.index.mkdir()
+    ends = [5, 2 * SEGMENT_BYTES - 1, 2 * SEGMENT_BYTES, 7]
+    for number, end in enumerate(ends):
+        header = INDEX_HEADER.pack(1, 2, 0, end, 1, 2)
+        (it.broker.paths.index / f"{number:017d}").write_bytes(header.ljust(500, b"\0"))
+    it.age(2)
+    it.run(it.cleaner())
+    assert sorted(path.name for path in it.broker.paths.index.iterdir()) == [
+        f"{number:017d}" for number in (2, 3)
+    ]
+    assert it.broker.positions["deleted_index_files"] == 2
+
+
+def test_a_successor_ends_what_was_begun_wherever_it_was(store: Callable[..., Store]) -> None:
+    """Dying after any step leaves what the next one makes the same of."""
+    reached = []
+    for steps in range(40):
+        it = store()
+        it.fill(3)
+        it.age(2)
+        first = it.cleaner()
+        for _ in range(steps):
+            first.work()
+            it.broker.clock.advance(100)
+        before = it.broker.positions["log_start"], it.segments()[0], it.queue_files()[0]
+        reached.append(before)
+        it.broker.crash(first)
+        assert before[1] <= before[0], "a file goes after log_start says so"
+        low, _ = it.broker.queues()[QueueKey("orders", 0)]
+        assert before[2] <= low * 20
+        it.run(it.cleaner(), rounds=2)
+        assert it.segments()[0] == it.broker.positions["log_start"] == 3 * SEGMENT_BYTES
+        low, _ = it.broker.queues()[QueueKey("orders", 0)]
+        assert it.queue_files()[0] == low * 20 - low * 20 % QUEUE_SEGMENT_BYTES
+    assert len(set(reached)) >= 5, "the steps lie between deletions"
+
+
+def test_a_file_that_cannot_be_deleted_is_told_and_tried_again_later(
+    store: Callable[..., Store],
+) -> None:
+    """A directory in the segment's place stands for the file that the disk does not let go."""
+    it = store(redelete_hanged_file_interval_ms=60_000)
+    it.fill(2)
+    first = it.broker.paths.commit_log / segment_name(0)
+    first.unlink()
+    first.mkdir()
+    it.age(2)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    assert it.broker.positions["clean_error"] in (errno.EISDIR, errno.EPERM)
+    assert it.segments()[0] == 0
+    first.rmdir()
+    first.write_bytes(bytes(SEGMENT_BYTES))
+    it.run(cleaner)
+    assert it.segments()[0] == 0, "not yet"
+    it.broker.clock.advance(60_000)
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    assert it.broker.positions["clean_error"] == 0
+
+
+def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(
+    store: Callable[..., Store],
+) -> None:
+    it = store()
+    it.fill(1, queue_id=0)
+    it.fill(3, queue_id=1)
+    os.truncate(it.broker.paths.queue("orders", 0) / segment_name(0), 7)
+    it.age(2)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    assert it.broker.positions["clean_error"] == errno.EIO
+    assert it.segments()[0] == 3 * SEGMENT_BYTES
+    assert it.broker.queues()[QueueKey("orders", 1)][0] > 0
+
+
+def test_a_disks_use_is_counted_as_df_counts_it(tmp_path: Path) -> None:
+    place = tmp_path
+    disk = os.statvfs(place)
+    used = disk.f_blocks - disk.f_bfree
+    exact = 100 * used / (used + disk.f_bavail)
+    assert exact - 1 <= disk_used_percent(place) <= exact + 2
+    assert disk_used_percent(place / "nowhere") == -1
