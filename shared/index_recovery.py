@@ -19,6 +19,7 @@ from penstock.shared.record import (
     SYS_TRANSACTION_ROLLBACK,
     Found,
 )
+from penstock.shared.record_crc import Checksum
 from penstock.shared.record_outline import Outline, outline
 from penstock.shared.store_directory import StoreDirectory
 
@@ -83,7 +84,7 @@ def index_log(
     """Index the records in [start, stop) of the log, None for all; how many keys. Not synced."""
     total = (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
     batch, keys = KeyBatch(), 0
-    for position, found, _, record, _ in store.scan_log(start, check_crc=False):
+    for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
         if stop is not None and position >= stop:
             break
         if found is Found.RECORD:

@@ -8,10 +8,15 @@
        cut, for the reput to write again
     4. the positions page and the queue table are filled
 
-Nothing valid is ever cut: where whole records follow damage, or the log is known to have gone on,
-the damaged ranges are returned as `quarantined`, nothing of the log is changed, and the store must
-be run read-only. Doing it twice, or dying half way and doing it again, ends in the same state. The
-caller holds the store's lock.
+Nothing that was on disk is ever cut: where such a record follows damage, or the log is known to
+have gone on, the damaged ranges are returned as `quarantined`, nothing of the log is changed, and
+the store must be run read-only. After a power failure pages that were never flushed may be there
+while others before them are not: whole records behind damage that are newer than all the
+checkpoint knows to be on disk are such pages. Nobody was promised them; they are cut with the rest
+of the torn tail, and kept beside in penstock/quarantine/.
+
+Doing it twice, or dying half way and doing it again, ends in the same state. The caller holds the
+store's lock.
 """
 
 from __future__ import annotations
@@ -19,6 +24,7 @@ from __future__ import annotations
 import os
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
@@ -26,6 +32,7 @@ from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     drop_empty_last,
+    make_directory,
     make_file,
     sync_directory,
     write_again,
@@ -41,6 +48,8 @@ from penstock.shared.record import NO_RECORD_CRC, Found, examine, store_timestam
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.transient_store_pool import TransientStorePool
+
+_COPY_BYTES = 1 << 20
 
 
 class Recovered(msgspec.Struct, frozen=True):
@@ -58,6 +67,7 @@ class Recovered(msgspec.Struct, frozen=True):
     messages: int  # scanned, not in all
     pool_bytes: int  # written by the last run, committed now
     torn_bytes: int  # cut behind the log's end
+    torn_records: int  # of them whole, kept beside
     quarantined: tuple[Damage, ...]
     seconds: float
 
@@ -103,6 +113,8 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         leftover.unlink()
     torn = 0
     if (unclean or scanned.damaged) and not scanned.quarantined:
+        if scanned.torn_records:
+            _keep_torn(paths, bases, size, scanned.end, scanned.torn_end)
         torn = _cut_log(paths.commit_log, bases, size, start, scanned.end)
     return Recovered(
         mode="new" if not bases else "unclean" if unclean else "clean",
@@ -117,6 +129,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         messages=scanned.messages,
         pool_bytes=pool_bytes,
         torn_bytes=torn,
+        torn_records=scanned.torn_records,
         quarantined=tuple(scanned.quarantined),
         seconds=time.monotonic() - began,
     )
@@ -178,6 +191,8 @@ class _Scanned(msgspec.Struct):
     messages: int = 0
     damaged: bool = False
     quarantined: list[Damage] = []
+    torn_records: int = 0
+    torn_end: int = 0
 
 
 def _scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
@@ -219,6 +234,25 @@ def _first_timestamp_ms(store: StoreDirectory, at: int) -> int:
     return store_timestamp_ms(raw, 0) if found is Found.RECORD else 0
 
 
+class _OnDisk(NamedTuple):
+    """Which records are known to have been on disk before the last run ended."""
+
+    all: bool
+    before_ms: int = 0
+    confirmed: int = 0
+
+    def covers(self, position: int, timestamp_ms: int) -> bool:
+        return self.all or timestamp_ms < self.before_ms or position <= self.confirmed
+
+
+def _on_disk(store: StoreDirectory, unclean: bool, known_end: int) -> _OnDisk:
+    """What the checkpoint says; everything, where nobody can have lost what was not flushed."""
+    if not unclean or known_end > 0 or not store.paths.checkpoint.exists():
+        return _OnDisk(all=True)
+    checkpoint = store.checkpoint()
+    return _OnDisk(False, checkpoint.physic_timestamp_ms, checkpoint.confirm_offset)
+
+
 def _scan(
     store: StoreDirectory, config: Config, start: int, wrote: int, unclean: bool, least_end: int
 ) -> _Scanned:
@@ -233,6 +267,8 @@ def _scan(
     known_end = None if unclean or least_end > 0 else _dispatched_to(store) or None
     if known_end is not None and known_end <= store.segments[-1].end:
         least_end = known_end
+    on_disk = _on_disk(store, unclean, least_end)
+    held = 0  # whole records behind damage that nobody has flushed
     segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, config.recovery_checksum
     for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
         if found is Found.END or 0 <= wrote <= position:
@@ -251,15 +287,24 @@ def _scan(
             continue
         if pending and known_end is not None and pending[0].position >= known_end:
             break  # left behind the log's end by a RocketMQ that cut it there
+        is_record = found is Found.RECORD
+        if pending and not (
+            is_record and on_disk.covers(position, store_timestamp_ms(record, 0)) or on_disk.all
+        ):
+            held += is_record
+            scanned.torn_end = position + size
+            continue
         scanned.quarantined += pending
-        pending = []
+        scanned.messages += held
+        pending, held = [], 0
         scanned.end = position + size
-        if found is Found.RECORD:
+        if is_record:
             scanned.messages += 1
             scanned.last_record = position
             scanned.records_end = scanned.end
             scanned.timestamp_ms = store_timestamp_ms(record, 0)
     scanned.damaged = bool(pending or scanned.quarantined)
+    scanned.torn_records = held
     if scanned.end < least_end:
         reason = f"the log was written up to {least_end}"
         reason = f"{pending[0].reason}; {reason}" if pending else reason
@@ -281,6 +326,22 @@ def _dispatched_to(store: StoreDirectory) -> int:
 
 
 # --- 3: cutting ---
+
+
+def _keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: int) -> None:
+    """Copy the log from `start` to `end` into a file beside it; durable on return."""
+    make_directory(paths.quarantine)
+    target = paths.quarantine / f"torn-{segment_name(start)}"
+    with target.open("wb") as file:
+        for base in bases:
+            at, stop = max(start, base), min(end, base + size)
+            with (paths.commit_log / segment_name(base)).open("rb") as segment:
+                while at < stop:
+                    segment.seek(at - base)
+                    at += file.write(segment.read(min(_COPY_BYTES, stop - at)))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(paths.quarantine)
 
 
 def _cut_log(directory: Path, bases: list[int], size: int, start: int, end: int) -> int:

@@ -6,6 +6,7 @@ How it deals with kills from outside is in tests/chaos.
 from __future__ import annotations
 
 import os
+import re
 import selectors
 import signal
 import subprocess
@@ -120,9 +121,12 @@ def test_an_actor_whose_heartbeat_stands_still_is_replaced(broker: Callable[...,
         """,
         "actor_stall_timeout_ms = 400",
     )
-    running.await_output("does not move; replacing it")
-    running.await_ready()
-    assert running.actor("reader")["generation"] == 2
+    running.await_ready()  # it begins to work before it hangs, so this may come first
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while running.actor("reader")["generation"] < 2:
+        assert time.monotonic() < deadline, running.output()
+        time.sleep(0.01)
+    assert re.search(r"reader \(pid \d+\) does not move; replacing it", running.output())
     assert running.end() == 0
 
 

@@ -214,6 +214,39 @@ def test_damage_before_valid_records_is_named_and_no_byte_changes(
     assert found.dispatch_from == begin and found.queues_good_to == found.log_end
 
 
+@pytest.mark.parametrize("flushed", range(8, 13))
+def test_whole_records_behind_damage_are_cut_only_if_none_of_them_was_known_to_be_on_disk(
+    stopped_store: Callable[..., Any], twelve: list[Record], flushed: int
+) -> None:
+    """A power failure may keep a page and lose the one before, when neither was flushed."""
+    stored = [
+        msgspec.structs.replace(record, store_timestamp_ms=10_000 * (number + 1))
+        for number, record in enumerate(twelve)
+    ]
+    store = stopped_store(stored, unclean=True)
+    *records, end = store.starts()
+    known_ms = 10_000 * flushed  # the time of the last record that was flushed
+    words = Checkpoint(known_ms, known_ms, confirm_offset=records[5])
+    store.paths.checkpoint.write_bytes(encode_checkpoint(words))
+    log = bytearray(store.log())
+    log[records[9] + 100] ^= 1
+    store.write_log(log)
+    found = store.recover()
+    if flushed > 11:  # of one that was flushed last it is not known, but of those before it
+        assert [each.position for each in found.quarantined] == [records[9]]
+        assert (found.log_end, found.torn_records) == (end, 0)
+        return
+    assert found.quarantined == () and found.log_end == records[9]
+    assert found.torn_records == 2 and not any(store.log()[records[9] :])
+    (kept,) = store.paths.quarantine.iterdir()
+    assert kept.name == f"torn-{segment_name(records[9])}"
+    assert kept.read_bytes() == log[records[9] : end]
+    before = store.contents()
+    again = store.recover()
+    assert (again.log_end, again.torn_records) == (records[9], 0)
+    assert store.contents() == before
+
+
 @pytest.mark.parametrize(
     ("place", "name", "length"),
     [
