@@ -1,7 +1,7 @@
-"""The flusher: makes the log, the consume queues and the checkpoint durable.
+"""The flusher: makes the log, the consume queues, the index and the checkpoint durable.
 
 Owns:     `flushed`, `flush_error`; the checkpoint file.
-Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`; segment and queue files.
+Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`; all files of the store.
 Hears:    the committer's doorbell.
 Rings:    the writer and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
@@ -22,6 +22,8 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.checkpoint_file import CheckpointKeeper
 from penstock.shared.consume_queue_files import ConsumeQueueSync
 from penstock.shared.durable_files import write_again
+from penstock.shared.index_files import index_geometry
+from penstock.shared.index_sync import IndexSync
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 
@@ -51,6 +53,7 @@ class Flusher:
             paths.commit_log, self._segment_bytes, writable=True, keep=4
         )
         self._queues = ConsumeQueueSync(paths, config, self._stage.run, self._positions)
+        self._index = IndexSync(paths.index, index_geometry(config))
         self._checkpoint = CheckpointKeeper(paths.checkpoint, self._positions, self._segments)
         try:
             self._write_again()
@@ -138,12 +141,21 @@ class Flusher:
                 break
         return 1
 
-    def _begin_round(self, least_pages: int) -> None:
+    def _begin_round(self, least_pages: int, *, last: bool = False) -> None:
         self._checkpoint.sample_queues()
-        self._round = self._queues.sync(least_pages)
+        self._round = self._sync_dispatched(least_pages, last)
+
+    def _sync_dispatched(self, least_pages: int, last: bool) -> Generator[None, None, bool]:
+        """Sync the queues, and the index when they are complete; whether they are."""
+        dispatched = self._positions["dispatched"]
+        complete = yield from self._queues.sync(least_pages)
+        if complete and self._config.message_index_enable:
+            full_ms = yield from self._index.sync(dispatched, whole=last)
+            self._checkpoint.index_is_synced(full_ms)
+        return complete
 
     def _go_on(self) -> bool:
-        """Sync one more segment of a queue, or end the round; whether there may be more."""
+        """Sync one more piece of queues and index, or end the round; whether there may be more."""
         assert self._round is not None
         try:
             next(self._round)
@@ -192,6 +204,6 @@ class Flusher:
         self._checkpoint.sample_log()
         while self._round is not None and self._go_on():
             self._stage.beat()
-        self._begin_round(0)
+        self._begin_round(0, last=True)
         while self._go_on():
             self._stage.beat()

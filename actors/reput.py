@@ -1,12 +1,14 @@
-"""The reput: walks the log and writes each message's entry to its consume queue.
+"""The reput: walks the log and writes each message's entry to its consume queue, and its keys to
+the index.
 
 Owns:     `dispatched`, `dispatched_record`, `dispatch_error`, `queue_count`; the queue table;
-          consumequeue/.
+          consumequeue/; index/.
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there.
 Hears:    doorbells of the flusher and the committer.
 Rings:    the reader.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
-          nothing; a queue's max offset never goes back.
+          nothing; a queue's max offset never goes back. The index forgets what lies behind
+          `dispatched` before it gets it again, so no key is in it twice.
 
 When the disk refuses an entry, usually because it is full, the reput waits and tries again: nothing
 is lost by that, consumers only see no new messages meanwhile.
@@ -18,10 +20,12 @@ import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.commit_log import LogReader
-from penstock.shared.consume_queue import ENTRY
+from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import blank_size, walk
+from penstock.shared.index_file import KeyBatch
+from penstock.shared.index_files import IndexFiles, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.record import SMALLEST_RECORD_BYTES
@@ -39,6 +43,8 @@ class Reput:
         self._positions = stage.positions
         self._bound = "flushed" if stage.config.sync_flush else "committed"
         self._retry_at_ms = 0
+        self._levels_ms = parse_delay_levels(stage.config.message_delay_level)
+        self._index: IndexFiles | None = None
 
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
@@ -63,6 +69,7 @@ class Reput:
         try:
             moved = self._dispatch_next(bound)
         except OSError as error:
+            self._close_index()
             self._positions.publish("dispatch_error", error.errno or 1)
             self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
             return 0
@@ -98,7 +105,9 @@ class Reput:
         runs: dict[tuple[bytes, int], list[tuple[int, bytearray]]] = {}
         size, record = 0, -1
         name, number, expected, entries = b"", -1, -1, bytearray()
-        for topic, queue_id, queue_offset, entry, position, length in walk(view, self._dispatched):
+        keys = KeyBatch() if self._stage.config.message_index_enable else None
+        walked = walk(view, self._dispatched, self._levels_ms, keys)
+        for topic, queue_id, queue_offset, entry, position, length in walked:
             size += length
             record = position
             if not entry:
@@ -114,6 +123,8 @@ class Reput:
             expected += 1
         for (topic, queue_id), pieces in runs.items():
             self._put(topic, queue_id, pieces)
+        if keys:
+            self._put_keys(keys)
         if record >= 0:
             self._positions.publish("dispatched_record", record)
         return size
@@ -143,6 +154,20 @@ class Reput:
             lost = ENTRY.pack(damage.position, damage.size, 0)
             self._queues.put(key, start, lost * (stop - start))
 
+    def _put_keys(self, keys: KeyBatch) -> None:
+        if self._index is None:
+            paths, config = StorePaths(self._stage.config.store), self._stage.config
+            geometry, now_ms = index_geometry(config), self._stage.clock.now_ms
+            self._index = IndexFiles(paths.index, paths.half_made, geometry, now_ms)
+            self._index.cut(self._dispatched, self._log.stored_ms)
+        self._index.put(keys.entries())
+
+    def _close_index(self) -> None:
+        """After an error the next use begins with a cut: nobody knows what was written."""
+        if self._index is not None:
+            self._index.close()
+            self._index = None
+
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []
 
@@ -157,6 +182,7 @@ class Reput:
         return self._dispatched == self._positions["wrote"]
 
     def close(self) -> None:
+        self._close_index()
         self._queues.close()
         self._table.close()
         self._log.close()

@@ -3,7 +3,8 @@
 Used by the flusher alone. A time may only go into the checkpoint when every record up to that time
 is on disk, so times are sampled together with the position they belong to, before that position
 is flushed. `confirm_offset` is the start of a record that is flushed, and whose consume queue
-entry is: the next start begins its scan there, and sees by the record that the place is right.
+entry and keys are: the next start begins its scan there, and sees by the record that the place is
+right.
 """
 
 from __future__ import annotations
@@ -66,6 +67,11 @@ class CheckpointKeeper:
         self.log_has_followed()
         if self._sampled:
             self._synced_record = self._queue_record
+
+    def index_is_synced(self, full_ms: int) -> None:
+        """Index files up to this time are full and on disk: RocketMQ keeps them after a crash."""
+        if full_ms > self._words.index_timestamp_ms:
+            self._words = _replace(self._words, index_timestamp_ms=full_ms)
 
     def _take_queue_sample(self) -> bool:
         """Note the record up to which queues are on disk; whether it was time for that.

@@ -26,6 +26,7 @@ from penstock.shared.record import (
     MAGIC_V1,
     MAGIC_V2,
     SMALLEST_RECORD_BYTES,
+    store_timestamp_ms,
 )
 from penstock.shared.run_directory import Run
 from penstock.shared.transient_store_pool import TransientStorePool
@@ -148,6 +149,15 @@ class LogReader:
         if self.damaged:
             limit = self.damaged.next_start(position, limit)
         return self._segments.view(position, limit)
+
+    def stored_ms(self, position: int) -> int | None:
+        """The store time of the committed record at a log offset; None when it has expired."""
+        if position < self._positions["log_start"]:
+            return None
+        try:
+            return store_timestamp_ms(self._segments.view(position, position + 128), 0)
+        except FileNotFoundError:
+            return None
 
     def rest(self, now_ms: int) -> None:
         """There is nothing to read: after REST_MS of that, mapped pages are given back.

@@ -25,23 +25,17 @@ BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
 ENTRY_DTYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
-DELAY_LEVELS_MS = tuple(
-    count * {"s": 1000, "m": 60_000, "h": 3_600_000}[unit]
-    for count, unit in (
-        (1, "s"),
-        (5, "s"),
-        (10, "s"),
-        (30, "s"),
-        *((minutes, "m") for minutes in range(1, 11)),
-        (20, "m"),
-        (30, "m"),
-        (1, "h"),
-        (2, "h"),
-    )
-)
+_DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """What each delay level waits in ms, level 1 first, from RocketMQ's `1s 5s 10s ...`."""
+    return tuple(int(each[:-1]) * _DELAY_UNITS_MS[each[-1]] for each in text.split(" "))
+
+
+DELAY_LEVELS_MS = parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 
 assert ENTRY.size == CQ_ENTRY_BYTES == ENTRY_DTYPE.itemsize, "one entry is 20 bytes in every form"
-assert len(DELAY_LEVELS_MS) == 18, "RocketMQ has 18 delay levels"
 
 
 def tags_code(tags: str) -> int:
@@ -49,11 +43,13 @@ def tags_code(tags: str) -> int:
     return string_hash(tags) if tags else 0
 
 
-def delay_due_ms(level: int, store_timestamp_ms: int) -> int:
+def delay_due_ms(
+    level: int, store_timestamp_ms: int, levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+) -> int:
     """When a message of this delay level is due: what its entry carries instead of a tag hash."""
     if level <= 0:
         return store_timestamp_ms + 1000
-    return store_timestamp_ms + DELAY_LEVELS_MS[min(level, len(DELAY_LEVELS_MS)) - 1]
+    return store_timestamp_ms + levels_ms[min(level, len(levels_ms)) - 1]
 
 
 def entries(raw: bytes | memoryview) -> npt.NDArray[np.void]:

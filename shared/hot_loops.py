@@ -12,10 +12,17 @@ from typing import NamedTuple
 
 from isal import isal_zlib
 
-from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
+from penstock.shared.consume_queue import (
+    DELAY_LEVELS_MS,
+    ENTRY,
+    SCHEDULE_TOPIC,
+    delay_due_ms,
+    tags_code,
+)
 from penstock.shared.errors import InvalidMessage
+from penstock.shared.index_file import KeyBatch
 from penstock.shared.layout import BLANK_HEADER_BYTES, MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
-from penstock.shared.properties import DELAY, TAGS, UNIQ_KEY, find_property
+from penstock.shared.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
 from penstock.shared.record import (
     AT_BODY_LENGTH_V4,
     AT_BODY_V4,
@@ -39,7 +46,8 @@ from penstock.shared.record import (
 from penstock.shared.record_crc import complete_prop_crc
 
 _CHECK_HEAD = struct.Struct(">iIii20xi")  # totalSize, magic, bodyCRC, queueId, sysFlag
-_WALK_HEAD = struct.Struct(">iI4xi4xqqi")  # totalSize, magic, queueId, two offsets, sysFlag
+# totalSize, magic, queueId, two offsets, sysFlag, storeTimestamp where the hosts are IPv4
+_WALK_HEAD = struct.Struct(">iI4xi4xqqi16xq")
 _I32 = struct.Struct(">i")
 _I16 = struct.Struct(">h")
 _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
@@ -161,22 +169,30 @@ class Dispatch(NamedTuple):
     size: int
 
 
-def walk(view: memoryview, position: int) -> Iterator[Dispatch]:
+def walk(
+    view: memoryview,
+    position: int,
+    levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
+    keys: KeyBatch | None = None,
+) -> Iterator[Dispatch]:
     """Dispatch each whole record of a piece of the log that begins at `position`.
 
+    `levels_ms` is what delay levels wait; `keys` gets what the records are to be indexed under.
     Ends at the first byte that does not begin a whole record, or behind a blank, which is not
     yielded: `blank_size` tells. CRCs are not compared: the writer has.
     """
     codes: dict[bytes, int] = {}
     at, end = 0, len(view)
     unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
+    lead_tags, lead_keys = _TAGS[1], _KEYS[1]
     make = tuple.__new__  # without the Python function that a named tuple's constructor is
     while end - at >= SMALLEST_RECORD_BYTES:
-        size, magic, queue_id, queue_offset, physical, sys_flag = unpack(view, at)
+        size, magic, queue_id, queue_offset, physical, sys_flag, stored_ms = unpack(view, at)
         if magic != MAGIC_V1 and magic != MAGIC_V2 or size > end - at or physical != position + at:
             return
         if sys_flag & _ANY_V6:
             body_at, body_length = body_span(view, at)
+            stored_ms = store_timestamp_ms(view, at)
         else:
             body_at = at + AT_BODY_V4
             (body_length,) = length_at(view, at + AT_BODY_LENGTH_V4)
@@ -188,7 +204,8 @@ def walk(view: memoryview, position: int) -> Iterator[Dispatch]:
         else:
             topic_end = 2 + int.from_bytes(tail[:2], "big")
             topic = tail[2:topic_end]
-        tags = _tags(tail, topic_end + 2)
+        # rfind is several times as fast as `in`, and mostly there are no tags and no keys
+        tags = _value(tail, topic_end + 2, _TAGS) if tail.rfind(lead_tags) > 0 else b""
         code = codes.get(tags)
         if code is None:
             code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
@@ -196,38 +213,48 @@ def walk(view: memoryview, position: int) -> Iterator[Dispatch]:
             made = b""
         else:
             if topic == _SCHEDULE_TOPIC:
-                code = _due_ms(view, at, tail[topic_end + 2 :], code)
+                code = _due_ms(stored_ms, tail[topic_end + 2 :], code, levels_ms)
             made = entry(physical, size, code)
+        if keys is not None and sys_flag & SYS_TRANSACTION_MASK != SYS_TRANSACTION_ROLLBACK:
+            unique_key = _value(tail, topic_end + 2, _UNIQ_KEY)
+            words = _value(tail, topic_end + 2, _KEYS) if tail.rfind(lead_keys) > 0 else b""
+            keys.add(topic, unique_key, words, physical, stored_ms)
         yield make(Dispatch, (topic, queue_id, queue_offset, made, physical, size))
         at += size
 
 
-def _tags(tail: bytes, properties_at: int) -> bytes:
-    """The TAGS of a record, as `find_property` finds them, without cutting the properties out."""
-    at = tail.rfind(_LATER_TAGS, properties_at)
+def _value(tail: bytes, start: int, names: tuple[bytes, bytes]) -> bytes:
+    """A property of a record, as `find_property` finds it, without cutting the properties out."""
+    later, first = names
+    at = tail.rfind(later, start)
     if at >= 0:
-        at += len(_LATER_TAGS)
-    elif tail.startswith(_FIRST_TAGS, properties_at):
-        at = properties_at + len(_FIRST_TAGS)
+        at += len(later)
+    elif tail.startswith(first, start):
+        at = start + len(first)
     else:
         return b""
     stop = tail.find(b"\x02", at)
     if stop == at:  # an empty value does not count; an earlier one may
-        return find_property(tail[properties_at:], TAGS.encode())
+        return find_property(tail[start:], first[:-1])
     return tail[at:] if stop < 0 else tail[at:stop]
 
 
-_FIRST_TAGS = TAGS.encode() + b"\x01"
-_LATER_TAGS = b"\x02" + _FIRST_TAGS
+def _names_of(key: str) -> tuple[bytes, bytes]:
+    """How a property begins behind another one, and as the first."""
+    first = key.encode() + b"\x01"
+    return b"\x02" + first, first
+
+
+_TAGS, _KEYS, _UNIQ_KEY = (_names_of(key) for key in (TAGS, KEYS, UNIQ_KEY))
 _NOT_QUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 
 
-def _due_ms(view: memoryview, at: int, properties: bytes, code: int) -> int:
+def _due_ms(stored_ms: int, properties: bytes, code: int, levels_ms: tuple[int, ...]) -> int:
     """The tags code in the delay topic: when the message is due, if it names a level."""
     level = find_property(properties, DELAY.encode())
     if level.isdigit() and len(level) < 10 and int(level) > 0:  # a Java int, as there
-        return delay_due_ms(int(level), store_timestamp_ms(view, at))
+        return delay_due_ms(int(level), stored_ms, levels_ms)
     return code
 
 
@@ -241,7 +268,7 @@ def blank_size(view: memoryview, at: int = 0) -> int:
 
 def unique_key_at(view: memoryview, at: int, size: int) -> bytes:
     """The UNIQ_KEY of the record of `size` bytes at `at`; b"" when it has none."""
-    return find_property(properties_at(view, at, size), _UNIQ_KEY)
+    return find_property(properties_at(view, at, size), UNIQ_KEY.encode())
 
 
 def properties_at(view: memoryview, at: int, size: int) -> bytes:
@@ -250,6 +277,3 @@ def properties_at(view: memoryview, at: int, size: int) -> bytes:
     tail = bytes(view[body_at + body_length : at + size])
     length_bytes = 2 if view[at + 7] == MAGIC_V2 & 0xFF else 1
     return tail[length_bytes + int.from_bytes(tail[:length_bytes], "big") + 2 :]
-
-
-_UNIQ_KEY = UNIQ_KEY.encode()

@@ -120,8 +120,13 @@ class KeyBatch:
         self, topic: bytes, unique_key: bytes, keys: bytes, offset: int, stored_ms: int
     ) -> None:
         """The next record. Empty bytes are no keys."""
-        for text in index_keys(topic, unique_key, keys):
-            self._texts.append(text)
+        if keys or not unique_key:
+            texts = index_keys(topic, unique_key, keys)
+            self._texts += texts
+            self._offsets += [offset] * len(texts)
+            self._stored_ms += [stored_ms] * len(texts)
+        else:  # the usual record, for which a list would be dear
+            self._texts.append(topic + b"#" + unique_key)
             self._offsets.append(offset)
             self._stored_ms.append(stored_ms)
 

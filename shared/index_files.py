@@ -120,7 +120,10 @@ class IndexFile:
         return 1 + found
 
     def cut(self, kept: int, stored_ms: StoredMs) -> IndexHeader:
-        """Forget the items from number `kept` on, of which there is one before; the header."""
+        """Forget the items from number `kept` on, of which there is one before; the header.
+
+        Their bytes stay, for the flusher may be at them; what is put next has the same places.
+        """
         header = self.header
         self._unlink(kept)
         gone = self.items["previous"][kept : header.next_item]
@@ -141,8 +144,50 @@ class IndexFile:
             kept,
         )
         self.write_header(header)
-        zero_from(self.handle, self._at(kept), self.geometry.file_bytes)
         return header
+
+    def clear(self) -> None:
+        """Zero what stands behind the items that count, and sync: nothing else may be at it."""
+        zero_from(self.handle, self._at(self.header.next_item), self.geometry.file_bytes)
+        self.sync()
+
+    def repair(self, offset: int, stored_ms: StoredMs) -> None:
+        """Make the file anew from its items, of which those of records below `offset` are whole.
+
+        Header and slots may be older or newer than the items, and behind those may be anything.
+        """
+        kept = self._whole_items(offset)
+        header = IndexHeader()
+        if kept > 1:
+            begin, last = int(self.items[1]["offset"]), self.items[kept - 1]
+            # never as old as item 1: the file was synced when that was new
+            begin_ms = self.header.begin_timestamp_ms
+            end_ms = stored_ms(int(last["offset"]))
+            if end_ms is None:
+                end_ms = begin_ms + 1000 * int(last["seconds"])
+            header = IndexHeader(
+                begin_ms, end_ms, begin, int(last["offset"]), self.link_again(kept), kept
+            )
+        self.write_header(header)
+        self.clear()
+
+    def _whole_items(self, offset: int) -> int:
+        """One more than the last of the items that are there without a doubt."""
+        newest, kept = 0, 1
+        for start in range(1, self.geometry.items, _PIECE):
+            items = self.items[start : start + _PIECE]
+            offsets = items["offset"].astype(np.int64)
+            is_whole = (offsets >= np.maximum.accumulate(np.append(newest, offsets))[:-1]) & (
+                offsets < offset
+            )
+            count = len(items) if is_whole.all() else int(np.argmin(is_whole))
+            # only at the log's very beginning may zeros be a part of an item, and never all of it
+            is_written = np.flatnonzero((offsets[:count] > 0) | (items["hash"][:count] != 0))
+            kept = start + int(is_written[-1]) + 1 if len(is_written) else kept
+            if count < len(items) or not len(is_written):
+                break
+            newest = int(offsets[-1])
+        return kept
 
     def _unlink(self, kept: int) -> None:
         """Let every slot point to its newest item before number `kept`."""
@@ -189,11 +234,16 @@ class IndexFiles:
     ) -> None:
         self._directory = directory
         self._half_made = half_made
-        self._geometry = geometry
+        self.geometry = geometry
         self._now_ms = now_ms
         self._active: IndexFile | None = None
         self._header = IndexHeader()
         self._open_last()
+
+    def clear(self) -> None:
+        """Zero what stands behind the items that count; all of the newest file is durable then."""
+        if self._active is not None:
+            self._active.clear()
 
     @property
     def end_offset(self) -> int | None:
@@ -204,7 +254,7 @@ class IndexFiles:
         """Add entries. Raises OSError: then some may be there and some not, and `cut` is due."""
         done, count = 0, len(new.hashes)
         while done < count:
-            room = self._geometry.items - self._header.next_item
+            room = self.geometry.items - self._header.next_item
             if self._active is None or room <= 0:
                 self._make_next()
                 continue
@@ -228,7 +278,7 @@ class IndexFiles:
         self._header = IndexHeader()
         files = index_files(self._directory)
         if files:
-            self._active = IndexFile(files[-1], self._geometry, writable=True)
+            self._active = IndexFile(files[-1], self.geometry, writable=True)
             self._header = self._active.header
 
     def _make_next(self) -> None:
@@ -237,9 +287,9 @@ class IndexFiles:
         name = _name_after(files[-1].name if files else "", self._now_ms())
         path = self._directory / name
         header = self._header.successor()
-        size = self._geometry.file_bytes
+        size = self.geometry.file_bytes
         make_file(self._half_made, path, size, sparse=True, head=header.encode())
-        made = IndexFile(path, self._geometry, writable=True)
+        made = IndexFile(path, self.geometry, writable=True)
         self.close()
         self._active, self._header = made, header
 

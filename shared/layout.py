@@ -84,6 +84,7 @@ class StorePaths:
         self.topics = self.root / "config" / "topics.json"
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
+        self.index_state = self.own / "index.json"
         self.half_made = self.own / "half-made"
         self.quarantined = self.own / "quarantine.json"
         self.quarantine = self.own / "quarantine"

@@ -16,6 +16,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
 from penstock.shared.errors import StoreLocked, StoreUnavailable
+from penstock.shared.index_recovery import keep_index_state, recover_index
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
@@ -94,6 +95,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         remarks.append(remark)
         recovered = recover_store(paths, config, last_run)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
+        remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
         if last_run is not None:
             # all of it is on disk now, and a small /dev/shm has no room for two
             remove_run_directory(last_run)
@@ -117,6 +119,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         )
         positions = _shared_memory(config, paths, run, pool_bytes, recovered)
         write_run(paths, run)
+        keep_index_state(paths, config, run, recovered.dispatch_from)
         undo.pop_all()
     # the next start takes what is in shared memory only if this run was the last to use the store
     replace_file(paths.abort, str(os.getpid()).encode())
@@ -187,6 +190,7 @@ def finish_store(store: OpenStore, config: Config) -> bool:
         if base >= max(wrote, 1):
             (store.paths.commit_log / segment_name(base)).unlink()
     sync_directory(store.paths.commit_log)
+    keep_index_state(store.paths, config, store.run, wrote)
     store.paths.abort.unlink()
     sync_directory(store.paths.root)
     remove_run_directory(store.run)
