@@ -1,7 +1,7 @@
-"""The reader: answers pulls with ranges of the log, and holds those that have to wait.
+"""The reader: answers pulls with ranges of the log, holds those that have to wait, finds by key.
 
 Owns:     the consume endpoint.
-Reads:    the queue table, consume queues, the log below `dispatched`.
+Reads:    the queue table, consume queues, the index, the log below `dispatched`.
 Hears:    requests of consumers; the reput's doorbell.
 Rings:    nobody.
 On crash: nothing is lost: consumers ask again from where they are.
@@ -18,7 +18,18 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import serve
 from penstock.shared.errors import InvalidMessage, PenstockError, ProtocolError, StoreDamaged
 from penstock.shared.layout import StorePaths, check_topic
-from penstock.shared.messages import Described, Pull, Pulled, QueueRange, QueueSlice, encode
+from penstock.shared.messages import (
+    Described,
+    Pull,
+    Pulled,
+    Queried,
+    Query,
+    QueryById,
+    QueueRange,
+    QueueSlice,
+    encode,
+)
+from penstock.shared.query_turns import QueryTurns
 from penstock.shared.queue_reader import QueueReader
 from penstock.shared.topics import load_topics
 
@@ -65,6 +76,9 @@ class Reader:
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
         self._queues = QueueReader(config, run, self._stage.positions)
+        self._queries = QueryTurns(
+            config, self._stage.positions, self._queues.log, self._clock.monotonic_ms
+        )
         self._topics = StorePaths(config.store).topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
         self._serve()
@@ -83,6 +97,7 @@ class Reader:
                 break
             self._receive(parts)
             done += 1
+        done += self._answer_queries()
         if not done:
             self._queues.rest(self._clock.monotonic_ms())
         return done
@@ -115,6 +130,7 @@ class Reader:
         for peer, asked in self._asked.items():
             self._describe(peer, asked.request)
         self._socket.close(linger=LINGER_MS)
+        self._queries.close()
         self._queues.close()
 
     def _receive(self, parts: list[bytes]) -> None:
@@ -125,6 +141,9 @@ class Reader:
                 raise ProtocolError("a request is one header", f"{len(parts) - 1} parts")
             request = messages.decode_consume_request(parts[1])
             request_id = request.request
+            if isinstance(request, Query | QueryById):
+                self._queries.add(peer, request)
+                return
             check_topic(request.topic)
             if isinstance(request, Pull):
                 self._pull(peer, request)
@@ -140,6 +159,17 @@ class Reader:
 
     def _refuse(self, peer: bytes, request: int, error: PenstockError) -> None:
         self._socket.send_multipart((peer, encode(messages.refusal(error, request))))
+
+    def _answer_queries(self) -> int:
+        """Work at queries for a moment; 0 when there is nothing to do for them now."""
+        ended = self._queries.work()
+        for peer, request, answer in ended:
+            if isinstance(answer, PenstockError):
+                self._refuse(peer, request.request, answer)
+            else:
+                header = encode(Queried(request.request))
+                self._socket.send_multipart((peer, header, b"".join(answer)))
+        return len(ended) + self._queries.busy
 
     def _pull(self, peer: bytes, pull: Pull) -> None:
         for queue_id, offset in pull.cursors.items():

@@ -180,7 +180,7 @@ class ConsumerCore:
             raise error_from_status(answer.status, answer.rule, answer.value, answer.hint)
         if isinstance(answer, messages.Described):
             self._begin(answer)
-        else:
+        elif isinstance(answer, messages.Pulled):
             self._pulled(answer, parts[1])
 
     def _begin(self, answer: messages.Described) -> None:

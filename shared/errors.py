@@ -62,6 +62,12 @@ class QueueNotFound(PenstockError):
     status = "QUEUE_NOT_EXIST"
 
 
+class MessageNotFound(PenstockError):
+    """No message has this id: it has expired, or is another store's."""
+
+    status = "QUERY_NOT_FOUND"
+
+
 class StoreUnavailable(PenstockError):
     """The store does not take messages now: it is read-only, stopping or has failed."""
 
@@ -119,6 +125,7 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         PropertiesTooLarge,
         TopicNotFound,
         QueueNotFound,
+        MessageNotFound,
         StoreUnavailable,
         SegmentUnavailable,
         FlushTimeout,

@@ -195,10 +195,38 @@ class Described(Message, frozen=True):
     queues: tuple[QueueRange, ...]
 
 
+class Query(Message, frozen=True):
+    """The newest `max_num` messages of a topic with this key, stored in [begin_ms, end_ms].
+
+    `unique` looks among UNIQ_KEYs only, and the broker chooses how many. No more than 8 MiB come.
+    """
+
+    request: Number
+    topic: str
+    key: str
+    max_num: int
+    begin_ms: int
+    end_ms: int
+    unique: bool
+
+
+class QueryById(Message, frozen=True):
+    """The message that an offsetMsgId names."""
+
+    request: Number
+    message_id: str
+
+
+class Queried(Message, frozen=True):
+    """The payload has the records that were found, in log order."""
+
+    request: int
+
+
 ProduceRequest = Hello | Append | Route | CreateTopic | ListTopics
 ProduceAnswer = Welcome | Appended | OutOfStep | Routed | TopicList | Refused
-ConsumeRequest = Pull | Describe
-ConsumeAnswer = Pulled | Described | Refused
+ConsumeRequest = Pull | Describe | Query | QueryById
+ConsumeAnswer = Pulled | Described | Queried | Refused
 
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode

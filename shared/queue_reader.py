@@ -25,7 +25,7 @@ class QueueReader:
 
     def __init__(self, config: Config, run: Run, positions: Positions) -> None:
         self._positions = positions
-        self._log = LogReader(config, run, positions)
+        self.log = self._log = LogReader(config, run, positions)
         self._files = ConsumeQueueFiles(StorePaths(config.store), config)
         self._table = QueueTable(run.queues)
         self._topics: dict[str, dict[int, int]] = {}

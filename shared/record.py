@@ -312,3 +312,13 @@ def store_timestamp_ms(buffer: bytes | memoryview, at: int) -> int:
     sys_flag = int.from_bytes(buffer[at + AT_SYS_FLAG : at + AT_BORN_TIMESTAMP], "big")
     start = at + AT_BORN_HOST + (HOST_V6_BYTES if sys_flag & SYS_BORN_HOST_V6 else HOST_V4_BYTES)
     return int.from_bytes(buffer[start : start + 8], "big", signed=True)
+
+
+def store_host(buffer: bytes | memoryview, at: int = 0) -> bytes:
+    """The broker's address and port in the record at `at`, raw."""
+    sys_flag = int.from_bytes(buffer[at + AT_SYS_FLAG : at + AT_BORN_TIMESTAMP], "big")
+    start = at + AT_STORE_HOST_V4
+    if sys_flag & SYS_BORN_HOST_V6:
+        start += HOST_V6_BYTES - HOST_V4_BYTES
+    size = HOST_V6_BYTES if sys_flag & SYS_STORE_HOST_V6 else HOST_V4_BYTES
+    return bytes(buffer[start : start + size])
