@@ -16,7 +16,14 @@ import zmq
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import serve
-from penstock.shared.errors import InvalidMessage, PenstockError, ProtocolError, StoreDamaged
+from penstock.shared.errors import (
+    FilterError,
+    InvalidMessage,
+    PenstockError,
+    ProtocolError,
+    StoreDamaged,
+)
+from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
 from penstock.shared.layout import StorePaths, check_topic
 from penstock.shared.messages import (
     Described,
@@ -30,12 +37,12 @@ from penstock.shared.messages import (
     encode,
 )
 from penstock.shared.query_turns import QueryTurns
-from penstock.shared.queue_reader import QueueReader
+from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader
+from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
 
 REQUESTS_AT_ONCE = 64
 MAX_REQUEST_BYTES = 1 << 20
-MAX_PULL_BYTES = 8 << 20
 MAX_WAIT_MS = 30_000
 MAX_HELD = 20_000
 # How long a question waits for what was acknowledged before it, and is on its way to the queues.
@@ -45,11 +52,16 @@ LINGER_MS = 500
 
 
 class _Held(NamedTuple):
-    """A pull that found nothing and waits."""
+    """A pull that found nothing and waits.
+
+    Once the queues hold everything up to the log offset `position`, an offset behind a queue's end
+    is a wrong one.
+    """
 
     peer: bytes
     pull: Pull
     until_ms: int
+    position: int
 
 
 class _Asked(NamedTuple):
@@ -79,6 +91,11 @@ class Reader:
         self._queries = QueryTurns(
             config, self._stage.positions, self._queues.log, self._clock.monotonic_ms
         )
+        self._filtered = FilteredPulls(
+            self._queues,
+            config.max_filter_message_size_bytes,
+            Answers(self._send_found, self._refuse_pull),
+        )
         self._topics = StorePaths(config.store).topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
         self._serve()
@@ -90,7 +107,7 @@ class Reader:
 
     def work(self) -> int:
         done = self._look_again()
-        while done < REQUESTS_AT_ONCE:
+        for _ in range(REQUESTS_AT_ONCE):
             try:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
@@ -126,7 +143,8 @@ class Reader:
 
     def close(self) -> None:
         for held in self._held.values():
-            self._answer(held.peer, held.pull, final=True)
+            self._answer(held, final=True)
+        self._filtered.answer_all()
         for peer, asked in self._asked.items():
             self._describe(peer, asked.request)
         self._socket.close(linger=LINGER_MS)
@@ -175,15 +193,38 @@ class Reader:
         for queue_id, offset in pull.cursors.items():
             if queue_id < 0 or offset < 0:
                 raise InvalidMessage("a cursor is not negative", f"queue {queue_id}: {offset}")
+        chosen = self._filter(pull)
         now_ms = self._clock.monotonic_ms()
         until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
+        if len(self._held) + len(self._filtered) >= MAX_HELD:
+            until_ms = now_ms
+        position = self._stage.positions[self._acknowledged]
         before = self._held.pop(peer, None)
+        if chosen is not None and pull.subscription is not None:
+            ends = pull.subscription.ends
+            cursors = dict(pull.cursors)
+            self._filtered.put(Wanted(peer, pull, chosen, ends, until_ms, position, cursors))
+            return
+        self._filtered.drop(peer)
         if before is not None and before.pull.request == pull.request:
             # asked again because no answer has come yet: that does not make the wait longer
             until_ms = min(until_ms, before.until_ms)
-        if self._answer(peer, pull, final=until_ms <= now_ms or len(self._held) >= MAX_HELD):
-            return
-        self._held[peer] = _Held(peer, pull, until_ms)
+        held = _Held(peer, pull, until_ms, position)
+        if not self._answer(held, final=until_ms <= now_ms):
+            self._held[peer] = held
+
+    def _filter(self, pull: Pull) -> Filter | None:
+        """What the pull is for; None for all messages. Raises FilterError."""
+        wanted = pull.subscription
+        if wanted is None:
+            return None
+        if wanted.expression_type == SQL92 and not self._stage.config.enable_property_filter:
+            raise FilterError(
+                "this broker filters by SQL92",
+                "enable_property_filter is false",
+                "subscribe by tags, or set it to true in the broker's configuration",
+            )
+        return parse_filter(wanted.expression_type, wanted.expression)
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""
@@ -193,44 +234,51 @@ class Reader:
         answered = self._describe_asked()
         for peer, held in list(self._held.items()):
             due = held.until_ms <= now_ms
-            if (moved or due) and self._answer(peer, held.pull, final=due):
+            if (moved or due) and self._answer(held, final=due):
                 del self._held[peer]
                 answered += 1
-        return answered
+        return answered + self._filtered.turn(dispatched, self._clock.monotonic_ms)
 
-    def _answer(self, peer: bytes, pull: Pull, *, final: bool) -> bool:
+    def _answer(self, held: _Held, *, final: bool) -> bool:
         """Answer a pull if there is something to say, or if this is the last chance.
 
         A queue that cannot be read is an error for who asks for it, and for nobody else.
         """
         try:
-            return self._answer_if(peer, pull, final)
-        except PenstockError as error:
-            self._refuse(peer, pull.request, error)
-        except OSError as error:
-            self._refuse(peer, pull.request, _unreadable(pull.topic, error))
+            return self._answer_if(held, final)
+        except (PenstockError, OSError) as error:
+            self._refuse_pull(held.peer, held.pull, error)
         return True
 
-    def _answer_if(self, peer: bytes, pull: Pull, final: bool) -> bool:
+    def _refuse_pull(self, peer: bytes, pull: Pull, error: PenstockError | OSError) -> None:
+        if isinstance(error, OSError):
+            error = _unreadable(pull.topic, error)
+        self._refuse(peer, pull.request, error)
+
+    def _answer_if(self, held: _Held, final: bool) -> bool:
+        pull = held.pull
+        complete = self._stage.positions["dispatched"] >= held.position
         queues = self._queues.queues(pull.topic)
         left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES)
-        slices, payload = [], []
+        slices: list[QueueSlice] = []
+        payload: list[memoryview] = []
         news = len(queues) > pull.known_queues
         # whose turn is first changes with every pull, so that no queue starves another
         order = sorted(pull.cursors)
         turn = pull.request % len(order) if order else 0
         for queue_id in order[turn:] + order[:turn]:
-            slot = queues.get(queue_id)
-            if slot is None:
-                continue
+            slot = queues.get(queue_id, -1)
             offset = pull.cursors[queue_id]
-            low, high = self._queues.range(slot)
+            low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
             if offset < low:
-                # expired: say where the queue begins now; an offset ahead of it may still come
+                # expired: say where the queue begins now
                 slices.append(QueueSlice(queue_id, offset, low, high, 0))
             elif offset < high and (whole := self._queues.whole_from(slot, offset)) > offset:
                 # lost with a damaged part of the log: the same answer
                 slices.append(QueueSlice(queue_id, offset, whole, high, 0))
+            elif offset > high and complete:
+                # RocketMQ's OFFSET_OVERFLOW_BADLY; before, the reput may still have been behind
+                slices.append(QueueSlice(queue_id, high, low, high, 0))
             elif offset < high and left > 0:
                 try:
                     pieces, next_offset = self._queues.read(slot, offset, left)
@@ -247,11 +295,17 @@ class Reader:
                 slices.append(QueueSlice(queue_id, next_offset, low, high, size))
         if not (slices or news or final):
             return False
-        answer = Pulled(pull.request, tuple(slices), tuple(sorted(queues)))
+        self._send_found(held.peer, pull, slices, payload)
+        return True
+
+    def _send_found(
+        self, peer: bytes, pull: Pull, slices: list[QueueSlice], payload: list[memoryview]
+    ) -> None:
+        queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
+        answer = Pulled(pull.request, tuple(slices), queue_ids)
         # one long piece goes out of the mapped segment itself, which it then keeps mapped
         body = payload[0] if len(payload) == 1 else b"".join(payload)
         self._socket.send_multipart((peer, encode(answer), body), copy=False)
-        return True
 
     def _describe_asked(self) -> int:
         """Describe topics to those who asked, with all that was acknowledged when they did."""

@@ -86,6 +86,8 @@ Examples:
   penstock consume orders --from latest --follow
   penstock consume orders --from -15m -o json | jq .keys
   penstock consume orders --from 2026-01-02T03:04 --max 10
+  penstock consume orders --tags 'paid || sent'
+  penstock consume orders --sql "amount > 100 AND TAGS = 'paid'"
 """
 )
 @click.argument("topic")
@@ -99,6 +101,8 @@ Examples:
 @click.option("--max", "most", type=click.IntRange(min=1), help="Stop after so many messages.")
 @click.option("--follow", is_flag=True, help="Wait for new messages instead of stopping.")
 @click.option("--queue", "queues", type=click.IntRange(min=0), multiple=True, help="Only this one.")
+@click.option("--tags", default="", help="Only messages with one of these tags: 'TagA || TagB'.")
+@click.option("--sql", default="", help="Only messages that fulfil this SQL92 condition.")
 @click.option(
     "--timeout", type=float, default=30, show_default=True, help="Seconds the broker may be silent."
 )
@@ -110,6 +114,8 @@ def consume(
     most: int | None,
     follow: bool,
     queues: tuple[int, ...],
+    tags: str,
+    sql: str,
     timeout: float,
     store: Path | None,
     endpoint: str | None,
@@ -127,6 +133,8 @@ def consume(
         start=start,
         queues=queues or None,
         follow=follow,
+        tags=tags,
+        sql=sql,
         timeout_ms=int(timeout * 1000),
     ) as consumer:
         try:

@@ -14,6 +14,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
+from penstock.client.choice import choose
 from penstock.client.consumer_core import ConsumerCore, Start
 from penstock.client.encoding import Body, Encoder
 from penstock.client.frames import Receipt, SendFuture
@@ -259,13 +260,18 @@ class Consumer:
         start: Start = "earliest",
         queues: Collection[int] | None = None,
         follow: bool = True,
+        tags: str = "",
+        sql: str = "",
+        group: str = "",
         timeout_ms: int = 30_000,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._endpoint = endpoint
+        now_ms = self._clock.now_ms()
+        choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint, topic, start, queues, follow, timeout_ms, self._clock.now_ms()
+            endpoint, topic, start, queues, follow, timeout_ms, now_ms, choice
         )
         self._open = False
 
@@ -310,7 +316,7 @@ class Consumer:
         while not self._core.ready and not self._core.finished:
             now_ms = self._clock.monotonic_ms()
             await self._exchange(now_ms)
-            if self._core.ready:
+            if self._core.ready or self._core.finished:
                 break
             left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms
             if left_ms <= 0:

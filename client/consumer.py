@@ -12,6 +12,7 @@ from types import TracebackType
 
 import zmq
 
+from penstock.client.choice import choose
 from penstock.client.consumer_core import ConsumerCore, Start
 from penstock.client.message import Message
 from penstock.shared.bus import dial
@@ -28,8 +29,11 @@ class Consumer:
 
     `start` is "earliest", "latest", an offset, a datetime, ISO text or how long ago ("-15m"), or a
     mapping from queue to offset. With `follow` the iteration waits for new messages for ever;
-    without, it ends behind the last message that was there when it began. `timeout_ms` is how long
-    the broker may be silent before ConnectError is raised; iterating again then goes on.
+    without, it ends behind the last message that was there when it began. `tags` chooses messages
+    by "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
+    writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
+    either. `timeout_ms` is how long the broker may be silent before ConnectError is raised;
+    iterating again then goes on. An offset behind a queue's end begins at that end.
     """
 
     def __init__(
@@ -40,12 +44,17 @@ class Consumer:
         start: Start = "earliest",
         queues: Collection[int] | None = None,
         follow: bool = True,
+        tags: str = "",
+        sql: str = "",
+        group: str = "",
         timeout_ms: int = 30_000,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        now_ms = self._clock.now_ms()
+        choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint, topic, start, queues, follow, timeout_ms, self._clock.now_ms()
+            endpoint, topic, start, queues, follow, timeout_ms, now_ms, choice
         )
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
@@ -86,7 +95,7 @@ class Consumer:
         while not self._core.ready and not self._core.finished:
             now_ms = self._clock.monotonic_ms()
             self._exchange(now_ms)
-            if self._core.ready:
+            if self._core.ready or self._core.finished:
                 break
             left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms
             if left_ms <= 0:

@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from penstock.client.choice import Choice
 from penstock.client.message import Message, split_records
 from penstock.shared import messages
 from penstock.shared.errors import (
@@ -92,8 +93,10 @@ class ConsumerCore:
         follow: bool,
         timeout_ms: int,
         now_ms: int,
+        choice: Choice | None = None,
     ) -> None:
         self._endpoint = endpoint
+        self._choice = choice
         self.topic = check_topic(topic)
         given = dict(start) if isinstance(start, Mapping) else {}
         self._given = {queue_id: check_offset(offset) for queue_id, offset in given.items()}
@@ -166,9 +169,12 @@ class ConsumerCore:
         known = self._known if self._queues is None else _ANY_NUMBER
         wait_ms = min(WAIT_MS, self._timeout_ms // 2)
         cursors = dict(self.cursors)
+        ends: dict[int, int] = {}
         if not self._follow:
             cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
-        return messages.Pull(self._request, self.topic, cursors, known, PULL_BYTES, wait_ms)
+            ends = {queue: self._ends[queue] for queue in cursors}
+        wanted = None if self._choice is None else self._choice.subscription(ends)
+        return messages.Pull(self._request, self.topic, cursors, known, PULL_BYTES, wait_ms, wanted)
 
     def received(self, parts: list[bytes], now_ms: int) -> None:
         """Take an answer of the broker. Raises its error, if it is one."""
@@ -222,6 +228,8 @@ class ConsumerCore:
             cursor = self.cursors[part.queue_id]
             if cursor < part.min_offset:
                 self._skip(part.queue_id, cursor, part.min_offset)
+            elif cursor > part.next_offset:  # the queue does not reach so far
+                self.cursors[part.queue_id] = part.next_offset
             else:
                 self._take(part, split_records(view[at : at + part.size]))
             at += part.size
@@ -251,5 +259,5 @@ class ConsumerCore:
             # what came after the beginning is not asked for
             found = [message for message in found if message.queue_offset < end]
             next_offset = end
-        self.ready.extend(found)
+        self.ready.extend(found if self._choice is None else self._choice.pick(found))
         self.cursors[part.queue_id] = next_offset

@@ -44,6 +44,13 @@ class InvalidMessage(PenstockError):
     exit_code = 2
 
 
+class FilterError(PenstockError):
+    """A consumer's filter, tags or SQL92, cannot be understood, or is not allowed here."""
+
+    status = "SUBSCRIPTION_PARSE_FAILED"
+    exit_code = 2
+
+
 class PropertiesTooLarge(InvalidMessage):
     """The encoded properties do not fit their signed 16-bit length."""
 
@@ -122,6 +129,7 @@ BY_STATUS: dict[str, type[PenstockError]] = {
     kind.status: kind
     for kind in (
         InvalidMessage,
+        FilterError,
         PropertiesTooLarge,
         TopicNotFound,
         QueueNotFound,

@@ -6,7 +6,7 @@
     ROOT/checkpoint                                 five times and offsets in one 4096-byte page
     ROOT/abort                                      pid; there while a broker runs, or after a crash
     ROOT/lock                                       "lock"; byte 0 is locked by the running broker
-    ROOT/config/topics.json                         RocketMQ's JSON
+    ROOT/config/topics.json, consumerFilter.json    RocketMQ's JSON
     ROOT/penstock/                                  ours alone: run.json, quarantine.json, ...
 
 Pure functions on paths: nothing here opens a file.
@@ -25,6 +25,7 @@ BLANK_HEADER_BYTES = 8
 MAX_PROPERTIES_BYTES = 32767
 MAX_TOPIC_BYTES = 127
 MAX_RETRY_TOPIC_BYTES = 255
+MAX_GROUP_CHARACTERS = 120
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 # A record may be this much larger than its body before RocketMQ calls it illegal.
@@ -65,6 +66,17 @@ def check_topic(topic: str) -> str:
     return topic
 
 
+def check_group(group: str) -> str:
+    """Return the name of a consumer group, or raise InvalidMessage."""
+    if not 0 < len(group) <= MAX_GROUP_CHARACTERS or set(group) - _TOPIC_CHARACTERS:
+        raise InvalidMessage(
+            f"a group's name is 1 to {MAX_GROUP_CHARACTERS} of % | - _ digits and ASCII letters",
+            repr(group[:80]),
+            "choose another name",
+        )
+    return group
+
+
 def is_group_topic(topic: str) -> bool:
     """Whether the topic holds a group's retries or dead letters."""
     return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
@@ -82,6 +94,7 @@ class StorePaths:
         self.abort = self.root / "abort"
         self.lock = self.root / "lock"
         self.topics = self.root / "config" / "topics.json"
+        self.consumer_filters = self.root / "config" / "consumerFilter.json"
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
         self.index_state = self.own / "index.json"

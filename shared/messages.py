@@ -141,10 +141,26 @@ class Refused(Message, frozen=True):
 # --- the consume endpoint ---------------------------------------------------------------------
 
 
+class Subscription(Message, frozen=True):
+    """Which messages a pull is for: `expression` is of type TAG or SQL92.
+
+    Tags are compared by their hash codes, so some that do not match may come. A queue is looked
+    through up to its offset in `ends`, where it has one, and the pull is answered when that is
+    reached. A `group` has its SQL92 filters written down; of two, the one of the later `version`.
+    """
+
+    expression_type: str
+    expression: str
+    ends: dict[int, int]
+    group: str
+    version: Number
+
+
 class Pull(Message, frozen=True):
     """Records of some queues of a topic from these offsets on; waits up to `wait_ms` for one.
 
-    It is answered too when the topic has more than `known_queues` queues with messages.
+    It is answered too when the topic has more than `known_queues` queues with messages, or an
+    offset is not one that its queue holds.
     """
 
     request: Number
@@ -153,10 +169,15 @@ class Pull(Message, frozen=True):
     known_queues: int
     max_bytes: int
     wait_ms: int
+    subscription: Subscription | None = None
 
 
 class QueueSlice(Message, frozen=True):
-    """What the payload holds of one queue: `size` bytes of records, offsets below `next_offset`."""
+    """What the payload holds of one queue: `size` bytes of records, offsets below `next_offset`.
+
+    An offset below `min_offset` was asked for: the messages up to there have expired. One above
+    `max_offset` was: then `next_offset` is that.
+    """
 
     queue_id: int
     next_offset: int

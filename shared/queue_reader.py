@@ -18,6 +18,8 @@ from penstock.shared.run_directory import Run
 
 # One look takes at most so many entries; RocketMQ's limit is 800 for the same reason.
 ENTRIES_AT_ONCE = 4096
+# One pull gets at most so much, or one message.
+MAX_PULL_BYTES = 8 << 20
 
 
 class QueueReader:
@@ -48,18 +50,17 @@ class QueueReader:
 
         Views of the mapped log, neighbours joined; nothing is copied.
         """
-        key = self._table.key(slot)
         stop = min(self._table.max_offset(slot), start + ENTRIES_AT_ONCE)
         pieces: list[memoryview] = []
         run_at = run_end = -1
         left = max_bytes
         next_offset = start
         damaged = self._log.damaged
-        for offset, size, _ in ENTRY.iter_unpack(self._files.read(key, start, stop)):
+        for offset, size, _ in ENTRY.iter_unpack(self.entries(slot, start, stop)):
             if size != BLANK_SIZE:
                 if left < size and next_offset > start and run_end >= 0:
                     break
-                if damaged and (size <= 0 or damaged.touches(offset, size)):
+                if damaged and self.is_damaged(offset, size):
                     break
                 left -= size
                 if offset != run_end:
@@ -77,12 +78,25 @@ class QueueReader:
         damaged = self._log.damaged
         stop = self._table.max_offset(slot)
         while damaged and start < stop:
-            raw = self._files.read(self._table.key(slot), start, min(stop, start + ENTRIES_AT_ONCE))
+            raw = self.entries(slot, start, min(stop, start + ENTRIES_AT_ONCE))
             for offset, size, _ in ENTRY.iter_unpack(raw):
-                if size == BLANK_SIZE or size > 0 and not damaged.touches(offset, size):
+                if size == BLANK_SIZE or not self.is_damaged(offset, size):
                     return start
                 start += 1
         return start
+
+    def is_damaged(self, position: int, size: int) -> bool:
+        """Whether what an entry names is lost with a damaged part of the log."""
+        damaged = self._log.damaged
+        return bool(damaged) and (size <= 0 or damaged.touches(position, size))
+
+    def entries(self, slot: int, start: int, stop: int) -> bytes:
+        """The entries of a queue from `start` to below `stop`, 20 bytes each."""
+        return self._files.read(self._table.key(slot), start, stop)
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """The bytes of the log from `start` to below `stop`, inside one segment. No copy."""
+        return self._log.view(start, stop)
 
     def offset_at(self, slot: int, at_ms: int) -> int:
         """The first offset of a queue that was stored at or after this time; the max if none."""

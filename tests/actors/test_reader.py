@@ -190,7 +190,7 @@ def test_a_reader_that_stops_answers_those_it_holds(
     _held(broker, client, cursors={0: 1}, wait_ms=10_000)
     assert reader.drained()
     for held in list(reader._held.values()):
-        assert reader._answer(held.peer, held.pull, final=True)
+        assert reader._answer(held, final=True)
     ((answer, found),) = client.ask(answers=1)
     assert isinstance(answer, Pulled) and found == []
 

@@ -45,13 +45,23 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
         return st.dictionaries(values(kind.key_type), values(kind.value_type), max_size=4)
     if isinstance(kind, msgspec.inspect.VarTupleType):
         return st.lists(values(kind.item_type), max_size=4).map(tuple)
+    if isinstance(kind, msgspec.inspect.UnionType):
+        return st.one_of(map(values, kind.types))
+    if isinstance(kind, msgspec.inspect.NoneType):
+        return st.none()
     assert isinstance(kind, msgspec.inspect.StructType), kind
     fields = {field.name: values(field.type) for field in kind.fields}
     return st.builds(kind.cls, **fields)
 
 
 def test_the_unions_hold_every_message_that_is_declared() -> None:
-    parts = {messages.Message, messages.StoredRun, messages.QueueSlice, messages.QueueRange}
+    parts = {
+        messages.Message,
+        messages.StoredRun,
+        messages.Subscription,
+        messages.QueueSlice,
+        messages.QueueRange,
+    }
     declared = {
         each
         for each in vars(messages).values()

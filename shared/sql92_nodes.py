@@ -1,0 +1,270 @@
+"""What the parts of an SQL92 filter mean: RocketMQ's values, comparisons and three-valued logic.
+
+A value is text, a number, TRUE or FALSE, or NULL. A message's properties are text; one that is
+absent is NULL. A Node is one part of an expression, ready to be evaluated, and its constructors
+here refuse what RocketMQ's parser refuses. RocketMQ's rules are those of Java's types:
+
+* text against a number becomes a number of that type: Integer up to 2147483647, Long above, Double
+  for one with a point. Text that is none, "5.5" against 5 say, makes the message not match.
+* text against text is equal or not; for < and > both become Doubles.
+* NULL makes a comparison NULL, and AND, OR, NOT are SQL's; only TRUE matches. A property by itself
+  is never TRUE: it is text.
+
+Pure. How an expression is written stands in sql92.py.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.shared.errors import FilterError
+
+Value = bool | int | float | str | None
+Get = Callable[[str], str | None]
+
+MAX_DEPTH = 128
+MAX_INTEGER = 2**31 - 1
+MAX_LONG = 2**63 - 1
+LESS, EQUAL, MORE = -1, 0, 1
+
+_INTEGER = re.compile(r"[+-]?\d+")
+_DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
+_HEX_DOUBLE = re.compile(
+    r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?", re.ASCII
+)
+_JAVA_SPACE = "".join(map(chr, range(33)))
+
+
+class Incomparable(Exception):
+    """Values that RocketMQ cannot compare: the message does not match."""
+
+
+class Node(NamedTuple):
+    """One part of an expression. `boolean` says that it yields TRUE, FALSE or NULL."""
+
+    evaluate: Callable[[Get], Value]
+    boolean: bool = False
+    depth: int = 1
+    is_constant: bool = False
+    value: Value = None
+    name: str = ""  # of a property
+
+
+def constant(value: Value) -> Node:
+    boolean = value is None or isinstance(value, bool)
+    return Node(lambda get: value, boolean, is_constant=True, value=value)
+
+
+def property_of(name: str) -> Node:
+    return Node(lambda get: get(name), name=name)
+
+
+def truth(node: Node) -> Node:
+    """The node where TRUE or FALSE is needed."""
+    if node.boolean:
+        return node
+    if not node.name:
+        raise FilterError("AND, OR, NOT and the whole filter take conditions")
+    # RocketMQ's properties are text, and text is not TRUE
+    return Node(lambda get: None if get(node.name) is None else False, True, 2)
+
+
+def negative(node: Node) -> Node:
+    def evaluate(get: Get) -> Value:
+        value = node.evaluate(get)
+        return None if isinstance(value, bool | str) or value is None else -value
+
+    return Node(evaluate, depth=_above(node))
+
+
+def negation(node: Node) -> Node:
+    inner = truth(node)
+
+    def evaluate(get: Get) -> Value:
+        value = inner.evaluate(get)
+        return None if value is None else not value
+
+    return Node(evaluate, True, _above(inner))
+
+
+def junction(nodes: list[Node], decides: bool) -> Node:
+    """OR, which TRUE decides, or AND, which FALSE decides. Stops at what decides."""
+    if len(nodes) == 1:
+        return nodes[0]
+    conditions = [truth(node) for node in nodes]
+    parts = tuple(node.evaluate for node in conditions)
+
+    def evaluate(get: Get) -> Value:
+        outcome: Value = not decides
+        for part in parts:
+            value = part(get)
+            if value is decides:
+                return decides
+            if value is None:
+                outcome = None
+        return outcome
+
+    return Node(evaluate, True, _above(*conditions))
+
+
+def ordered(left: Node, right: Node, wanted: frozenset[int]) -> Node:
+    """<, <=, > or >=, as the orders that are wanted."""
+    for node in (left, right):
+        if node.boolean or isinstance(node.value, str):
+            raise FilterError("<, <=, > and >= compare properties and numbers")
+    get_left, get_right = left.evaluate, right.evaluate
+
+    def evaluate(get: Get) -> Value:
+        a = get_left(get)
+        if a is None:
+            return None
+        b = get_right(get)
+        if b is None:
+            return None
+        if isinstance(a, str) and isinstance(b, str):
+            a, b = _double(a), _double(b)
+        return _order(a, b) in wanted
+
+    return Node(evaluate, True, _above(left, right))
+
+
+def equal(left: Node, right: Node) -> Node:
+    if any(node.is_constant and node.value is None for node in (left, right)):
+        raise FilterError("= and <> do not compare with NULL", hint="write IS NULL or IS NOT NULL")
+    if left.is_constant and right.is_constant and left.boolean and not right.boolean:
+        raise FilterError("= and <> compare what can be equal")
+    return _same(left, right)
+
+
+def is_null(node: Node) -> Node:
+    return _same(node, constant(None))
+
+
+def _same(left: Node, right: Node) -> Node:
+    def evaluate(get: Get) -> Value:
+        a, b = left.evaluate(get), right.evaluate(get)
+        if a is None or b is None:
+            if a is b:
+                return True
+            return None if a is None else False
+        return a == b if isinstance(a, str) and isinstance(b, str) else _order(a, b) == EQUAL
+
+    return Node(evaluate, True, _above(left, right))
+
+
+def between(node: Node, low: Node, high: Node) -> Node:
+    if low.is_constant and high.is_constant:
+        if low.boolean or high.boolean or isinstance(low.value, str) or isinstance(high.value, str):
+            raise FilterError("BETWEEN compares properties and numbers")
+        assert low.value is not None and high.value is not None
+        if _order(high.value, low.value) == LESS:
+            raise FilterError("BETWEEN names the smaller number first")
+    return junction(
+        [
+            ordered(node, low, frozenset((EQUAL, MORE))),
+            ordered(node, high, frozenset((EQUAL, LESS))),
+        ],
+        decides=False,
+    )
+
+
+def not_between(node: Node, low: Node, high: Node) -> Node:
+    return junction(
+        [ordered(node, low, frozenset((LESS,))), ordered(node, high, frozenset((MORE,)))],
+        decides=True,
+    )
+
+
+def one_of(node: Node, texts: list[str], negated: bool) -> Node:
+    """IN and NOT IN."""
+    if not node.name:
+        raise FilterError("IN stands behind a property")
+    found = frozenset(texts)
+
+    def evaluate(get: Get) -> Value:
+        value = get(node.name)
+        return None if value is None else (value in found) != negated
+
+    return Node(evaluate, True, 2)
+
+
+def text_test(node: Node, test: Callable[[str, str], bool], part: str, negated: bool) -> Node:
+    """CONTAINS and its kin: FALSE, negated or not, for what is not text, and for no `part`."""
+
+    def evaluate(get: Get) -> Value:
+        value = node.evaluate(get) if part else None
+        return isinstance(value, str) and test(value, part) != negated
+
+    return Node(evaluate, True, _above(node))
+
+
+def _above(*nodes: Node) -> int:
+    depth = 1 + max(node.depth for node in nodes)
+    if depth > MAX_DEPTH:
+        raise FilterError(f"a filter is at most {MAX_DEPTH} levels deep", hint="simplify it")
+    return depth
+
+
+def _order(left: bool | int | float | str, right: bool | int | float | str) -> int:
+    """Java's compareTo, after one side has got the other's type."""
+    if isinstance(left, str):
+        if isinstance(right, bool):
+            left = left.lower() == "true"
+        elif not isinstance(right, str):
+            left = _number(left, right)
+    elif isinstance(left, bool):
+        if isinstance(right, str):
+            raise Incomparable  # Java casts the wrong one, and fails
+        if not isinstance(right, bool):
+            return LESS
+    elif isinstance(right, str):
+        right = _number(right, left)
+    elif isinstance(right, bool):
+        return LESS
+    if isinstance(left, float) or isinstance(right, float):
+        return _order_of_doubles(float(left), float(right))
+    return (left > right) - (left < right)  # type: ignore[operator]  # both of one type by now
+
+
+def _order_of_doubles(left: float, right: float) -> int:
+    """NaN is above all and equal to itself, and -0.0 is below 0.0."""
+    a, b = (
+        (math.isnan(each), 0.0 if math.isnan(each) else each, math.copysign(1, each))
+        for each in (left, right)
+    )
+    if a[0] and b[0]:
+        return EQUAL
+    return (a > b) - (a < b)
+
+
+def _number(text: str, like: int | float) -> int | float:
+    """The text as a number of the other's type. Raises Incomparable."""
+    if isinstance(like, float):
+        return _double(text)
+    limit = MAX_INTEGER if abs(like) <= MAX_INTEGER else MAX_LONG
+    # Java looks at UTF-16 units, so digits beyond those of 16 bits are none
+    if len(text) > 40 or _INTEGER.fullmatch(text) is None or max(text) > "\uffff":
+        raise Incomparable
+    number = int(text)
+    if not -limit - 1 <= number <= limit:
+        raise Incomparable
+    return number
+
+
+def _double(text: str) -> float:
+    stripped = text.strip(_JAVA_SPACE)
+    if _DOUBLE.fullmatch(stripped):
+        return float(stripped.rstrip("fFdD") if stripped[-1] in "fFdD" else stripped)
+    if _HEX_DOUBLE.fullmatch(stripped):
+        return _hex_double(stripped.rstrip("fFdD"))
+    raise Incomparable
+
+
+def _hex_double(text: str) -> float:
+    try:
+        return float.fromhex(text)
+    except OverflowError:
+        return -math.inf if text.startswith("-") else math.inf

@@ -1,0 +1,94 @@
+"""What a consumer wants of a topic: tags, by RocketMQ's `TagA || TagB`, or an SQL92 condition.
+
+A queue entry holds the hash of its message's tags, so the reader passes over most others without
+looking at their records. Two tags can share a hash ("Aa" and "BB" do): what a tag filter lets
+through there, the client compares with the tags themselves. Pure functions on buffers.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.errors import FilterError
+from penstock.shared.properties import decode_properties
+from penstock.shared.record_outline import outline
+from penstock.shared.sql92 import Sql92, compile_sql92
+from penstock.shared.string_hash import string_hash
+
+TAG, SQL92 = "TAG", "SQL92"
+ALL = "*"
+# Codes up to here are no hash: they say where a consumequeue_ext has the message's details.
+MAX_EXTENSION_ADDRESS = -(2**31) - 1
+
+_BETWEEN_TAGS = re.compile(r"\|\|")
+_JAVA_SPACE = "".join(map(chr, range(33)))
+
+
+class TagFilter:
+    """Messages with one of these tags."""
+
+    def __init__(self, tags: frozenset[str]) -> None:
+        self.tags = tags
+        self._codes = np.array(sorted({string_hash(tag) for tag in tags}), dtype=np.int32)
+
+    def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these queue entries' tags codes can be those of matching messages."""
+        return np.isin(codes.astype(np.int32), self._codes) | (codes <= MAX_EXTENSION_ADDRESS)
+
+    def matches_record(self, record: memoryview) -> bool:
+        """The consumer compares the tags themselves."""
+        return True
+
+    def matches(self, tags: str | None) -> bool:
+        return tags in self.tags
+
+
+class PropertyFilter:
+    """Messages whose properties fulfil an SQL92 condition."""
+
+    def __init__(self, condition: Sql92) -> None:
+        self._condition = condition
+
+    def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """All of them: an entry says nothing of properties."""
+        return np.ones(len(codes), dtype=np.bool_)
+
+    def matches_record(self, record: memoryview) -> bool:
+        return self._condition.matches(decode_properties(outline(record).properties))
+
+
+Filter = TagFilter | PropertyFilter
+
+
+def parse_tags(expression: str) -> TagFilter | None:
+    """The filter of a tag expression; None for "*" and for "", which mean all messages.
+
+    Raises FilterError for one that names no tag, with which nothing could ever match.
+    """
+    if expression in ("", ALL):
+        return None
+    parts = (part.strip(_JAVA_SPACE) for part in _BETWEEN_TAGS.split(expression))
+    tags = frozenset(part for part in parts if part)
+    if not tags:
+        raise FilterError(
+            "a tag expression names at least one tag",
+            repr(expression),
+            'write * for all messages, or tags as in "TagA || TagB"',
+        )
+    return TagFilter(tags)
+
+
+@lru_cache(maxsize=1024)
+def parse_filter(expression_type: str, expression: str) -> Filter | None:
+    """The filter of a subscription; None where it takes all messages. Raises FilterError."""
+    if expression_type in ("", TAG):
+        return parse_tags(expression)
+    if expression_type == SQL92:
+        return PropertyFilter(compile_sql92(expression))
+    raise FilterError(
+        f"an expression's type is {TAG} or {SQL92}", repr(expression_type[:40]), "choose one"
+    )
