@@ -13,15 +13,15 @@ from penstock.client.message import Message
 from penstock.shared import messages
 from penstock.shared.errors import FilterError
 from penstock.shared.layout import check_group
-from penstock.shared.subscription import SQL92, TAG, TagFilter, parse_filter
+from penstock.shared.subscription import SQL92, TAG, Filter, parse_filter
 
 
 class Choice(NamedTuple):
-    """One consumer's filter. `tags` is None for SQL92, which the broker alone decides."""
+    """One consumer's filter."""
 
     expression_type: str
     expression: str
-    tags: TagFilter | None
+    filter: Filter
     group: str
     version: int
 
@@ -33,22 +33,21 @@ class Choice(NamedTuple):
 
     def pick(self, found: list[Message]) -> list[Message]:
         """Those of the broker's messages that really match."""
-        tags = self.tags
-        return found if tags is None else [each for each in found if tags.matches(each.tags)]
+        if self.filter.decided_by_broker:
+            return found
+        return [message for message in found if self.filter.matches(message.record)]
 
 
 def choose(tags: str, sql: str, group: str, now_ms: int) -> Choice | None:
     """The consumer's choice; None for all messages. Raises FilterError and InvalidMessage."""
     if group:
         check_group(group)
-    if not sql:
-        found = parse_filter(TAG, tags)
-        return Choice(TAG, tags, found, group, now_ms) if isinstance(found, TagFilter) else None
-    if tags:
+    if tags and sql:
         raise FilterError(
             "a consumer filters by tags or by SQL92",
             f"tags={tags[:40]!r} and sql={sql[:40]!r}",
             "name the tags in the SQL92 filter: TAGS IN ('TagA', 'TagB')",
         )
-    parse_filter(SQL92, sql)
-    return Choice(SQL92, sql, None, group, now_ms)
+    kind, expression = (SQL92, sql) if sql else (TAG, tags)
+    found = parse_filter(kind, expression)
+    return None if found is None else Choice(kind, expression, found, group, now_ms)

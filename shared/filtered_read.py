@@ -213,7 +213,7 @@ def read_matching(
         if (runs and left < size) or queues.is_damaged(at, size):
             stop = start + number
             break
-        if not chosen.matches_record(queues.view(at, at + size)):
+        if chosen.decided_by_broker and not chosen.matches(queues.view(at, at + size)):
             continue
         left -= size
         if runs and runs[-1][1] == at:

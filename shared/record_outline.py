@@ -33,8 +33,11 @@ _DELAY, _TAGS = DELAY.encode(), TAGS.encode()
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 # queueId, queueOffset, sysFlag, storeTimestamp and body length, where both hosts are IPv4
 _USUAL = struct.Struct(">12xi4xq8xi16xq20xi")
+_FLAG_AND_LENGTH = struct.Struct(">36xi44xi")
 
-assert _USUAL.size == AT_BODY_V4, "the body begins right behind these fields"
+assert _USUAL.size == _FLAG_AND_LENGTH.size == AT_BODY_V4, (
+    "the body begins right behind these fields"
+)
 assert AT_QUEUE_ID == 12 and AT_QUEUE_OFFSET == 20, "the skipped bytes follow from the layout"
 
 
@@ -75,6 +78,18 @@ def outline(record: memoryview) -> Outline:
         stored_ms,
         bytes(record[topic_end + 2 :]),
     )
+
+
+def raw_properties(record: memoryview) -> bytes:
+    """The properties string of one whole, examined record, and nothing else of it."""
+    sys_flag, length = _FLAG_AND_LENGTH.unpack_from(record)
+    at = AT_BODY_V4
+    if sys_flag & _ANY_HOST_V6:
+        at, length = body_span(record, 0)
+    at += length
+    if record[AT_MAGIC + 3] == MAGIC_V2 & 0xFF:
+        return bytes(record[at + 4 + (record[at] << 8 | record[at + 1]) :])
+    return bytes(record[at + 3 + record[at] :])
 
 
 def entry_tags_code(record: Outline) -> int:

@@ -17,16 +17,14 @@ what follows; here that is an error, because it is always a mistake. Pure.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 from penstock.shared.errors import FilterError
 from penstock.shared.sql92_nodes import (
-    EQUAL,
-    LESS,
     MAX_LONG,
-    MORE,
     Get,
     Incomparable,
     Node,
@@ -62,12 +60,7 @@ _RESERVED = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "IS", "TRUE", "FALSE
     "STARTSWITH",
     "ENDSWITH",
 }
-_ORDERS = {
-    "<": frozenset((LESS,)),
-    "<=": frozenset((LESS, EQUAL)),
-    ">": frozenset((MORE,)),
-    ">=": frozenset((MORE, EQUAL)),
-}
+_ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _LITERALS = {"TRUE": True, "FALSE": False, "NULL": None}
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
     "CONTAINS": str.__contains__,

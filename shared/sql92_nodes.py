@@ -16,9 +16,10 @@ Pure. How an expression is written stands in sql92.py.
 from __future__ import annotations
 
 import math
+import operator
 import re
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from penstock.shared.errors import FilterError
 
@@ -28,7 +29,7 @@ Get = Callable[[str], str | None]
 MAX_DEPTH = 128
 MAX_INTEGER = 2**31 - 1
 MAX_LONG = 2**63 - 1
-LESS, EQUAL, MORE = -1, 0, 1
+LESS, EQUAL = -1, 0
 
 _INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(r"[+-]?(?:NaN|Infinity|(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII)
@@ -110,8 +111,8 @@ def junction(nodes: list[Node], decides: bool) -> Node:
     return Node(evaluate, True, _above(*conditions))
 
 
-def ordered(left: Node, right: Node, wanted: frozenset[int]) -> Node:
-    """<, <=, > or >=, as the orders that are wanted."""
+def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Node:
+    """<, <=, > or >=, as Python's operator."""
     for node in (left, right):
         if node.boolean or isinstance(node.value, str):
             raise FilterError("<, <=, > and >= compare properties and numbers")
@@ -124,9 +125,12 @@ def ordered(left: Node, right: Node, wanted: frozenset[int]) -> Node:
         b = get_right(get)
         if b is None:
             return None
-        if isinstance(a, str) and isinstance(b, str):
-            a, b = _double(a), _double(b)
-        return _order(a, b) in wanted
+        if isinstance(a, str):
+            if type(b) is int:  # what nearly all filters do
+                return compare(_number(a, b), b)
+            if isinstance(b, str):
+                a, b = _double(a), _double(b)
+        return compare(_order(a, b), EQUAL)
 
     return Node(evaluate, True, _above(left, right))
 
@@ -164,8 +168,8 @@ def between(node: Node, low: Node, high: Node) -> Node:
             raise FilterError("BETWEEN names the smaller number first")
     return junction(
         [
-            ordered(node, low, frozenset((EQUAL, MORE))),
-            ordered(node, high, frozenset((EQUAL, LESS))),
+            ordered(node, low, operator.ge),
+            ordered(node, high, operator.le),
         ],
         decides=False,
     )
@@ -173,7 +177,7 @@ def between(node: Node, low: Node, high: Node) -> Node:
 
 def not_between(node: Node, low: Node, high: Node) -> Node:
     return junction(
-        [ordered(node, low, frozenset((LESS,))), ordered(node, high, frozenset((MORE,)))],
+        [ordered(node, low, operator.lt), ordered(node, high, operator.gt)],
         decides=True,
     )
 
@@ -244,6 +248,8 @@ def _number(text: str, like: int | float) -> int | float:
     """The text as a number of the other's type. Raises Incomparable."""
     if isinstance(like, float):
         return _double(text)
+    if len(text) < 10 and text.isascii() and text.isdecimal():
+        return int(text)
     limit = MAX_INTEGER if abs(like) <= MAX_INTEGER else MAX_LONG
     # Java looks at UTF-16 units, so digits beyond those of 16 bits are none
     if len(text) > 40 or _INTEGER.fullmatch(text) is None or max(text) > "\uffff":

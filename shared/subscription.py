@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.shared.errors import FilterError
-from penstock.shared.properties import decode_properties
-from penstock.shared.record_outline import outline
+from penstock.shared.properties import TAGS, decode_properties, find_property
+from penstock.shared.record_outline import raw_properties
 from penstock.shared.sql92 import Sql92, compile_sql92
 from penstock.shared.string_hash import string_hash
 
@@ -24,6 +24,7 @@ ALL = "*"
 # Codes up to here are no hash: they say where a consumequeue_ext has the message's details.
 MAX_EXTENSION_ADDRESS = -(2**31) - 1
 
+_TAGS = TAGS.encode()
 _BETWEEN_TAGS = re.compile(r"\|\|")
 _JAVA_SPACE = "".join(map(chr, range(33)))
 
@@ -31,24 +32,26 @@ _JAVA_SPACE = "".join(map(chr, range(33)))
 class TagFilter:
     """Messages with one of these tags."""
 
+    # RocketMQ leaves this to the client, and so a broker need not touch the records it passes over
+    decided_by_broker = False
+
     def __init__(self, tags: frozenset[str]) -> None:
-        self.tags = tags
+        self._tags = frozenset(tag.encode("utf-8", "replace") for tag in tags)
         self._codes = np.array(sorted({string_hash(tag) for tag in tags}), dtype=np.int32)
 
     def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these queue entries' tags codes can be those of matching messages."""
         return np.isin(codes.astype(np.int32), self._codes) | (codes <= MAX_EXTENSION_ADDRESS)
 
-    def matches_record(self, record: memoryview) -> bool:
-        """The consumer compares the tags themselves."""
-        return True
-
-    def matches(self, tags: str | None) -> bool:
-        return tags in self.tags
+    def matches(self, record: memoryview) -> bool:
+        """Whether the record has one of the tags."""
+        return find_property(raw_properties(record), _TAGS) in self._tags
 
 
 class PropertyFilter:
     """Messages whose properties fulfil an SQL92 condition."""
+
+    decided_by_broker = True
 
     def __init__(self, condition: Sql92) -> None:
         self._condition = condition
@@ -57,8 +60,9 @@ class PropertyFilter:
         """All of them: an entry says nothing of properties."""
         return np.ones(len(codes), dtype=np.bool_)
 
-    def matches_record(self, record: memoryview) -> bool:
-        return self._condition.matches(decode_properties(outline(record).properties))
+    def matches(self, record: memoryview) -> bool:
+        """Whether the record's properties fulfil the condition."""
+        return self._condition.matches(decode_properties(raw_properties(record)))
 
 
 Filter = TagFilter | PropertyFilter
