@@ -27,6 +27,7 @@ from penstock.shared.subscription import Filter
 # A turn ends after so many looks, or so much time: others wait for the reader too.
 LOOKS_AT_ONCE = 256
 TURN_MS = 5
+NO_END = 1 << 63
 
 
 class Wanted(NamedTuple):
@@ -145,7 +146,7 @@ class FilteredPulls:
         for queue_id, cursor in list(wanted.cursors.items()):
             slot = queues.get(queue_id, -1)
             low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
-            end = wanted.ends.get(queue_id, high + 1)
+            end = wanted.ends.get(queue_id, NO_END)
             stop = min(high, end)
             if low <= cursor < stop and left > 0 and left_bytes > 0:
                 until = min(stop, cursor + left)
@@ -167,26 +168,35 @@ class FilteredPulls:
     def _answer(self, wanted: Wanted, found: dict[int, list[memoryview]]) -> None:
         """Say how far each queue has been looked through, with what has been found."""
         self.drop(wanted.peer)
-        queues = self._queues.queues(wanted.pull.topic)
-        slices: list[QueueSlice] = []
-        payload: list[memoryview] = []
-        for queue_id, cursor in wanted.cursors.items():
-            began = wanted.pull.cursors[queue_id]
-            slot = queues.get(queue_id, -1)
-            low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
-            if cursor > began:
-                pieces = found.get(queue_id, [])
-                size = sum(map(len, pieces))
-                payload += pieces
-                # what it was shown has not expired, even if it has by now
-                slices.append(QueueSlice(queue_id, cursor, min(low, began), high, size))
-            elif cursor < low:
-                slices.append(QueueSlice(queue_id, cursor, low, high, 0))
-            elif cursor < high and (whole := self._queues.whole_from(slot, cursor)) > cursor:
-                slices.append(QueueSlice(queue_id, cursor, whole, high, 0))
-            elif self._is_too_far(wanted, cursor, high):
-                slices.append(QueueSlice(queue_id, high, low, high, 0))
-        self._answers.found(wanted.peer, wanted.pull, slices, payload)
+        try:
+            slices = [
+                part
+                for queue_id in wanted.cursors
+                if (part := self._slice(wanted, queue_id, found))
+            ]
+        except (PenstockError, OSError) as error:
+            self._answers.failed(wanted.peer, wanted.pull, error)
+        else:
+            payload = [piece for part in slices for piece in found.get(part.queue_id, [])]
+            self._answers.found(wanted.peer, wanted.pull, slices, payload)
+
+    def _slice(
+        self, wanted: Wanted, queue_id: int, found: dict[int, list[memoryview]]
+    ) -> QueueSlice | None:
+        began, cursor = wanted.pull.cursors[queue_id], wanted.cursors[queue_id]
+        slot = self._queues.queues(wanted.pull.topic).get(queue_id, -1)
+        low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
+        if cursor > began:
+            size = sum(map(len, found.get(queue_id, [])))
+            # what it was shown has not expired, even if it has by now
+            return QueueSlice(queue_id, cursor, min(low, began), high, size)
+        if cursor < low:
+            return QueueSlice(queue_id, cursor, low, high, 0)
+        if cursor < high and (whole := self._queues.whole_from(slot, cursor)) > cursor:
+            return QueueSlice(queue_id, cursor, whole, high, 0)
+        if self._is_too_far(wanted, cursor, high):
+            return QueueSlice(queue_id, high, low, high, 0)
+        return None
 
     def _is_too_far(self, wanted: Wanted, cursor: int, high: int) -> bool:
         return cursor > high and self._dispatched >= wanted.position

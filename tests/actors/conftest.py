@@ -138,7 +138,12 @@ class Pipeline:
             self.positions.initialise("allocated", base + SEGMENT_BYTES)
 
     def append(
-        self, count: int = 1, size: int = 100, topic: str = "orders", queue_id: int = 0
+        self,
+        count: int = 1,
+        size: int = 100,
+        topic: str = "orders",
+        queue_id: int = 0,
+        properties: dict[str, str] | None = None,
     ) -> int:
         """Store records as the writer does; `wrote` afterwards."""
         if self._end is None:
@@ -146,7 +151,7 @@ class Pipeline:
             reader = LogReader(self.config, self.run, positions)
             self._end = LogEnd(self.config, self.run, positions, reader.pieces, self.clock)
         for _ in range(count):
-            frame = bytearray(records(topic, queue_id, [bytes(size)]))
+            frame = bytearray(records(topic, queue_id, [bytes(size)], properties=properties))
             starts = check_frame(frame, topic.encode(), queue_id, self.config.max_record_bytes)
             while self._end.place(starts) > self.positions["allocated"]:
                 self.allocate(1)
@@ -212,7 +217,13 @@ def settle(*actors: Any) -> None:
         continue
 
 
-def records(topic: str, queue_id: int, bodies: list[bytes], keys: str = "") -> bytes:
+def records(
+    topic: str,
+    queue_id: int,
+    bodies: list[bytes],
+    keys: str = "",
+    properties: dict[str, str] | None = None,
+) -> bytes:
     """A produce frame. With `keys` each record has a UNIQ_KEY: that and its number."""
     return b"".join(
         encode_record(
@@ -221,7 +232,9 @@ def records(topic: str, queue_id: int, bodies: list[bytes], keys: str = "") -> b
                 body,
                 queue_id=queue_id,
                 born_host=HOST,
-                properties=encode_properties({"UNIQ_KEY": f"{keys}{i}"} if keys else {}),
+                properties=encode_properties(
+                    (properties or {}) | ({"UNIQ_KEY": f"{keys}{i}"} if keys else {})
+                ),
             )
         )
         for i, body in enumerate(bodies)

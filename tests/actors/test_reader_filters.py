@@ -1,0 +1,256 @@
+"""The reader and filtered pulls: bounded looks in turns, and only what matches wakes anybody."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.reader import Reader
+from penstock.actors.reput import Reput
+from penstock.client.message import split_records
+from penstock.shared.filtered_read import TURN_MS
+from penstock.shared.messages import Pull, Pulled, Refused, Subscription, decode_consume_answer
+from penstock.shared.messages import encode as encoded
+from penstock.shared.subscription import SQL92, TAG
+
+# a look takes in 10 entries
+SETTINGS = {"transient_store_pool_enable": False, "max_filter_message_size_bytes": 200}
+NEVER_MS = 20_000
+
+
+class Client:
+    """A filtering consumer by hand."""
+
+    def __init__(self, broker: Any, reader: Any) -> None:
+        self.broker, self.reader = broker, reader
+        self.socket = broker.client(broker.run.endpoints.consume)
+        self.request = 0
+
+    def pull(
+        self,
+        cursors: dict[int, int],
+        expression: str,
+        kind: str = TAG,
+        ends: dict[int, int] | None = None,
+        wait_ms: int = NEVER_MS,
+        known: int = 9,
+        answers: int = 1,
+    ) -> tuple[Any, list[Any]]:
+        self.request += 1
+        wanted = Subscription(kind, expression, ends or {}, "", 0)
+        pull = Pull(self.request, "orders", cursors, known, 1 << 20, wait_ms, wanted)
+        return self.ask(encoded(pull), answers=answers)
+
+    def ask(self, *parts: bytes, answers: int = 1) -> tuple[Any, list[Any]]:
+        found = self.broker.ask(self.reader, self.socket, *parts, answers=answers)
+        if not found:
+            return None, []
+        payload = b"".join(found[0][1:])
+        return decode_consume_answer(found[0][0]), list(split_records(payload))
+
+    def settle(self) -> None:
+        """The request has come, and all that can be looked at has been."""
+        while not len(self.reader._filtered):
+            self.reader.work()
+        while self.reader.work():
+            continue
+
+    def hears_nothing(self) -> bool:
+        return not self.socket.poll(20)
+
+
+Running = tuple[Any, Any, Client, Callable[..., None]]
+
+
+@pytest.fixture
+def running(pipeline: Callable[..., Any], work: Callable[..., None]) -> Running:
+    """(broker, reader, client, store): store(tags of messages, queue)."""
+    broker = pipeline(**SETTINGS)
+    reader, reput = broker.start(Reader), broker.start(Reput)
+
+    def store(*tags: str, queue_id: int = 0) -> None:
+        for each in tags:
+            broker.append(size=1, queue_id=queue_id, properties={"TAGS": each, "n": "5"})
+        for name in ("committed", "flushed"):
+            broker.positions.initialise(name, broker.positions["wrote"])
+        work(reput)
+
+    return broker, reader, Client(broker, reader), store
+
+
+def nexts(answer: Any) -> dict[int, int]:
+    assert isinstance(answer, Pulled)
+    return {part.queue_id: part.next_offset for part in answer.slices}
+
+
+@pytest.mark.parametrize(("kind", "expression"), [(TAG, "a"), (SQL92, "TAGS = 'a' AND n = 5")])
+def test_a_match_far_behind_is_found_with_one_request(
+    running: Running, kind: str, expression: str
+) -> None:
+    """60 entries are six looks, and two segments of the queue."""
+    _, _, client, store = running
+    store(*["b"] * 60, "a", "b", "a")
+    answer, found = client.pull({0: 0}, expression, kind)
+    assert [(m.tags, m.queue_offset) for m in found] == [("a", 60), ("a", 62)]
+    assert nexts(answer) == {0: 63}
+
+
+def test_tags_that_share_a_hash_are_left_to_the_consumer(running: Running) -> None:
+    _, _, client, store = running
+    store("Aa", "x", "BB")
+    _, found = client.pull({0: 0}, "Aa")
+    assert [message.tags for message in found] == ["Aa", "BB"]
+
+
+def test_only_what_matches_wakes_a_pull_and_what_does_not_is_passed(running: Running) -> None:
+    _, _, client, store = running
+    store("b")
+    client.pull({0: 0, 1: 0}, "a", answers=0)
+    client.settle()
+    for _ in range(3):
+        store(*["b"] * 15)
+        client.settle()
+        assert client.hears_nothing()
+    store("a", queue_id=1)
+    answer, found = client.ask()
+    assert [message.queue_id for message in found] == [1]
+    assert nexts(answer) == {0: 46, 1: 1}, "what was looked at is not looked at again"
+
+
+def test_a_pull_whose_time_is_over_says_how_far_it_came(running: Running) -> None:
+    broker, _, client, store = running
+    store(*["b"] * 25)
+    client.pull({0: 3, 1: 0}, "a", wait_ms=500, answers=0)
+    client.settle()
+    broker.clock.advance(499)
+    client.settle()
+    assert client.hears_nothing()
+    broker.clock.advance(1)
+    answer, found = client.ask()
+    assert nexts(answer) == {0: 25} and found == []
+
+
+def test_a_pull_asked_again_goes_on_and_gets_one_answer(running: Running) -> None:
+    broker, _, client, store = running
+    store(*["b"] * 25)
+    client.pull({0: 0}, "a", wait_ms=500, answers=0)
+    client.settle()
+    broker.clock.advance(400)
+    client.request -= 1
+    client.pull({0: 0}, "a", wait_ms=500, answers=0)
+    client.settle()
+    broker.clock.advance(100)
+    answer, _ = client.ask()
+    assert nexts(answer) == {0: 25} and client.hears_nothing()
+
+
+def test_another_pull_takes_the_place_of_the_one_before(running: Running) -> None:
+    _, reader, client, store = running
+    store("b")
+    client.pull({0: 0}, "a", answers=0)
+    client.settle()
+    plain = Pull(99, "orders", {0: 0}, 9, 1 << 20, 0)
+    answer, found = client.ask(encoded(plain))
+    assert answer.request == 99 and len(found) == 1 and len(reader._filtered) == 0
+
+
+def test_a_pull_ends_where_it_is_told(running: Running) -> None:
+    _, _, client, store = running
+    store(*["b"] * 30, "a")
+    answer, found = client.pull({0: 0}, "a", ends={0: 30})
+    assert nexts(answer) == {0: 30} and found == []
+
+
+def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
+    """One filter that never matches, on two queues, and a second consumer beside it."""
+    broker, reader, client, store = running
+    store(*["b"] * 45)
+    store(*["b"] * 45, queue_id=1)
+    other = Client(client.broker, reader)
+    client.pull({0: 0, 1: 0}, "a", answers=0)
+    other.pull({0: 0}, "a || c", answers=0)
+    while len(reader._filtered) < 2:
+        reader.work()
+    filtered = reader._filtered
+    store("b")
+    steps = []
+    for _ in range(14):
+        before = {peer: sum(each.cursors.values()) for peer, each in filtered._wanted.items()}
+        # a clock that a look takes all the time of a turn on
+        times = iter(range(0, 100, TURN_MS))
+        looks = filtered.turn(broker.positions["dispatched"], lambda times=times: next(times))
+        after = {peer: sum(each.cursors.values()) for peer, each in filtered._wanted.items()}
+        moved = [(peer, after[peer] - before[peer]) for peer in after if after[peer] > before[peer]]
+        assert looks <= 1 and len(moved) <= 1
+        steps += moved
+    assert all(count <= 10 for _, count in steps)
+    assert len({peer for peer, _ in steps[:2]}) == 2, "the second does not wait for the first"
+    assert sum(count for _, count in steps) <= 46 + 45 + 46
+
+
+def test_an_offset_behind_the_end_is_set_back_once_the_queues_are_complete(
+    running: Running, work: Callable[..., None]
+) -> None:
+    broker, _, client, store = running
+    store("a", "a")
+    answer, _ = client.pull({0: 7, 3: 4}, "a")
+    assert nexts(answer) == {0: 2, 3: 0}
+    # acknowledged, and not yet in its queue: 3 may be right
+    broker.append(size=1, properties={"TAGS": "a"})
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    client.pull({0: 3}, "a", answers=0)
+    client.settle()
+    assert client.hears_nothing()
+    store("a")
+    _, found = client.ask()
+    assert [message.queue_offset for message in found] == [3]
+
+
+def test_an_offset_that_has_expired_is_told_where_the_queue_begins(running: Running) -> None:
+    broker, reader, client, store = running
+    store(*["a"] * 5)
+    slot = reader._queues.queues("orders")[0]
+    low, high = reader._queues.range(slot)
+    reader._queues.range = lambda each: (3, high)
+    answer, found = client.pull({0: 1}, "a")
+    (part,) = answer.slices
+    assert (part.next_offset, part.min_offset, part.max_offset) == (1, 3, 5) and found == []
+
+
+@pytest.mark.parametrize(("kind", "expression"), [(SQL92, "a >"), (TAG, "||"), ("JS", "x")])
+def test_a_bad_expression_is_an_error_for_its_sender_alone(
+    running: Running, kind: str, expression: str
+) -> None:
+    _, _, client, store = running
+    store("a")
+    answer, _ = client.pull({0: 0}, expression, kind)
+    assert isinstance(answer, Refused) and answer.status == "SUBSCRIPTION_PARSE_FAILED"
+    assert answer.hint
+    _, found = client.pull({0: 0}, "a")
+    assert len(found) == 1
+
+
+def test_a_queue_that_cannot_be_read_is_an_error_for_who_asks(running: Running) -> None:
+    broker, _, client, store = running
+    store("a")
+    file = next(broker.paths.queue("orders", 0).iterdir())
+    content = file.read_bytes()
+    file.write_bytes(b"")
+    answer, _ = client.pull({0: 0}, "a")
+    assert isinstance(answer, Refused) and answer.status == "STORE_DAMAGED"
+    file.write_bytes(content)
+    _, found = client.pull({0: 0}, "a")
+    assert len(found) == 1
+
+
+def test_a_reader_that_stops_says_how_far_it_came(running: Running) -> None:
+    _, reader, client, store = running
+    store(*["b"] * 12)
+    client.pull({0: 0}, "a", answers=0)
+    client.settle()
+    reader._filtered.answer_all()
+    answer, _ = client.ask()
+    assert nexts(answer) == {0: 12}
