@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from itertools import chain, repeat
 from typing import Any
 
 import pytest
@@ -10,10 +12,11 @@ import pytest
 from penstock.actors.reader import Reader
 from penstock.actors.reput import Reput
 from penstock.client.message import split_records
-from penstock.shared.filtered_read import TURN_MS
+from penstock.shared.filtered_read import TURN_MS, Answers, FilteredPulls, Wanted
 from penstock.shared.messages import Pull, Pulled, Refused, Subscription, decode_consume_answer
 from penstock.shared.messages import encode as encoded
-from penstock.shared.subscription import SQL92, TAG
+from penstock.shared.queue_table import QueueTable
+from penstock.shared.subscription import SQL92, TAG, parse_tags
 
 # a look takes in 10 entries
 SETTINGS = {"transient_store_pool_enable": False, "max_filter_message_size_bytes": 200}
@@ -164,30 +167,37 @@ def test_a_pull_ends_where_it_is_told(running: Running) -> None:
 
 
 def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
-    """One filter that never matches, on two queues, and a second consumer beside it."""
-    broker, reader, client, store = running
+    """Two filters that never match, the first of them on two queues."""
+    broker, reader, _, store = running
     store(*["b"] * 45)
     store(*["b"] * 45, queue_id=1)
-    other = Client(client.broker, reader)
-    client.pull({0: 0, 1: 0}, "a", answers=0)
-    other.pull({0: 0}, "a || c", answers=0)
-    while len(reader._filtered) < 2:
-        reader.work()
-    filtered = reader._filtered
-    store("b")
+    answers: list[bytes] = []
+    filtered = FilteredPulls(
+        reader._queues, 200, Answers(lambda peer, *_: answers.append(peer), lambda *_: None)
+    )
+    chosen = parse_tags("a")
+    assert chosen is not None
+    cursors = {b"one": {0: 0, 1: 0}, b"two": {0: 0}}
+    for peer, begin in cursors.items():
+        pull = Pull(1, "orders", begin, 9, 1 << 20, NEVER_MS)
+        filtered.put(Wanted(peer, pull, chosen, {}, NEVER_MS, 0, begin))
     steps = []
-    for _ in range(14):
-        before = {peer: sum(each.cursors.values()) for peer, each in filtered._wanted.items()}
-        # a clock that a look takes all the time of a turn on
-        times = iter(range(0, 100, TURN_MS))
-        looks = filtered.turn(broker.positions["dispatched"], lambda times=times: next(times))
-        after = {peer: sum(each.cursors.values()) for peer, each in filtered._wanted.items()}
-        moved = [(peer, after[peer] - before[peer]) for peer in after if after[peer] > before[peer]]
-        assert looks <= 1 and len(moved) <= 1
+    for _ in range(20):
+        before = {peer: dict(each) for peer, each in cursors.items()}
+        # by this clock one look takes all the time of a turn
+        times = chain([0, 0], repeat(TURN_MS))
+        assert filtered.turn(broker.positions["dispatched"], partial(next, times)) <= 1
+        moved = [
+            (peer, queue, after - before[peer][queue])
+            for peer in cursors
+            for queue, after in cursors[peer].items()
+            if after > before[peer][queue]
+        ]
+        assert len({peer for peer, _, _ in moved}) <= 1 and sum(step[2] for step in moved) <= 10
         steps += moved
-    assert all(count <= 10 for _, count in steps)
-    assert len({peer for peer, _ in steps[:2]}) == 2, "the second does not wait for the first"
-    assert sum(count for _, count in steps) <= 46 + 45 + 46
+    assert cursors == {b"one": {0: 45, 1: 45}, b"two": {0: 45}} and answers == []
+    first = [(peer, queue) for peer, queue, _ in steps[:4]]
+    assert first == [(b"one", 0), (b"two", 0), (b"one", 1), (b"two", 0)], "none waits for another"
 
 
 def test_an_offset_behind_the_end_is_set_back_once_the_queues_are_complete(
@@ -212,9 +222,9 @@ def test_an_offset_behind_the_end_is_set_back_once_the_queues_are_complete(
 def test_an_offset_that_has_expired_is_told_where_the_queue_begins(running: Running) -> None:
     broker, reader, client, store = running
     store(*["a"] * 5)
-    slot = reader._queues.queues("orders")[0]
-    low, high = reader._queues.range(slot)
-    reader._queues.range = lambda each: (3, high)
+    table = QueueTable(broker.run.queues, writable=True)
+    table.publish_min_offset(reader._queues.queues("orders")[0], 3)
+    table.close()
     answer, found = client.pull({0: 1}, "a")
     (part,) = answer.slices
     assert (part.next_offset, part.min_offset, part.max_offset) == (1, 3, 5) and found == []
