@@ -16,6 +16,7 @@ from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY
 from penstock.shared.durable_files import make_directory, make_file, sync_directory, write_at
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.known_queues import KnownQueues
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueKey, QueueTable
@@ -98,6 +99,7 @@ class ConsumeQueueSync:
         self._positions = positions
         self._table = QueueTable(run.queues)
         self._paths = paths
+        self._known = KnownQueues(paths.known_queues)
         # a predecessor may have died before syncing: the last segment of each queue counts as dirty
         self._synced: dict[int, int] = {}
         self._topics: set[str] = set()
@@ -117,6 +119,7 @@ class ConsumeQueueSync:
                 continue  # just added: its first segment may not be there yet
             new = slot not in self._synced
             if new:
+                self._known.add("{}/{}".format(*self._table.key(slot)))
                 self._synced[slot] = max(first, grown - self._segment_bytes)
             before = self._synced[slot]
             if grown == before:
@@ -154,5 +157,6 @@ class ConsumeQueueSync:
         self._files.let_go()
 
     def close(self) -> None:
+        self._known.close()
         self._files.close()
         self._table.close()

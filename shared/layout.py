@@ -99,6 +99,7 @@ class StorePaths:
         self.run = self.own / "run.json"
         self.index_state = self.own / "index.json"
         self.half_made = self.own / "half-made"
+        self.known_queues = self.own / "queues"
         self.quarantined = self.own / "quarantine.json"
         self.quarantine = self.own / "quarantine"
 

@@ -40,6 +40,7 @@ from penstock.shared.durable_files import (
     zero_from,
 )
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.positions import Positions
@@ -101,14 +102,18 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
             )
         log_start = store.log_start
         known = [each for each in known if each.position >= log_start]
-        start = min([_scan_start(store, unclean, wrote), *(each.position for each in known)])
+        missing = _missing_queues(paths, store)
+        start = log_start if missing else _scan_start(store, unclean, wrote)
+        start = min([start, *(each.position for each in known)])
         # behind the end that is known the log may go on, as its last run is not
         least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
         scanned = _scan(store, config, start, wrote, unclean, least_end)
         dispatch_from = start
-        if not unclean and not scanned.quarantined:
+        if not (unclean or missing or scanned.quarantined):
             dispatched = _dispatched_to(store) >= scanned.records_end
             dispatch_from = scanned.end if dispatched else start
+    if missing:
+        _forget_checkpoint(paths)
     for leftover in paths.half_made.iterdir():
         leftover.unlink()
     torn = 0
@@ -195,6 +200,19 @@ class _Scanned(msgspec.Struct):
     torn_end: int = 0
 
 
+def _missing_queues(paths: StorePaths, store: StoreDirectory) -> set[str]:
+    """Queues that have been dispatched to and are gone; the checkpoint does not know."""
+    there = {f"{queue.topic}/{queue.queue_id}" for queue in store.queues() if queue.segments}
+    return load_known_queues(paths.known_queues) - there
+
+
+def _forget_checkpoint(paths: StorePaths) -> None:
+    """Nothing is vouched for until everything has been dispatched again."""
+    paths.checkpoint.unlink(missing_ok=True)
+    sync_directory(paths.root)
+    replace_known_queues(paths.known_queues, ())
+
+
 def _scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
     """A record of which everything before it is known to be good: log, consume queues and all.
 
@@ -210,7 +228,13 @@ def _scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
         if timestamp_ms and (not unclean or timestamp_ms <= limit_ms):
             start = segment.base
             break
-    return max(start, _confirmed(store, checkpoint))
+    start = max(start, _confirmed(store, checkpoint))
+    dispatched = _dispatched_to(store)
+    if start <= dispatched:
+        return start
+    # the queues are behind what the checkpoint says, or not there at all
+    bases = [segment.base for segment in store.segments if segment.base <= dispatched]
+    return max([store.log_start, *bases])
 
 
 def _confirmed(store: StoreDirectory, checkpoint: Checkpoint) -> int:

@@ -177,7 +177,8 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def note(handle: int) -> None:
         path = Path(os.readlink(f"/proc/self/fd/{handle}"))
-        done.append(f"{path.parent.name}/{int(path.name)}")
+        if path.name != "queues":  # the list of names
+            done.append(f"{path.parent.name}/{int(path.name)}")
 
     monkeypatch.setattr(os, "fdatasync", note)
     return done

@@ -1,0 +1,54 @@
+"""The queues that a store has had: STORE/penstock/queues, a line "topic/queue" for each.
+
+A checkpoint vouches for the entries of all queues. Should one of them be gone, directory and all,
+nobody would miss it, and what it held would never be dispatched again: so the flusher writes a
+queue's name here before a checkpoint may count on it, and a start compares. Lines are appended; the
+last one may be torn by a crash, and then does not count.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from penstock.shared.durable_files import make_directory, replace_file, sync_directory, write_at
+
+
+def load_known_queues(file: Path) -> set[str]:
+    """The names; none where there is no file."""
+    try:
+        lines = file.read_bytes().split(b"\n")
+    except FileNotFoundError:
+        return set()
+    return {line.decode("ascii", "replace") for line in lines[:-1]}
+
+
+def replace_known_queues(file: Path, names: Iterable[str]) -> None:
+    """Begin the list anew; durable on return. While no actor runs."""
+    replace_file(file, "".join(f"{name}\n" for name in sorted(names)).encode())
+
+
+class KnownQueues:
+    """The list, for the flusher, which alone appends to it."""
+
+    def __init__(self, file: Path) -> None:
+        self._names = load_known_queues(file)
+        make_directory(file.parent)
+        self._handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+        self._end = content.rfind(b"\n") + 1
+        sync_directory(file.parent)
+
+    def add(self, name: str) -> None:
+        """A queue has entries; its name is durable on return."""
+        if name in self._names:
+            return
+        line = f"{name}\n".encode()
+        write_at(self._handle, line, self._end)
+        os.fdatasync(self._handle)
+        self._end += len(line)
+        self._names.add(name)
+
+    def close(self) -> None:
+        os.close(self._handle)

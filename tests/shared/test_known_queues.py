@@ -1,0 +1,45 @@
+"""The list of queues that have been: what a start misses when a directory is gone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.known_queues import KnownQueues, load_known_queues, replace_known_queues
+
+NAMES = st.lists(st.from_regex(r"[a-z%_-]{1,9}/[0-9]{1,3}", fullmatch=True), max_size=20)
+
+
+@given(NAMES, st.data())
+def test_a_name_is_there_from_when_it_was_added_whatever_the_last_write_left(
+    tmp_path_factory: object, names: list[str], data: st.DataObject
+) -> None:
+    file = tmp_path_factory.mktemp("store") / "penstock" / "queues"  # type: ignore[attr-defined]
+    added: set[str] = set()
+    for name in names:
+        known = KnownQueues(file)
+        known.add(name)
+        known.close()
+        added.add(name)
+        assert load_known_queues(file) == added
+    content = file.read_bytes() if names else b""
+    cut = data.draw(st.integers(0, len(content)))
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content[:cut])
+    whole = {line.decode() for line in content[:cut].split(b"\n")[:-1]}
+    assert load_known_queues(file) == whole
+    known = KnownQueues(file)
+    known.add("again/1")
+    known.close()
+    assert load_known_queues(file) == whole | {"again/1"}
+
+
+def test_the_list_can_be_begun_anew(tmp_path: Path) -> None:
+    file = tmp_path / "queues"
+    assert load_known_queues(file) == set()
+    replace_known_queues(file, ["b/1", "a/0"])
+    assert file.read_text() == "a/0\nb/1\n"
+    replace_known_queues(file, ())
+    assert load_known_queues(file) == set() and file.exists()
