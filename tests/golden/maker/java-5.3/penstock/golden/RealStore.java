@@ -11,7 +11,7 @@ import org.apache.rocketmq.store.config.MessageStoreConfig;
 import org.apache.rocketmq.store.ha.DefaultHAService;
 import org.apache.rocketmq.store.stats.BrokerStatsManager;
 
-final class RealStore {
+public final class RealStore {
     static final String LINE = "5.3";
     static final boolean LONG_TOPICS = true;
     static final boolean STORE_REWRITES_DELAYED = false;
@@ -28,10 +28,15 @@ final class RealStore {
             (topic, queueId, offset, tagsCode, storeTime, bitMap, properties) -> { },
             new BrokerConfig(),
             new ConcurrentHashMap<>());
+        withoutReplication(store);
+        return store;
+    }
+
+    /** To be called before the store's start. */
+    public static void withoutReplication(DefaultMessageStore store) throws Exception {
         Field replication = DefaultMessageStore.class.getDeclaredField("haService");
         replication.setAccessible(true);
         replication.set(store, new NoReplication());
-        return store;
     }
 
     /** Opens no socket: the real one listens on every address. */

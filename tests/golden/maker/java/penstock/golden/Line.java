@@ -11,14 +11,18 @@ import java.security.MessageDigest;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import java.util.StringJoiner;
 import java.util.TreeMap;
+import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
 
-final class Line {
+public final class Line {
+    private static final Set<String> ADDED_BY_CLIENTS = Set.of("MIN_OFFSET", "MAX_OFFSET");
+
     private Line() {}
 
-    static String of(MessageExt message) throws Exception {
+    public static String of(MessageExt message) throws Exception {
         byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
         Map<String, Object> line = new LinkedHashMap<>();
         line.put("topic", message.getTopic());
@@ -36,14 +40,21 @@ final class Line {
         line.put("tags", message.getTags());
         line.put("keys", message.getKeys());
         line.put("unique_key", message.getProperty("UNIQ_KEY"));
-        line.put("message_id", message.getMsgId());
+        line.put("message_id", messageId(message));
         line.put("prepared_transaction_offset", message.getPreparedTransactionOffset());
         line.put("body_size", body.length);
         line.put("body_sha256",
             HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(body)));
         Map<String, String> properties = message.getProperties();
-        line.put("properties", properties == null ? Map.of() : new TreeMap<>(properties));
+        Map<String, String> stored = properties == null ? new TreeMap<>() : new TreeMap<>(properties);
+        stored.keySet().removeAll(ADDED_BY_CLIENTS);
+        line.put("properties", stored);
         return json(line);
+    }
+
+    /** The broker's id; a message from a client gives its own as the first. */
+    public static String messageId(MessageExt message) {
+        return message instanceof MessageClientExt client ? client.getOffsetMsgId() : message.getMsgId();
     }
 
     static String json(Map<String, Object> line) {

@@ -1,0 +1,569 @@
+"""Real RocketMQ brokers, the official client, and Penstock brokers, all on the same directories.
+
+`place` is a store directory with the ports of whoever serves it. `rocketmq` starts RocketMQ's name
+server and broker on it, `penstock` a broker of ours; `client` is RocketMQ's own client, in one JVM
+for all tests. Each JVM watches its stdin, so none outlives the tests. Messages are compared as rows:
+the dictionaries that `penstock store inspect -o json` prints, by (topic, queue, offset).
+"""
+
+from __future__ import annotations
+
+import json
+import random
+import selectors
+import shutil
+import socket
+import subprocess
+import sys
+import threading
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from penstock.cli.store_records import row
+from penstock.client.consumer import Consumer
+from penstock.client.producer import Producer, Receipt, SendFuture
+from penstock.shared.errors import PenstockError
+from penstock.shared.layout import StorePaths
+from penstock.shared.log_scan import Step
+from penstock.shared.record import Found, decode_record
+from penstock.shared.run_directory import read_run, remove_run_directory
+from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.verify import verify_store
+
+HERE = Path(__file__).parent
+RUN_53 = HERE / "rocketmq" / "run.sh"
+RUN_49 = HERE.parent / "golden" / "maker" / "run.sh"
+BROKER_NAME = "interop"
+START_TIMEOUT_S = 120
+ANSWER_TIMEOUT_S = 240
+# what both sides must be told alike: no file says it
+LOG_BYTES = 4 << 20
+QUEUE_BYTES = 20 * 1000
+SLOTS, ITEMS = 5000, 20_000
+
+Key = tuple[str, int, int]  # topic, queue, offset
+Rows = dict[Key, dict[str, Any]]
+Wanted = dict[str, Any]  # a message to be sent, as rocketmq/java/.../Sending.java describes it
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built() -> None:
+    """The Java programs, built once; Maven asks its repository when it has not all of it yet."""
+    subprocess.run([RUN_53, "--build"], check=True, timeout=600, stdin=subprocess.DEVNULL)
+
+
+class Jvm:
+    """A Java program that takes orders on stdin, answers in lines, and ends with its stdin."""
+
+    def __init__(self, said: Path, *arguments: str) -> None:
+        self.said = said
+        with said.open("ab") as stderr:
+            self.process = subprocess.Popen(
+                [RUN_53, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=stderr
+            )
+
+    def tell(self, line: str) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def hear(self, timeout_s: float) -> dict[str, Any]:
+        """The next line; a program that ends or is silent fails the test with what it said."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            heard = selector.select(timeout_s)
+        line = self.process.stdout.readline() if heard else b""
+        if not line:
+            self.kill()
+        assert line, f"no answer (exit {self.process.poll()}):\n{self.said.read_text()[-4000:]}"
+        answer = json.loads(line)
+        assert isinstance(answer, dict)
+        return answer
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.wait()
+
+    def wait(self) -> int:
+        code = self.process.wait(30)
+        for pipe in (self.process.stdin, self.process.stdout):
+            assert pipe is not None
+            pipe.close()
+        return code
+
+
+@dataclass
+class Place:
+    """A store directory, and the port its broker has whichever side runs it: ids name that port."""
+
+    directory: Path
+    port: int = 0
+    name_server_port: int = 0
+    ip: str = "127.0.0.1"
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def store(self) -> Path:
+        return self.directory / "store"
+
+    @property
+    def name_server(self) -> str:
+        return f"{self.ip}:{self.name_server_port}"
+
+    def file(self, name: str) -> Path:
+        """A new file's path, each time another one."""
+        self.files.append(self.directory / f"{len(self.files):03}-{name}")
+        return self.files[-1]
+
+
+def _free_ports() -> tuple[int, int]:
+    """A port that is free together with its neighbours, which RocketMQ also takes, and one more."""
+    while True:
+        first = random.SystemRandom().randrange(20_000, 30_000)
+        sockets = [socket.socket() for _ in range(5)]
+        try:
+            for each, port in zip(sockets, range(first, first + 5), strict=True):
+                each.bind(("127.0.0.1", port))
+            return first + 2, first + 4
+        except OSError:
+            continue
+        finally:
+            for each in sockets:
+                each.close()
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path, *_free_ports())
+    yield made
+    shutil.rmtree(made.directory, ignore_errors=True)  # these are large
+
+
+class RocketMQ:
+    """RocketMQ's name server and broker on a place's store."""
+
+    def __init__(self, place: Place, properties: dict[str, object]) -> None:
+        self.place = place
+        common = {"bindAddress": place.ip}
+        name_server = common | {"listenPort": place.name_server_port}
+        broker = common | {
+            "brokerClusterName": "interop",
+            "brokerName": BROKER_NAME,
+            "brokerIP1": place.ip,
+            "listenPort": place.port,
+            "namesrvAddr": place.name_server,
+            "storePathRootDir": place.store,
+            "storePathCommitLog": place.store / "commitlog",
+            "mappedFileSizeCommitLog": LOG_BYTES,
+            "mappedFileSizeConsumeQueue": QUEUE_BYTES,
+            "maxHashSlotNum": SLOTS,
+            "maxIndexNum": ITEMS,
+            # a busy machine is no reason to refuse a message
+            "waitTimeMillsInSendQueue": 20_000,
+            "osPageCacheBusyTimeOutMills": 20_000,
+        }
+        self._jvm = Jvm(
+            place.file("rocketmq.txt"),
+            "penstock.interop.Servers",
+            str(self._file("nameserver", name_server)),
+            str(self._file("broker", broker | properties)),
+        )
+
+    def _file(self, name: str, properties: dict[str, object]) -> Path:
+        file = self.place.file(f"{name}.properties")
+        file.write_text("".join(f"{key}={value}\n" for key, value in properties.items()))
+        return file
+
+    def await_ready(self) -> None:
+        assert self._jvm.hear(START_TIMEOUT_S) == {"ready": True}
+
+    def stop(self) -> None:
+        """Stop in order."""
+        self._jvm.tell("stop")
+        assert self._jvm.hear(START_TIMEOUT_S) == {"stopped": True}
+        assert self._jvm.wait() == 0
+        assert not StorePaths(self.place.store).abort.exists()
+
+    def kill(self) -> None:
+        """kill -9, in the middle of whatever it does."""
+        if self._jvm.process.returncode is None:
+            self._jvm.kill()
+
+
+@pytest.fixture
+def rocketmq() -> Iterator[Callable[..., RocketMQ]]:
+    """Start a real broker: rocketmq(place, enabledAppendPropCRC="true", ...)."""
+    started: list[RocketMQ] = []
+
+    def start(place: Place, **properties: object) -> RocketMQ:
+        started.append(RocketMQ(place, properties))
+        started[-1].await_ready()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+
+
+class Client:
+    """RocketMQ's client; what it is asked for and answers is in rocketmq/java/.../Client.java."""
+
+    def __init__(self, said: Path) -> None:
+        self._jvm = Jvm(said, "penstock.interop.Client")
+
+    def begin(self, op: str, **order: object) -> None:
+        self._jvm.tell(json.dumps({"op": op, **order}, default=str))
+
+    def finish(self) -> Any:
+        answer = self._jvm.hear(ANSWER_TIMEOUT_S)
+        assert "error" not in answer, answer["error"]
+        return answer["answer"]
+
+    def ask(self, op: str, **order: object) -> Any:
+        self.begin(op, **order)
+        return self.finish()
+
+    def open(self, place: Place) -> None:
+        self.ask("open", name_server=place.name_server, broker=BROKER_NAME)
+
+    def end(self) -> None:
+        self._jvm.kill()
+
+
+@pytest.fixture(scope="session")
+def client(built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
+    running = Client(tmp_path_factory.mktemp("client") / "stderr")
+    yield running
+    running.end()
+
+
+class Penstock:
+    """`penstock up` on a place's store."""
+
+    def __init__(self, place: Place, settings: dict[str, object]) -> None:
+        self.place = place
+        self.said = place.file("penstock.txt")
+        known = {
+            "mapped_file_size_commit_log_bytes": LOG_BYTES,
+            "mapped_file_size_consume_queue_bytes": QUEUE_BYTES,
+            "max_hash_slot_num": SLOTS,
+            "max_index_num": ITEMS,
+            "produce_port": place.port,
+            "consume_port": 0,
+        }
+        arguments = ["up", "--store", str(place.store)]
+        for key, value in (known | settings).items():
+            arguments += ["--set", f"{key}={str(value).lower()}"]
+        with self.said.open("wb") as said:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.cli.main", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=said,
+            )
+
+    def await_ready(self) -> None:
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            assert selector.select(START_TIMEOUT_S), f"not ready:\n{self.said.read_text()}"
+        line = self.process.stdout.readline().decode()
+        assert line.startswith("ready "), f"{line!r}\n{self.said.read_text()}"
+        words = dict(word.split("=", 1) for word in line.split()[1:])
+        self.produce, self.consume = words["produce"], words["consume"]
+
+    def stop(self) -> None:
+        """Stop in order."""
+        self.process.terminate()
+        self._end()
+        said = self.said.read_text()
+        assert self.process.returncode == 0 and "the store is clean" in said, said
+        assert not StorePaths(self.place.store).abort.exists()
+
+    def kill(self) -> None:
+        """kill -9 of the supervisor, so that nobody is replaced, and of all actors at once."""
+        if self.process.returncode is None:
+            actors = psutil.Process(self.process.pid).children(recursive=True)
+            for each in (self.process, *actors):
+                with suppress(psutil.NoSuchProcess):
+                    each.kill()
+            self._end()
+            psutil.wait_procs(actors, 30)
+
+    def _end(self) -> None:
+        self.process.wait(60)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+
+    def forget_memory(self) -> None:
+        """As if the machine had gone down: what was only in shared memory is no more."""
+        run = read_run(StorePaths(self.place.store))
+        if run is not None:
+            remove_run_directory(run)
+
+
+@pytest.fixture
+def penstock() -> Iterator[Callable[..., Penstock]]:
+    """Start a broker of ours: penstock(place, flush_disk_type="async", ...)."""
+    started: list[Penstock] = []
+
+    def start(place: Place, **settings: object) -> Penstock:
+        started.append(Penstock(place, settings))
+        started[-1].await_ready()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.kill()
+        each.forget_memory()
+
+
+def _of(found: dict[str, Any]) -> Key:
+    return found["topic"], found["queue_id"], found["queue_offset"]
+
+
+def _keyed(rows: Iterable[dict[str, Any]]) -> Rows:
+    keyed: Rows = {}
+    for each in rows:
+        assert _of(each) not in keyed, f"{_of(each)} is there twice"
+        keyed[_of(each)] = each
+    return keyed
+
+
+def _lines(file: Path) -> list[Any]:
+    return [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+
+
+@dataclass
+class Sides:
+    """Everything that both sides can be asked about a store, and how their words are compared."""
+
+    client: Client
+
+    def pulled(self, place: Place, queues: Iterable[tuple[str, int]]) -> Rows:
+        """What the official consumer gets out of these queues."""
+        out = place.file("pulled.jsonl")
+        count = self.client.ask("pull", queues=list(queues), out=out)
+        rows = _keyed(_lines(out))
+        assert len(rows) == count
+        return rows
+
+    def viewed(self, place: Place, rows: Rows) -> Rows:
+        """What the official client gets for the ids of these rows, as it is stored."""
+        ids, out = place.file("ids.jsonl"), place.file("viewed.jsonl")
+        with ids.open("w") as file:
+            for each in rows.values():
+                file.write(json.dumps({"topic": each["topic"], "id": each["message_id"]}) + "\n")
+        self.client.ask("view", ids=ids, out=out)
+        return _keyed(_lines(out))
+
+    def queried(self, place: Place, queries: list[dict[str, Any]]) -> list[list[str]]:
+        """The ids that the official client finds for each of these queries by key."""
+        asked, out = place.file("queries.jsonl"), place.file("found.jsonl")
+        asked.write_text("".join(json.dumps(query) + "\n" for query in queries))
+        self.client.ask("query", queries=asked, out=out)
+        return _lines(out)
+
+    def stored(self, place: Place) -> Rows:
+        """What our own tools find in the log of a store that nobody has open."""
+        return _keyed(each for each in self.log(place) if self.is_queued(each))
+
+    @staticmethod
+    def log(place: Place) -> list[dict[str, Any]]:
+        def of(step: Step) -> dict[str, Any]:
+            return row(decode_record(step[3]), with_body=False)
+
+        with StoreDirectory(place.store) as store:
+            return [of(step) for step in store.scan_log() if step[1] is Found.RECORD]
+
+    @staticmethod
+    def is_queued(found: dict[str, Any]) -> bool:
+        return found["sys_flag"] & 0xC in (0, 8)
+
+    @staticmethod
+    def consumed(broker: Penstock, topics: Iterable[str]) -> Rows:
+        """What our own consumer gets from a running broker."""
+        rows = []
+        for topic in topics:
+            with Consumer(broker.consume, topic, follow=False) as consumer:
+                rows += [row(decode_record(each.record), with_body=False) for each in consumer]
+        return _keyed(rows)
+
+    @staticmethod
+    def opened_by_classes(place: Place, line: str) -> Rows:
+        """What the store classes of 5.3 or 4.9 serve from a copy of the store."""
+        copy = place.file(f"copy-{line}")
+        shutil.copytree(place.store, copy)
+        sizes = [str(size) for size in (LOG_BYTES, QUEUE_BYTES, SLOTS, ITEMS)]
+        if line == "5.3":
+            command = [str(RUN_53), "penstock.golden.ReadStore", str(copy), *sizes]
+        else:
+            command = [str(RUN_49), line, "ReadStore", str(copy), *sizes]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S)
+        assert done.returncode == 0, f"{done.stdout[:300]}\n{done.stderr[-3000:]}"
+        opened, *rows = map(json.loads, done.stdout.splitlines())
+        assert opened["load"] is True
+        return _keyed(rows)
+
+    @staticmethod
+    def verify(place: Place) -> None:
+        """Our checker finds nothing wrong in a stopped store."""
+        report = verify_store(place.store)
+        assert report.ok and report.problem_count == 0, report.problems[:5]
+
+
+@pytest.fixture
+def sides(client: Client) -> Sides:
+    return Sides(client)
+
+
+@pytest.fixture
+def same() -> Callable[[Rows, Rows], None]:
+    """Two sides say the same of every message: same(ours, theirs)."""
+
+    def compare(ours: Rows, theirs: Rows) -> None:
+        missing = sorted(theirs.keys() - ours.keys())
+        extra = sorted(ours.keys() - theirs.keys())
+        different = [
+            {
+                name: (ours[key].get(name), theirs[key].get(name))
+                for name in ours[key].keys() | theirs[key].keys()
+                if ours[key].get(name) != theirs[key].get(name)
+            }
+            for key in ours.keys() & theirs.keys()
+            if ours[key] != theirs[key]
+        ]
+        assert (len(missing), len(extra), len(different)) == (0, 0, 0), (
+            f"missing {missing[:3]}, extra {extra[:3]}, different {different[:3]}"
+        )
+
+    return compare
+
+
+@pytest.fixture
+def make_wanted() -> Callable[..., list[Wanted]]:
+    """Ordinary messages: make_wanted(topic, queues, count, seed).
+
+    Bodies of 1 byte to 20 KiB; tags, one key or several, properties, or none of them.
+    """
+
+    def make(topic: str, queues: int, count: int, seed: int) -> list[Wanted]:
+        dice = random.Random(seed)
+        made = []
+        for number in range(count):
+            size = dice.randrange(5000, 20_000) if number % 500 == 7 else dice.randrange(1, 500)
+            wanted: Wanted = {
+                "topic": topic,
+                "queue": dice.randrange(queues),
+                "body": b64encode(dice.randbytes(size)).decode(),
+                "flag": dice.randrange(-(2**31), 2**31) if number % 5 == 0 else 0,
+            }
+            if number % 3:
+                tags = ["TagA", "TagB", "中文标签", "🚀😀", "polygenelubricants"]
+                wanted["tags"] = dice.choice(tags)
+            if number % 4:
+                wanted["keys"] = [f"{topic}-{seed}-{number}", f"shared-{seed}-{number // 20}"]
+                del wanted["keys"][number % 4 :]
+            if number % 7 == 0:
+                wanted["properties"] = {"region": "Zürich", "number": str(number), "_": " "}
+            made.append(wanted)
+        return made
+
+    return make
+
+
+class Sent:
+    """Messages on their way through our producer, and what came of each."""
+
+    def __init__(self, broker: Penstock, wanted: list[Wanted], ack: str) -> None:
+        self._producer = Producer(broker.produce, ack=ack)
+        self._futures: list[tuple[Wanted, SendFuture]] = []
+        self._failure: PenstockError | None = None
+        self._thread = threading.Thread(target=self._send, args=(wanted,))
+        self._thread.start()
+
+    def _send(self, wanted: list[Wanted]) -> None:
+        try:
+            for each in wanted:
+                future = self._producer.send(
+                    each["topic"],
+                    b64decode(each["body"]),
+                    tags=each.get("tags"),
+                    keys=" ".join(each.get("keys", [])) or None,
+                    queue=each["queue"],
+                    properties=each.get("properties"),
+                    flag=each["flag"],
+                )
+                self._futures.append((each, future))
+        except PenstockError as failure:
+            self._failure = failure
+
+    def await_acknowledged(self, count: int) -> None:
+        """Until so many of the first messages have their acknowledgement."""
+        deadline = time.monotonic() + 60
+        while len(self._futures) <= count:
+            assert time.monotonic() < deadline and self._failure is None, self._failure
+            time.sleep(0.001)
+        for _, future in self._futures[:count]:
+            future.result(60)
+
+    def finish(self) -> Rows:
+        """All were acknowledged: what is known of each message."""
+        self._thread.join()
+        assert self._failure is None, self._failure
+        self._producer.close()
+        return self.acknowledged()
+
+    def abandon(self) -> Rows:
+        """The broker is gone: what is known of each message that was acknowledged."""
+        self._producer._disconnect()
+        self._thread.join()
+        return self.acknowledged()
+
+    def acknowledged(self) -> Rows:
+        return _keyed(
+            _known(each, future.result(0))
+            for each, future in self._futures
+            if future.exception(0) is None
+        )
+
+
+def _known(wanted: Wanted, receipt: Receipt) -> dict[str, Any]:
+    """The fields of a row that sender and receipt decide."""
+    body = b64decode(wanted["body"])
+    properties = {"UNIQ_KEY": receipt.unique_key, **wanted.get("properties", {})}
+    if "tags" in wanted:
+        properties["TAGS"] = wanted["tags"]
+    if "keys" in wanted:
+        properties["KEYS"] = " ".join(wanted["keys"])
+    return {
+        "topic": receipt.topic,
+        "queue_id": receipt.queue_id,
+        "queue_offset": receipt.queue_offset,
+        "physical_offset": receipt.physical_offset,
+        "message_id": receipt.message_id,
+        "store_timestamp_ms": receipt.store_timestamp_ms,
+        "flag": wanted["flag"],
+        "body_size": len(body),
+        "body_sha256": sha256(body).hexdigest(),
+        "properties": properties,
+    }
+
+
+@pytest.fixture
+def produce() -> Callable[..., Sent]:
+    """Send messages to a broker of ours: produce(broker, wanted, ack="durable")."""
+
+    def start(broker: Penstock, wanted: list[Wanted], ack: str = "") -> Sent:
+        return Sent(broker, wanted, ack)
+
+    return start

@@ -1,0 +1,99 @@
+// The official client, told what to do by lines of JSON on stdin; one line of JSON answers each.
+//
+//     {"op":"open","name_server":"127.0.0.1:9876","broker":"interop"}
+//     {"op":"create","topic":"orders","queues":4}
+//     {"op":"send","messages":FILE,"receipts":FILE}      see Sending
+//     {"op":"transact","messages":FILE,"receipts":FILE}  see Sending
+//     {"op":"send_back","topic":"orders","queue":0,"offsets":[0,1],"group":"billing","level":1}
+//     {"op":"offsets","queues":[["orders",0]]}           [[topic, queue, first, next], ...]
+//     {"op":"pull","queues":[["orders",0]],"out":FILE}   see Reading
+//     {"op":"view","ids":FILE,"out":FILE}                see Reading
+//     {"op":"query","queries":FILE,"out":FILE}           see Reading
+//     {"op":"close"}
+//
+// The end of stdin ends the process at once.
+package penstock.interop;
+
+import com.alibaba.fastjson.JSON;
+import com.alibaba.fastjson.JSONObject;
+import java.io.BufferedReader;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.io.PrintWriter;
+import java.io.StringWriter;
+import java.nio.charset.StandardCharsets;
+import java.util.Map;
+import org.apache.rocketmq.common.TopicConfig;
+
+final class Client {
+    private static int opened;
+
+    private Sending sending;
+    private Reading reading;
+
+    public static void main(String[] arguments) throws Exception {
+        PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
+        System.setOut(System.err);
+        Client client = new Client();
+        BufferedReader in =
+            new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = in.readLine(); line != null; line = in.readLine()) {
+            out.println(client.answer(JSON.parseObject(line)));
+            out.flush();
+        }
+        Runtime.getRuntime().halt(0);
+    }
+
+    private String answer(JSONObject order) {
+        try {
+            return JSON.toJSONString(Map.of("answer", obey(order)));
+        } catch (Throwable error) {
+            StringWriter text = new StringWriter();
+            error.printStackTrace(new PrintWriter(text));
+            return JSON.toJSONString(Map.of("error", text.toString()));
+        }
+    }
+
+    private Object obey(JSONObject order) throws Exception {
+        String op = order.getString("op");
+        switch (op) {
+            case "open":
+                open(order.getString("name_server"), order.getString("broker"));
+                return true;
+            case "create":
+                create(order.getString("topic"), order.getIntValue("queues"));
+                return true;
+            case "send":
+                return sending.send(order.getString("messages"), order.getString("receipts"));
+            case "transact":
+                return sending.transact(order.getString("messages"), order.getString("receipts"));
+            case "send_back":
+                return reading.sendBack(order);
+            case "offsets":
+                return reading.offsets(order.getJSONArray("queues"));
+            case "pull":
+                return reading.pull(order.getJSONArray("queues"), order.getString("out"));
+            case "view":
+                return reading.view(order.getString("ids"), order.getString("out"));
+            case "query":
+                return reading.query(order.getString("queries"), order.getString("out"));
+            case "close":
+                sending.close();
+                reading.close();
+                return true;
+            default:
+                throw new IllegalArgumentException("no such order: " + op);
+        }
+    }
+
+    private void open(String nameServer, String broker) throws Exception {
+        // another name each time: an instance keeps routes and connections of brokers that are gone
+        String instance = "interop-" + opened++;
+        sending = new Sending(nameServer, broker, instance);
+        reading = new Reading(nameServer, broker, instance);
+    }
+
+    private void create(String topic, int queues) throws Exception {
+        reading.createTopic(new TopicConfig(topic, queues, queues));
+    }
+}
