@@ -2,8 +2,8 @@
 
 `place` is a store directory with the ports of whoever serves it. `rocketmq` starts RocketMQ's name
 server and broker on it, `penstock` a broker of ours; `client` is RocketMQ's own client, in one JVM
-for all tests. Each JVM watches its stdin, so none outlives the tests. Messages are compared as rows:
-the dictionaries that `penstock store inspect -o json` prints, by (topic, queue, offset).
+for all tests. Each JVM watches its stdin, so none outlives the tests. Messages are compared as
+rows: the dictionaries that `penstock store inspect -o json` prints, by (topic, queue, offset).
 """
 
 from __future__ import annotations
@@ -30,11 +30,12 @@ import pytest
 
 from penstock.cli.store_records import row
 from penstock.client.consumer import Consumer
-from penstock.client.producer import Producer, Receipt, SendFuture
+from penstock.client.producer import Producer, SendFuture
+from penstock.shared.consume_queue import SCHEDULE_TOPIC
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_scan import Step
-from penstock.shared.record import Found, decode_record
+from penstock.shared.record import SYS_COMPRESSED, Found, decode_record
 from penstock.shared.run_directory import read_run, remove_run_directory
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
@@ -146,7 +147,7 @@ def _free_ports() -> tuple[int, int]:
 def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path, *_free_ports())
     yield made
-    shutil.rmtree(made.directory, ignore_errors=True)  # these are large
+    # RM    shutil.rmtree(made.directory, ignore_errors=True)  # these are large
 
 
 class RocketMQ:
@@ -373,6 +374,55 @@ class Sides:
         self.client.ask("query", queries=asked, out=out)
         return _lines(out)
 
+    def send(self, place: Place, wanted: list[Wanted]) -> Rows:
+        """Send through the official producers; what is known of each message."""
+        self.begin_sending(place, wanted)
+        outcome, known = self.end_sending(place, wanted)
+        assert outcome == {"acknowledged": len(wanted)}
+        return known
+
+    def begin_sending(self, place: Place, wanted: list[Wanted]) -> None:
+        messages = place.file("messages.jsonl")
+        messages.write_text("".join(json.dumps(each) + "\n" for each in wanted))
+        self.receipts = place.file("receipts.jsonl")
+        self.client.begin("send", messages=messages, receipts=self.receipts)
+
+    def end_sending(self, place: Place, wanted: list[Wanted]) -> tuple[dict[str, Any], Rows]:
+        """The outcome in all, and what is known of each message that was acknowledged."""
+        outcome = self.client.finish()
+        known = []
+        for receipt in _lines(self.receipts):
+            assert receipt["status"] == "SEND_OK"
+            of = wanted[receipt["line"]]
+            items = zip(
+                of.get("items", [of]),
+                receipt["message_id"].split(","),
+                receipt["unique_key"].split(","),
+                strict=True,
+            )
+            for i, (item, message_id, unique_key) in enumerate(items):
+                offset = receipt["queue_offset"] + i
+                known.append(_known(item, receipt["queue"], offset, message_id, unique_key))
+                if "items" in of:
+                    # the broker appends the whole batch's properties to each item's, and with
+                    # them one UNIQ_KEY for all, which hides the item's own
+                    del known[-1]["properties"]["UNIQ_KEY"]
+        return outcome, _keyed(known)
+
+    def await_receipts(self, count: int) -> None:
+        """Until about so many messages of those on their way are acknowledged."""
+        deadline = time.monotonic() + 60
+        while self.receipts.read_bytes().count(b"\n") < count:
+            assert time.monotonic() < deadline, "the broker does not answer"
+            time.sleep(0.01)
+
+    def await_offset(self, topic: str, queue: int, offset: int) -> None:
+        """Until the broker's queue reaches so far; what is delayed comes in its own time."""
+        deadline = time.monotonic() + 60
+        while self.client.ask("offsets", queues=[(topic, queue)])[0][3] < offset:
+            assert time.monotonic() < deadline, f"{topic} {queue} does not reach {offset}"
+            time.sleep(0.1)
+
     def stored(self, place: Place) -> Rows:
         """What our own tools find in the log of a store that nobody has open."""
         return _keyed(each for each in self.log(place) if self.is_queued(each))
@@ -397,6 +447,21 @@ class Sides:
             with Consumer(broker.consume, topic, follow=False) as consumer:
                 rows += [row(decode_record(each.record), with_body=False) for each in consumer]
         return _keyed(rows)
+
+    @staticmethod
+    def as_consumers_see(pulled: Rows, stored: Rows) -> Rows:
+        """What is stored, with bodies as the official consumer shows them: decompressed.
+
+        Nothing else may differ, but for the flag that says the body is compressed.
+        """
+        seen = dict(stored)
+        for key, shown in pulled.items():
+            if stored[key]["sys_flag"] & SYS_COMPRESSED:
+                body = {name: shown[name] for name in ("body_size", "body_sha256")}
+                flags = stored[key]["sys_flag"] & ~SYS_COMPRESSED
+                seen[key] = {**stored[key], **body, "sys_flag": flags}
+            assert seen[key] == shown, key
+        return seen
 
     @staticmethod
     def opened_by_classes(place: Place, line: str) -> Rows:
@@ -474,7 +539,11 @@ def make_wanted() -> Callable[..., list[Wanted]]:
                 wanted["keys"] = [f"{topic}-{seed}-{number}", f"shared-{seed}-{number // 20}"]
                 del wanted["keys"][number % 4 :]
             if number % 7 == 0:
-                wanted["properties"] = {"region": "Zürich", "number": str(number), "_": " "}
+                wanted["properties"] = {
+                    "region": "Zürich",
+                    "number": str(number),
+                    "two words": "a b",
+                }
             made.append(wanted)
         return made
 
@@ -531,28 +600,37 @@ class Sent:
 
     def acknowledged(self) -> Rows:
         return _keyed(
-            _known(each, future.result(0))
+            _known(
+                each,
+                receipt.queue_id,
+                receipt.queue_offset,
+                receipt.message_id,
+                receipt.unique_key,
+            )
             for each, future in self._futures
-            if future.exception(0) is None
+            if future.exception(0) is None and (receipt := future.result(0))
         )
 
 
-def _known(wanted: Wanted, receipt: Receipt) -> dict[str, Any]:
-    """The fields of a row that sender and receipt decide."""
+def _known(
+    wanted: Wanted, queue: int, offset: int, message_id: str, unique_key: str
+) -> dict[str, Any]:
+    """The fields of a row that sender and receipt decide; the broker may add properties."""
     body = b64decode(wanted["body"])
-    properties = {"UNIQ_KEY": receipt.unique_key, **wanted.get("properties", {})}
+    properties = {"UNIQ_KEY": unique_key, **wanted.get("properties", {})}
     if "tags" in wanted:
         properties["TAGS"] = wanted["tags"]
     if "keys" in wanted:
         properties["KEYS"] = " ".join(wanted["keys"])
+    topic, level = wanted["topic"], wanted.get("delay_level", 0)
+    if level:
+        topic, queue = SCHEDULE_TOPIC, level - 1  # where it waits, and where the receipt points
     return {
-        "topic": receipt.topic,
-        "queue_id": receipt.queue_id,
-        "queue_offset": receipt.queue_offset,
-        "physical_offset": receipt.physical_offset,
-        "message_id": receipt.message_id,
-        "store_timestamp_ms": receipt.store_timestamp_ms,
-        "flag": wanted["flag"],
+        "topic": topic,
+        "queue_id": queue,
+        "queue_offset": offset,
+        "message_id": message_id,
+        "flag": wanted.get("flag", 0),
         "body_size": len(body),
         "body_sha256": sha256(body).hexdigest(),
         "properties": properties,
@@ -567,3 +645,18 @@ def produce() -> Callable[..., Sent]:
         return Sent(broker, wanted, ack)
 
     return start
+
+
+@pytest.fixture
+def holds() -> Callable[[Rows, Rows], None]:
+    """Each message known to a sender is there as it was sent: holds(found, known)."""
+
+    def check(found: Rows, known: Rows) -> None:
+        for key, wanted in known.items():
+            assert key in found, f"{key} was acknowledged and is not there"
+            there = found[key]
+            assert wanted["properties"].items() <= there["properties"].items(), key
+            rest = {name: value for name, value in wanted.items() if name != "properties"}
+            assert rest == {name: there[name] for name in rest}, key
+
+    return check

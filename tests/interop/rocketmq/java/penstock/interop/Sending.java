@@ -77,7 +77,9 @@ final class Sending {
         }
         Map<String, Object> outcome = new LinkedHashMap<>();
         outcome.put("acknowledged", acknowledged);
-        outcome.put("failure", failure.get() == null ? null : failure.get().toString());
+        if (failure.get() != null) {
+            outcome.put("failure", failure.get().toString());
+        }
         return outcome;
     }
 
@@ -124,13 +126,17 @@ final class Sending {
     }
 
     private DefaultMQProducer producer(String compression) throws Exception {
-        String name = compression == null ? "ZLIB" : compression;
+        String name = compression == null ? "NONE" : compression;
         DefaultMQProducer found = producers.get(name);
         if (found == null) {
             found = new DefaultMQProducer("interop-" + name);
             found.setNamesrvAddr(nameServer);
             found.setInstanceName(instance);
-            found.setCompressType(CompressionType.valueOf(name));
+            if (compression == null) {
+                found.setCompressMsgBodyOverHowmuch(Integer.MAX_VALUE);
+            } else {
+                found.setCompressType(CompressionType.valueOf(compression));
+            }
             // a message that is sent again would be stored twice
             found.setRetryTimesWhenSendFailed(0);
             found.setRetryTimesWhenSendAsyncFailed(0);

@@ -34,6 +34,11 @@ final class Servers {
         // replication would listen on every address of the machine
         RealStore.withoutReplication((DefaultMessageStore) broker.getMessageStore());
         BrokerStartup.start(broker);
+        // its own first try comes too early as a rule, and the second 10 s later
+        while (nameServer.getRouteInfoManager().getAllClusterInfo().getBrokerAddrTable().isEmpty()) {
+            broker.registerBrokerAll(true, false, true);
+            Thread.sleep(50);
+        }
         return new Servers(nameServer, broker);
     }
 

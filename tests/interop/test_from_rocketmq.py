@@ -1,0 +1,156 @@
+"""A store that a real broker wrote, with every kind of record, is opened, served and extended."""
+
+from __future__ import annotations
+
+import json
+import random
+from base64 import b64encode
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+ORDINARY = 12_000
+BATCHES, BATCH_ITEMS = 300, 10
+APPENDED = 3000
+GROUP = "billing"
+
+Wanted = dict[str, Any]
+
+
+def batches(dice: random.Random) -> list[Wanted]:
+    """As the official client sends several messages in one request."""
+    return [
+        {
+            "topic": "batched",
+            "queue": number % 2,
+            "items": [
+                {
+                    "topic": "batched",
+                    "body": b64encode(dice.randbytes(1 + number % 100)).decode(),
+                    "tags": f"Tag{item}",
+                    "keys": [f"batch-{number}", f"item-{number}-{item}"],
+                }
+                for item in range(BATCH_ITEMS)
+            ],
+        }
+        for number in range(BATCHES)
+    ]
+
+
+def compressible(dice: random.Random) -> list[Wanted]:
+    """Above 4 KiB, so the official client compresses them; 30 with each of its three ways."""
+    return [
+        {
+            "topic": "compressed",
+            "queue": 0,
+            "body": b64encode(dice.randbytes(40) * dice.randrange(110, 900)).decode(),
+            "compression": ("ZLIB", "LZ4", "ZSTD")[number % 3],
+        }
+        for number in range(90)
+    ]
+
+
+def delayed(level: int, count: int) -> list[Wanted]:
+    return [
+        {
+            "topic": "later",
+            "queue": 0,
+            "body": b64encode(f"level {level} number {number}".encode()).decode(),
+            "delay_level": level,
+            "keys": [f"delayed-{level}-{number}"],
+        }
+        for number in range(count)
+    ]
+
+
+def transactions() -> list[Wanted]:
+    outcomes = ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW")
+    return [
+        {
+            "topic": "transacted",
+            "body": b64encode(f"{outcomes[number % 3]} {number}".encode()).decode(),
+            "outcome": outcomes[number % 3],
+            "keys": [f"transaction-{number}"],
+        }
+        for number in range(60)
+    ]
+
+
+def write_every_kind(place: Any, client: Any, sides: Any, make_wanted: Callable[..., Any]) -> Any:
+    """Every kind of record a broker writes; what is known of those with an ordinary place."""
+    for topic, queues in (("orders", 4), ("batched", 2), ("compressed", 1), ("later", 1)):
+        client.ask("create", topic=topic, queues=queues)
+    client.ask("create", topic="transacted", queues=1)
+    dice = random.Random(1)
+    known = sides.send(place, make_wanted("orders", 4, ORDINARY, seed=1))
+    known |= sides.send(place, batches(dice) + compressible(dice))
+    known |= sides.send(place, delayed(1, 20) + delayed(18, 20))
+    wanted, receipts = place.file("transactions.jsonl"), place.file("receipts.jsonl")
+    wanted.write_text("".join(json.dumps(each) + "\n" for each in transactions()))
+    assert client.ask("transact", messages=wanted, receipts=receipts) == 60
+    back = {"topic": "orders", "queue": 0, "group": GROUP}
+    assert client.ask("send_back", offsets=list(range(15)), level=1, **back) == 15
+    assert client.ask("send_back", offsets=list(range(15, 20)), level=-1, **back) == 5
+    sides.await_offset("later", 0, 20)
+    sides.await_offset("transacted", 0, 20)
+    sides.await_offset(f"%RETRY%{GROUP}", 0, 15)
+    sides.await_offset(f"%DLQ%{GROUP}", 0, 5)
+    return known
+
+
+ENDINGS = {"stopped": {}, "killed-crc": {"enabledAppendPropCRC": "true"}}
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_penstock_serves_and_extends_what_a_real_broker_stored(
+    ending: str,
+    place: Any,
+    penstock: Callable[..., Any],
+    rocketmq: Callable[..., Any],
+    client: Any,
+    sides: Any,
+    make_wanted: Callable[..., Any],
+    produce: Callable[..., Any],
+    same: Callable[..., None],
+    holds: Callable[..., None],
+) -> None:
+    server = rocketmq(place, **ENDINGS[ending])
+    client.open(place)
+    known = write_every_kind(place, client, sides, make_wanted)
+    server_queues = queues_of(place)
+    pulled = sides.pulled(place, server_queues)
+    holds(pulled, known)
+    if ending == "stopped":
+        server.stop()
+        client.ask("close")
+    else:
+        more = make_wanted("orders", 4, 20_000, seed=2)
+        sides.begin_sending(place, more)
+        sides.await_receipts(3000)
+        server.kill()
+        outcome, acknowledged = sides.end_sending(place, more)
+        assert "failure" in outcome
+        known |= acknowledged
+        client.ask("close")
+
+    stored = sides.stored(place)
+    same(stored, sides.opened_by_classes(place, "5.3"))
+    if ending == "stopped":
+        sides.verify(place)
+
+    broker = penstock(place)
+    topics = sorted({topic for topic, _, _ in stored})
+    served = sides.consumed(broker, topics)
+    same(served, stored)
+    known |= produce(broker, make_wanted("orders", 4, APPENDED, seed=3)).finish()
+    served = sides.consumed(broker, topics)
+    broker.stop()
+    holds(sides.as_consumers_see(pulled, served), known)
+    sides.verify(place)
+    same(sides.stored(place), served)
+
+
+def queues_of(place: Any) -> list[tuple[str, int]]:
+    found = (place.store / "consumequeue").glob("*/*")
+    return sorted((each.parent.name, int(each.name)) for each in found)
