@@ -26,7 +26,7 @@ endif
 # Fast ones first, the long ones last; what is not named here comes between.
 FIRST := $(wildcard $(addprefix tests/,shared client test_tree.py golden actors))
 LAST := $(wildcard $(addprefix tests/,spark chaos))
-BETWEEN := $(filter-out $(FIRST) $(LAST) tests/__pycache__, \
+BETWEEN := $(filter-out $(FIRST) $(LAST) tests/interop tests/__pycache__, \
 	$(patsubst %/,%,$(wildcard tests/*/ tests/test_*.py)))
 
 .PHONY: setup
@@ -54,6 +54,10 @@ $(READY): pyproject.toml
 .PHONY: test
 test: lint ## check style and types, then run all tests, fast ones first
 	.venv/bin/python -m pytest $(FIRST) $(BETWEEN) $(LAST)
+
+.PHONY: interop
+interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven
+	.venv/bin/python -m pytest tests/interop --timeout 600 --durations 0 --durations-min 1
 
 .PHONY: lint
 lint: setup ## check style and types only
