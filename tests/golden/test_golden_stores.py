@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tarfile
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,8 +24,10 @@ from penstock.shared.record import (
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
+    SYS_COMPRESSED,
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_MASK,
+    Record,
     decode_record,
     encode_record,
 )
@@ -54,7 +57,11 @@ class Golden:
         return self.log[line["physical_offset"] : line["physical_offset"] + line["size"]]
 
 
-@pytest.fixture(params=["clean-5.3", "crashed-5.3", "ipv6-5.3", "clean-4.9"])
+BY_CLASSES = ["clean-5.3", "crashed-5.3", "ipv6-5.3", "clean-4.9"]
+BY_BROKERS = ["broker-5.3", "broker-crc-5.3"]
+
+
+@pytest.fixture(params=BY_CLASSES + BY_BROKERS)
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> Golden:
     with tarfile.open(HERE / f"{request.param}.tar.xz") as archive:
         archive.extractall(tmp_path, **SAFELY)
@@ -169,6 +176,7 @@ def test_the_checkpoint_decodes_and_encodes_to_the_same_page(golden: Golden) -> 
 
 
 def test_the_archive_holds_what_the_readme_promises(golden: Golden) -> None:
+    """Sizes and ends of all; then what is in those that the store's classes wrote."""
     logs = [path.stat().st_size for path in (golden.store / "commitlog").iterdir()]
     queue_0 = [path.stat().st_size for path in (golden.store / "consumequeue/orders/0").iterdir()]
     assert logs == [SEGMENT_BYTES] * len(logs)
@@ -180,6 +188,9 @@ def test_the_archive_holds_what_the_readme_promises(golden: Golden) -> None:
     blanks = [end for end in ends if BLANK.unpack_from(golden.log, end)[1] == MAGIC_BLANK]
     assert len(blanks) == (golden.manifest[-1]["physical_offset"] // SEGMENT_BYTES)
     assert all(record.properties[-1:] != b"\x02" for record in records) == ("4.9" in golden.name)
+    if golden.name in BY_BROKERS:
+        _check_broker(golden, records)
+        return
     if golden.name.startswith("ipv6"):
         assert {len(record.store_host) for record in records} == {20}
         assert {len(record.born_host) for record in records} == {8, 20}
@@ -190,3 +201,24 @@ def test_the_archive_holds_what_the_readme_promises(golden: Golden) -> None:
     assert {len(record.born_host) for record in records} == {8, 20}
     assert {record.sys_flag & SYS_TRANSACTION_MASK for record in records} == {0, 4, 8, 12}
     assert {"中文标签", "🚀😀", None} <= {line["tags"] for line in golden.manifest}
+
+
+def _check_broker(golden: Golden, records: list[Record]) -> None:
+    """A broker's own doing: batches, compressed bodies, delays, transactions, what was sent back."""
+    count = Counter(record.topic for record in records)
+    assert count == {
+        "orders": 111,
+        "batched": 5,
+        "compressed": 3,
+        "later": 1,
+        "transacted": 1,
+        SCHEDULE_TOPIC: 4,
+        "RMQ_SYS_TRANS_HALF_TOPIC": 3,
+        "RMQ_SYS_TRANS_OP_HALF_TOPIC": 1,
+        "%RETRY%billing": 2,
+        "%DLQ%billing": 1,
+    }
+    flags = {record.sys_flag for record in records if record.sys_flag & SYS_COMPRESSED}
+    assert flags == {0x101, 0x201, 0x301}
+    ends = {"__CRC32#" in decode_properties(record.properties) for record in records}
+    assert ends == {"crc" in golden.name}

@@ -18,7 +18,7 @@ import sys
 import threading
 import time
 from base64 import b64decode, b64encode
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
@@ -50,6 +50,7 @@ ANSWER_TIMEOUT_S = 240
 LOG_BYTES = 4 << 20
 QUEUE_BYTES = 20 * 1000
 SLOTS, ITEMS = 5000, 20_000
+SIZES = (LOG_BYTES, QUEUE_BYTES, SLOTS, ITEMS)
 
 Key = tuple[str, int, int]  # topic, queue, offset
 Rows = dict[Key, dict[str, Any]]
@@ -464,15 +465,14 @@ class Sides:
         return seen
 
     @staticmethod
-    def opened_by_classes(place: Place, line: str) -> Rows:
+    def opened_by_classes(place: Place, line: str, sizes: Sequence[int] = SIZES) -> Rows:
         """What the store classes of 5.3 or 4.9 serve from a copy of the store."""
         copy = place.file(f"copy-{line}")
         shutil.copytree(place.store, copy)
-        sizes = [str(size) for size in (LOG_BYTES, QUEUE_BYTES, SLOTS, ITEMS)]
         if line == "5.3":
-            command = [str(RUN_53), "penstock.golden.ReadStore", str(copy), *sizes]
+            command = [str(RUN_53), "penstock.golden.ReadStore", str(copy), *map(str, sizes)]
         else:
-            command = [str(RUN_49), line, "ReadStore", str(copy), *sizes]
+            command = [str(RUN_49), line, "ReadStore", str(copy), *map(str, sizes)]
         done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S)
         assert done.returncode == 0, f"{done.stdout[:300]}\n{done.stderr[-3000:]}"
         opened, *rows = map(json.loads, done.stdout.splitlines())
