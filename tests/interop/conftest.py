@@ -1,8 +1,8 @@
 """Real RocketMQ brokers, the official client, and Penstock brokers, all on the same directories.
 
 `place` is a store directory with the ports of whoever serves it. `rocketmq` starts RocketMQ's name
-server and broker on it, `penstock` a broker of ours; `client` is RocketMQ's own client, in one JVM
-for all tests. Each JVM watches its stdin, so none outlives the tests. Messages are compared as
+server and broker on it, `penstock` a broker of ours; `client` is RocketMQ's own client. Each
+runs in a JVM that ends with its stdin, so none outlives the tests. Messages are compared as
 rows: the dictionaries that `penstock store inspect -o json` prints, by (topic, queue, offset).
 """
 
@@ -242,9 +242,9 @@ class Client:
         self._jvm.kill()
 
 
-@pytest.fixture(scope="session")
-def client(built: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    running = Client(tmp_path_factory.mktemp("client") / "stderr")
+@pytest.fixture
+def client(place: Place) -> Iterator[Client]:
+    running = Client(place.file("client.txt"))
     yield running
     running.end()
 
@@ -386,6 +386,7 @@ class Sides:
         messages = place.file("messages.jsonl")
         messages.write_text("".join(json.dumps(each) + "\n" for each in wanted))
         self.receipts = place.file("receipts.jsonl")
+        self.receipts.touch()
         self.client.begin("send", messages=messages, receipts=self.receipts)
 
     def end_sending(self, place: Place, wanted: list[Wanted]) -> tuple[dict[str, Any], Rows]:
