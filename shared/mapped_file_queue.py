@@ -19,6 +19,7 @@ means is the caller's to say, for bytes that somebody still sends cannot be take
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 from collections import OrderedDict
@@ -26,6 +27,8 @@ from pathlib import Path
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import is_segment_name, segment_name
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 class MappedFile:
@@ -48,6 +51,18 @@ class MappedFile:
     def release_pages(self) -> None:
         """Give back what this process has mapped in. Bytes and views stay; the next look costs."""
         self._map.madvise(mmap.MADV_DONTNEED)
+
+    def sync(self, start: int, stop: int) -> None:
+        """Write out the pages of [start, stop), which begins at a page, through the mapping."""
+        self._map.flush(start, stop - start)
+
+    def lock(self) -> int:
+        """Have all of it in memory, and keep it there while it is mapped; 0, or an errno."""
+        self._map.madvise(mmap.MADV_WILLNEED)
+        first = ctypes.c_char.from_buffer(self._map)
+        if not _LIBC.mlock(ctypes.byref(first), ctypes.c_size_t(self.size)):
+            return 0
+        return ctypes.get_errno()
 
     def is_deleted(self) -> bool:
         """Whether the file has no name any more."""

@@ -40,6 +40,9 @@ class Position(NamedTuple):
 POSITIONS = (
     Position("allocated", "allocator", "log offset", "segments exist up to here"),
     Position("allocate_error", "allocator", "errno", "why the next segment is missing; 0 is none"),
+    Position(
+        "lock_error", "allocator", "errno", "why segments are not locked into memory; 0: none"
+    ),
     Position("append_wanted", "writer", "log offset", "the writer needs segments up to here"),
     Position("wrote", "writer", "log offset", "records are complete in pool or segment up to here"),
     Position("wrote_timestamp", "writer", "ms", "store time of a record below `wrote`"),

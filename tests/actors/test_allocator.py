@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import resource
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from penstock.actors.allocator import RETRY_MS, Allocator
+from penstock.actors.allocator import RETRY_MS, UNLOCK_MS, Allocator
 from penstock.shared.layout import segment_name
 
 SEGMENT_BYTES = 64 << 10
@@ -104,3 +106,126 @@ def test_a_stray_file_among_the_segments_is_named(pipeline: Callable[..., Any]) 
     (broker.paths.commit_log / "notes.txt").write_text("mine")
     with pytest.raises(Exception, match="notes.txt"):
         broker.start(Allocator)
+
+
+# --- warm segments ---
+
+WARM = {"transient_store_pool_enable": False, "warm_mapped_file_enable": True}
+
+
+def _locked(broker: Any, base: int) -> int:
+    """Bytes of this segment's mappings that are locked into memory ("lo" among their flags)."""
+    path = str(broker.paths.commit_log / segment_name(base))
+    found = size = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        words = line.split()
+        if "-" in words[0]:
+            size = 0
+            if line.endswith(path):
+                start, end = (int(each, 16) for each in words[0].split("-"))
+                size = end - start
+        elif words[0] == "VmFlags:" and "lo" in words:
+            found += size
+    return found
+
+
+def test_a_warm_segment_is_touched_locked_and_unlocked_after_it_is_full(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**WARM)
+    allocator = broker.start(Allocator)
+    assert allocator.work() == 1
+    assert broker.positions["allocated"] == 0, "it is warmed before it counts"
+    work(allocator)
+    assert broker.positions["allocated"] == SEGMENT_BYTES
+    assert _locked(broker, 0) == SEGMENT_BYTES
+    assert broker.positions["lock_error"] == 0
+    while broker.append(size=1000) < SEGMENT_BYTES:
+        work(allocator)
+    work(allocator)
+    assert _locked(broker, 0) == _locked(broker, SEGMENT_BYTES) == SEGMENT_BYTES
+    broker.clock.advance(UNLOCK_MS - 1)
+    work(allocator)
+    assert _locked(broker, 0) == SEGMENT_BYTES, "whoever is at its end still finds it"
+    broker.clock.advance(1)
+    work(allocator)
+    assert (_locked(broker, 0), _locked(broker, SEGMENT_BYTES)) == (0, SEGMENT_BYTES)
+    broker.stop(allocator)
+    assert _locked(broker, SEGMENT_BYTES) == 0
+
+
+def test_warming_stops_for_a_writer_that_waits(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**WARM)
+    allocator = broker.start(Allocator)
+    allocator.work()
+    broker.positions.initialise("append_wanted", 10)
+    allocator.work()
+    assert broker.positions["allocated"] == SEGMENT_BYTES
+
+
+def test_a_successor_locks_again_and_touches_nothing_that_counts(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**WARM)
+    broker.allocate(1)
+    broker.append(3)
+    before = broker.log(0, SEGMENT_BYTES)
+    allocator = broker.start(Allocator)
+    assert _locked(broker, 0) == SEGMENT_BYTES
+    work(allocator)
+    assert broker.log(0, SEGMENT_BYTES) == before
+
+
+def test_where_locking_is_not_allowed_that_is_said_once_and_harms_nothing(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    capfd: pytest.CaptureFixture[str],
+    no_locking: None,
+) -> None:
+    broker = pipeline(**WARM)
+    allocator = broker.start(Allocator)
+    broker.positions.initialise("append_wanted", 3 * SEGMENT_BYTES)
+    work(allocator)
+    assert broker.positions["allocated"] == 3 * SEGMENT_BYTES
+    assert broker.positions["lock_error"] in (errno.ENOMEM, errno.EPERM)
+    said = capfd.readouterr().err
+    assert said.count("not locked into memory") == 1 and "ulimit -l" in said
+
+
+@pytest.fixture
+def no_locking() -> Any:
+    """This process may lock no memory, as little as an ordinary user without a limit for it."""
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, (0, before[1]))
+    restore = _drop_ipc_lock()
+    yield
+    restore()
+    resource.setrlimit(resource.RLIMIT_MEMLOCK, before)
+
+
+def _drop_ipc_lock() -> Callable[[], None]:
+    """Give up CAP_IPC_LOCK, which lets root lock beyond the limit, until the result is called."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header = (ctypes.c_uint32 * 2)(0x20080522, 0)
+    words = (ctypes.c_uint32 * 6)()
+    assert libc.capget(header, words) == 0
+    effective = words[0]
+
+    def apply(value: int) -> None:
+        words[0] = value
+        assert libc.capset(header, words) == 0
+
+    apply(effective & ~(1 << 14))
+    return lambda: apply(effective)
+
+
+def test_with_the_pool_on_nothing_is_warmed_and_that_is_said(
+    pipeline: Callable[..., Any], work: Callable[..., None], capfd: pytest.CaptureFixture[str]
+) -> None:
+    broker = pipeline(warm_mapped_file_enable=True)
+    work(broker.start(Allocator))
+    assert broker.positions["allocated"] == SEGMENT_BYTES
+    assert _locked(broker, 0) == 0
+    assert "warm_mapped_file_enable has no effect" in capfd.readouterr().err

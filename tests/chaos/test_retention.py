@@ -1,0 +1,234 @@
+"""Messages expire under load, while the cleaner and the broker are killed: nothing else is lost.
+
+Whoever is ahead reads everything, whoever is behind is told, the store stays whole, and the disk
+gets its room back.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.cli.clean import request_clean
+from penstock.client.consumer import Consumer
+from penstock.shared.layout import StorePaths
+from penstock.shared.run_directory import find_running
+
+TOPIC = "chaos"
+QUEUES = 4
+KILLS = 12
+SEGMENT_BYTES = 256 << 10
+TIMEOUT_S = 30
+# the checkpoint bounds what may go, so it is written often
+QUICK: dict[str, object] = {
+    "mapped_file_size_commit_log_bytes": SEGMENT_BYTES,
+    "mapped_file_size_consume_queue_bytes": 20 * 200,
+    "file_reserved_time_h": 0,
+    "flush_interval_consume_queue_ms": 100,
+    "flush_consume_queue_thorough_interval_ms": 100,
+    "delete_commit_log_files_interval_ms": 20,
+    "delete_consume_queue_files_interval_ms": 5,
+    "clean_resource_interval_ms": 50,
+}
+ALWAYS = ";".join(f"{hour:02d}" for hour in range(24))
+
+
+class Reading:
+    """A consumer that is polled by hand; remembers offsets and bodies of each queue."""
+
+    def __init__(self, endpoint: str, **options: Any) -> None:
+        self.consumer = Consumer(endpoint, TOPIC, **options)
+        self.seen: dict[int, dict[int, bytes]] = defaultdict(dict)
+
+    def poll(self) -> None:
+        for message in self.consumer.poll(0.02):
+            queue = self.seen[message.queue_id]
+            assert not queue or message.queue_offset > max(queue), "in order, and once"
+            queue[message.queue_offset] = bytes(message.body)
+
+    def until(self, ends: dict[int, int]) -> None:
+        deadline = time.monotonic() + TIMEOUT_S
+        while any(self.consumer.positions.get(queue, 0) < end for queue, end in ends.items()):
+            assert time.monotonic() < deadline, (self.consumer.positions, ends)
+            self.poll()
+        self.poll()
+
+    def missing(self) -> int:
+        """Offsets of queues, from 0 on, that never came."""
+        return sum(max(queue) + 1 - len(queue) for queue in self.seen.values() if queue)
+
+
+@pytest.fixture
+def reading() -> Iterator[Callable[..., Reading]]:
+    made: list[Reading] = []
+
+    def make(endpoint: str, **options: Any) -> Reading:
+        made.append(Reading(endpoint, **options))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.consumer.close()
+
+
+def _await(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + TIMEOUT_S
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.01)
+
+
+def _ends(load: Any) -> dict[int, int]:
+    ends: dict[int, int] = {}
+    for (_, queue, _), offset in load.acked.items():
+        ends[queue] = max(ends.get(queue, 0), offset + 1)
+    return ends
+
+
+def _check_stored(load: Any, found: Reading) -> None:
+    """Every acknowledged message is where it was acknowledged, from each queue's beginning on."""
+    for (name, queue, number), offset in load.acked.items():
+        there = found.seen[queue]
+        if offset >= min(there):
+            assert there[offset].startswith(f"{name}/{queue}/{number}/".encode())
+
+
+def _position(broker: Any, name: str) -> int:
+    return int(broker.status()["positions"][name])
+
+
+def test_under_load_old_messages_go_and_no_others_whoever_is_killed(
+    broker: Callable[..., Any],
+    load: Callable[..., Any],
+    reading: Callable[..., Reading],
+    check_store: Callable[..., None],
+) -> None:
+    running = broker(**QUICK, delete_when=ALWAYS)
+    running.start()
+    sent = load("p", running.produce, rate=3000)
+    ahead = reading(running.consume)
+    _await(lambda: sent.count() > 0, "the first acknowledgement")
+    dice = random.Random(5)
+    for _ in range(KILLS):
+        before = _position(running, "deleted_segments")
+        while _position(running, "deleted_segments") == before:
+            ahead.poll()
+        stop = time.monotonic() + dice.uniform(0, 0.05)
+        while time.monotonic() < stop:
+            ahead.poll()
+        if pid := running.actors()["cleaner"]:
+            os.kill(pid, signal.SIGKILL)
+    sent.finish()
+    ends = _ends(sent)
+    ahead.until(ends)
+    assert ahead.missing() == ahead.consumer.skipped, "what it did not get it was told of"
+    assert _position(running, "log_start") >= KILLS * SEGMENT_BYTES
+    running.kill()  # between two deletions, or behind the last
+    running.start()
+    behind = reading(running.consume, start=dict.fromkeys(range(QUEUES), 0))
+    behind.until(ends)
+    assert behind.consumer.skipped == behind.missing() > 0
+    for queue, found in behind.seen.items():
+        assert list(found) == list(range(min(found), ends[queue])), (
+            "from its beginning without gaps"
+        )
+    _check_stored(sent, behind)
+    running.stop()
+    check_store(running)
+
+
+def test_a_broker_killed_between_two_deletions_opens_and_goes_on(
+    broker: Callable[..., Any],
+    load: Callable[..., Any],
+    reading: Callable[..., Reading],
+    check_store: Callable[..., None],
+) -> None:
+    running = broker(**QUICK | {"clean_resource_interval_ms": 10**8}, delete_when="00")
+    running.start()
+    sent = load("p", running.produce, rate=6000)
+    _await(lambda: _position(running, "wrote") > 8 * SEGMENT_BYTES, "eight segments")
+    sent.finish()
+    reached = set()
+    for _ in range(4):
+        find_running(running.store).clean_request.touch()
+        before = _position(running, "deleted_segments")
+        _await(lambda b=before: _position(running, "deleted_segments") > b, "a deletion")
+        running.kill()
+        first = min(StorePaths(running.store).commit_log.iterdir())
+        reached.add(int(first.name))
+        running.start()
+        assert _position(running, "log_start") == int(first.name)
+        if int(first.name) >= 6 * SEGMENT_BYTES:
+            break
+    found = reading(running.consume)
+    found.until(_ends(sent))
+    _check_stored(sent, found)
+    running.stop()
+    check_store(running)
+
+
+def test_a_consumer_that_is_stopped_while_it_reads_keeps_no_room_on_the_disk(
+    broker: Callable[..., Any],
+    load: Callable[..., Any],
+    reading: Callable[..., Reading],
+) -> None:
+    running = broker(
+        **QUICK | {"clean_resource_interval_ms": 10**8},
+        delete_when="00",
+        destroy_mapped_file_interval_forcibly_ms=500,
+    )
+    running.start()
+    sent = load("p", running.produce, rate=6000)
+    _await(lambda: _position(running, "wrote") > 6 * SEGMENT_BYTES, "six segments")
+    sent.finish()
+    running.await_dispatched()
+    ahead = reading(running.consume)
+    ahead.until(_ends(sent))
+    command = [sys.executable, "-m", "penstock.cli.main", "consume", TOPIC, "--follow"]
+    stuck = subprocess.Popen(
+        [*command, "--endpoint", running.consume], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    try:
+        assert stuck.stdout is not None and stuck.stdout.readline()
+        stuck.send_signal(signal.SIGSTOP)
+        log = StorePaths(running.store).commit_log
+        before = _blocks(log)
+        _await(lambda: len(request_clean(running.store)["segments"]) > 0, "something to delete")
+        assert _blocks(log) < before
+        _await(lambda: _deleted_and_open(running) == [], "every process lets go")
+    finally:
+        stuck.kill()
+        stuck.communicate()
+    ahead.poll()
+    assert (ahead.missing(), ahead.consumer.skipped) == (0, 0)
+    running.stop()
+
+
+def _blocks(directory: Path) -> int:
+    return sum(path.stat().st_blocks for path in directory.iterdir())
+
+
+def _deleted_and_open(broker: Any) -> list[str]:
+    """What the broker's processes still have open or mapped of deleted files of the store."""
+    found = []
+    for pid in broker.processes():
+        maps = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        found += [line for line in maps if str(broker.store) in line and "(deleted)" in line]
+        for entry in Path(f"/proc/{pid}/fd").iterdir():
+            try:
+                target = os.readlink(entry)
+            except FileNotFoundError:
+                continue  # closed since
+            if str(broker.store) in target and target.endswith("(deleted)"):
+                found.append(target)
+    return found
