@@ -131,6 +131,7 @@ class Reader:
         All connections close, for it does not say whose it is. Consumers come back by themselves
         and ask again, and the one that did not read is told what has expired since.
         """
+        self._queries.let_go()
         held_ms = self._queues.let_go(self._clock.monotonic_ms())
         if held_ms > self._stage.config.destroy_mapped_file_interval_forcibly_ms:
             self._socket.close(linger=0)

@@ -74,14 +74,17 @@ class IndexView:
     def files(self) -> list[IndexFile]:
         """As they are now, newest first. Raises StoreDamaged for one of another geometry."""
         found = {path.name: path for path in index_files(self._directory)}
-        for name in self._open.keys() - found.keys():
-            self._open.pop(name).close()
         for name in found.keys() - self._open.keys():
             try:
                 self._open[name] = IndexFile(found[name], self._geometry)
             except FileNotFoundError:
                 continue  # it has expired since it was listed
-        return [self._open[name] for name in sorted(self._open, reverse=True)]
+        return [self._open[name] for name in sorted(found, reverse=True) if name in self._open]
+
+    def let_go(self) -> None:
+        """Close files that have been deleted. Not while a look-up is at work: it may be at one."""
+        for name in self._open.keys() - {path.name for path in index_files(self._directory)}:
+            self._open.pop(name).close()
 
     def close(self) -> None:
         while self._open:

@@ -95,6 +95,11 @@ class QueryTurns:
         dispatched = self._positions["dispatched"]
         return any(dispatched >= turn.position for turn in self._turns.values())
 
+    def let_go(self) -> None:
+        """Close index files that have been deleted, unless a query may be at one."""
+        if not self._turns:
+            self._index.let_go()
+
     def close(self) -> None:
         self._index.close()
 
