@@ -1,6 +1,6 @@
 """The reader: answers pulls with ranges of the log, holds those that have to wait, finds by key.
 
-Owns:     the consume endpoint.
+Owns:     the consume endpoint; config/consumerFilter.json.
 Reads:    the queue table, consume queues, the index, the log below `dispatched`.
 Hears:    requests of consumers; the reput's doorbell.
 Rings:    nobody.
@@ -16,6 +16,7 @@ import zmq
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import serve
+from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.errors import (
     FilterError,
     InvalidMessage,
@@ -24,7 +25,7 @@ from penstock.shared.errors import (
     StoreDamaged,
 )
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
-from penstock.shared.layout import StorePaths, check_topic
+from penstock.shared.layout import StorePaths, check_group, check_topic
 from penstock.shared.messages import (
     Described,
     Pull,
@@ -96,7 +97,9 @@ class Reader:
             config.max_filter_message_size_bytes,
             Answers(self._send_found, self._refuse_pull),
         )
-        self._topics = StorePaths(config.store).topics
+        paths = StorePaths(config.store)
+        self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock.now_ms())
+        self._topics = paths.topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
         self._serve()
 
@@ -115,6 +118,7 @@ class Reader:
             self._receive(parts)
             done += 1
         done += self._answer_queries()
+        self._filter_file.save(self._clock.now_ms())
         if not done:
             self._queues.rest(self._clock.monotonic_ms())
         return done
@@ -146,6 +150,7 @@ class Reader:
         for held in self._held.values():
             self._answer(held, final=True)
         self._filtered.answer_all()
+        self._filter_file.save(self._clock.now_ms(), at_once=True)
         for peer, asked in self._asked.items():
             self._describe(peer, asked.request)
         self._socket.close(linger=LINGER_MS)
@@ -225,7 +230,16 @@ class Reader:
                 "enable_property_filter is false",
                 "subscribe by tags, or set it to true in the broker's configuration",
             )
-        return parse_filter(wanted.expression_type, wanted.expression)
+        chosen = parse_filter(wanted.expression_type, wanted.expression)
+        if wanted.expression_type == SQL92 and wanted.group:
+            self._filter_file.filters.register(
+                pull.topic,
+                check_group(wanted.group),
+                wanted.expression,
+                wanted.version,
+                self._clock.now_ms(),
+            )
+        return chosen
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""

@@ -214,7 +214,7 @@ def _print_info(found: dict[str, Any]) -> None:
     click.echo(f"{printable(found['directory'])}: {state}")
     click.echo(f"lock: held by process {holder}" if holder else "lock: free")
     click.echo(f"log: offsets [{found['log_start']}, {found['log_end']})")
-    for name in ("segments", "queues", "index_files"):
+    for name in ("segments", "queues", "index_files", "consumer_filters"):
         if found[name]:
             click.echo(f"\n{name.replace('_', ' ')}")
             columns = list(found[name][0])

@@ -10,11 +10,13 @@ from typing import Any
 
 import msgspec
 
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.consumer_filters import load_consumer_filters
+from penstock.shared.errors import FilterError, StoreDamaged
 from penstock.shared.record import BLANK, Found
 from penstock.shared.record_crc import Checksum
 from penstock.shared.segment_files import Problem, shown
 from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.subscription import parse_filter
 from penstock.shared.topics import load_topics
 from penstock.shared.verify_index import (
     INDEX_HEADER,
@@ -47,6 +49,11 @@ def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[st
     except StoreDamaged as error:
         topics = {}
         problems.append(Problem("topics", shown(paths.topics), 0, None, str(error)))
+    try:
+        filters = load_consumer_filters(paths.consumer_filters).all()
+    except StoreDamaged as error:
+        filters = []
+        problems.append(Problem("filters", shown(paths.consumer_filters), 0, None, str(error)))
     return {
         "directory": shown(paths.root),
         "clean": not store.is_unclean,
@@ -64,6 +71,7 @@ def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[st
         ],
         "queues": queues,
         "topics": topics,
+        "consumer_filters": [_filter(entry) for entry in filters],
         "checkpoint": msgspec.to_builtins(store.checkpoint())
         if paths.checkpoint.exists()
         else None,
@@ -71,6 +79,23 @@ def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[st
             _index(path, index_slots, index_items) for path in index_files(paths.index)
         ],
         "problems": msgspec.to_builtins(problems),
+    }
+
+
+def _filter(entry: dict[str, Any]) -> dict[str, Any]:
+    """A written-down filter, and whether Penstock understands it."""
+    try:
+        parse_filter(entry["expressionType"], entry["expression"])
+        problem = ""
+    except FilterError as error:
+        problem = str(error)
+    return {
+        "topic": entry.get("topic"),
+        "group": entry.get("consumerGroup"),
+        "type": entry["expressionType"],
+        "expression": entry["expression"],
+        "dead": entry["deadTime"] >= entry["bornTime"],
+        "problem": problem,
     }
 
 

@@ -3,30 +3,18 @@
     {"dataVersion": {"counter", "stateVersion", "timestamp"},
      "topicConfigTable": {topic: {"topicName", "perm", "readQueueNums", "writeQueueNums", ...}}}
 
-fastjson writes integer keys without quotes, which JSON does not allow; `parse_fastjson` takes both.
 What we do not know in a topic's entry is kept as it was.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from pathlib import Path
 from typing import Any
 
-from penstock.shared.durable_files import replace_file
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.config_json import encode_document, load_document, save_document
 from penstock.shared.layout import check_topic
 
 PERM_READ, PERM_WRITE = 4, 2
-
-# a string, which is kept, or a bare integer key after { or ,
-_STRING_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
-
-
-def parse_fastjson(text: str) -> Any:
-    """JSON whose objects may have bare integers as keys. Raises ValueError."""
-    return json.loads(_STRING_OR_KEY.sub(lambda m: m[1] if m[1] else f'{m[2]}"{m[3]}"{m[4]}', text))
 
 
 class Topics:
@@ -81,36 +69,14 @@ class Topics:
         self._document["dataVersion"] = version
 
     def encode(self) -> bytes:
-        return json.dumps(self._document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
+        return encode_document(self._document)
 
 
 def load_topics(file: Path) -> Topics:
-    """The topics of a store; none when there is no file. Falls back to topics.json.bak.
-
-    Raises StoreDamaged when there is a file and neither it nor the copy can be read.
-    """
-    broken = ""
-    for candidate in (file, file.with_name(file.name + ".bak")):
-        try:
-            raw = candidate.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        if not raw.strip():
-            continue
-        try:
-            document = parse_fastjson(raw.decode())
-            if isinstance(document, dict):
-                return Topics(document)
-            broken = f"{candidate}: not an object"
-        except (ValueError, RecursionError) as error:
-            broken = f"{candidate}: {error}"
-    if broken:
-        raise StoreDamaged("config/topics.json is RocketMQ's JSON", broken, "restore or remove it")
-    return Topics()
+    """The topics of a store; none when there is no file. Raises StoreDamaged: see load_document."""
+    return load_document(file, Topics)
 
 
 def save_topics(file: Path, topics: Topics) -> None:
     """Durable on return; the version before it is kept as topics.json.bak."""
-    if file.exists():
-        replace_file(file.with_name(file.name + ".bak"), file.read_bytes())
-    replace_file(file, topics.encode())
+    save_document(file, topics.encode())

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
+from penstock.cli.store_info import gather
 from penstock.client import Consumer, Message, Producer, aio
 from penstock.shared.errors import FilterError, InvalidMessage
+from penstock.shared.store_directory import StoreDirectory
 
 WAIT_S = 15
 MESSAGES = 3000
@@ -144,3 +146,25 @@ def test_a_broker_that_does_not_filter_by_sql92_says_so(start_broker: Callable[.
         list(consumer)
     with Consumer(broker.consume, "orders", tags="b", follow=False) as consumer:
         assert [message.tags for message in consumer] == ["b"]
+
+
+def test_a_named_sql92_filter_is_written_down_and_shown(start_broker: Callable[..., Any]) -> None:
+    broker = start_broker()
+    with Producer(broker.produce) as producer:
+        producer.send("orders", b"", properties={"n": "7"}).result(WAIT_S)
+    chosen = {"sql": "n > 5", "group": "billing", "follow": False}
+    with Consumer(broker.consume, "orders", **chosen) as consumer:
+        assert len(list(consumer)) == 1
+    with Consumer(broker.consume, "orders", tags="a", group="tagged", follow=False) as consumer:
+        assert list(consumer) == []
+    assert broker.stop() == 0
+    with StoreDirectory(broker.store) as store:
+        (shown,) = gather(store, 50, 200)["consumer_filters"]
+    assert shown == {
+        "topic": "orders",
+        "group": "billing",
+        "type": "SQL92",
+        "expression": "n > 5",
+        "dead": False,
+        "problem": "",
+    }

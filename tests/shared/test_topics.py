@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.shared.config_json import parse_fastjson
 from penstock.shared.errors import InvalidMessage, StoreDamaged
-from penstock.shared.topics import Topics, load_topics, parse_fastjson, save_topics
+from penstock.shared.topics import Topics, load_topics, save_topics
 
 # as RocketMQ 5.3 writes it, shortened; fastjson leaves integer keys bare
 ROCKETMQ = """{

@@ -1,0 +1,66 @@
+"""RocketMQ's JSON files under config/: read as fastjson writes them, replaced as a whole.
+
+fastjson writes integer keys without quotes, which JSON does not allow; `parse_fastjson` takes both.
+A file has its last version beside it, as NAME.bak, which counts where the file itself is missing,
+empty or broken. This file does not know what stands in them.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.shared.durable_files import make_directory, replace_file
+from penstock.shared.errors import StoreDamaged
+
+T = TypeVar("T")
+
+# a string, which is kept, or a bare integer key after { or ,
+_STRING_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
+
+
+def parse_fastjson(text: str) -> Any:
+    """JSON whose objects may have bare integers as keys. Raises ValueError."""
+    return json.loads(_STRING_OR_KEY.sub(lambda m: m[1] if m[1] else f'{m[2]}"{m[3]}"{m[4]}', text))
+
+
+def encode_document(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
+
+
+def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
+    """What `build` makes of the file's object, or of {} when there is none. Falls back to the copy.
+
+    `build` raises ValueError for an object of another form. Raises StoreDamaged when there is a
+    file and neither it nor the copy can be read.
+    """
+    broken = ""
+    for candidate in (file, file.with_name(file.name + ".bak")):
+        try:
+            raw = candidate.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not raw.strip():
+            continue
+        try:
+            document = parse_fastjson(raw.decode())
+            if isinstance(document, dict):
+                return build(document)
+            broken = f"{candidate}: not an object"
+        except (ValueError, RecursionError) as error:
+            broken = f"{candidate}: {error}"
+    if broken:
+        name = f"{file.parent.name}/{file.name}"
+        raise StoreDamaged(f"{name} is RocketMQ's JSON", broken, "restore or remove it")
+    return build({})
+
+
+def save_document(file: Path, content: bytes) -> None:
+    """Durable on return; the version before it is kept as NAME.bak."""
+    make_directory(file.parent)
+    if file.exists():
+        replace_file(file.with_name(file.name + ".bak"), file.read_bytes())
+    replace_file(file, content)

@@ -1,0 +1,164 @@
+"""config/consumerFilter.json: RocketMQ's form and rules, kept by whoever shows up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from penstock.shared.bloom_filter import bit_positions
+from penstock.shared.consumer_filters import (
+    DEAD_BEFORE_START_MS,
+    KEEP_DEAD_MS,
+    SAVE_EVERY_MS,
+    SILENT_MS,
+    ConsumerFilterFile,
+    ConsumerFilters,
+    load_consumer_filters,
+)
+from penstock.shared.errors import StoreDamaged
+
+# as RocketMQ writes it
+ROCKETMQ = """{
+	"filterDataByTopic":{"orders":{
+			"groupFilterData":{"billing":{
+					"bloomFilterData":{"bitNum":112,"bitPos":[31,20,9]},
+					"bornTime":1700000000000,
+					"clientVersion":123,
+					"consumerGroup":"billing",
+					"dead":false,
+					"deadTime":0,
+					"expression":"a > 5",
+					"expressionType":"SQL92",
+					"topic":"orders",
+					"unknown":{0:12}
+				}
+			},
+			"topic":"orders"
+		}
+	}
+}"""
+NOW_MS = 1_800_000_000_000
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    return tmp_path / "config" / "consumerFilter.json"
+
+
+@pytest.mark.parametrize(
+    ("group", "topic", "positions"),
+    [
+        ("billing", "orders", [31, 20, 9]),
+        ("g", "t", [22, 87, 58]),
+        ("中文", "orders", [47, 66, 75]),
+        ("", "", [3, 62, 22]),
+        (
+            "a-group-of-consumers-with-a-long-name",
+            "a_topic_with_a_long_name_too",
+            [57, 44, 31],
+        ),
+    ],
+)
+def test_the_bloom_filters_bits_are_rocketmqs(group: str, topic: str, positions: list[int]) -> None:
+    """The positions are those of rocketmq-filter 5.3.3: BloomFilter.createByFn(20, 32)."""
+    assert bit_positions(group, topic) == positions
+
+
+def test_a_file_of_rocketmq_is_read_and_kept(file: Path) -> None:
+    file.parent.mkdir()
+    file.write_text(ROCKETMQ)
+    (entry,) = load_consumer_filters(file).all()
+    assert (entry["consumerGroup"], entry["expression"]) == ("billing", "a > 5")
+    running = ConsumerFilterFile(file, NOW_MS)
+    running.filters.register("orders", "new", "b = 1", 7, NOW_MS)
+    running.save(NOW_MS, at_once=True)
+    written = json.loads(file.read_text())["filterDataByTopic"]["orders"]
+    assert written["topic"] == "orders" and set(written["groupFilterData"]) == {"billing", "new"}
+    kept = written["groupFilterData"]["billing"]
+    assert kept["unknown"] == {"0": 12}, "what is not known stays"
+    assert kept["deadTime"] == NOW_MS - DEAD_BEFORE_START_MS and kept["dead"] is True
+    assert written["groupFilterData"]["new"] == {
+        "bloomFilterData": {"bitNum": 112, "bitPos": bit_positions("new", "orders")},
+        "bornTime": NOW_MS,
+        "clientVersion": 7,
+        "consumerGroup": "new",
+        "dead": False,
+        "deadTime": 0,
+        "expression": "b = 1",
+        "expressionType": "SQL92",
+        "topic": "orders",
+    }
+    assert file.with_name("consumerFilter.json.bak").read_text() == ROCKETMQ
+
+
+def test_the_later_version_of_a_groups_filter_counts() -> None:
+    filters = ConsumerFilters({})
+    for version, expression, counts in (
+        (5, "a = 1", "a = 1"),
+        (4, "a = 2", "a = 1"),
+        (5, "a = 3", "a = 1"),
+        (6, "a = 4", "a = 4"),
+    ):
+        filters.register("t", "g", expression, version, NOW_MS + version)
+        assert [entry["expression"] for entry in filters.all()] == [counts]
+    filters.register("t", "g", "a = 4", 9, NOW_MS + 99)
+    (entry,) = filters.all()
+    assert entry["clientVersion"] == 9 and entry["bornTime"] == NOW_MS + 6, "the same filter"
+
+
+def test_a_silent_group_is_dead_revives_and_is_dropped_after_a_day() -> None:
+    filters = ConsumerFilters({})
+    filters.register("t", "g", "a = 1", 1, NOW_MS)
+    filters.clean(NOW_MS + SILENT_MS - 1)
+    assert filters.all()[0]["deadTime"] == 0
+    died_ms = NOW_MS + SILENT_MS
+    filters.clean(died_ms)
+    assert filters.all()[0]["deadTime"] == died_ms and filters.all()[0]["dead"]
+    filters.register("t", "g", "a = 1", 1, died_ms + 5)
+    assert filters.all()[0]["deadTime"] == 0 and not filters.all()[0]["dead"]
+    filters.clean(died_ms + 5 + SILENT_MS)
+    filters.clean(died_ms + 5 + SILENT_MS + KEEP_DEAD_MS - 1)
+    assert len(filters.all()) == 1
+    filters.clean(died_ms + 5 + SILENT_MS + KEEP_DEAD_MS)
+    assert filters.all() == [] and json.loads(filters.encode()) == {"filterDataByTopic": {}}
+
+
+def test_the_file_is_saved_now_and_then_and_only_after_changes(file: Path) -> None:
+    running = ConsumerFilterFile(file, NOW_MS)
+    running.save(NOW_MS + SAVE_EVERY_MS)
+    assert not file.exists()
+    running.filters.register("t", "g", "a = 1", 1, NOW_MS)
+    running.save(NOW_MS + 2 * SAVE_EVERY_MS - 1)
+    assert not file.exists()
+    running.save(NOW_MS + 2 * SAVE_EVERY_MS)
+    assert len(load_consumer_filters(file).all()) == 1
+    before = file.stat().st_mtime_ns
+    running.filters.register("t", "g", "a = 1", 1, NOW_MS)
+    running.save(NOW_MS + 3 * SAVE_EVERY_MS)
+    assert file.stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", '{"filterDataByTopic": 5}', '{"filterDataByTopic": {"t": {}}}']
+)
+def test_a_broken_file_counts_for_nothing_and_its_copy_does(file: Path, text: str) -> None:
+    file.parent.mkdir()
+    file.write_text(text)
+    with pytest.raises(StoreDamaged, match=r"config/consumerFilter\.json"):
+        load_consumer_filters(file)
+    assert ConsumerFilterFile(file, NOW_MS).filters.all() == []
+    file.with_name("consumerFilter.json.bak").write_text(ROCKETMQ)
+    assert len(ConsumerFilterFile(file, NOW_MS).filters.all()) == 1
+
+
+def test_a_disk_that_refuses_is_asked_again(file: Path) -> None:
+    running = ConsumerFilterFile(file, NOW_MS)
+    running.filters.register("t", "g", "a = 1", 1, NOW_MS)
+    file.parent.write_text("no directory")
+    running.save(NOW_MS, at_once=True)
+    assert running.filters.changed
+    file.parent.unlink()
+    running.save(NOW_MS, at_once=True)
+    assert len(load_consumer_filters(file).all()) == 1
