@@ -13,11 +13,11 @@ On crash: the next one goes on at `wrote`. A frame is visible with the one store
 from __future__ import annotations
 
 import os
-import socket as system_socket
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
+import msgspec
 import zmq
 
 from penstock.shared import messages
@@ -25,22 +25,22 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import serve
 from penstock.shared.commit_log import LogReader
 from penstock.shared.errors import (
-    FlushTimeout,
-    InvalidMessage,
+    FLUSH_DISK_TIMEOUT,
+    BrokerBusy,
     PenstockError,
     ProtocolError,
-    QueueNotFound,
     SegmentUnavailable,
-    StoreUnavailable,
-    TopicNotFound,
 )
-from penstock.shared.hot_loops import check_frame, unique_key_at
+from penstock.shared.frame_check import FrameCheck
+from penstock.shared.hot_loops import unique_key_at
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
 from penstock.shared.messages import Append, Appended, StoredRun, encode, refusal
-from penstock.shared.quarantine import read_only_error
+from penstock.shared.record import Shape, pack_host
 from penstock.shared.retry_index import RetryIndex
+from penstock.shared.send_queue import BUSY_RETRY_MS, SendQueue
 from penstock.shared.sessions import Sessions
+from penstock.shared.store_state import check_disk, check_writable, flush_failed
 from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
@@ -48,7 +48,7 @@ ALLOCATE_TIMEOUT_MS = 5000
 RETRY_MEMORY_MS = 30_000
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
 LINGER_MS = 50
-_ACKS = ("", "durable", "written")
+_FRAME_PARTS = 3  # peer, header, records
 
 
 class _Pending(NamedTuple):
@@ -57,8 +57,7 @@ class _Pending(NamedTuple):
     end: int
     deadline_ms: int
     peer: bytes
-    answer: bytes
-    request: Append
+    answer: Appended
 
 
 class _Frame(NamedTuple):
@@ -83,6 +82,7 @@ class Writer:
         self._sessions = Sessions()
         self._pending: deque[_Pending] = deque()
         self._waiting: _Frame | None = None
+        self._held = SendQueue(stage.config)
         self._last_retry_ms = 0
         self._drained_at_ms = -1
 
@@ -92,7 +92,9 @@ class Writer:
         self._end = LogEnd(config, run, self._positions, self._pieces, self._clock)
         self._retries = RetryIndex(self._pieces)
         self._topics = TopicAdmin(StorePaths(config.store).topics, config, self._clock)
-        self._host = _host(config.broker_ip, run.endpoints.produce)
+        self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
+        self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
+        self._check = FrameCheck(config, self._topics, self._shape)
         endpoints = (run.endpoints.produce, run.endpoints.produce_ipc)
         self._socket = serve(
             self._stage.context, endpoints, config.max_frame_bytes, self._stage.listening
@@ -103,19 +105,25 @@ class Writer:
         if self._waiting is not None:
             self._store(self._waiting)
             done += self._waiting is None
-        while self._waiting is None and self._may_receive() and done < FRAMES_AT_ONCE:
+        self._held.note(self._is_blocked(), self._clock.monotonic_ms())
+        while done < FRAMES_AT_ONCE and self._may_receive():
             try:
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self._receive(parts)
+            if self._held or self._is_blocked():
+                self._held.put(parts, self._clock.monotonic_ms())
+            else:
+                self._receive(parts)
             done += 1
+        done += self._take_held()
+        self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         if not done and self._clock.monotonic_ms() > self._last_retry_ms + RETRY_MEMORY_MS:
             self._retries.forget()
         return done
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
-        return [self._socket] if self._waiting is None and self._may_receive() else []
+        return [self._socket] if self._may_receive() else []
 
     def idle_ms(self) -> int:
         return TICK_MS
@@ -128,7 +136,7 @@ class Writer:
             self._retries.forget()
 
     def drained(self) -> bool:
-        if self._pending or self._waiting is not None:
+        if self._pending or self._waiting is not None or self._held:
             return False
         now_ms = self._clock.monotonic_ms()
         if self._drained_at_ms < 0:
@@ -141,11 +149,29 @@ class Writer:
         self._reader.close()
 
     def _may_receive(self) -> bool:
-        """Whether another frame may come in: unflushed answers are bounded, and so is memory."""
-        if self._stage.stopping:
-            return False
-        unflushed = self._end.wrote - self._pending[0].end if self._pending else 0
-        return unflushed < self._config.max_pending_bytes
+        """Whether another request may come in: what waits here is bounded."""
+        return not self._stage.stopping and self._held.takes
+
+    # --- what comes while nothing can be appended ---
+
+    def _is_blocked(self) -> bool:
+        """Whether a frame waits for room, or too much waits for the disk."""
+        if self._waiting is not None or not self._pending:
+            return self._waiting is not None
+        return self._end.wrote - self._pending[0].end >= self._config.max_pending_bytes
+
+    def _take_held(self) -> int:
+        """Take what has waited, in its order; turn frames away that have waited too long."""
+        taken = 0
+        while self._held and taken < FRAMES_AT_ONCE:
+            busy = None
+            if self._is_blocked() and len(self._held.next()) == _FRAME_PARTS:
+                busy = self._held.busy(self._clock.monotonic_ms())
+                if busy is None:
+                    break
+            self._receive(self._held.take(), busy)
+            taken += 1
+        return taken
 
     # --- answers that wait for the disk ---
 
@@ -154,60 +180,41 @@ class Writer:
         flushed, released = self._positions["flushed"], 0
         while self._pending and self._pending[0].end <= flushed:
             pending = self._pending.popleft()
-            self._socket.send_multipart((pending.peer, pending.answer))
+            self._socket.send_multipart((pending.peer, encode(pending.answer)))
             released += 1
         if not self._pending:
             return released
         if self._positions["flush_error"]:
             while self._pending:
-                self._fail(self._pending.popleft(), self._read_only())
+                self._fail(self._pending.popleft(), flush_failed(self._positions))
                 released += 1
         now_ms = self._clock.monotonic_ms()
         while self._pending and self._pending[0].deadline_ms < now_ms:
-            error = FlushTimeout(
-                "a message is on disk within sync_flush_timeout_ms",
-                f"{self._config.sync_flush_timeout_ms} ms went by",
-                "it is stored and will be flushed; look at the disk",
-            )
-            self._fail(self._pending.popleft(), error)
+            pending = self._pending.popleft()
+            late = msgspec.structs.replace(pending.answer, status=FLUSH_DISK_TIMEOUT)
+            self._socket.send_multipart((pending.peer, encode(late)))
             released += 1
         return released
 
     def _fail(self, pending: _Pending, error: PenstockError) -> None:
-        request = pending.request
-        self._refuse(pending.peer, request.seq, error, request.session)
+        self._refuse(pending.peer, pending.answer.seq, error, pending.answer.session)
 
     def _refuse(self, peer: bytes, request: int, error: PenstockError, session: int = 0) -> None:
         self._socket.send_multipart((peer, encode(refusal(error, request, session))))
 
-    def _read_only(self) -> StoreUnavailable:
-        return StoreUnavailable(
-            "the store takes messages",
-            f"flushing failed with errno {self._positions['flush_error']}; the store is read-only",
-            "look at the disk, then restart the broker",
-        )
-
-    def _check_disk(self) -> None:
-        if percent := self._positions["disk_full"]:
-            raise StoreUnavailable(
-                "the store takes messages",
-                f"disk full: {percent}% of it are used",
-                "nothing is stored; send again once there is room, which old messages may make by "
-                "going (penstock clean)",
-            )
-
     # --- requests ---
 
-    def _receive(self, parts: list[bytes]) -> None:
+    def _receive(self, parts: list[bytes], busy: BrokerBusy | None = None) -> None:
+        """Take a request; a frame is turned away where the broker is `busy`."""
         peer = parts[0]
         try:
             if len(parts) < 2:
                 raise ProtocolError("a request has a header", f"{len(parts) - 1} parts")
             request = messages.decode_produce_request(parts[1])
             if isinstance(request, Append):
-                if len(parts) != 3:
+                if len(parts) != _FRAME_PARTS:
                     raise ProtocolError("Append has one payload", f"{len(parts) - 2} payloads")
-                self._append(peer, request, parts[2])
+                self._append(peer, request, parts[2], busy)
             elif isinstance(request, messages.Hello):
                 self._hello(peer, request)
             else:
@@ -239,64 +246,41 @@ class Writer:
             config.max_message_size_bytes,
             config.max_frame_bytes,
             self._stage.generation,
+            8 if len(self._host) == 8 else 20,
+            self._shape.prop_crc,
         )
         self._socket.send_multipart((peer, encode(answer)))
 
     def _out_of_step(self, peer: bytes, producer: int, session: int, seq: int) -> None:
         self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
 
-    def _append(self, peer: bytes, request: Append, payload: bytes) -> None:
+    def _append(
+        self, peer: bytes, request: Append, payload: bytes, busy: BrokerBusy | None
+    ) -> None:
         session = self._sessions.take(request.producer, request.session, request.seq, peer)
         if session is None:
             self._out_of_step(peer, request.producer, request.session, request.seq)
             return
+        if busy is not None:
+            self._turn_away(peer, request, busy)
+            return
         try:
-            starts = self._check(request, payload)
+            check_writable(self._positions, StorePaths(self._config.store))
+            starts = self._check.starts(request, payload)
             now_ms = self._clock.monotonic_ms()
             frame = _Frame(peer, request, bytearray(payload), starts, (), now_ms)
             if request.retry:
                 frame = self._without_stored(frame, session.stored_after)
             if len(frame.starts) > 1:
-                self._check_disk()
+                check_disk(self._positions)
             self._store(frame)
         except PenstockError as error:
             self._refuse(peer, request.seq, error, request.session)
 
-    def _check(self, request: Append, payload: bytes) -> list[int]:
-        """Everything that can be wrong with a frame, before anything of it is stored."""
-        if self._positions["flush_error"]:
-            raise self._read_only()
-        if self._positions["read_only"]:
-            raise read_only_error(StorePaths(self._config.store))
-        limit = self._config.max_frame_bytes
-        if len(payload) > limit:
-            raise InvalidMessage(
-                f"a frame has at most {limit} bytes", len(payload), "send fewer messages at once"
-            )
-        if request.ack not in _ACKS:
-            raise InvalidMessage('ack is "durable", "written" or ""', repr(request.ack))
-        queues = self._topics.queues(request.topic)
-        if not queues:
-            raise TopicNotFound("the topic exists", request.topic, self._topics.hint())
-        if not 0 <= request.queue_id < queues:
-            raise QueueNotFound(
-                f"topic {request.topic} has queues 0 to {queues - 1}",
-                request.queue_id,
-                "choose one of those, or create the topic with more queues",
-            )
-        starts = check_frame(
-            payload,
-            request.topic.encode(),
-            request.queue_id,
-            self._config.max_record_bytes,
-            self._config.max_message_size_bytes,
-        )
-        if len(starts) - 1 != request.count or request.count == 0:
-            raise InvalidMessage(
-                "a frame holds as many records as its header says, and at least one",
-                f"{len(starts) - 1} records, {request.count} said",
-            )
-        return starts
+    def _turn_away(self, peer: bytes, request: Append, error: PenstockError) -> None:
+        """Refuse a frame that may come again: what is behind it must not be stored before it."""
+        self._refuse(peer, request.seq, error, request.session)
+        self._sessions.end(request.producer)
 
     # --- appending ---
 
@@ -306,13 +290,18 @@ class Writer:
         runs = frame.stored
         if len(frame.starts) > 1:
             request = frame.request
-            end = self._end.place(frame.starts)
+            end = self._end.place(frame.starts, request.batch)
             if end > self._end.room():
                 self._wait_for_room(frame, end)
                 return
             known = len(frame.stored)
             appended = self._end.append(
-                request.topic, request.queue_id, frame.data, frame.starts, self._host
+                request.topic,
+                request.queue_id,
+                frame.data,
+                frame.starts,
+                self._host,
+                request.batch,
             )
             runs += tuple(
                 StoredRun(run.first + known, run.queue_offset, run.physical_offset)
@@ -323,24 +312,22 @@ class Writer:
     def _acknowledge(self, frame: _Frame, runs: tuple[StoredRun, ...]) -> None:
         """Answer now, or when the disk has the log as far as it goes by now."""
         request = frame.request
-        answer = encode(
-            Appended(
-                request.producer,
-                request.session,
-                request.seq,
-                runs,
-                self._positions["wrote_timestamp"],
-                self._host,
-            )
+        answer = Appended(
+            request.producer,
+            request.session,
+            request.seq,
+            runs,
+            self._positions["wrote_timestamp"],
+            self._host,
         )
         durable = request.ack == "durable" or not request.ack and self._config.sync_flush
         if durable:
             deadline_ms = self._clock.monotonic_ms() + self._config.sync_flush_timeout_ms
             end = self._end.wrote
-            self._pending.append(_Pending(end, deadline_ms, frame.peer, answer, request))
+            self._pending.append(_Pending(end, deadline_ms, frame.peer, answer))
             self._positions.publish("flush_wanted", end)
         else:
-            self._socket.send_multipart((frame.peer, answer))
+            self._socket.send_multipart((frame.peer, encode(answer)))
         self._stage.bus.ring("committer")
         if self._end.entered_segment():
             self._stage.bus.ring("allocator")
@@ -352,21 +339,26 @@ class Writer:
         self._stage.bus.ring("committer")
         # the allocator tries again every second, and says so when it succeeds
         errno = self._positions["allocate_error"]
-        no_segment = errno and end > self._positions["allocated"]
+        no_segment = end > self._positions["allocated"]
         waited_ms = self._clock.monotonic_ms() - frame.since_ms
-        if not no_segment and waited_ms <= ALLOCATE_TIMEOUT_MS:
+        at_once = errno if no_segment else self._config.fast_fail_if_no_buffer_in_store_pool
+        if not at_once and waited_ms <= ALLOCATE_TIMEOUT_MS:
             self._waiting = frame
             return
-        rule, value = "a frame finds room in the pool", f"none within {ALLOCATE_TIMEOUT_MS} ms"
-        error = StoreUnavailable(rule, value, "the disk is too slow; send again later")
-        if end > self._positions["allocated"]:
+        value = f"none within {ALLOCATE_TIMEOUT_MS} ms"
+        error: PenstockError = BrokerBusy(
+            "a frame finds room in the pool",
+            "it is full" if at_once else value,
+            "the disk is too slow for what comes; the message is not stored, send it later",
+            retry_after_ms=BUSY_RETRY_MS,
+        )
+        if no_segment:
             error = SegmentUnavailable(
                 "the next commit log segment can be made",
                 os.strerror(errno) if errno else value,
                 "free disk space and send again; the message is not stored",
             )
-        self._refuse(frame.peer, frame.request.seq, error, frame.request.session)
-        self._sessions.end(frame.request.producer)
+        self._turn_away(frame.peer, frame.request, error)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
         """The log between two offsets. A long way may lie between them, so this beats."""
@@ -392,8 +384,3 @@ class Writer:
         cut = frame.starts[len(stored)]
         starts = [start - cut for start in frame.starts[len(stored) :]]
         return frame._replace(data=frame.data[cut:], starts=starts, stored=tuple(stored))
-
-
-def _host(broker_ip: str, endpoint: str) -> bytes:
-    port = int(endpoint.rpartition(":")[2])
-    return system_socket.inet_aton(broker_ip) + port.to_bytes(4, "big")

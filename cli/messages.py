@@ -10,6 +10,7 @@ import click
 
 from penstock.cli.endpoints import broker_options, consume_endpoint, produce_endpoint
 from penstock.cli.output import output_option, print_json
+from penstock.shared.errors import UnreadableBody
 
 if TYPE_CHECKING:
     from penstock.client.message import Message
@@ -155,5 +156,10 @@ def _print(message: Message, output: str) -> None:
 
         print_json(row(decode_record(message.record), with_body=True))
     else:
-        sys.stdout.buffer.write(message.body + b"\n")
+        try:
+            body = message.body
+        except UnreadableBody as error:
+            click.echo(f"error: {message.message_id}: {error}", err=True)
+            return
+        sys.stdout.buffer.write(body + b"\n")
     sys.stdout.flush()

@@ -11,7 +11,8 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.shared.errors import PenstockError
+from penstock.shared.compression import decompress
+from penstock.shared.errors import PenstockError, UnreadableBody
 from penstock.shared.log_scan import Step
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
@@ -88,8 +89,13 @@ def row(record: Record, *, with_body: bool) -> dict[str, Any]:
         "properties": properties,
     }
     if with_body:
-        fields["body"] = _text(record.body)
-        fields["body_base64"] = base64.b64encode(record.body).decode()
+        body = record.body
+        try:
+            body = decompress(record.body, record.sys_flag)
+        except UnreadableBody as error:
+            fields["body_error"] = str(error)  # and the stored bytes below
+        fields["body"] = _text(body)
+        fields["body_base64"] = base64.b64encode(body).decode()
     return fields
 
 

@@ -2,6 +2,6 @@
 
 from penstock.client.consumer import Consumer
 from penstock.client.message import Message
-from penstock.client.producer import Producer, Receipt, SendFuture
+from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
 
-__all__ = ["Consumer", "Message", "Producer", "Receipt", "SendFuture"]
+__all__ = ["BatchMessage", "Consumer", "Message", "Producer", "Receipt", "SendFuture"]

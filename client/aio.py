@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
 import zmq
 import zmq.asyncio
 
+from penstock.client.batches import encode_messages
 from penstock.client.choice import choose
 from penstock.client.consumer_core import ConsumerCore, Start
-from penstock.client.encoding import Body, Encoder
+from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.message import Message
@@ -25,6 +26,7 @@ from penstock.client.routes import Parked
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
 
@@ -44,14 +46,27 @@ class Producer:
     """
 
     def __init__(
-        self, endpoint: str, *, timeout_ms: int = 30_000, ack: str = "", clock: Clock | None = None
+        self,
+        endpoint: str,
+        *,
+        timeout_ms: int = 30_000,
+        ack: str = "",
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._endpoint = endpoint
         self._timeout_ms = timeout_ms
         # the core's lock; here everything runs on the event loop, and nobody waits on it
         self._core = ProducerCore(endpoint, threading.Condition(), timeout_ms, check_ack(ack))
-        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms())
+        self._encoder = Encoder(
+            local_address(endpoint),
+            self._clock.now_ms(),
+            self._core.terms,
+            compression,
+            compress_over_bytes,
+        )
         self._settled = threading.Condition()
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
@@ -90,19 +105,15 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         ack: str = "",
+        wait: bool = True,
     ) -> asyncio.Future[Receipt]:
         """Send one message; await the future for its Receipt.
 
         Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when too
         much is on its way: then `await drain()`.
         """
-        self._check_usable()
-        if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
-            raise StoreUnavailable(
-                f"less than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
-                self._core.waiting_bytes,
-                "await drain() between sends",
-            )
+        self._check_room()
+        ack = check_ack(ack, wait)
         queue_id = self._core.routes.queue_for(topic, shard, queue)
         record, unique_key = self._encoder.encode(
             topic,
@@ -114,17 +125,58 @@ class Producer:
             properties,
             flag,
             self._clock.now_ms(),
+            wait,
         )
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        inner = SendFuture(self._settled, unique_key)
-        inner.add_done_callback(lambda settled: _settle(future, settled))
+        future, inner = self._future(unique_key)
         if queue_id >= 0:
-            self._core.send(topic, queue_id, check_ack(ack), record, inner)
+            self._core.send(topic, queue_id, ack, record, inner)
         else:
-            parked = Parked(record, inner, shard, queue, check_ack(ack))
+            parked = Parked([record], inner, shard, queue, ack, self._core.terms.shape)
             self._core.park(topic, parked, self._clock.monotonic_ms())
         self._wanted.set()
         return future
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[BatchMessage | Body],
+        *,
+        shard: str | None = None,
+        queue: int | None = None,
+        ack: str = "",
+        wait: bool = True,
+    ) -> asyncio.Future[Receipt]:
+        """Send messages that are stored together; await the future for their one Receipt."""
+        self._check_room()
+        ack, terms = check_ack(ack, wait), self._core.terms
+        queue_id = self._core.routes.queue_for(topic, shard, queue)
+        now_ms = self._clock.now_ms()
+        records, unique_keys = encode_messages(
+            self._encoder, terms, topic, max(queue_id, 0), messages, shard, wait, now_ms
+        )
+        future, inner = self._future(unique_keys)
+        if queue_id >= 0:
+            self._core.send_batch(topic, queue_id, ack, records, inner)
+        else:
+            parked = Parked(records, inner, shard, queue, ack, terms.shape, batch=True)
+            self._core.park(topic, parked, self._clock.monotonic_ms())
+        self._wanted.set()
+        return future
+
+    def _future(self, unique_key: str) -> tuple[asyncio.Future[Receipt], SendFuture]:
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        inner = SendFuture(self._settled, unique_key)
+        inner.add_done_callback(lambda settled: _settle(future, settled))
+        return future, inner
+
+    def _check_room(self) -> None:
+        self._check_usable()
+        if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
+            raise StoreUnavailable(
+                f"less than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
+                self._core.waiting_bytes,
+                "await drain() between sends",
+            )
 
     async def drain(self) -> None:
         """Wait until less than 64 MiB are on their way."""
@@ -210,7 +262,6 @@ class Producer:
                 answer = await self._socket.recv_multipart()
                 self._core.received(answer, now_ms)
             self._core.tick(now_ms)
-            self._encoder.max_message_bytes = self._core.max_message_bytes
             self._changed.set()
 
     async def _sleep(self, wait_ms: int) -> None:
@@ -264,6 +315,7 @@ class Consumer:
         sql: str = "",
         group: str = "",
         timeout_ms: int = 30_000,
+        max_body_bytes: int = MAX_BODY_BYTES,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -271,7 +323,15 @@ class Consumer:
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint, topic, start, queues, follow, timeout_ms, now_ms, choice
+            endpoint,
+            topic,
+            start,
+            queues,
+            follow,
+            timeout_ms,
+            now_ms,
+            choice,
+            max_body_bytes,
         )
         self._open = False
 

@@ -17,6 +17,7 @@ from penstock.client.consumer_core import ConsumerCore, Start
 from penstock.client.message import Message
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import StoreUnavailable
 
 
@@ -33,7 +34,8 @@ class Consumer:
     by "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
     writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
     either. `timeout_ms` is how long the broker may be silent before ConnectError is raised;
-    iterating again then goes on. An offset behind a queue's end begins at that end.
+    iterating again then goes on. An offset behind a queue's end begins at that end. A compressed
+    body expands to `max_body_bytes` at most.
     """
 
     def __init__(
@@ -48,13 +50,22 @@ class Consumer:
         sql: str = "",
         group: str = "",
         timeout_ms: int = 30_000,
+        max_body_bytes: int = MAX_BODY_BYTES,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint, topic, start, queues, follow, timeout_ms, now_ms, choice
+            endpoint,
+            topic,
+            start,
+            queues,
+            follow,
+            timeout_ms,
+            now_ms,
+            choice,
+            max_body_bytes,
         )
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)

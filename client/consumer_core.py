@@ -18,6 +18,7 @@ from typing import NamedTuple
 from penstock.client.choice import Choice
 from penstock.client.message import Message, split_records
 from penstock.shared import messages
+from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
     ConnectError,
     InvalidMessage,
@@ -94,7 +95,9 @@ class ConsumerCore:
         timeout_ms: int,
         now_ms: int,
         choice: Choice | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
+        self._max_body_bytes = max_body_bytes
         self._endpoint = endpoint
         self._choice = choice
         self.topic = check_topic(topic)
@@ -231,7 +234,7 @@ class ConsumerCore:
             elif cursor > part.next_offset:  # the queue does not reach so far
                 self.cursors[part.queue_id] = part.next_offset
             else:
-                self._take(part, split_records(view[at : at + part.size]))
+                self._take(part, split_records(view[at : at + part.size], self._max_body_bytes))
             at += part.size
         if self._queues is None and self._follow:
             for queue_id in answer.queue_ids:

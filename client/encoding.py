@@ -10,40 +10,76 @@ import struct
 from collections.abc import Mapping
 from functools import lru_cache
 
+import msgspec
 from isal import isal_zlib
 
+from penstock.shared.compression import check_compression, compress
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.layout import MAX_PROPERTIES_BYTES, check_topic
+from penstock.shared.frame_rules import delay_refused
+from penstock.shared.layout import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES, check_topic
 from penstock.shared.message_id import unique_keys
-from penstock.shared.properties import RESERVED, encode_properties
+from penstock.shared.properties import DELAY, RESERVED, encode_properties
 from penstock.shared.record import (
     AT_QUEUE_ID,
-    FIXED_BYTES_V4,
-    HOST_V4_BYTES,
+    HOST_V6_BYTES,
     MAGIC_V1,
-    Record,
-    encode_record,
+    MAGIC_V2,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    Shape,
 )
+from penstock.shared.record_crc import PROP_CRC_ROOM
 
-# totalSize magic crc queue flag (offsets) sysFlag born bornHost (stamped, times, prepared) length
-_HEAD = struct.Struct(">iIiii16xiq8s28xi")
+# Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
+COMPRESS_OVER_BYTES = 4096
+
 _LENGTH = struct.Struct(">h")
-_LONGEST_V1_TOPIC = 127
-
-assert _HEAD.size == 88, "the head of a record ends where the body begins"
 
 Body = bytes | bytearray | memoryview
+
+
+class BatchMessage(msgspec.Struct, frozen=True):
+    """One message of a batch; as in `send`."""
+
+    body: Body
+    tags: str | None = None
+    keys: str | None = None
+    properties: Mapping[str, str] | None = None
+    flag: int = 0
+
+
+class Terms:
+    """What the broker has said of the messages it takes; until it has, what is usual."""
+
+    __slots__ = ("max_message_bytes", "shape")
+
+    def __init__(self) -> None:
+        # 0: not known yet; the broker checks again
+        self.max_message_bytes = 0
+        self.shape = Shape()
 
 
 class Encoder:
     """Makes records of one producer."""
 
-    def __init__(self, ip: bytes, now_ms: int) -> None:
-        """`ip`: the producer's address, 4 or 16 bytes, which records name as born host."""
+    def __init__(
+        self,
+        ip: bytes,
+        now_ms: int,
+        terms: Terms,
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+    ) -> None:
+        """`ip`: the producer's address, 4 or 16 bytes, which records name as born host.
+
+        Raises InvalidMessage for a compression that there is not.
+        """
+        self._terms = terms
         self._born_host = ip + bytes(4)
         self._unique_key = unique_keys(ip, now_ms)
-        # known only once the broker has answered; it checks again
-        self.max_message_bytes = 0
+        self._compression = check_compression(compression)
+        self._compress_over_bytes = compress_over_bytes
+        self._shape: Shape | None = None
 
     def encode(
         self,
@@ -56,41 +92,63 @@ class Encoder:
         properties: Mapping[str, str] | None,
         flag: int,
         now_ms: int,
+        wait: bool = True,
+        batch: bool = False,
     ) -> tuple[bytes, str]:
-        """(record, UNIQ_KEY). Raises InvalidMessage or PropertiesTooLarge."""
+        """(record, UNIQ_KEY). Raises InvalidMessage or PropertiesTooLarge.
+
+        In a batch no body is compressed, as in RocketMQ.
+        """
+        shape = self._terms.shape
+        if shape is not self._shape:
+            self._take_shape(shape)
         name = _topic_bytes(topic)
         if not isinstance(body, bytes):
             body = _to_bytes(body)
         length = len(body)
-        if length > self.max_message_bytes > 0:
-            raise too_large(length, self.max_message_bytes)
+        if length > self._terms.max_message_bytes > 0:
+            raise too_large(length, self._terms.max_message_bytes)
         if flag and not -(2**31) <= flag < 2**31:
             raise InvalidMessage("flag is a signed 32-bit number", flag)
+        sys_flag = self._sys_flag
+        if self._compression is not None and length >= self._compress_over_bytes and not batch:
+            body, bits = compress(self._compression, body)
+            sys_flag |= bits
+            length = len(body)
         unique_key = self._unique_key(now_ms)
-        raw = _properties(tags, keys, shard, unique_key, properties)
-        if len(name) > _LONGEST_V1_TOPIC + 1 or len(self._born_host) != HOST_V4_BYTES:
-            record = Record(
-                topic=topic,
-                queue_id=queue_id,
-                body=body,
-                properties=raw,
-                flag=flag,
-                born_timestamp_ms=now_ms,
-                born_host=self._born_host,
+        raw = _properties(tags, keys, shard, unique_key, properties, wait)
+        raw += self._properties_end
+        if len(raw) > MAX_PROPERTIES_BYTES:
+            raise PropertiesTooLarge(
+                f"properties, tags and keys have at most {MAX_PROPERTIES_BYTES} bytes together",
+                len(raw),
+                "put large values into the body",
             )
-            return encode_record(record), unique_key
-        head = _HEAD.pack(
-            FIXED_BYTES_V4 - 1 + length + len(name) + len(raw),
-            MAGIC_V1,
+        head = self._head.pack(
+            self._fixed_bytes + length + len(name) + len(raw),
+            MAGIC_V1 if len(name) <= MAX_TOPIC_BYTES + 1 else MAGIC_V2,
             isal_zlib.crc32(body) & 0x7FFFFFFF if length else 0,
             queue_id,
             flag,
-            0,
+            sys_flag,
             now_ms,
             self._born_host,
             length,
         )
         return b"".join((head, body, name, _LENGTH.pack(len(raw)), raw)), unique_key
+
+    def _take_shape(self, shape: Shape) -> None:
+        """What follows from the addresses' sizes, once and not for each message."""
+        self._shape = shape
+        born_bytes, store_bytes = len(self._born_host), shape.store_host_bytes
+        # totalSize magic crc queue flag (offsets) sysFlag born bornHost (store time and host,
+        # times, prepared) length
+        self._head = struct.Struct(f">iIiii16xiq{born_bytes}s{20 + store_bytes}xi")
+        self._fixed_bytes = self._head.size + _LENGTH.size
+        self._sys_flag = SYS_BORN_HOST_V6 if born_bytes == HOST_V6_BYTES else 0
+        if store_bytes == HOST_V6_BYTES:
+            self._sys_flag |= SYS_STORE_HOST_V6
+        self._properties_end = PROP_CRC_ROOM if shape.prop_crc else b""
 
 
 def too_large(length: int, limit: int) -> InvalidMessage:
@@ -120,6 +178,7 @@ def _properties(
     shard: str | None,
     unique_key: str,
     properties: Mapping[str, str] | None,
+    wait: bool,
 ) -> bytes:
     text = f"UNIQ_KEY\x01{unique_key}\x02"
     if keys:
@@ -144,20 +203,18 @@ def _properties(
             repr(error.object[error.start : error.end]),
             "remove lone surrogates",
         ) from error
+    if not wait:
+        raw += b"WAIT\x01false\x02"
     if properties:
+        if DELAY in properties:
+            raise delay_refused(properties[DELAY])
         for reserved in RESERVED.intersection(properties):
             raise InvalidMessage(
                 "a property does not have one of RocketMQ's own names",
                 reserved,
-                "use the arguments tags, keys and shard, or another name",
+                "use the arguments tags, keys, shard and wait, or another name",
             )
         raw += encode_properties(properties)
-    if len(raw) > MAX_PROPERTIES_BYTES:
-        raise PropertiesTooLarge(
-            f"properties, tags and keys have at most {MAX_PROPERTIES_BYTES} bytes together",
-            len(raw),
-            "put large values into the body",
-        )
     return raw
 
 
@@ -165,4 +222,4 @@ def _properties(
 def _topic_bytes(topic: str) -> bytes:
     """The topic behind its length, as a record has it. Raises InvalidMessage."""
     raw = check_topic(topic).encode()
-    return len(raw).to_bytes(1 if len(raw) <= _LONGEST_V1_TOPIC else 2, "big") + raw
+    return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

@@ -13,16 +13,21 @@ from threading import Condition
 
 import msgspec
 
-from penstock.shared.errors import ConnectError, PenstockError
+from penstock.shared.errors import PUT_OK, ConnectError, FlushTimeout, PenstockError
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.messages import Appended
+from penstock.shared.record import Shape, reshape
 
 FRAME_BYTES = 256 << 10
 _log = logging.getLogger("penstock")
 
 
 class Receipt(msgspec.Struct, frozen=True):
-    """Where a message is stored."""
+    """Where a message is stored. A batch has one receipt: of its first message, with all ids.
+
+    `message_id` and `unique_key` of a batch are joined by commas, as RocketMQ's are. `status` is
+    PUT_OK; the receipt of a FlushTimeout says FLUSH_DISK_TIMEOUT.
+    """
 
     topic: str
     queue_id: int
@@ -31,15 +36,21 @@ class Receipt(msgspec.Struct, frozen=True):
     message_id: str
     unique_key: str
     store_timestamp_ms: int
+    status: str = PUT_OK
 
 
 class Frame:
-    """Messages of one queue: open while they wait to leave, closed when they have."""
+    """Messages of one queue: open while they wait to leave, closed when they have.
+
+    A batch is a frame by itself, with one future for all its messages.
+    """
 
     __slots__ = (
         "topic",
         "queue_id",
         "ack",
+        "shape",
+        "batch",
         "seq",
         "size",
         "payload",
@@ -54,10 +65,14 @@ class Frame:
         "_starts",
     )
 
-    def __init__(self, topic: str, queue_id: int, ack: str) -> None:
+    def __init__(
+        self, topic: str, queue_id: int, ack: str, shape: Shape, batch: bool = False
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.ack = ack
+        self.shape = shape
+        self.batch = batch
         self.seq = 0
         self.size = 0
         self.payload = b""
@@ -80,9 +95,11 @@ class Frame:
         """The messages' futures; none any more once the frame is settled."""
         return self._futures
 
-    def takes(self, size: int) -> bool:
-        """Whether a record of `size` bytes still belongs in this frame."""
-        return self.size + size <= FRAME_BYTES or not self._records
+    def takes(self, size: int, ack: str, shape: Shape) -> bool:
+        """Whether another record, of `size` bytes, belongs in this frame."""
+        if self.ack != ack or self.shape is not shape or self.batch:
+            return False
+        return self.size + size <= FRAME_BYTES
 
     def add(self, record: bytes, future: SendFuture) -> None:
         future.frame = self
@@ -93,12 +110,31 @@ class Frame:
         if future.watched:
             self.watched = True
 
+    def add_batch(self, records: list[bytes], future: SendFuture) -> None:
+        self._records = records
+        self._futures = [future]
+        future.frame = self
+        self.size = sum(map(len, records))
+        self.watched = future.watched
+
     def close(self, seq: int) -> None:
         """Nothing is added any more: the frame has its number and leaves."""
         self.seq = seq
         self.payload = b"".join(self._records)
         self._sizes = list(map(len, self._records))
         self._records = []
+
+    def reshape(self, shape: Shape) -> None:
+        """Make a closed frame's records anew for a broker that wants other room in them."""
+        self.shape = shape
+        starts = [0, *accumulate(self._sizes)]
+        records = [
+            reshape(self.payload[at:end], shape)
+            for at, end in zip(starts, starts[1:], strict=False)
+        ]
+        self.payload = b"".join(records)
+        self._sizes = list(map(len, records))
+        self.size = len(self.payload)
 
     def settle(self, answer: Appended | None, error: PenstockError | None) -> None:
         """Note the outcome of all messages, and tell those who asked to be told."""
@@ -111,20 +147,42 @@ class Frame:
 
     def receipt(self, index: int, unique_key: str) -> Receipt:
         assert self.answer is not None
-        if not self._starts:
-            self._starts = [0, *accumulate(self._sizes)]
-        runs = self.answer.runs
-        run = next(run for run in reversed(runs) if run.first <= index)
-        physical = run.physical_offset + self._starts[index] - self._starts[run.first]
+        queue_offset, physical = self._place(index)
+        ids = [physical]
+        if self.batch:
+            ids = [self._place(each)[1] for each in range(self.count)]
+        host = self.answer.store_host
         return Receipt(
             topic=self.topic,
             queue_id=self.queue_id,
-            queue_offset=run.queue_offset + index - run.first,
+            queue_offset=queue_offset,
             physical_offset=physical,
-            message_id=offset_message_id(self.answer.store_host, physical),
+            message_id=",".join(offset_message_id(host, each) for each in ids),
             unique_key=unique_key,
             store_timestamp_ms=self.answer.store_timestamp_ms,
+            status=self.answer.status,
         )
+
+    def _place(self, index: int) -> tuple[int, int]:
+        """Queue offset and physical offset of a message of the frame."""
+        assert self.answer is not None
+        if not self._starts:
+            self._starts = [0, *accumulate(self._sizes)]
+        run = next(run for run in reversed(self.answer.runs) if run.first <= index)
+        physical = run.physical_offset + self._starts[index] - self._starts[run.first]
+        return run.queue_offset + index - run.first, physical
+
+    def failure(self, index: int, unique_key: str) -> PenstockError | None:
+        """Why a message is not stored as was asked for; None when it is."""
+        if self.answer is None or self.answer.status == PUT_OK:
+            return self.error
+        error = FlushTimeout(
+            "a message is on disk within the broker's sync_flush_timeout_ms",
+            f"{self.topic}/{self.queue_id} is not, as far as is known",
+            "it is stored and will be flushed: see the error's receipt, and do not send it again",
+        )
+        error.receipt = self.receipt(index, unique_key)
+        return error
 
 
 class SendFuture:
@@ -149,7 +207,10 @@ class SendFuture:
         )
 
     def exception(self, timeout: float | None = None) -> PenstockError | None:
-        """The error, or None when the message is stored. Waits up to `timeout` seconds."""
+        """The error, or None when the message is stored as was asked for.
+
+        Waits up to `timeout` seconds. A FlushTimeout has the receipt of a stored message.
+        """
         self.seen = True
         if not self.done():
             with self._settled:
@@ -159,7 +220,9 @@ class SendFuture:
                         f"{timeout} s",
                         "it may still be stored; ask again",
                     )
-        return self.error or (self.frame.error if self.frame is not None else None)
+        if self.error is not None or self.frame is None:
+            return self.error
+        return self.frame.failure(self.index, self.unique_key)
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Where the message is stored. Raises its error; ConnectError after `timeout` seconds."""

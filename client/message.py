@@ -12,6 +12,7 @@ from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
+from penstock.shared.compression import MAX_BODY_BYTES, compression_of, decompress
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import (
     KEYS,
@@ -40,11 +41,14 @@ _I64 = struct.Struct(">q")
 class Message:
     """A message of a topic. Attributes are read-only; two messages with equal bytes are equal."""
 
-    def __init__(self, record: bytes | memoryview) -> None:
-        """`record` is one whole record of the log."""
+    def __init__(self, record: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        """`record` is one whole record of the log; its body expands to `max_body_bytes` at most."""
         vars(self)["record"] = memoryview(record)
+        if max_body_bytes != MAX_BODY_BYTES:
+            vars(self)["_max_body_bytes"] = max_body_bytes
 
     record: memoryview
+    _max_body_bytes = MAX_BODY_BYTES
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Message does not change; {name} cannot be set")
@@ -61,7 +65,7 @@ class Message:
     def __repr__(self) -> str:
         return (
             f"Message({self.topic}/{self.queue_id}@{self.queue_offset}, tags={self.tags!r}, "
-            f"keys={self.keys!r}, {len(self.body)} bytes)"
+            f"keys={self.keys!r}, {self._body_at[1]} bytes)"
         )
 
     @cached_property
@@ -150,8 +154,19 @@ class Message:
 
     @cached_property
     def body(self) -> bytes:
+        """What the producer sent. Raises UnreadableBody where it cannot be decompressed."""
+        return decompress(self.stored_body, self.sys_flag, self._max_body_bytes)
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as it is stored, compressed or not."""
         at, length = self._body_at
         return bytes(self.record[at : at + length])
+
+    @property
+    def compression(self) -> str | None:
+        """zlib, lz4, zstd, or None. Raises UnreadableBody for any other."""
+        return compression_of(self.sys_flag)
 
     @cached_property
     def properties(self) -> Mapping[str, str]:
@@ -181,12 +196,14 @@ class Message:
         return self._property(SHARDING_KEY)
 
 
-def split_records(payload: bytes | memoryview) -> list[Message]:
+def split_records(
+    payload: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES
+) -> list[Message]:
     """The messages of a payload of whole records."""
     view = memoryview(payload)
     messages, at = [], 0
     while at < len(view):
         size = int.from_bytes(view[at : at + 4], "big")
-        messages.append(Message(view[at : at + size]))
+        messages.append(Message(view[at : at + size], max_body_bytes))
         at += size
     return messages

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NoReturn
 
 import zmq
 
-from penstock.client.encoding import Body, Encoder
+from penstock.client.batches import encode_messages
+from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
 from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore, check_ack
@@ -25,7 +26,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
 
-__all__ = ["Producer", "Receipt", "SendFuture"]
+__all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 
 # send() waits while more than this is on its way: enough to fill all frames in flight twice. A
 # longer queue makes it slower: the caller then never waits, and its thread keeps the interpreter
@@ -52,18 +53,33 @@ class Producer:
 
     `timeout_ms` bounds how long a message may stay without an outcome, and how long `send` waits
     for room. `ack` is "durable" (on disk), "written" (survives every process, not a power failure)
-    or "", the broker's default.
+    or "", the broker's default. Bodies of `compress_over_bytes` or more are compressed where
+    `compression` is "zlib", "lz4" or "zstd"; RocketMQ's clients read them all. A broker that is
+    busy is asked again, in order, as long as `timeout_ms` allows; then that is BrokerBusy.
     """
 
     def __init__(
-        self, endpoint: str, *, timeout_ms: int = 30_000, ack: str = "", clock: Clock | None = None
+        self,
+        endpoint: str,
+        *,
+        timeout_ms: int = 30_000,
+        ack: str = "",
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
         self._timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
         self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack))
-        self._encoder = Encoder(local_address(endpoint), self._clock.now_ms())
+        self._encoder = Encoder(
+            local_address(endpoint),
+            self._clock.now_ms(),
+            self._core.terms,
+            compression,
+            compress_over_bytes,
+        )
         self._forks = _forks
         self._closing = False
         self._asleep = False
@@ -85,17 +101,19 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         ack: str = "",
+        wait: bool = True,
     ) -> SendFuture:
         """Send one message; the future has its Receipt, or its error.
 
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
-        order), or is the next one in turn. Raises InvalidMessage for what can be seen to be wrong
-        here, and StoreUnavailable when there is no room for `timeout_ms`.
+        order), or is the next one in turn. With wait=False the message is acknowledged before it
+        is on disk (RocketMQ's property WAIT). Raises InvalidMessage for what can be seen to be
+        wrong here, and StoreUnavailable when there is no room for `timeout_ms`.
         """
         if self._closing or self._forks != _forks:
             self._refuse_use()
-        if ack:
-            check_ack(ack)
+        if ack or not wait:
+            ack = check_ack(ack, wait)
         core = self._core
         with self._lock:
             if core.waiting_bytes > MAX_WAITING_BYTES:
@@ -111,18 +129,56 @@ class Producer:
                 properties,
                 flag,
                 self._clock.now_ms(),
+                wait,
             )
             future = SendFuture(self._settled, unique_key)
             if queue_id >= 0:
                 core.send(topic, queue_id, ack, record, future)
             else:
-                parked = Parked(record, future, shard, queue, ack)
+                parked = Parked([record], future, shard, queue, ack, core.terms.shape)
                 core.park(topic, parked, self._clock.monotonic_ms())
             wake = self._asleep and core.may_send
             if wake:
                 self._asleep = False
         if wake:
             os.eventfd_write(self._waker, 1)
+        return future
+
+    def send_batch(
+        self,
+        topic: str,
+        messages: Iterable[BatchMessage | Body],
+        *,
+        shard: str | None = None,
+        queue: int | None = None,
+        ack: str = "",
+        wait: bool = True,
+    ) -> SendFuture:
+        """Send messages that are stored together: one queue, one offset behind the other.
+
+        The future has one Receipt for all. A crash of the broker leaves all of them or none; a
+        power failure before the acknowledgement may leave the first ones, and then this producer
+        stores the others behind them. For the rest see `send`; no body is compressed, and the
+        bodies together are no larger than one message may be.
+        """
+        self._check_usable()
+        ack = check_ack(ack, wait)
+        core = self._core
+        with self._lock:
+            self._wait_for_room()
+            queue_id = core.routes.queue_for(topic, shard, queue)
+            now_ms = self._clock.now_ms()
+            records, unique_keys = encode_messages(
+                self._encoder, core.terms, topic, max(queue_id, 0), messages, shard, wait, now_ms
+            )
+            future = SendFuture(self._settled, unique_keys)
+            if queue_id >= 0:
+                core.send_batch(topic, queue_id, ack, records, future)
+            else:
+                parked = Parked(records, future, shard, queue, ack, core.terms.shape, batch=True)
+                core.park(topic, parked, self._clock.monotonic_ms())
+            self._asleep = False
+        os.eventfd_write(self._waker, 1)
         return future
 
     def flush(self, timeout: float | None = None) -> None:
@@ -278,5 +334,4 @@ class Producer:
             for parts in answers:
                 self._core.received(parts, now_ms)
             self._core.tick(now_ms)
-            self._encoder.max_message_bytes = self._core.max_message_bytes
             self._settled.notify_all()

@@ -4,8 +4,9 @@
 
 Frames carry numbers in a session (see shared/messages.py). While anything is unanswered for
 PROBE_MS, a Hello asks the writer how far it got; when frames are missing, or the writer is a new
-one, the next session begins and everything unanswered goes out again, marked as a retry. The sync
-and the asyncio producer both drive this class; every call passes the time.
+one, the next session begins and everything unanswered goes out again, marked as a retry. When the
+broker is busy, what it has not taken goes out again after a pause, in its order, until it is too
+old. The sync and the asyncio producer both drive this class; every call passes the time.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from threading import Condition
 
-from penstock.client.encoding import too_large, with_queue
+from penstock.client.encoding import Terms, too_large, with_queue
 from penstock.client.frames import Frame, SendFuture
+from penstock.client.outbox import Outbox
 from penstock.client.routes import Parked, Routes
 from penstock.shared import messages
 from penstock.shared.errors import (
+    PUT_OK,
+    BrokerBusy,
     ConnectError,
     InvalidMessage,
     PenstockError,
@@ -27,7 +31,7 @@ from penstock.shared.errors import (
     error_from_status,
 )
 from penstock.shared.messages import encode
-from penstock.shared.record import body_span
+from penstock.shared.record import Shape, body_span, reshape
 
 # More frames at once would be smaller ones: what waits behind them packs together.
 MAX_IN_FLIGHT = 8
@@ -36,7 +40,8 @@ PROBE_MS = 100
 PAUSE_MS = 1000
 # How soon a connection is tried again that does not stand.
 KNOCK_MS = 10
-
+# A busy broker is left alone for twice as long each time, up to this.
+MAX_BACK_OFF_MS = 1000
 
 _EVER_MS = 1 << 62
 
@@ -58,14 +63,16 @@ class ProducerCore:
         self._answered_ms = 0
         self._aged_ms = 0
         self.routes = Routes()
-        # frames that wait to leave; the last one of a queue is open
-        self._queues: dict[tuple[str, int], deque[Frame]] = {}
-        self._ready: deque[tuple[str, int]] = deque()
+        self._outbox = Outbox()
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
         # what the next frame's number was when each unanswered probe left
         self._probes: deque[int] = deque()
-        self.max_message_bytes = 0
+        # while the broker is busy: what it said last, and the first frame that it has not taken
+        self._busy: BrokerBusy | None = None
+        self._back_off_ms = 0
+        self._untaken = 0
+        self.terms = Terms()
         self.waiting_bytes = 0
         self.unsettled = 0
         self.failed: deque[SendFuture] = deque(maxlen=1000)
@@ -76,12 +83,21 @@ class ProducerCore:
         """Take a message for a queue. Its outcome comes through `future`."""
         self.unsettled += 1
         self.waiting_bytes += len(record)
-        self._enqueue((topic, queue_id), ack or self._ack, record, future)
+        self._outbox.put((topic, queue_id), ack or self._ack, self.terms.shape, record, future)
+
+    def send_batch(
+        self, topic: str, queue_id: int, ack: str, records: list[bytes], future: SendFuture
+    ) -> None:
+        """Take messages that are stored together or not at all."""
+        self.unsettled += 1
+        self.waiting_bytes += sum(map(len, records))
+        key, shape = (topic, queue_id), self.terms.shape
+        self._outbox.put_batch(key, ack or self._ack, shape, records, future)
 
     def park(self, topic: str, parked: Parked, now_ms: int) -> None:
-        """Take a message whose topic's queues are not known yet."""
+        """Take a message, or a batch, whose topic's queues are not known yet."""
         self.unsettled += 1
-        self.waiting_bytes += len(parked.record)
+        self.waiting_bytes += parked.size
         self.routes.park(topic, parked, now_ms)
 
     @property
@@ -92,43 +108,42 @@ class ProducerCore:
     def _assign(self, topic: str, parked: Parked) -> None:
         try:
             # encoded before the broker had said what it takes
-            length = body_span(parked.record, 0)[1]
-            if length > self.max_message_bytes > 0:
-                raise too_large(length, self.max_message_bytes)
+            length = sum(body_span(record, 0)[1] for record in parked.records)
+            if length > self.terms.max_message_bytes > 0:
+                raise too_large(length, self.terms.max_message_bytes)
             queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
         except (InvalidMessage, QueueNotFound) as error:
-            self._fail_future(parked.future, len(parked.record), error)
+            self._fail_future(parked.future, parked.size, error)
             return
-        record = with_queue(parked.record, queue_id)
-        self._enqueue((topic, queue_id), parked.ack or self._ack, record, parked.future)
-
-    def _enqueue(self, key: tuple[str, int], ack: str, record: bytes, future: SendFuture) -> None:
-        frames = self._queues.get(key)
-        if frames is None:
-            frames = self._queues[key] = deque()
-        if not frames:
-            self._ready.append(key)
-            frames.append(Frame(*key, ack))
-        elif frames[-1].ack != ack or not frames[-1].takes(len(record)):
-            frames.append(Frame(*key, ack))
-        frames[-1].add(record, future)
+        shape, ack = self.terms.shape, parked.ack or self._ack
+        records = [with_queue(record, queue_id) for record in parked.records]
+        if parked.shape != shape:
+            records = [reshape(record, shape) for record in records]
+            self.waiting_bytes += sum(map(len, records)) - parked.size
+        key = (topic, queue_id)
+        if parked.batch:
+            self._outbox.put_batch(key, ack, shape, records, parked.future)
+        else:
+            self._outbox.put(key, ack, shape, records[0], parked.future)
 
     # --- frames out ---
 
     def outgoing(self, now_ms: int) -> Iterator[tuple[bytes, ...]]:
         """Everything to be sent now, in order."""
         idle = self._open and not self._in_flight
-        if idle and self._ready and now_ms - self._answered_ms > PAUSE_MS:
+        if idle and self._outbox and now_ms - self._answered_ms > PAUSE_MS:
             self._begin_session(now_ms)
         if not self._open:
             if now_ms >= self._hello_at_ms:
+                if self._untaken:
+                    self._begin_session(now_ms, self._untaken)
                 self._hello_at_ms = now_ms + PROBE_MS
                 yield (encode(self._hello()),)
             return
         yield from self.routes.outgoing()
         while self._resend:
             yield self._append(self._resend.popleft(), now_ms)
-        while self._ready and len(self._in_flight) < MAX_IN_FLIGHT:
+        while self._outbox and len(self._in_flight) < MAX_IN_FLIGHT:
             yield self._append(self._next_frame(), now_ms)
         if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
             self._hello_at_ms = now_ms
@@ -140,18 +155,16 @@ class ProducerCore:
         return messages.Hello(self._producer, self._session, first, self._floor)
 
     def _next_frame(self) -> Frame:
-        """The oldest frame of the queue whose turn it is, closed and in flight."""
-        key = self._ready.popleft()
-        frames = self._queues[key]
-        frame = frames.popleft()
-        if frames:
-            self._ready.append(key)
+        """The frame whose turn it is, closed and in flight."""
+        frame = self._outbox.take()
         frame.close(self._next_seq)
         self._next_seq += 1
         self._in_flight[frame.seq] = frame
         return frame
 
     def _append(self, frame: Frame, now_ms: int) -> tuple[bytes, bytes]:
+        if frame.shape is not self.terms.shape:
+            self._reshape(frame, self.terms.shape)
         if not frame.since_ms:
             frame.since_ms = now_ms
         if len(self._in_flight) == 1:
@@ -165,8 +178,15 @@ class ProducerCore:
             frame.count,
             frame.ack,
             frame.retry,
+            frame.batch,
         )
         return encode(header), frame.payload
+
+    def _reshape(self, frame: Frame, shape: Shape) -> None:
+        """The broker is another one, or has another configuration, than when this was encoded."""
+        self.waiting_bytes -= frame.size
+        frame.reshape(shape)
+        self.waiting_bytes += frame.size
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: knock again soon. The session finds what is missing."""
@@ -213,21 +233,26 @@ class ProducerCore:
         if answer.seq == first and answer.runs and not retries:
             # what is unanswered was stored later; a retry may have been without the one before it
             self._floor = max(self._floor, answer.runs[0].physical_offset)
+        if not self._untaken:
+            self._busy, self._back_off_ms = None, 0
         self._settle(frame, answer, None)
 
     def _settle(
         self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
     ) -> None:
-        self.unsettled -= frame.count
+        self.unsettled -= len(frame.futures)
         self.waiting_bytes -= frame.size
-        if error is not None:
+        if error is not None or answer is not None and answer.status != PUT_OK:
             self.failed.extend(frame.futures)
         frame.settle(answer, error)
 
     def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:
-        if answer.session != self._session:
+        if answer.session != self._session or self._untaken:
             return
-        self.max_message_bytes = answer.max_message_bytes
+        self.terms.max_message_bytes = answer.max_message_bytes
+        shape = Shape(answer.store_host_bytes, answer.prop_crc)
+        if shape != self.terms.shape:
+            self.terms.shape = shape
         if not self._open:
             self._open = True
             self._answered_ms = now_ms
@@ -238,7 +263,9 @@ class ProducerCore:
         if self._probes and answer.next_seq < self._probes.popleft() and self._in_flight:
             self._begin_session(now_ms)
 
-    def _begin_session(self, now_ms: int) -> None:
+    def _begin_session(self, now_ms: int, untaken: int = _EVER_MS) -> None:
+        """Number what is unanswered anew. Below `untaken` it may be stored, so that is a retry."""
+        self._untaken = 0
         self._session += 1
         self._open = False
         self._hello_at_ms = now_ms
@@ -246,17 +273,22 @@ class ProducerCore:
         # numbered anew: some in between may have been answered out of turn
         unanswered, self._in_flight = list(self._in_flight.values()), {}
         for frame in unanswered:
-            frame.retry = True
+            frame.retry = frame.retry or frame.seq < untaken
             frame.seq = self._next_seq
             self._next_seq += 1
             self._in_flight[frame.seq] = frame
         self._resend = deque(unanswered)
 
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
-        error = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+        error = error_from_status(
+            answer.status, answer.rule, answer.value, answer.hint, answer.retry_after_ms
+        )
         if answer.session:
             if answer.session == self._session and answer.request in self._in_flight:
                 self._answered_ms = now_ms
+                if isinstance(error, BrokerBusy):
+                    self._pause(answer.request, error, now_ms)
+                    return
                 self._settle(self._in_flight.pop(answer.request), None, error)
             return
         if answer.request:
@@ -264,9 +296,22 @@ class ProducerCore:
         else:
             self.fail_all(error)  # the broker does not understand this client
 
+    def _pause(self, untaken: int, busy: BrokerBusy, now_ms: int) -> None:
+        """The broker takes nothing from frame `untaken` on: those go again later, in their order.
+
+        What it has taken before may be answered meanwhile, so the session ends with the pause.
+        """
+        self._open = False
+        self._untaken = untaken
+        self._busy = busy
+        self._back_off_ms = min(max(2 * self._back_off_ms, busy.retry_after_ms, 1), MAX_BACK_OFF_MS)
+        self._hello_at_ms = now_ms + self._back_off_ms
+        self._resend.clear()
+        self._probes.clear()
+
     def _fail_parked(self, failed: Iterable[Parked], error: PenstockError) -> None:
         for parked in failed:
-            self._fail_future(parked.future, len(parked.record), error)
+            self._fail_future(parked.future, parked.size, error)
 
     def _fail_future(self, future: SendFuture, size: int, error: PenstockError) -> None:
         self.unsettled -= 1
@@ -284,31 +329,22 @@ class ProducerCore:
         if self._open:
             self.routes.ask_again(now_ms)
         before_ms = now_ms - self._timeout_ms
-        error = self._nobody("a topic's route is answered")
+        error = self._late("a topic's route is answered")
         self._fail_parked(self.routes.give_up(before_ms), error)
         for seq, frame in list(self._in_flight.items()):
             if frame.since_ms < before_ms:
                 del self._in_flight[seq]
                 if frame in self._resend:
                     self._resend.remove(frame)
-                self._settle(frame, None, self._nobody("a frame is answered"))
-        for key in list(self._ready):
-            self._age(key, now_ms, before_ms)
-
-    def _age(self, key: tuple[str, int], now_ms: int, before_ms: int) -> None:
-        """Give up on the frames of a queue that have waited too long to leave."""
-        frames, late = self._queues[key], []
-        for frame in frames:
-            frame.since_ms = frame.since_ms or now_ms
-        while frames and frames[0].since_ms < before_ms:
-            late.append(frames.popleft())
-        if not frames:
-            self._ready.remove(key)
-        for frame in late:  # last, because who is told may send again
+                self._settle(frame, None, self._late("a frame is answered", frame.retry))
+        for frame in self._outbox.give_up(now_ms, before_ms):
             frame.close(0)
-            self._settle(frame, None, self._nobody("a frame can be sent"))
+            self._settle(frame, None, self._late("a frame can be sent"))
 
-    def _nobody(self, what: str) -> ConnectError:
+    def _late(self, what: str, may_be_stored: bool = False) -> PenstockError:
+        """What a message is told whose time is over: the broker is busy, or does not answer."""
+        if self._busy is not None and not may_be_stored:
+            return self._busy
         return ConnectError(
             f"{what} within {self._timeout_ms} ms",
             self._endpoint,
@@ -323,13 +359,22 @@ class ProducerCore:
         self._in_flight.clear()
         self._resend.clear()
         self._fail_parked(self.routes.give_up(_EVER_MS), error)
-        while self._ready:
+        while self._outbox:
             self._settle(self._next_frame(), None, error)
         self._in_flight.clear()
 
 
-def check_ack(ack: str) -> str:
-    """`ack` as the protocol has it. Raises InvalidMessage."""
+def check_ack(ack: str, wait: bool = True) -> str:
+    """`ack` as the protocol has it. Raises InvalidMessage.
+
+    A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
+    """
     if ack not in ("", "durable", "written"):
         raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
-    return ack
+    if wait:
+        return ack
+    if ack == "durable":
+        raise InvalidMessage(
+            "a message that does not wait is not durable", "wait=False", "omit one"
+        )
+    return "written"

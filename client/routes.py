@@ -14,6 +14,7 @@ from penstock.client.frames import SendFuture
 from penstock.shared import messages
 from penstock.shared.errors import PenstockError, QueueNotFound
 from penstock.shared.messages import encode
+from penstock.shared.record import Shape
 from penstock.shared.string_hash import shard_queue
 
 ASK_AGAIN_MS = 500
@@ -22,13 +23,19 @@ Answer = messages.Routed | messages.TopicList | PenstockError
 
 
 class Parked(NamedTuple):
-    """A message whose topic's queues are not known yet; its record is for queue 0."""
+    """A message or a batch whose topic's queues are not known yet; its records are for queue 0."""
 
-    record: bytes
+    records: list[bytes]
     future: SendFuture
     shard: str | None
     queue: int | None
     ack: str
+    shape: Shape
+    batch: bool = False
+
+    @property
+    def size(self) -> int:
+        return sum(map(len, self.records))
 
 
 class _Question:

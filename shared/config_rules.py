@@ -105,8 +105,7 @@ RULES: tuple[Rule, ...] = (
     ("produce_port", lambda c: 0 <= c.produce_port <= 65535, "is from 0 (any free one) to 65535"),
     ("consume_port", lambda c: 0 <= c.consume_port <= 65535, "is from 0 (any free one) to 65535"),
     ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "is an IP address"),
-    # the store host of a record: producers leave 8 bytes for it
-    ("broker_ip", lambda c: _ip_version(c.broker_ip) == 4, "is an IPv4 address"),
+    ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "is an IP address"),
 )
 
 

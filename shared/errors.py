@@ -6,6 +6,12 @@ required, `value` what came instead, `hint` the next step. This file knows no so
 
 from __future__ import annotations
 
+# RocketMQ's names where one kind of error has two.
+PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
+# What is stored says one of these.
+PUT_OK = "PUT_OK"
+FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
+
 
 class PenstockError(Exception):
     """Base of all errors of this project."""
@@ -87,16 +93,47 @@ class SegmentUnavailable(StoreUnavailable):
     status = "CREATE_MAPPED_FILE_FAILED"
 
 
-class FlushTimeout(PenstockError):
-    """The message is stored, but was not known to be on disk within sync_flush_timeout_ms."""
+class BrokerBusy(PenstockError):
+    """The broker takes no message at the moment; the same one may be sent again, later.
 
-    status = "FLUSH_DISK_TIMEOUT"
+    `status` is SYSTEM_BUSY, or OS_PAGE_CACHE_BUSY where an append takes too long; not before
+    `retry_after_ms` is there a point in trying again.
+    """
+
+    status = "SYSTEM_BUSY"
+
+    def __init__(
+        self,
+        rule: str,
+        value: object = None,
+        hint: str = "",
+        status: str = "",
+        retry_after_ms: int = 0,
+    ) -> None:
+        super().__init__(rule, value, hint, status)
+        self.retry_after_ms = retry_after_ms
+
+
+class FlushTimeout(PenstockError):
+    """The message is stored, but was not known to be on disk within sync_flush_timeout_ms.
+
+    `receipt` says where. Do not send it again: that would be a second message.
+    """
+
+    status = FLUSH_DISK_TIMEOUT
+    receipt: object = None
 
 
 class OffsetOutOfRange(PenstockError):
     """A consumer asked for an offset the queue does not hold."""
 
     status = "PULL_OFFSET_MOVED"
+
+
+class UnreadableBody(PenstockError):
+    """One message's body cannot be decompressed; its stored bytes and other messages are fine."""
+
+    status = "BODY_UNREADABLE"
 
 
 class ProtocolError(PenstockError):
@@ -136,13 +173,19 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         MessageNotFound,
         StoreUnavailable,
         SegmentUnavailable,
-        FlushTimeout,
+        BrokerBusy,
         OffsetOutOfRange,
     )
 }
+BY_STATUS[PAGE_CACHE_BUSY] = BrokerBusy
 
 
-def error_from_status(status: str, rule: str, value: object, hint: str) -> PenstockError:
+def error_from_status(
+    status: str, rule: str, value: object, hint: str, retry_after_ms: int = 0
+) -> PenstockError:
     """The typed error for a status that came over a socket; an unknown one keeps its name."""
     kind = BY_STATUS.get(status, PenstockError)
-    return kind(rule, value, hint, status=status)
+    error = kind(rule, value, hint, status=status)
+    if isinstance(error, BrokerBusy):
+        error.retry_after_ms = retry_after_ms
+    return error

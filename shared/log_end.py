@@ -7,7 +7,7 @@ makes a frame visible. It does not know who sent a frame or who waits for it.
 from __future__ import annotations
 
 from penstock.shared.clock import Clock
-from penstock.shared.commit_log import LogAppender, Pieces, place
+from penstock.shared.commit_log import LogAppender, Pieces, Placed, place
 from penstock.shared.config import Config
 from penstock.shared.hot_loops import stamp, walk
 from penstock.shared.messages import StoredRun
@@ -24,6 +24,7 @@ class LogEnd:
     ) -> None:
         self._positions = positions
         self._clock = clock
+        self._prop_crc = config.enabled_append_prop_crc
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
         self._appender = LogAppender(config, run)
         self.wrote = positions["wrote"]
@@ -32,17 +33,30 @@ class LogEnd:
         self._segment = self.wrote // self._segment_bytes
         self._offsets = _queue_offsets(run, positions, pieces)
 
-    def place(self, starts: list[int]) -> int:
+    def place(self, starts: list[int], batch: bool = False) -> int:
         """The log's end after these records; they and the blanks between need room up to there."""
-        last = place(starts, self.wrote, self._segment_bytes)[-1]
+        last = self._placed(starts, batch)[-1]
         return last.position + starts[last.last] - starts[last.first]
+
+    def _placed(self, starts: list[int], batch: bool) -> list[Placed]:
+        if not batch:
+            return place(starts, self.wrote, self._segment_bytes)
+        # all or nothing of it goes into the segment, so it is placed like one record
+        (whole,) = place([starts[0], starts[-1]], self.wrote, self._segment_bytes)
+        return [whole._replace(last=len(starts) - 1)]
 
     def room(self) -> int:
         """The log offset up to which records may be put now."""
         return self._appender.room(self._positions["committed"], self._positions["allocated"])
 
     def append(
-        self, topic: str, queue_id: int, frame: bytearray, starts: list[int], host: bytes
+        self,
+        topic: str,
+        queue_id: int,
+        frame: bytearray,
+        starts: list[int],
+        host: bytes,
+        batch: bool = False,
     ) -> list[StoredRun]:
         """Append the records, for which there is room, and publish them with one store."""
         key = QueueKey(topic, queue_id)
@@ -52,10 +66,18 @@ class LogEnd:
         runs = []
         end = self.wrote
         view = memoryview(frame)
-        for piece in place(starts, self.wrote, self._segment_bytes):
+        for piece in self._placed(starts, batch):
             at, stop = starts[piece.first], starts[piece.last]
             shift = piece.position - at
-            stamp(frame, starts[piece.first : piece.last], queue_offset, shift, stored_ms, host)
+            stamp(
+                frame,
+                starts[piece.first : piece.last],
+                queue_offset,
+                shift,
+                stored_ms,
+                host,
+                self._prop_crc,
+            )
             if piece.blank:
                 self._appender.put_blank(piece.position - piece.blank, piece.blank)
             self._appender.put(piece.position, view[at:stop])

@@ -13,14 +13,18 @@ This file knows no sockets. Decoding never raises anything but ProtocolError.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from penstock.shared.errors import PenstockError, ProtocolError
+from penstock.shared.errors import PUT_OK, BrokerBusy, PenstockError, ProtocolError
 
 # What a client numbers or counts. One more still fits the wire, so no answer can fail to encode.
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+# An address and a port: IPv4 or IPv6.
+HostBytes = Literal[8, 20]
 
 
 class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
@@ -45,7 +49,8 @@ class Hello(Message, frozen=True):
 class Append(Message, frozen=True):
     """Store the records of the payload. `ack` is durable, written, or "" for the broker's default.
 
-    The records are whole, with queue offset, physical offset, store time and store host blank.
+    The records are whole, with queue offset, physical offset, store time and store host blank. A
+    batch stands in one segment, or none of it is stored.
     """
 
     producer: Number
@@ -56,6 +61,7 @@ class Append(Message, frozen=True):
     count: Number
     ack: str
     retry: bool
+    batch: bool = False
 
 
 class Route(Message, frozen=True):
@@ -80,7 +86,11 @@ class ListTopics(Message, frozen=True):
 
 
 class Welcome(Message, frozen=True):
-    """The session is open. `wrote` is the log's end; `next_seq` the next frame that is taken."""
+    """The session is open. `wrote` is the log's end; `next_seq` the next frame that is taken.
+
+    Records leave `store_host_bytes` for the broker's address, and with `prop_crc` end in 20 bytes
+    for their checksum.
+    """
 
     producer: int
     session: int
@@ -89,6 +99,8 @@ class Welcome(Message, frozen=True):
     max_message_bytes: int
     max_frame_bytes: int
     generation: int
+    store_host_bytes: HostBytes = 8
+    prop_crc: bool = False
 
 
 class StoredRun(Message, frozen=True):
@@ -100,12 +112,15 @@ class StoredRun(Message, frozen=True):
 
 
 class Appended(Message, frozen=True):
+    """The frame is stored. `status` is PUT_OK, or FLUSH_DISK_TIMEOUT: perhaps not on disk yet."""
+
     producer: int
     session: int
     seq: int
     runs: tuple[StoredRun, ...]
     store_timestamp_ms: int
     store_host: bytes
+    status: str = PUT_OK
 
 
 class OutOfStep(Message, frozen=True):
@@ -128,7 +143,11 @@ class TopicList(Message, frozen=True):
 
 
 class Refused(Message, frozen=True):
-    """A request failed, as a typed error. For a frame, `request` is its seq."""
+    """A request failed, as a typed error. For a frame, `request` is its seq.
+
+    A broker that is busy says after how many ms there is a point in trying again; then the frame's
+    session has ended, and nothing behind it is stored.
+    """
 
     request: int
     session: int
@@ -136,6 +155,7 @@ class Refused(Message, frozen=True):
     rule: str
     value: str
     hint: str
+    retry_after_ms: int = 0
 
 
 # --- the consume endpoint ---------------------------------------------------------------------
@@ -289,4 +309,5 @@ def decode_consume_answer(header: bytes) -> ConsumeAnswer:
 def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
     """An error as an answer."""
     value = "" if error.value is None else str(error.value)
-    return Refused(request, session, error.status, error.rule, value[:500], error.hint)
+    after_ms = error.retry_after_ms if isinstance(error, BrokerBusy) else 0
+    return Refused(request, session, error.status, error.rule, value[:500], error.hint, after_ms)

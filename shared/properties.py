@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.shared.errors import InvalidMessage
+from penstock.shared.record_crc import PROP_CRC
 
 KEYS = "KEYS"
 TAGS = "TAGS"
@@ -18,7 +19,7 @@ UNIQ_KEY = "UNIQ_KEY"
 SHARDING_KEY = "__SHARDINGKEY"
 
 # What a sender may not set as a property of its own: the client sets them from its arguments.
-RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, SHARDING_KEY, DELAY, WAIT})
+RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, SHARDING_KEY, DELAY, WAIT, PROP_CRC})
 
 _BETWEEN = "\x01"
 _END = "\x02"

@@ -16,6 +16,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from penstock.shared.compression import decompress
+from penstock.shared.errors import UnreadableBody
 from penstock.shared.properties import KEYS, TAGS
 from penstock.shared.record import (
     AT_BODY_CRC,
@@ -30,6 +32,7 @@ from penstock.shared.record import (
     MAGIC_V2,
     SMALLEST_RECORD_BYTES,
     SYS_BORN_HOST_V6,
+    SYS_COMPRESSED,
     SYS_STORE_HOST_V6,
     body_crc,
 )
@@ -150,11 +153,21 @@ def _checked_bodies(batch: Batch, places: _Places) -> pa.BinaryArray:
     """The bodies, after the one check that needs a loop: a wrong byte must not go unnoticed."""
     view = memoryview(batch.raw)
     stored = _numbers(batch.raw, ">i4", batch.starts + AT_BODY_CRC).tolist()
-    spans = zip(places.bodies.tolist(), (places.bodies + places.body_sizes).tolist(), strict=True)
-    for index, (start, end) in enumerate(spans):
+    ends = places.bodies.tolist(), (places.bodies + places.body_sizes).tolist()
+    for index, (start, end) in enumerate(zip(*ends, strict=True)):
         if body_crc(view[start:end]) != stored[index] and start < end:
             raise Misfit(index)
-    return gather(batch.raw, places.bodies, places.body_sizes)
+    sys_flags = _numbers(batch.raw, ">i4", batch.starts + AT_SYS_FLAG)
+    if not (sys_flags & SYS_COMPRESSED).any():
+        return gather(batch.raw, places.bodies, places.body_sizes)
+    bodies = []
+    for index, (start, end, sys_flag) in enumerate(zip(*ends, sys_flags.tolist(), strict=True)):
+        try:
+            bodies.append(decompress(batch.raw[start:end], sys_flag))
+        except UnreadableBody as error:
+            place = f"{batch.topic}/{batch.queue_id}@{batch.queue_offsets[index]}"
+            raise UnreadableBody(error.rule, f"{place}: {error.value}", error.hint) from None
+    return pa.array(bodies, pa.binary())
 
 
 def _numbers(raw: bytes, kind: str, at: Integers) -> Integers:

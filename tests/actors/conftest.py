@@ -32,7 +32,7 @@ from penstock.shared.log_end import LogEnd
 from penstock.shared.positions import Positions, create_positions
 from penstock.shared.properties import encode_properties
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
-from penstock.shared.record import Record, encode_record, pack_host
+from penstock.shared.record import Record, Shape, encode_record, pack_host, reshape
 from penstock.shared.run_directory import Endpoints, Run, boot_id
 from penstock.shared.transient_store_pool import create_pool
 
@@ -41,6 +41,7 @@ QUEUE_SEGMENT_BYTES = 20 * 50
 POOL_BYTES = 256 << 10
 HOST = pack_host("127.0.0.1", 10911)
 ANSWER_S = 10
+PRODUCER = 4711
 
 
 class Pipeline:
@@ -211,6 +212,59 @@ class Pipeline:
         shutil.rmtree(self._memory)
 
 
+class ProducerClient:
+    """A producer by hand: frames of one session, numbered by themselves."""
+
+    def __init__(self, broker: Any, writer: Any, frame: Callable[..., bytes]) -> None:
+        self.broker = broker
+        self.writer = writer
+        self.socket = broker.client(broker.run.endpoints.produce)
+        self.producer = PRODUCER + len(broker._clients)
+        self.session = 0
+        self.seq = 1
+        self._frame = frame
+
+    def ask(self, *parts: bytes, answers: int = 1) -> list[Any]:
+        found = self.broker.ask(self.writer, self.socket, *parts, answers=answers)
+        return [messages.decode_produce_answer(each[0]) for each in found]
+
+    def hello(self, stored_after: int = 0) -> Any:
+        self.session += 1
+        return self.ask(
+            messages.encode(messages.Hello(self.producer, self.session, self.seq, stored_after))
+        )[0]
+
+    def append(
+        self,
+        bodies: list[bytes],
+        *,
+        ack: str = "written",
+        retry: bool = False,
+        keys: str = "",
+        queue_id: int = 0,
+        answers: int = 1,
+        batch: bool = False,
+        **records: Any,
+    ) -> list[Any]:
+        header = messages.Append(
+            self.producer,
+            self.session,
+            self.seq,
+            "orders",
+            queue_id,
+            len(bodies),
+            ack,
+            retry,
+            batch,
+        )
+        self.seq += 1
+        payload = self._frame("orders", queue_id, bodies, keys, **records)
+        return self.ask(messages.encode(header), payload, answers=answers)
+
+    def answers(self, count: int) -> list[Any]:
+        return self.ask(answers=count)
+
+
 def settle(*actors: Any) -> None:
     """Let actors work until none has anything to do."""
     while any([actor.work() for actor in actors]):
@@ -223,22 +277,17 @@ def records(
     bodies: list[bytes],
     keys: str = "",
     properties: dict[str, str] | None = None,
+    raw_properties: bytes = b"",
+    shape: Shape = Shape(),  # noqa: B008 - a tuple
 ) -> bytes:
     """A produce frame. With `keys` each record has a UNIQ_KEY: that and its number."""
-    return b"".join(
-        encode_record(
-            Record(
-                topic,
-                body,
-                queue_id=queue_id,
-                born_host=HOST,
-                properties=encode_properties(
-                    (properties or {}) | ({"UNIQ_KEY": f"{keys}{i}"} if keys else {})
-                ),
-            )
-        )
-        for i, body in enumerate(bodies)
-    )
+    frame = b""
+    for i, body in enumerate(bodies):
+        named = (properties or {}) | ({"UNIQ_KEY": f"{keys}{i}"} if keys else {})
+        raw = encode_properties(named) + raw_properties
+        record = encode_record(Record(topic, body, raw, queue_id=queue_id, born_host=HOST))
+        frame += reshape(record, shape) if shape != Shape() else record
+    return frame
 
 
 @pytest.fixture
@@ -283,3 +332,16 @@ def produce_answer() -> Callable[[list[bytes]], messages.ProduceAnswer]:
 @pytest.fixture
 def consume_answer() -> Callable[[list[bytes]], messages.ConsumeAnswer]:
     return lambda parts: messages.decode_consume_answer(parts[0])
+
+
+@pytest.fixture
+def client(frame: Callable[..., bytes]) -> Callable[..., ProducerClient]:
+    """A producer with an open session and the topic "orders" with four queues."""
+
+    def make(broker: Any, writer: Any) -> ProducerClient:
+        made = ProducerClient(broker, writer, frame)
+        made.ask(messages.encode(messages.CreateTopic(1, "orders", 4)))
+        assert isinstance(made.hello(broker.positions["wrote"]), messages.Welcome)
+        return made
+
+    return make

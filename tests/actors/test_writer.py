@@ -14,74 +14,13 @@ from penstock.actors.reput import Reput
 from penstock.actors.writer import ALLOCATE_TIMEOUT_MS, LINGER_MS, Writer
 from penstock.shared.hot_loops import blank_size, walk
 from penstock.shared.messages import (
-    Append,
     Appended,
-    CreateTopic,
-    Hello,
     OutOfStep,
     Refused,
-    Welcome,
-    decode_produce_answer,
-    encode,
 )
 from penstock.shared.queue_table import QueueKey
 
 SEGMENT_BYTES = 64 << 10
-PRODUCER = 4711
-
-
-class Client:
-    """A producer by hand: frames of one session, numbered by themselves."""
-
-    def __init__(self, broker: Any, writer: Any, frame: Callable[..., bytes]) -> None:
-        self.broker = broker
-        self.writer = writer
-        self.socket = broker.client(broker.run.endpoints.produce)
-        self.session = 0
-        self.seq = 1
-        self._frame = frame
-
-    def ask(self, *parts: bytes, answers: int = 1) -> list[Any]:
-        found = self.broker.ask(self.writer, self.socket, *parts, answers=answers)
-        return [decode_produce_answer(each[0]) for each in found]
-
-    def hello(self, stored_after: int = 0) -> Any:
-        self.session += 1
-        return self.ask(encode(Hello(PRODUCER, self.session, self.seq, stored_after)))[0]
-
-    def append(
-        self,
-        bodies: list[bytes],
-        *,
-        ack: str = "written",
-        retry: bool = False,
-        keys: str = "",
-        queue_id: int = 0,
-        answers: int = 1,
-    ) -> list[Any]:
-        header = Append(
-            PRODUCER, self.session, self.seq, "orders", queue_id, len(bodies), ack, retry
-        )
-        self.seq += 1
-        return self.ask(
-            encode(header), self._frame("orders", queue_id, bodies, keys), answers=answers
-        )
-
-    def answers(self, count: int) -> list[Any]:
-        return self.ask(answers=count)
-
-
-@pytest.fixture
-def client(frame: Callable[..., bytes]) -> Callable[..., Client]:
-    """A producer with an open session and the topic "orders" with four queues."""
-
-    def make(broker: Any, writer: Any) -> Client:
-        made = Client(broker, writer, frame)
-        made.ask(encode(CreateTopic(1, "orders", 4)))
-        assert isinstance(made.hello(broker.positions["wrote"]), Welcome)
-        return made
-
-    return make
 
 
 def _stored(broker: Any) -> list[tuple[int, int]]:
@@ -98,7 +37,7 @@ def _stored(broker: Any) -> list[tuple[int, int]]:
 
 
 def test_an_answer_that_promises_the_disk_waits_for_it(
-    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Client]
+    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -119,7 +58,7 @@ def test_an_answer_that_promises_the_disk_waits_for_it(
 
 
 def test_an_answer_that_promises_no_disk_does_not_wait(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -131,7 +70,7 @@ def test_an_answer_that_promises_no_disk_does_not_wait(
 
 @pytest.mark.parametrize(("flush", "durable"), [("sync", True), ("async", False)])
 def test_what_an_answer_promises_by_default_is_configured(
-    pipeline: Callable[..., Any], client: Callable[..., Client], flush: str, durable: bool
+    pipeline: Callable[..., Any], client: Callable[..., Any], flush: str, durable: bool
 ) -> None:
     broker = pipeline(flush_disk_type=flush)
     broker.allocate(1)
@@ -144,7 +83,7 @@ def test_what_an_answer_promises_by_default_is_configured(
 
 
 def test_one_flush_releases_every_answer_that_waits_for_it(
-    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Client]
+    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -161,7 +100,7 @@ def test_one_flush_releases_every_answer_that_waits_for_it(
 
 
 def test_a_failed_flush_fails_what_waits_and_refuses_what_comes(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -180,7 +119,7 @@ def test_a_failed_flush_fails_what_waits_and_refuses_what_comes(
 
 
 def test_an_answer_that_the_disk_keeps_waiting_says_that_the_message_is_stored(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     broker = pipeline(sync_flush_timeout_ms=100)
     broker.allocate(1)
@@ -191,14 +130,15 @@ def test_an_answer_that_the_disk_keeps_waiting_says_that_the_message_is_stored(
         writer.work()
     broker.clock.advance(101)
     (answer,) = producer.answers(1)
-    assert isinstance(answer, Refused) and answer.status == "FLUSH_DISK_TIMEOUT"
+    assert isinstance(answer, Appended) and answer.status == "FLUSH_DISK_TIMEOUT"
+    assert answer.runs[0].physical_offset == 0
 
 
 @pytest.mark.parametrize("pool", [True, False], ids=["pool", "mapped"])
 def test_no_record_crosses_a_segments_end(
     pipeline: Callable[..., Any],
     work: Callable[..., None],
-    client: Callable[..., Client],
+    client: Callable[..., Any],
     pool: bool,
 ) -> None:
     broker = pipeline(transient_store_pool_enable=pool)
@@ -227,7 +167,7 @@ def test_no_record_crosses_a_segments_end(
 def test_a_successor_continues_the_log_and_the_queue_offsets(
     pipeline: Callable[..., Any],
     work: Callable[..., None],
-    client: Callable[..., Client],
+    client: Callable[..., Any],
     pool: bool,
     dispatched: int,
 ) -> None:
@@ -256,7 +196,7 @@ def test_a_successor_continues_the_log_and_the_queue_offsets(
 
 
 def test_a_successor_clears_what_was_never_published(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     """Killed between the copy into the mapped segment and the store to `wrote`."""
     broker = pipeline(transient_store_pool_enable=False)
@@ -275,7 +215,7 @@ def test_a_successor_clears_what_was_never_published(
 
 
 def test_a_full_disk_refuses_messages_until_there_is_room_and_keeps_what_is_stored(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -296,7 +236,7 @@ def test_a_full_disk_refuses_messages_until_there_is_room_and_keeps_what_is_stor
 
 @pytest.mark.parametrize("lost", ["the answer", "the frame"])
 def test_a_retry_after_a_crash_is_stored_once(
-    pipeline: Callable[..., Any], client: Callable[..., Client], lost: str
+    pipeline: Callable[..., Any], client: Callable[..., Any], lost: str
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -322,7 +262,7 @@ def test_a_retry_after_a_crash_is_stored_once(
 
 
 def test_a_retry_of_which_the_beginning_is_stored_stores_the_rest(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     """A power failure cuts a frame from behind."""
     broker = pipeline()
@@ -336,7 +276,7 @@ def test_a_retry_of_which_the_beginning_is_stored_stores_the_rest(
 
 @pytest.mark.parametrize("offset", [1, 77, 10**12, 2**61])
 def test_a_retry_that_names_an_offset_where_no_record_begins_harms_nobody(
-    pipeline: Callable[..., Any], client: Callable[..., Client], offset: int
+    pipeline: Callable[..., Any], client: Callable[..., Any], offset: int
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -351,7 +291,7 @@ def test_a_retry_that_names_an_offset_where_no_record_begins_harms_nobody(
 
 
 def test_without_a_segment_a_frame_is_refused_at_once_and_ends_its_session(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     """What is behind it in the session must not be stored before a second try of it is."""
     broker = pipeline()
@@ -371,7 +311,7 @@ def test_without_a_segment_a_frame_is_refused_at_once_and_ends_its_session(
 
 
 def test_a_frame_waits_for_a_segment_that_is_late(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     writer = broker.start(Writer)
@@ -388,7 +328,7 @@ def test_a_frame_waits_for_a_segment_that_is_late(
 
 
 def test_a_stopping_writer_takes_nothing_new_and_answers_what_it_has(
-    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Client]
+    pipeline: Callable[..., Any], work: Callable[..., None], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     broker.allocate(1)
@@ -413,7 +353,7 @@ def test_a_stopping_writer_takes_nothing_new_and_answers_what_it_has(
 
 
 def test_store_times_do_not_go_back_with_the_clock(
-    pipeline: Callable[..., Any], client: Callable[..., Client]
+    pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
     broker = pipeline()
     broker.allocate(1)

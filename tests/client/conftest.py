@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.client.batches import encode_messages
 from penstock.client.consumer_core import REPEAT_MS, ConsumerCore
 from penstock.client.encoding import Encoder
 from penstock.client.frames import SendFuture
@@ -21,7 +22,7 @@ from penstock.client.producer_core import ProducerCore
 from penstock.client.routes import Parked
 from penstock.shared import messages
 from penstock.shared.commit_log import place
-from penstock.shared.errors import SegmentUnavailable, TopicNotFound
+from penstock.shared.errors import BrokerBusy, SegmentUnavailable, TopicNotFound
 from penstock.shared.hot_loops import check_frame, unique_key_at
 from penstock.shared.messages import encode, refusal
 from penstock.shared.record import Record, encode_record
@@ -48,8 +49,8 @@ class Writer:
 
     def __init__(self, answer: Answer) -> None:
         self.log: list[Stored] = []
-        self.wrote = self.flushed = 0
-        self.refuse_next = False
+        self.wrote = self.flushed = self.outages = 0
+        self.refuse_next = self.busy_next = False
         # stored by a try before a power failure that left the beginning of a frame
         self.refused_in_part: set[str] = set()
         self._answer = answer
@@ -62,6 +63,7 @@ class Writer:
 
     def lose_power(self, survivors: int) -> None:
         """Of what was not flushed the first so many messages have reached the disk all the same."""
+        self.outages += 1
         flushed = sum(stored.position < self.flushed for stored in self.log)
         gone = self.log[flushed + survivors :]
         self.log = self.log[: flushed + survivors]
@@ -110,6 +112,9 @@ class Writer:
             return
         starts = check_frame(payload, request.topic.encode(), request.queue_id, 1 << 20)
         assert len(starts) - 1 == request.count > 0
+        if self.busy_next:
+            self._turn_away(peer, request)
+            return
         keys = [
             unique_key_at(memoryview(payload), at, stop - at).decode()
             for at, stop in zip(starts, starts[1:], strict=False)
@@ -121,6 +126,8 @@ class Writer:
                 self.refused_in_part.update(keys[: len(runs)])
                 return
             runs += self._store(request, keys, starts, len(runs))
+            if request.batch:
+                assert len({run.physical_offset // SEGMENT for run in runs}) == 1 or self.outages
         answer = messages.Appended(
             request.producer, request.session, request.seq, tuple(runs), 99, HOST
         )
@@ -133,6 +140,12 @@ class Writer:
         self, peer: bytes, request: messages.Hello | messages.Append, seq: int
     ) -> None:
         self._answer(peer, messages.OutOfStep(request.producer, request.session, seq))
+
+    def _turn_away(self, peer: bytes, request: messages.Append) -> None:
+        self.busy_next = False
+        self._sessions.end(request.producer)
+        busy = BrokerBusy("a frame waits less than 200 ms", "201 ms", retry_after_ms=70)
+        self._answer(peer, refusal(busy, request.seq, request.session))
 
     def _refuse(self, peer: bytes, request: messages.Append) -> None:
         self.refuse_next = False
@@ -156,7 +169,11 @@ class Writer:
         offset = len(queue)
         cut = [start - starts[first] for start in starts[first:]]
         runs = []
-        for piece in place(cut, self.wrote, SEGMENT):
+        placed = place(cut, self.wrote, SEGMENT)
+        if request.batch:
+            (whole,) = place([0, cut[-1]], self.wrote, SEGMENT)
+            placed = [whole._replace(last=len(cut) - 1)]
+        for piece in placed:
             runs.append(messages.StoredRun(first + piece.first, offset, piece.position))
             for i in range(piece.first, piece.last):
                 at = piece.position + cut[i] - cut[piece.first]
@@ -185,7 +202,7 @@ class Wire:
     def __init__(self, timeout_ms: int = 1 << 40) -> None:
         self.now_ms = 1000
         self.core = ProducerCore("tcp://x:1", Condition(), timeout_ms, "")
-        self.encoder = Encoder(bytes([127, 0, 0, 1]), 1_700_000_000_000)
+        self.encoder = Encoder(bytes([127, 0, 0, 1]), 1_700_000_000_000, self.core.terms)
         self.writer = Writer(self._answer)
         self.count = 0
         self.now: Connection | None = None
@@ -221,7 +238,23 @@ class Wire:
         if queue_id >= 0:
             self.core.send(topic, queue_id, ack, record, future)
         else:
-            self.core.park(topic, Parked(record, future, shard, queue, ack), self.now_ms)
+            shape = self.core.terms.shape
+            self.core.park(topic, Parked([record], future, shard, queue, ack, shape), self.now_ms)
+        return future
+
+    def send_batch(self, topic: str, queue: int | None, ack: str, sizes: list[int]) -> SendFuture:
+        """What `Producer.send_batch` does."""
+        queue_id = self.core.routes.queue_for(topic, None, queue)
+        bodies = [b"x" * size for size in sizes]
+        records, keys = encode_messages(
+            self.encoder, self.core.terms, topic, max(queue_id, 0), bodies, None, True, NOW_MS
+        )
+        future, shape = SendFuture(Condition(), keys), self.core.terms.shape
+        if queue_id >= 0:
+            self.core.send_batch(topic, queue_id, ack, records, future)
+        else:
+            parked = Parked(records, future, None, queue, ack, shape, batch=True)
+            self.core.park(topic, parked, self.now_ms)
         return future
 
     def pump(self, buffers: int) -> None:

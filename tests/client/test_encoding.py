@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.encoding import Encoder, with_queue
+from penstock.client.encoding import Encoder, Terms, with_queue
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.hot_loops import check_frame
 from penstock.shared.properties import RESERVED, decode_properties
-from penstock.shared.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.record import Record, Shape, decode_record, encode_record, pack_host
 
 NOW = 1_700_000_000_123
 V4, V6 = bytes([10, 1, 2, 3]), pack_host("2001:db8::1", 0)[:-4]
@@ -35,10 +35,14 @@ def encode(
     properties: Mapping[str, str] | None = None,
     flag: int = 0,
     limit: int = 0,
+    shape: Shape = Shape(),  # noqa: B008 - a tuple
+    wait: bool = True,
 ) -> tuple[bytes, str]:
-    encoder = Encoder(ip, NOW)
-    encoder.max_message_bytes = limit
-    return encoder.encode(topic, queue_id, body, tags, keys, shard, properties, flag, NOW)
+    terms = Terms()
+    terms.max_message_bytes = limit
+    terms.shape = shape
+    encoder = Encoder(ip, NOW, terms)
+    return encoder.encode(topic, queue_id, body, tags, keys, shard, properties, flag, NOW, wait)
 
 
 @given(
@@ -52,6 +56,8 @@ def encode(
     maybe,
     st.none() | st.dictionaries(texts.filter(lambda key: key not in RESERVED), texts, max_size=3),
     st.integers(-(2**31), 2**31 - 1),
+    st.sampled_from([Shape(), Shape(20), Shape(8, True), Shape(20, True)]),
+    st.booleans(),
 )
 def test_a_record_is_what_encode_record_makes_of_the_same_fields(
     topic: str,
@@ -64,6 +70,8 @@ def test_a_record_is_what_encode_record_makes_of_the_same_fields(
     shard: str | None,
     properties: dict[str, str] | None,
     flag: int,
+    shape: Shape,
+    wait: bool,
 ) -> None:
     raw, unique_key = encode(
         topic,
@@ -75,6 +83,8 @@ def test_a_record_is_what_encode_record_makes_of_the_same_fields(
         shard=shard,
         properties=properties,
         flag=flag,
+        shape=shape,
+        wait=wait,
     )
     found = decode_record(raw)
     blank = Record(
@@ -85,18 +95,21 @@ def test_a_record_is_what_encode_record_makes_of_the_same_fields(
         flag=flag,
         born_timestamp_ms=NOW,
         born_host=ip + bytes(4),
+        store_host=bytes(shape.store_host_bytes),
     )
     assert raw == encode_record(blank), "offsets, store time and store host are blank"
     arguments = {"TAGS": tags, "KEYS": keys, "__SHARDINGKEY": shard, "UNIQ_KEY": unique_key}
     given_properties = {key: value for key, value in arguments.items() if value}
+    given_properties |= {} if wait else {"WAIT": "false"}
+    given_properties |= {"__CRC32#": "0" * 10} if shape.prop_crc else {}
     assert decode_properties(found.properties) == given_properties | (properties or {})
-    assert check_frame(raw, topic.encode(), queue_id, 1 << 20) == [0, len(raw)]
+    assert check_frame(raw, topic.encode(), queue_id, 1 << 20, shape=shape) == [0, len(raw)]
     moved = msgspec.structs.replace(blank, queue_id=queue_id + 1)
     assert with_queue(raw, queue_id + 1) == encode_record(moved)
 
 
 def test_unique_keys_are_unique_and_of_rocketmqs_form() -> None:
-    encoder = Encoder(V4, NOW)
+    encoder = Encoder(V4, NOW, Terms())
     keys = [
         encoder.encode("t", 0, b"", None, None, None, None, 0, NOW + i // 9)[1] for i in range(99)
     ]
@@ -172,10 +185,23 @@ def test_properties_fit_their_signed_length() -> None:
         assert error.status == "PROPERTIES_SIZE_EXCEEDED"
 
 
-@pytest.mark.parametrize("name", sorted(RESERVED))
+def test_a_delay_is_refused_because_nothing_would_deliver_the_message() -> None:
+    error = refused(properties={"DELAY": "3"})
+    assert error.value == "DELAY=3" and "scheduler" in error.rule
+
+
+def test_properties_leave_room_for_the_checksum() -> None:
+    shape = Shape(8, True)
+    _, unique_key = encode()
+    room = 32767 - 20 - len(f"UNIQ_KEY\x01{unique_key}\x02p\x01\x02")
+    assert encode(properties={"p": "x" * room}, shape=shape)
+    assert refused(PropertiesTooLarge, properties={"p": "x" * (room + 1)}, shape=shape)
+
+
+@pytest.mark.parametrize("name", sorted(RESERVED - {"DELAY"}))
 def test_rocketmqs_own_names_are_not_properties(name: str) -> None:
     error = refused(properties={name: "x"})
-    assert error.value == name and "tags, keys and shard" in error.hint
+    assert error.value == name and "tags, keys, shard and wait" in error.hint
 
 
 @pytest.mark.parametrize(
@@ -205,7 +231,7 @@ def test_a_flag_has_32_bits(flag: int) -> None:
 
 
 def test_what_is_refused_leaves_no_trace() -> None:
-    encoder = Encoder(V4, NOW)
+    encoder = Encoder(V4, NOW, Terms())
     for _ in range(3):
         with pytest.raises(InvalidMessage):
             encoder.encode("t", 0, "x", None, None, None, None, 0, NOW)  # type: ignore[arg-type]

@@ -5,20 +5,24 @@ from __future__ import annotations
 import threading
 from threading import Condition
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.frames import FRAME_BYTES, Frame, SendFuture
-from penstock.shared.errors import ConnectError, StoreUnavailable
+from penstock.client.frames import FRAME_BYTES, Frame, Receipt, SendFuture
+from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
+from penstock.shared.hot_loops import check_frame
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.messages import Appended, StoredRun
+from penstock.shared.record import Record, Shape, encode_record
 
+SHAPE = Shape()
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
 
 
 def frame_of(sizes: list[int]) -> tuple[Frame, list[SendFuture]]:
-    frame, settled = Frame("orders", 3, ""), Condition()
+    frame, settled = Frame("orders", 3, "", SHAPE), Condition()
     futures = [SendFuture(settled, f"K{i}") for i in range(len(sizes))]
     for size, future in zip(sizes, futures, strict=True):
         frame.add(b"x" * size, future)
@@ -60,11 +64,50 @@ def test_a_closed_frame_is_its_records_in_order() -> None:
     assert (frame.seq, frame.count, frame.size, frame.payload) == (7, 2, 5, b"xxxxx")
 
 
-def test_a_frame_takes_what_fits_and_one_message_of_any_size() -> None:
-    frame, settled = Frame("t", 0, ""), Condition()
-    assert frame.takes(10 * FRAME_BYTES)
+def test_a_frame_takes_what_fits_and_is_of_its_kind() -> None:
+    frame, settled = Frame("t", 0, "", SHAPE), Condition()
     frame.add(b"x" * (FRAME_BYTES - 5), SendFuture(settled, "a"))
-    assert frame.takes(5) and not frame.takes(6)
+    assert frame.takes(5, "", SHAPE) and not frame.takes(6, "", SHAPE)
+    assert not frame.takes(5, "written", SHAPE) and not frame.takes(5, "", Shape(20))
+    assert not Frame("t", 0, "", SHAPE, batch=True).takes(1, "", SHAPE)
+
+
+def test_a_batch_has_one_receipt_with_all_ids() -> None:
+    frame, future = Frame("t", 0, "", SHAPE, batch=True), SendFuture(Condition(), "A,B,C")
+    frame.add_batch([b"x" * 10, b"x" * 20, b"x"], future)
+    frame.close(1)
+    assert (frame.count, frame.size) == (3, 31)
+    frame.settle(answer(StoredRun(0, 5, 100), StoredRun(2, 9, 500)), None)
+    receipt = future.result(0)
+    assert (receipt.queue_offset, receipt.physical_offset) == (5, 100)
+    assert receipt.unique_key == "A,B,C" and receipt.status == "PUT_OK"
+    assert receipt.message_id == ",".join(offset_message_id(HOST, at) for at in (100, 110, 500))
+
+
+def test_a_message_that_is_not_on_disk_in_time_is_an_error_that_says_where_it_is() -> None:
+    frame, futures = frame_of([4, 5])
+    late = msgspec.structs.replace(answer(StoredRun(0, 5, 6)), status="FLUSH_DISK_TIMEOUT")
+    frame.settle(late, None)
+    with pytest.raises(FlushTimeout) as caught:
+        futures[1].result(0)
+    receipt = caught.value.receipt
+    assert isinstance(receipt, Receipt) and receipt.status == caught.value.status
+    assert (receipt.queue_offset, receipt.physical_offset) == (6, 10)
+
+
+def test_a_frame_is_made_anew_for_a_broker_of_another_shape() -> None:
+    frame, settled = Frame("orders", 3, "", SHAPE), Condition()
+    for number in range(3):
+        record = encode_record(Record("orders", bytes([number]) * number, b"k\x01v\x02", 3))
+        frame.add(record, SendFuture(settled, str(number)))
+    frame.close(1)
+    before, shape = frame.size, Shape(20, True)
+    frame.reshape(shape)
+    assert frame.size == len(frame.payload) == before + 3 * (12 + 20)
+    assert frame.shape is shape and frame.count == 3
+    starts = check_frame(frame.payload, b"orders", 3, 1 << 20, shape=shape)
+    frame.settle(answer(StoredRun(0, 0, 1000)), None)
+    assert frame.receipt(2, "2").physical_offset == 1000 + starts[2]
 
 
 def test_an_error_is_that_of_every_message_of_the_frame() -> None:
@@ -87,7 +130,7 @@ def test_an_outcome_that_does_not_come_in_time_is_an_error_and_may_still_come() 
 
 def test_waiting_ends_with_the_outcome() -> None:
     settled = Condition()
-    frame, future = Frame("t", 0, ""), SendFuture(settled, "K")
+    frame, future = Frame("t", 0, "", SHAPE), SendFuture(settled, "K")
     frame.add(b"x", future)
     frame.close(1)
     found: list[int] = []
@@ -101,7 +144,7 @@ def test_waiting_ends_with_the_outcome() -> None:
 
 
 def test_callbacks_that_were_asked_for_before_and_after_the_frame_are_told() -> None:
-    frame, settled, told = Frame("t", 0, ""), Condition(), []
+    frame, settled, told = Frame("t", 0, "", SHAPE), Condition(), []
     early, late, never = (SendFuture(settled, key) for key in "abc")
     early.add_done_callback(lambda future: told.append(future.unique_key))
     for future in (early, late, never):

@@ -12,9 +12,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.message import Message, split_records
+from penstock.shared.compression import compress
+from penstock.shared.errors import UnreadableBody
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import decode_properties, encode_properties
-from penstock.shared.record import Record, decode_record, encode_record, host_text, pack_host
+from penstock.shared.record import (
+    SYS_COMPRESSED,
+    Record,
+    decode_record,
+    encode_record,
+    host_text,
+    pack_host,
+)
 
 RecordMaker = Callable[..., Record]
 texts = st.text(st.characters(codec="utf-8", exclude_characters="\x01\x02"), min_size=1, max_size=9)
@@ -47,7 +56,6 @@ def test_every_field_is_that_of_the_record(record: Record, around: bytes) -> Non
     stored = decode_record(raw)
     for name in (
         "topic",
-        "body",
         "queue_id",
         "flag",
         "queue_offset",
@@ -58,6 +66,9 @@ def test_every_field_is_that_of_the_record(record: Record, around: bytes) -> Non
         "reconsume_times",
     ):
         assert getattr(message, name) == getattr(stored, name), name
+    assert message.stored_body == stored.body
+    if not stored.sys_flag & SYS_COMPRESSED:
+        assert (message.body, message.compression) == (stored.body, None)
     assert message.born_host == host_text(stored.born_host)
     assert message.store_host == host_text(stored.store_host)
     assert message.message_id == offset_message_id(stored.store_host, stored.physical_offset)
@@ -89,7 +100,7 @@ NAMES = sorted(
 
 
 def test_the_names_above_are_all_there_are() -> None:
-    assert len(NAMES) == 18, NAMES
+    assert len(NAMES) == 20, NAMES
 
 
 @pytest.mark.parametrize("name", [*NAMES, "record", "anything"])
@@ -109,6 +120,35 @@ def test_equal_bytes_are_equal_messages_and_other_bytes_are_not(make_record: Rec
     one, two = (Message(encode_record(make_record(body=body))) for body in (b"1", b"2"))
     assert one != two and one != "a message" and one == Message(one.record)
     assert len({one, two, Message(bytes(one.record))}) == 2
+
+
+@pytest.mark.parametrize("name", ["zlib", "lz4", "zstd"])
+def test_a_compressed_body_is_decompressed_when_asked_for(
+    make_record: RecordMaker, name: str
+) -> None:
+    body = b"all work and no play " * 300
+    stored, bits = compress(name, body)
+    raw = encode_record(make_record(body=stored, sys_flag=bits | 2))
+    message = Message(raw)
+    assert set(vars(message)) == {"record"}
+    assert (message.body, message.stored_body, message.compression) == (body, stored, name)
+    small = Message(raw, max_body_bytes=len(body) - 1)
+    with pytest.raises(UnreadableBody, match="max_body_bytes"):
+        _ = small.body
+    assert small.stored_body == stored and small.topic == "orders"
+    assert Message(raw, max_body_bytes=len(body)).body == body
+
+
+def test_a_body_that_cannot_be_decompressed_is_an_error_of_that_message_only(
+    make_record: RecordMaker,
+) -> None:
+    bad, good = (
+        encode_record(make_record(body=b"no zlib", sys_flag=bits)) for bits in (0x301, 0x300)
+    )
+    first, second = split_records(bad + good)
+    with pytest.raises(UnreadableBody, match="zlib"):
+        _ = first.body
+    assert repr(first).endswith("7 bytes)") and first.stored_body == b"no zlib" == second.body
 
 
 def test_making_one_decodes_nothing() -> None:

@@ -41,6 +41,8 @@ class AnyHistory(RuleBasedStateMachine):
         super().__init__()
         self.wire = make_wire()
         self.sent: list[tuple[SendFuture, str, str | None, str]] = []
+        self.batches: list[tuple[SendFuture, str]] = []
+        self.numbers: dict[str, int] = {}
 
     @initialize(first_contact=st.booleans())
     def begin(self, first_contact: bool) -> None:
@@ -59,6 +61,18 @@ class AnyHistory(RuleBasedStateMachine):
         for size in sizes:
             future = self.wire.send(topic, shard, None, ack, size)
             self.sent.append((future, topic, shard, ack))
+            self.numbers[future.unique_key] = len(self.numbers)
+
+    @rule(
+        topic=st.sampled_from("ab"),
+        ack=st.sampled_from(["", "written"]),
+        sizes=st.lists(st.integers(0, 200), min_size=1, max_size=4),
+    )
+    def send_batch(self, topic: str, ack: str, sizes: list[int]) -> None:
+        future = self.wire.send_batch(topic, None, ack, sizes)
+        self.batches.append((future, ack))
+        for key in future.unique_key.split(","):
+            self.numbers[key] = len(self.numbers)
 
     @rule(
         ms=st.sampled_from([1, 10, 60, 150, 600, 11_000]),
@@ -120,6 +134,10 @@ class AnyHistory(RuleBasedStateMachine):
     def the_disk_is_full_for_a_moment(self) -> None:
         self.wire.writer.refuse_next = True
 
+    @rule()
+    def the_broker_is_busy_for_a_moment(self) -> None:
+        self.wire.writer.busy_next = True
+
     @invariant()
     def what_is_acknowledged_is_stored_where_the_receipt_says(self) -> None:
         writer, core = self.wire.writer, self.wire.core
@@ -144,8 +162,30 @@ class AnyHistory(RuleBasedStateMachine):
             self._is_true(receipt, found)
             assert topic == found.topic
             assert shard is None or found.queue_id == shard_queue(shard, self.wire.queues[topic])
+        for future, ack in self.batches:
+            unsettled += not future.done()
+            if future.done():
+                self._is_whole(future, ack, stored)
         assert core.unsettled == unsettled
         assert (core.waiting_bytes > 0) == (unsettled > 0)
+
+    def _is_whole(self, future: SendFuture, ack: str, stored: dict[str, Any]) -> None:
+        """All of a batch or nothing; with its messages together, unless the power has failed."""
+        keys = future.unique_key.split(",")
+        found = [stored[key] for key in keys if key in stored]
+        if future.exception(0) is not None:
+            assert not found or future.unique_key.split(",")[0] in self.wire.writer.refused_in_part
+            return
+        receipt = future.result(0)
+        if self.wire.writer.outages and ack == "written":
+            return
+        assert len(found) == len(keys)
+        ids = [offset_message_id(self.wire.host, each.position) for each in found]
+        assert receipt.message_id == ",".join(ids)
+        assert (receipt.queue_offset, receipt.physical_offset) == found[0][3:]
+        if not self.wire.writer.outages:
+            offsets = [each.queue_offset for each in found]
+            assert offsets == list(range(offsets[0], offsets[0] + len(keys)))
 
     def _is_true(self, receipt: Receipt, found: Any) -> None:
         assert receipt == Receipt(
@@ -166,10 +206,9 @@ class AnyHistory(RuleBasedStateMachine):
 
     def _order_is_kept(self) -> None:
         """Of the messages for one queue that are stored, none stands before an earlier one."""
-        numbers = {sent[0].unique_key: number for number, sent in enumerate(self.sent)}
         queues: dict[tuple[str, int], list[int]] = {}
         for each in self.wire.writer.log:
-            queues.setdefault((each.topic, each.queue_id), []).append(numbers[each.key])
+            queues.setdefault((each.topic, each.queue_id), []).append(self.numbers[each.key])
         for queue in queues.values():
             assert queue == sorted(queue)
 
@@ -189,6 +228,8 @@ def one_history(random: Random, history: AnyHistory) -> None:
         history.the_writer_is_killed,
         lambda: history.the_power_fails(random.randrange(6)),
         history.the_disk_is_full_for_a_moment,
+        history.the_broker_is_busy_for_a_moment,
+        history.the_broker_is_busy_for_a_moment,
     ]
     for _ in range(random.randrange(5, 40)):
         luck = random.random()
@@ -199,6 +240,9 @@ def one_history(random: Random, history: AnyHistory) -> None:
         elif luck < 0.4:
             sizes = [random.randrange(300) for _ in range(3)]
             history.a_burst_of_frames(sizes, random.choice((0, 1, 2, 100)))
+        elif luck < 0.45:
+            sizes = [random.randrange(200) for _ in range(random.randrange(1, 5))]
+            history.send_batch(random.choice("ab"), random.choice(("", "written")), sizes)
         elif luck < 0.6:
             history.send(
                 random.choice("aab"),

@@ -31,7 +31,7 @@ def _checked(**values: object) -> Config:
         ("flush_commit_log_least_pages", [0, 9], [-1]),
         ("max_pending_bytes", [1 << 20], [-1]),
         ("bind_host", ["0.0.0.0", "::1"], ["", "localhost", "1.2.3", "1.2.3.256"]),
-        ("broker_ip", ["10.1.2.3"], ["", "::1", "host"]),
+        ("broker_ip", ["10.1.2.3", "2001:db8::1"], ["", "[::1]", "host"]),
         ("max_hash_slot_num", [1, 5_000_000], [0, -1, 1 << 29]),
         ("max_index_num", [2, 20_000_000], [-1, 0, 1, 107_374_182]),
         ("delete_when", ["04", "4", "00;23"], ["", "24", "4;", "-1", "4,5", "x"]),

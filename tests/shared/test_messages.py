@@ -35,6 +35,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     """Values of one field's type."""
     if isinstance(kind, msgspec.inspect.IntType):
         return numbers if kind.ge is not None else st.integers(-(2**63), 2**64 - 1)
+    if isinstance(kind, msgspec.inspect.LiteralType):
+        return st.sampled_from(kind.values)
     if isinstance(kind, msgspec.inspect.StrType):
         return texts
     if isinstance(kind, msgspec.inspect.BoolType):

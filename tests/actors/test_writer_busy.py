@@ -1,0 +1,154 @@
+"""A writer that cannot append: what may wait waits, and what cannot is told to come again."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.actors.writer import ALLOCATE_TIMEOUT_MS, Writer
+from penstock.shared.messages import Appended, OutOfStep, Refused, Welcome
+
+WAIT_MS, PAGE_CACHE_MS = 200, 1000
+LARGE = [bytes(15_000)] * 4
+
+
+def work_until(writer: Writer, done: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 10
+    while not done():
+        assert time.monotonic() < deadline
+        writer.work()
+
+
+class Full:
+    """A writer with a full pool, and a frame that waits for room in it."""
+
+    def __init__(self, broker: Any, client: Callable[..., Any]) -> None:
+        self.broker = broker
+        broker.allocate(6)
+        self.writer = broker.start(Writer)
+        self.first = client(broker, self.writer)
+        while self.broker.positions["wrote"] < 200_000:
+            self.first.append(LARGE)
+        self.first.append(LARGE, answers=0)
+        work_until(self.writer, lambda: self.writer._waiting is not None)
+
+    def hold(self, client: Any, count: int = 1, **options: Any) -> None:
+        """Send frames; they are held behind the one that waits."""
+        held = len(self.writer._held._held) + count
+        for _ in range(count):
+            client.append([b"x"], answers=0, **options)
+        work_until(self.writer, lambda: len(self.writer._held._held) == held)
+
+    def commit(self, work: Callable[..., None]) -> None:
+        committer = self.broker.start(Committer)
+        self.broker.positions.initialise("flush_wanted", self.broker.positions["wrote"])
+        work(committer)
+
+
+@pytest.fixture
+def full(pipeline: Callable[..., Any], client: Callable[..., Any]) -> Full:
+    return Full(pipeline(), client)
+
+
+def test_what_waits_a_little_is_stored_in_the_order_it_came(
+    full: Full, work: Callable[..., None]
+) -> None:
+    full.hold(full.first, 5)
+    full.broker.clock.advance(WAIT_MS)
+    full.writer.work()
+    assert not full.first.socket.poll(20)
+    full.commit(work)
+    answers = full.first.answers(6)
+    assert all(isinstance(answer, Appended) for answer in answers)
+    assert [answer.seq for answer in answers] == sorted(answer.seq for answer in answers)
+
+
+def test_a_frame_that_waits_too_long_is_turned_away_with_what_is_behind_it(
+    full: Full, work: Callable[..., None]
+) -> None:
+    full.hold(full.first, 3)
+    full.broker.clock.advance(WAIT_MS + 1)
+    refused, second, third = full.first.answers(3)
+    assert isinstance(refused, Refused) and refused.status == "SYSTEM_BUSY"
+    assert refused.retry_after_ms > 0 and "wait_time_in_send_queue_ms" in refused.rule
+    assert isinstance(second, OutOfStep) and isinstance(third, OutOfStep)
+    wrote = full.broker.positions["wrote"]
+    full.commit(work)
+    (waited,) = full.first.answers(1)
+    assert isinstance(waited, Appended), "the frame that was being appended is stored"
+    assert full.broker.positions["wrote"] > wrote
+    assert isinstance(full.first.hello(), Welcome)
+    (answer,) = full.first.append([b"x"])
+    assert isinstance(answer, Appended)
+
+
+def test_an_append_that_takes_too_long_turns_everything_away_at_once(
+    full: Full, client: Callable[..., Any]
+) -> None:
+    full.broker.clock.advance(PAGE_CACHE_MS + 1)
+    other = client(full.broker, full.writer)
+    (refused,) = other.append([b"x"])
+    assert isinstance(refused, Refused) and refused.status == "OS_PAGE_CACHE_BUSY"
+    assert refused.retry_after_ms > 0
+
+
+def test_questions_are_answered_while_frames_wait(full: Full, client: Callable[..., Any]) -> None:
+    """Except behind a frame: the answer would say that the frame is missing."""
+    other = client(full.broker, full.writer)
+    assert isinstance(other.hello(), Welcome)
+
+
+def test_the_frame_that_was_being_appended_may_come_again_as_well(full: Full) -> None:
+    full.broker.clock.advance(ALLOCATE_TIMEOUT_MS + 1)
+    (refused,) = full.first.answers(1)
+    assert isinstance(refused, Refused) and refused.status == "SYSTEM_BUSY"
+    assert "pool" in refused.rule and refused.retry_after_ms > 0
+
+
+def test_what_is_held_is_bounded_and_the_rest_stays_outside(full: Full) -> None:
+    for _ in range(1010):
+        full.first.append([b"x"], answers=0)
+    work_until(full.writer, lambda: not full.writer._may_receive())
+    assert full.writer.inputs() == [] and len(full.writer._held._held) == 1000
+    full.broker.clock.advance(WAIT_MS + 1)
+    assert len(full.first.answers(1000)) == 1000
+    work_until(full.writer, lambda: len(full.writer._held._held) == 10)
+    full.broker.clock.advance(WAIT_MS + 1)
+    assert {type(answer) for answer in full.first.answers(10)} == {OutOfStep}
+
+
+def test_with_fast_failure_a_full_pool_is_said_at_once(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    broker = pipeline(fast_fail_if_no_buffer_in_store_pool=True)
+    broker.allocate(6)
+    producer = client(broker, broker.start(Writer))
+    answers = [producer.append(LARGE)[0] for _ in range(4)]
+    while isinstance(answers[-1], Appended):
+        answers += producer.append(LARGE)
+    assert isinstance(answers[-1], Refused) and answers[-1].status == "SYSTEM_BUSY"
+    assert answers[-1].value == "it is full"
+    (behind,) = producer.append([b"x"])
+    assert isinstance(behind, OutOfStep)
+
+
+def test_frames_that_the_disk_keeps_waiting_for_their_answer_block_others_in_time(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    broker = pipeline(max_pending_bytes=50_000)
+    broker.allocate(2)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    for _ in range(2):
+        wrote = broker.positions["wrote"]
+        producer.append(LARGE, ack="durable", answers=0)
+        work_until(writer, lambda wrote=wrote: broker.positions["wrote"] > wrote)
+    producer.append([b"x"], answers=0)
+    work_until(writer, lambda: bool(writer._held))
+    broker.clock.advance(WAIT_MS + 1)
+    (refused,) = producer.answers(1)
+    assert isinstance(refused, Refused) and refused.status == "SYSTEM_BUSY"
