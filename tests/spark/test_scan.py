@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
+from penstock.shared.compression import compress
 from penstock.shared.consume_queue import BLANK_SIZE
-from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged, UnreadableBody
 from penstock.shared.properties import decode_properties
 from penstock.shared.record import MAGIC_V2, Record, decode_record, encode_record, pack_host
 from penstock.shared.store_directory import StoreDirectory
@@ -186,3 +187,19 @@ def test_a_message_that_expired_after_planning_is_no_damage(store: StoreBuilder)
         pytest.raises(OffsetOutOfRange, match="expired meanwhile"),
     ):
         list(scan.read_range(directory, piece, ["body"]))
+
+
+def test_compressed_bodies_are_decompressed_and_one_that_cannot_be_is_named(
+    store: StoreBuilder,
+) -> None:
+    text = b"all work and no play " * 200
+    store.put(body=b"plain")
+    for name in ("zlib", "lz4", "zstd"):
+        stored, bits = compress(name, text)
+        store.put(body=stored, sys_flag=bits)
+    bodies = [row["body"] for row in read(store, "body")]
+    assert bodies == [b"plain", text, text, text]
+    store.put(body=b"no zstd", sys_flag=0x201)
+    with pytest.raises(UnreadableBody, match="flights/0@4"):
+        read(store, "body")
+    assert len(read(store, "queue_offset", "tags")) == 5, "who does not read it does not care"
