@@ -231,7 +231,14 @@ class ConsumerCore:
             cursor = self.cursors[part.queue_id]
             if cursor < part.min_offset:
                 self._skip(part.queue_id, cursor, part.min_offset)
-            elif cursor > part.next_offset:  # the queue does not reach so far
+            elif cursor > part.next_offset:
+                _log.warning(
+                    "queue %d of %s ends at offset %d: going on there instead of at %d",
+                    part.queue_id,
+                    self.topic,
+                    part.next_offset,
+                    cursor,
+                )
                 self.cursors[part.queue_id] = part.next_offset
             else:
                 self._take(part, split_records(view[at : at + part.size], self._max_body_bytes))

@@ -86,7 +86,7 @@ def parse_tags(expression: str) -> TagFilter | None:
     return TagFilter(tags)
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)
 def parse_filter(expression_type: str, expression: str) -> Filter | None:
     """The filter of a subscription; None where it takes all messages. Raises FilterError."""
     if expression_type in ("", TAG):

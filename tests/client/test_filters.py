@@ -168,3 +168,19 @@ def test_a_named_sql92_filter_is_written_down_and_shown(start_broker: Callable[.
         "dead": False,
         "problem": "",
     }
+
+
+@pytest.mark.parametrize("chosen", [{}, {"tags": "a"}])
+def test_a_consumer_behind_the_end_of_a_queue_goes_on_at_that_end(
+    broker: Any, chosen: dict[str, str]
+) -> None:
+    """After a loss a queue is shorter than a consumer remembers: what comes next is not missed."""
+    topic = "behind" + "".join(chosen)
+    with Producer(broker.produce) as producer:
+        producer.create_topic(topic, 1)
+        producer.send(topic, b"0", tags="a").result(WAIT_S)
+        with Consumer(broker.consume, topic, start=7, **chosen) as consumer:
+            while consumer.positions != {0: 1}:
+                assert consumer.poll(0.1) == []
+            producer.send(topic, b"1", tags="a").result(WAIT_S)
+            assert [message.body for message in consumer.poll(WAIT_S)] == [b"1"]
