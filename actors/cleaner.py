@@ -141,8 +141,8 @@ class Cleaner:
             self._stage.say(f"the disk is {fullest}% full; messages are taken again")
         return decision
 
-    def _closed_segments(self) -> list[int]:
-        """When the segments that may go were last written, in ms, oldest first.
+    def _closed_segments(self, most: int) -> list[int]:
+        """When the oldest segments that may go were last written, in ms, in order.
 
         Whatever a start could need stays: the scan begins at the checkpoint's record, the last
         record names its queue's next offset, and RocketMQ drops all queues of an empty log.
@@ -152,8 +152,9 @@ class Cleaner:
             load_checkpoint(self._paths.checkpoint).confirm_offset,
             *(positions[name] for name in ("committed", "flushed", "dispatched_record")),
         )
+        bases = range(self._log_start, needed - self._segment_bytes + 1, self._segment_bytes)
         times = []
-        for base in range(self._log_start, needed - self._segment_bytes + 1, self._segment_bytes):
+        for base in bases[:most]:
             path = self._paths.commit_log / segment_name(base)
             times.append(path.stat().st_mtime_ns // 1_000_000)
         return times
@@ -168,7 +169,7 @@ class Cleaner:
         left = self._config.delete_file_batch_max * (BATCHES_WHEN_ASKED if self._asked else 1)
         while left > 0:
             decision = self._decide()
-            written_ms = self._closed_segments()[:left]
+            written_ms = self._closed_segments(left)
             count = count_to_delete(self._config, self._clock.now_ms(), written_ms, decision)
             if not count:
                 break
