@@ -100,6 +100,15 @@ class QueueReader:
 
     def offset_at(self, slot: int, at_ms: int) -> int:
         """The first offset of a queue that was stored at or after this time; the max if none."""
+        while True:
+            before = self._table.min_offset(slot)
+            try:
+                return self._offset_at(slot, at_ms)
+            except FileNotFoundError:
+                if self._table.min_offset(slot) == before:
+                    raise  # else it has expired meanwhile
+
+    def _offset_at(self, slot: int, at_ms: int) -> int:
         key = self._table.key(slot)
         low, high = self.range(slot)
         while low < high:

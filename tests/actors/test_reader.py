@@ -322,6 +322,24 @@ def test_a_file_that_goes_while_a_pull_is_answered_is_no_error(
     assert answer.slices[0].min_offset == moves[0] > 0
 
 
+def test_a_file_that_goes_while_a_time_is_looked_for_is_no_error(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, reader, client = _expiring(pipeline, work)
+    ranges = reader._queues.range
+    looks = []
+
+    def range_before(slot: int) -> tuple[int, int]:
+        found: tuple[int, int] = ranges(slot)
+        looks.append(_expire(broker, work) if len(looks) == 1 else 0)
+        return found
+
+    reader._queues.range = range_before
+    ((answer, _),) = client.ask(encode(Describe(1, "orders", 1)))
+    assert isinstance(answer, Described)
+    assert answer.queues[0].at_offset == looks[1] > 0
+
+
 def test_a_deleted_segment_is_let_go_of_when_it_is_sent(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:
