@@ -22,6 +22,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "status": ("penstock.cli.status:status", "Show a broker's actors and how far each got."),
     "produce": ("penstock.cli.messages:produce", "Send messages to a topic."),
     "consume": ("penstock.cli.messages:consume", "Print messages of a topic, or follow it."),
+    "query": ("penstock.cli.query:query", "Find messages by key or by id."),
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
     "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
     "config": ("penstock.cli.settings:config", "Show a broker's settings and where they are from."),

@@ -10,6 +10,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import click
 
@@ -54,6 +55,15 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
         highlight=False,
     )
     console.print(table)
+
+
+def shown_time(timestamp_ms: int) -> str:
+    """Ms since 1970 as a time in UTC; 0 as nothing, and what is no time as the number."""
+    try:
+        when = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
+    except (OverflowError, ValueError, OSError):
+        return str(timestamp_ms)
+    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z") if timestamp_ms else ""
 
 
 def printable(text: str) -> str:

@@ -6,13 +6,19 @@ for is in `shared.verify`, `store_info` and `store_records`; this file is option
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import click
 
-from penstock.cli.output import output_option, print_json, print_table, printable, progress
+from penstock.cli.output import (
+    output_option,
+    print_json,
+    print_table,
+    printable,
+    progress,
+    shown_time,
+)
 
 EXIT_PROBLEM = 1
 EXIT_DAMAGED = 5
@@ -170,7 +176,7 @@ def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:
             fields["queue_offset"],
             fields["physical_offset"],
             fields["size"],
-            _time(fields["store_timestamp_ms"]),
+            shown_time(fields["store_timestamp_ms"]),
             fields["tags"],
             fields["keys"],
         ]
@@ -227,15 +233,10 @@ def _print_info(found: dict[str, Any]) -> None:
         words = found["checkpoint"].items()
         print_table(
             ["word", "value", "time"],
-            [[name, value, _time(value) if name.endswith("_ms") else ""] for name, value in words],
+            [
+                [name, value, shown_time(value) if name.endswith("_ms") else ""]
+                for name, value in words
+            ],
         )
     for problem in found["problems"]:
         click.echo(f"{problem['kind']}: {printable(problem['file'])}: {problem['detail']}")
-
-
-def _time(timestamp_ms: int) -> str:
-    try:
-        when = datetime.fromtimestamp(timestamp_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):
-        return str(timestamp_ms)
-    return when.isoformat(timespec="milliseconds").replace("+00:00", "Z") if timestamp_ms else ""

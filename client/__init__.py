@@ -1,7 +1,16 @@
-"""Clients of a broker: Producer and Consumer for ordinary code; the same names in `aio`."""
+"""Clients of a broker: Producer, Consumer and MessageQuery; the same names for asyncio in `aio`."""
 
 from penstock.client.consumer import Consumer
 from penstock.client.message import Message
 from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
+from penstock.client.query import MessageQuery
 
-__all__ = ["BatchMessage", "Consumer", "Message", "Producer", "Receipt", "SendFuture"]
+__all__ = [
+    "BatchMessage",
+    "Consumer",
+    "Message",
+    "MessageQuery",
+    "Producer",
+    "Receipt",
+    "SendFuture",
+]

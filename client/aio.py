@@ -1,4 +1,4 @@
-"""Producer and Consumer for asyncio: the same names and arguments, the same cores.
+"""Producer, Consumer and MessageQuery for asyncio: the same names and arguments, the same cores.
 
 `send` returns an awaitable future; nothing blocks the event loop, and there are no threads.
 """
@@ -14,6 +14,7 @@ from typing import Any
 import zmq
 import zmq.asyncio
 
+from penstock.client.aio_query import MessageQuery
 from penstock.client.batches import encode_messages
 from penstock.client.choice import choose
 from penstock.client.consumer_core import ConsumerCore, Start
@@ -33,7 +34,7 @@ from penstock.shared.layout import check_topic
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
 
-__all__ = ["Consumer", "Message", "Producer", "Receipt"]
+__all__ = ["Consumer", "Message", "MessageQuery", "Producer", "Receipt"]
 
 
 class Producer:

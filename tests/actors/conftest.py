@@ -147,18 +147,23 @@ class Pipeline:
         properties: dict[str, str] | None = None,
     ) -> int:
         """Store records as the writer does; `wrote` afterwards."""
+        for _ in range(count):
+            raw = records(topic, queue_id, [bytes(size)], properties=properties)
+            self.append_frame(topic, queue_id, raw)
+        return self.positions["wrote"]
+
+    def append_frame(self, topic: str, queue_id: int, raw: bytes) -> None:
+        """Store a frame of records."""
         if self._end is None:
             positions = Positions(self.run.positions, owner="writer")
             reader = LogReader(self.config, self.run, positions)
             self._end = LogEnd(self.config, self.run, positions, reader.pieces, self.clock)
-        for _ in range(count):
-            frame = bytearray(records(topic, queue_id, [bytes(size)], properties=properties))
-            starts = check_frame(frame, topic.encode(), queue_id, self.config.max_record_bytes)
-            while self._end.place(starts) > self.positions["allocated"]:
-                self.allocate(1)
-            assert self._end.place(starts) <= self._end.room(), "the pool is full"
-            self._end.append(topic, queue_id, frame, starts, HOST)
-        return self.positions["wrote"]
+        frame = bytearray(raw)
+        starts = check_frame(frame, topic.encode(), queue_id, self.config.max_record_bytes)
+        while self._end.place(starts) > self.positions["allocated"]:
+            self.allocate(1)
+        assert self._end.place(starts) <= self._end.room(), "the pool is full"
+        self._end.append(topic, queue_id, frame, starts, HOST)
 
     def log(self, start: int, stop: int) -> bytes:
         """The log's bytes in the segment files."""

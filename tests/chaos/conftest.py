@@ -27,11 +27,16 @@ from penstock.cli.status import read_status
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError
+from penstock.shared.index_file import Geometry
+from penstock.shared.index_files import index_files
+from penstock.shared.index_recovery import rebuild_index
 from penstock.shared.layout import StorePaths
+from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
 
 TOPIC = "chaos"
 QUEUES = 4
+INDEX = Geometry(slots=2000, items=4000)
 READY_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 40
 # small files, so that every boundary is met often
@@ -42,6 +47,8 @@ SETTINGS: dict[str, object] = {
     "mapped_file_size_consume_queue_bytes": 20 * 1000,
     "max_message_size_bytes": 64 << 10,
     "transient_store_pool_bytes": 8 << 20,
+    "max_hash_slot_num": INDEX.slots,
+    "max_index_num": INDEX.items,
 }
 
 
@@ -396,12 +403,23 @@ def check_history() -> Callable[..., None]:
 
 
 @pytest.fixture
-def check_store() -> Callable[[Broker], None]:
-    """The checker of store directories finds nothing wrong in a stopped store."""
+def check_store(tmp_path: Path) -> Callable[[Broker], None]:
+    """The checker of store directories finds nothing wrong in a stopped store.
+
+    And its index is, byte for byte, the one that the log gives: each key is in it once.
+    """
 
     def check(broker: Broker) -> None:
         report = verify_store(broker.store)
         assert report.clean and report.problem_count == 0, report.problems
         assert not any("repeat a UNIQ_KEY" in note for note in report.notes), report.notes
+        again = tmp_path / "rebuilt"
+        again.mkdir()
+        with StoreDirectory(broker.store) as store:
+            rebuild_index(store, again / "index", again, INDEX, lambda: 0)
+        kept, rebuilt = index_files(broker.store / "index"), index_files(again / "index")
+        assert len(kept) == len(rebuilt)
+        for ours, expected in zip(kept, rebuilt, strict=True):
+            assert ours.read_bytes() == expected.read_bytes(), ours.name
 
     return check

@@ -288,9 +288,7 @@ def test_a_full_disk_is_a_typed_error_and_no_crash_loop(
     """Producers are refused, consumers read on, and messages acknowledged before are there."""
     mount = tmp_path / "broker-0" / "store"
     wrap = _in_a_small_file_system(tmp_path)
-    # an index that fits in as well
-    small = {"max_hash_slot_num": 1000, "max_index_num": 10_000}
-    running = broker(wrap=(*wrap[:-1], str(mount)), **small)
+    running = broker(wrap=(*wrap[:-1], str(mount)))
     mount.mkdir()
     running.launch()
     running.read_ready_line()

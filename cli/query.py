@@ -1,0 +1,222 @@
+"""`penstock query`: single messages by key or by id, from a broker or from a store's files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from penstock.cli.endpoints import broker_options, consume_endpoint
+from penstock.cli.output import output_option, print_json, print_table, shown_time
+
+if TYPE_CHECKING:
+    from penstock.client.message import Message
+
+EXIT_NOTHING = 1
+_BODY_CHARACTERS = 60
+
+
+@click.group()
+def query() -> None:
+    """Find messages by key or by id.
+
+    Asks the broker that runs on the store, or the one at --endpoint. Where none runs, it looks into
+    the store's files, which may be a Java RocketMQ's as well.
+    """
+
+
+def _options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """What all three have: where to look, and how to print."""
+    slots = click.option(
+        *("--index-slots", "slots"),
+        default=5_000_000,
+        show_default=True,
+        help="RocketMQ's maxHashSlotNum, for a store without a broker.",
+    )
+    items = click.option(
+        *("--index-items", "items"),
+        default=20_000_000,
+        show_default=True,
+        help="RocketMQ's maxIndexNum, for a store without a broker.",
+    )
+    return broker_options(slots(items(output_option(command))))
+
+
+@query.command(
+    "key",
+    epilog="""\b
+Examples:
+  penstock query key orders order-4711 --store ./store
+  penstock query key orders order-4711 --max 5 --begin -1h -o json
+""",
+)
+@click.argument("topic")
+@click.argument("key")
+@click.option("--max", "max_num", type=click.IntRange(min=1), default=32, show_default=True)
+@click.option("--begin", help="Not before: a time, ms since 1970, or how long ago (-15m).")
+@click.option("--end", help="Not after.")
+@_options
+@click.pass_context
+def by_key(
+    ctx: click.Context,
+    topic: str,
+    key: str,
+    max_num: int,
+    begin: str | None,
+    end: str | None,
+    store: Path | None,
+    endpoint: str | None,
+    slots: int,
+    items: int,
+    output: str,
+) -> None:
+    """The newest messages of TOPIC that have KEY among their keys, or as unique key.
+
+    Exits with 1 when there is none.
+    """
+    from penstock.client import query_core
+
+    question = query_core.by_key(topic, key, max_num, _time(begin), _time(end))
+    _run(ctx, question, store, endpoint, (slots, items), output)
+
+
+@query.command(
+    "unique-key",
+    epilog="""\b
+Examples:
+  penstock query unique-key orders AC1102031A2B18B4AAC2000000000001 --store ./store
+""",
+)
+@click.argument("topic")
+@click.argument("unique_key")
+@_options
+@click.pass_context
+def by_unique_key(
+    ctx: click.Context,
+    topic: str,
+    unique_key: str,
+    store: Path | None,
+    endpoint: str | None,
+    slots: int,
+    items: int,
+    output: str,
+) -> None:
+    """The messages of TOPIC that their producer gave UNIQUE_KEY: one, unless it was sent twice.
+
+    Exits with 1 when there is none.
+    """
+    from penstock.client import query_core
+
+    question = query_core.by_unique_key(topic, unique_key)
+    _run(ctx, question, store, endpoint, (slots, items), output)
+
+
+@query.command(
+    "id",
+    epilog="""\b
+Examples:
+  penstock query id C0A8070900002A9F00000000000000AF --store ./store
+""",
+)
+@click.argument("message_id")
+@_options
+@click.pass_context
+def by_id(
+    ctx: click.Context,
+    message_id: str,
+    store: Path | None,
+    endpoint: str | None,
+    slots: int,
+    items: int,
+    output: str,
+) -> None:
+    """The message that MESSAGE_ID names: its broker's address and its offset in the log."""
+    from penstock.client import query_core
+
+    _run(ctx, query_core.by_id(message_id), store, endpoint, (slots, items), output)
+
+
+def _run(
+    ctx: click.Context,
+    question: Any,
+    store: Path | None,
+    endpoint: str | None,
+    geometry: tuple[int, int],
+    output: str,
+) -> None:
+    found = _ask(question, store, endpoint, geometry)
+    _print(found, output)
+    if not found:
+        ctx.exit(EXIT_NOTHING)
+
+
+def _ask(
+    question: Any, store: Path | None, endpoint: str | None, geometry: tuple[int, int]
+) -> list[Message]:
+    """From the broker, or from the files where none runs."""
+    from penstock.client.query import MessageQuery
+    from penstock.shared.config_sources import default_store
+    from penstock.shared.errors import ConnectError
+    from penstock.shared.layout import StorePaths
+
+    try:
+        where = consume_endpoint(store, endpoint)
+    except ConnectError:
+        root = store or Path(default_store())
+        if not StorePaths(root).commit_log.is_dir():
+            raise
+        return _look(question, root, geometry)
+    with MessageQuery(where) as asking:
+        return asking.ask(question)
+
+
+def _look(question: Any, root: Path, geometry: tuple[int, int]) -> list[Message]:
+    from penstock.client.message import Message
+    from penstock.shared.store_directory import StoreDirectory
+    from penstock.shared.store_query import StoreQuery
+
+    with StoreDirectory(root) as opened, StoreQuery(opened, *geometry) as looking:
+        if question.message_id:
+            return [Message(looking.by_id(question.message_id))]
+        return [Message(record) for record in looking.by_key(*question[:-1])]
+
+
+def _print(found: Iterable[Message], output: str) -> None:
+    from penstock.cli.store_records import row
+    from penstock.shared.record import decode_record
+
+    rows = [row(decode_record(message.record), with_body=True) for message in found]
+    if output == "json":
+        for fields in rows:
+            print_json(fields)
+    elif rows:
+        columns = ("queue", "offset", "stored", "tags", "keys", "message id", "body")
+        print_table(columns, [[*_shown(fields), _body(fields)] for fields in rows])
+
+
+def _shown(fields: dict[str, Any]) -> list[Any]:
+    return [
+        fields["queue_id"],
+        fields["queue_offset"],
+        shown_time(fields["store_timestamp_ms"]),
+        fields["tags"],
+        fields["keys"],
+        fields["message_id"],
+    ]
+
+
+def _body(fields: dict[str, Any]) -> str:
+    text = fields["body"]
+    return f"{fields['body_size']} bytes" if text is None else str(text)[:_BODY_CHARACTERS]
+
+
+def _time(text: str | None) -> int | None:
+    """A time on the command line, as ms since 1970."""
+    if text is None or text.isdigit():
+        return None if text is None else int(text)
+    from penstock.client.consumer_core import parse_start
+    from penstock.shared.clock import SystemClock
+
+    return parse_start(text, SystemClock().now_ms()).at_ms

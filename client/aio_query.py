@@ -1,0 +1,92 @@
+"""The asyncio twin of penstock.client.query."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+from typing import Any
+
+import zmq
+import zmq.asyncio
+
+from penstock.client.message import Message
+from penstock.client.query_core import (
+    DEFAULT_MAX_NUM,
+    REPEAT_MS,
+    QueryCore,
+    Question,
+    Time,
+    by_id,
+    by_key,
+    by_unique_key,
+)
+from penstock.shared.bus import dial
+from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.errors import StoreUnavailable
+
+
+class MessageQuery:
+    """Asks a broker for single messages; see the synchronous one for the rules.
+
+    async with MessageQuery("tcp://127.0.0.1:20912") as query:
+        found = await query.by_key("orders", "order-4711")
+    """
+
+    def __init__(
+        self, endpoint: str, *, timeout_ms: int = 30_000, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._endpoint = endpoint
+        self._core = QueryCore(endpoint, timeout_ms)
+        self._open = False
+
+    async def __aenter__(self) -> MessageQuery:
+        self._context: Any = zmq.asyncio.Context(io_threads=1)
+        self._socket = dial(self._context, self._endpoint)
+        self._open = True
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open = False
+        self._socket.close(linger=0)
+        self._context.term()
+
+    async def by_key(
+        self,
+        topic: str,
+        key: str,
+        max_num: int = DEFAULT_MAX_NUM,
+        *,
+        begin: Time = None,
+        end: Time = None,
+    ) -> list[Message]:
+        """The newest messages with this key, oldest first."""
+        return await self._ask(by_key(topic, key, max_num, begin, end))
+
+    async def by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
+        """The messages with this unique key: one, unless it was sent twice."""
+        return await self._ask(by_unique_key(topic, unique_key))
+
+    async def by_id(self, message_id: str) -> Message:
+        """The message that an offsetMsgId names. Raises MessageNotFound where there is none."""
+        return (await self._ask(by_id(message_id)))[0]
+
+    async def _ask(self, question: Question) -> list[Message]:
+        if not self._open:
+            raise StoreUnavailable(
+                "a query is used inside its block", "it is not open", "async with MessageQuery(...)"
+            )
+        self._core.ask(question, self._clock.monotonic_ms())
+        while self._core.found is None:
+            header = self._core.outgoing(self._clock.monotonic_ms())
+            if header is not None:
+                with suppress(zmq.Again):  # not connected yet: it is repeated
+                    await self._socket.send(header, zmq.NOBLOCK)
+            if await self._socket.poll(REPEAT_MS):
+                self._core.received(await self._socket.recv_multipart())
+        return self._core.found

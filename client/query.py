@@ -1,0 +1,96 @@
+"""Finding messages by key or by id, from ordinary, synchronous code.
+
+Not for several threads, and not across a fork.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from types import TracebackType
+
+import zmq
+
+from penstock.client.message import Message
+from penstock.client.query_core import (
+    DEFAULT_MAX_NUM,
+    REPEAT_MS,
+    QueryCore,
+    Question,
+    Time,
+    by_id,
+    by_key,
+    by_unique_key,
+)
+from penstock.shared.bus import dial
+from penstock.shared.clock import Clock, SystemClock
+
+
+class MessageQuery:
+    """Asks a broker for single messages.
+
+        with MessageQuery("tcp://127.0.0.1:20912") as query:
+            for message in query.by_key("orders", "order-4711"):
+                print(message.store_timestamp_ms, message.body)
+
+    What was acknowledged before a question is found by it. `timeout_ms` is how long the broker may
+    be silent before ConnectError is raised.
+    """
+
+    def __init__(
+        self, endpoint: str, *, timeout_ms: int = 30_000, clock: Clock | None = None
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._core = QueryCore(endpoint, timeout_ms)
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+
+    def __enter__(self) -> MessageQuery:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def by_key(
+        self,
+        topic: str,
+        key: str,
+        max_num: int = DEFAULT_MAX_NUM,
+        *,
+        begin: Time = None,
+        end: Time = None,
+    ) -> list[Message]:
+        """The newest messages with this key among their keys, or as unique key; oldest first.
+
+        `begin` and `end` are datetimes or ms since 1970, compared to the second. The broker gives
+        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidMessage, ConnectError.
+        """
+        return self.ask(by_key(topic, key, max_num, begin, end))
+
+    def by_unique_key(self, topic: str, unique_key: str) -> list[Message]:
+        """The messages with this unique key, oldest first: one, unless it was sent twice."""
+        return self.ask(by_unique_key(topic, unique_key))
+
+    def by_id(self, message_id: str) -> Message:
+        """The message that an offsetMsgId names. Raises MessageNotFound where there is none."""
+        return self.ask(by_id(message_id))[0]
+
+    def ask(self, question: Question) -> list[Message]:
+        """The messages that answer a question of query_core's."""
+        self._core.ask(question, self._clock.monotonic_ms())
+        while self._core.found is None:
+            header = self._core.outgoing(self._clock.monotonic_ms())
+            if header is not None:
+                with suppress(zmq.Again):  # not connected yet: it is repeated
+                    self._socket.send(header, zmq.NOBLOCK)
+            if self._socket.poll(REPEAT_MS):
+                self._core.received(self._socket.recv_multipart())
+        return self._core.found
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+        self._context.term()

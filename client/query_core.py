@@ -1,0 +1,116 @@
+"""Asking a broker for messages by key or id, without sockets: requests out, messages in.
+
+One question at a time. An unanswered one is sent again, with the same number: the reader keeps one
+for each client, so repeating is safe.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from typing import NamedTuple
+
+from penstock.client.message import Message, split_records
+from penstock.shared import messages
+from penstock.shared.errors import ConnectError, InvalidMessage, error_from_status
+from penstock.shared.layout import check_topic
+from penstock.shared.message_id import parse_message_id
+from penstock.shared.messages import encode
+
+REPEAT_MS = 500
+DEFAULT_MAX_NUM = 32
+_MAX_TIME_MS = (1 << 62) - 1
+
+Time = dt.datetime | int | None
+
+
+class Question(NamedTuple):
+    """What is asked for; its number is filled in when it is sent."""
+
+    topic: str = ""
+    key: str = ""
+    max_num: int = 0
+    begin_ms: int = 0
+    end_ms: int = 0
+    unique: bool = False
+    message_id: str = ""
+
+
+def by_key(topic: str, key: str, max_num: int, begin: Time, end: Time) -> Question:
+    """The newest messages of a topic with this key, in a time range if one is given."""
+    if not key:
+        raise InvalidMessage("a key is not empty", repr(key), "name a key")
+    if max_num < 1:
+        raise InvalidMessage("at least one message is asked for", max_num)
+    begin_ms = 0 if begin is None else _ms(begin)
+    end_ms = _MAX_TIME_MS if end is None else _ms(end)
+    if begin_ms > end_ms:
+        raise InvalidMessage("a time range begins before it ends", f"{begin} to {end}")
+    return Question(check_topic(topic), key, max_num, begin_ms, end_ms)
+
+
+def by_unique_key(topic: str, unique_key: str) -> Question:
+    """The messages of a topic that a producer gave this UNIQ_KEY: one, unless it was sent twice."""
+    return by_key(topic, unique_key, DEFAULT_MAX_NUM, None, None)._replace(unique=True)
+
+
+def by_id(message_id: str) -> Question:
+    """The message that an offsetMsgId names."""
+    parse_message_id(message_id)
+    return Question(message_id=message_id)
+
+
+def _ms(time: dt.datetime | int) -> int:
+    """A datetime, or ms since 1970, as ms."""
+    ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else time
+    if not 0 <= ms <= _MAX_TIME_MS:
+        raise InvalidMessage("a time is not before 1970", time)
+    return ms
+
+
+class QueryCore:
+    """See the head of this file."""
+
+    def __init__(self, endpoint: str, timeout_ms: int) -> None:
+        self._endpoint = endpoint
+        self._timeout_ms = timeout_ms
+        self._request = 0
+        self._header = b""
+        self._began_ms = self._asked_ms = 0
+        self.found: list[Message] | None = None
+
+    def ask(self, question: Question, now_ms: int) -> None:
+        """Begin a question; the one before, if it has no answer, is forgotten."""
+        self._request += 1
+        self.found = None
+        self._header = encode(self._message(question))
+        self._began_ms, self._asked_ms = now_ms, now_ms - REPEAT_MS
+
+    def _message(self, question: Question) -> messages.Query | messages.QueryById:
+        if question.message_id:
+            return messages.QueryById(self._request, question.message_id)
+        return messages.Query(self._request, *question[:-1])
+
+    def outgoing(self, now_ms: int) -> bytes | None:
+        """What to send now, if anything. Raises ConnectError when nobody has answered in time."""
+        if self.found is not None:
+            return None
+        if now_ms - self._began_ms > self._timeout_ms:
+            raise ConnectError(
+                f"a broker answers at {self._endpoint} within {self._timeout_ms} ms",
+                "no answer",
+                "is it running? see: penstock status",
+            )
+        if now_ms - self._asked_ms < REPEAT_MS:
+            return None
+        self._asked_ms = now_ms
+        return self._header
+
+    def received(self, parts: list[bytes]) -> None:
+        """Take an answer; one to an older question is dropped. Raises its error, if it is one."""
+        answer = messages.decode_consume_answer(parts[0])
+        if answer.request != self._request or self.found is not None:
+            return
+        if isinstance(answer, messages.Refused):
+            raise error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+        if isinstance(answer, messages.Queried):
+            self.found = split_records(parts[1])

@@ -1,0 +1,50 @@
+"""Finds messages by key or id in a store directory, without a broker. Reads only."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from penstock.shared.index_file import Geometry
+from penstock.shared.layout import check_topic
+from penstock.shared.query import IndexView, Wanted, find_by_id, look_up
+from penstock.shared.store_directory import StoreDirectory
+
+
+class StoreQuery:
+    """Queries of an open store, whose index has this geometry. Use it as a context manager."""
+
+    def __init__(self, store: StoreDirectory, slots: int, items: int) -> None:
+        self._store = store
+        self._index = IndexView(store.paths.index, Geometry(slots, items))
+
+    def __enter__(self) -> StoreQuery:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._index.close()
+
+    def by_key(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, unique: bool
+    ) -> list[bytes]:
+        """The newest records with this key, in log order. Raises InvalidMessage, StoreDamaged."""
+        wanted = Wanted(check_topic(topic), key, max_num, begin_ms, end_ms, unique).check()
+        work = look_up(self._index.files(), wanted, self._log_at)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found: list[bytes] = end.value
+                return found
+
+    def by_id(self, message_id: str) -> bytes:
+        """The record that an offsetMsgId names. Raises InvalidMessage, MessageNotFound."""
+        return bytes(find_by_id(message_id, self._log_at))
+
+    def _log_at(self, offset: int, size: int) -> bytes:
+        left = self._store.segment_of(offset).end - offset
+        return self._store.read_log(offset, min(size, left))
