@@ -217,23 +217,22 @@ def test_a_query_finds_what_was_acknowledged_before_it(
     _reach(broker)
     client = broker.client(broker.run.endpoints.consume)
     client.send(encode(_query("k1")))
-    client.send(encode(_query("k1")))  # asked again, it is the same question
     for _ in range(50):
         reader.work()
         assert not client.poll(2)
     work(reput)
     (parts,) = broker.ask(reader, client)
     assert messages.decode_consume_answer(parts[0]) == Queried(7) and parts[1]
-    assert not client.poll(50)
     # where the reput does not come, the answer is what there is
     _append(broker, 1, start=2)
     _reach(broker)
     client.send(encode(_query("k2")))
-    for _ in range(20):
+    for _ in range(1000):
         reader.work()
-    broker.clock.advance(CATCH_UP_MS)
-    (parts,) = broker.ask(reader, client)
-    assert parts[1] == b""
+        broker.clock.advance(CATCH_UP_MS)
+        if client.poll(5):
+            break
+    assert client.recv_multipart()[1] == b""
 
 
 @pytest.mark.parametrize(
