@@ -26,7 +26,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
     "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
     "config": ("penstock.cli.settings:config", "Show a broker's settings and where they are from."),
-    "store": ("penstock.cli.store:store", "Look into a store directory and check it; no broker."),
+    "recovery": (
+        "penstock.cli.recovery:recovery",
+        "Show what starts after a crash have found and done.",
+    ),
+    "store": ("penstock.cli.store:store", "Look into a store directory, check and repair it."),
     "bench": ("penstock.cli.bench:bench", "Measure this installation on this machine."),
     "demo": ("penstock.cli.demo:demo", "336,776 flights through a broker into Spark."),
 }

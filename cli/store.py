@@ -1,7 +1,8 @@
-"""`penstock store`: look into a store directory and check it. Needs no broker, changes nothing.
+"""`penstock store`: look into a store directory and check it. Needs no broker.
 
 Works on Penstock's and on Java RocketMQ's directories; running, stopped or crashed. What it looks
-for is in `shared.verify`, `store_info` and `store_records`; this file is options and printing.
+for is in `shared.verify`, `store_info` and `store_records`; this file is options and printing. What
+changes a store is in `store_changes`.
 """
 
 from __future__ import annotations
@@ -19,23 +20,25 @@ from penstock.cli.output import (
     progress,
     shown_time,
 )
+from penstock.cli.store_changes import directory_argument, rebuild, repair
 
 EXIT_PROBLEM = 1
 EXIT_DAMAGED = 5
 TABLE_ROWS = 20
 _BODY_CHARACTERS = 60
 
-directory_argument = click.argument(
-    "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
-)
-
 
 @click.group()
 def store() -> None:
-    """Look into a store directory and check it.
+    """Look into a store directory, check it, repair it.
 
-    Needs no broker, and works on a Java RocketMQ's directory as well. Nothing is changed.
+    Needs no broker, and works on a Java RocketMQ's directory as well. `rebuild` and
+    `repair --apply` change it; the others only look.
     """
+
+
+store.add_command(rebuild)
+store.add_command(repair)
 
 
 @store.command()

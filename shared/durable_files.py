@@ -5,11 +5,14 @@ Every function here says what is durable when it returns. No format knowledge, n
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 from pathlib import Path
 
 _ZEROS = bytes(1 << 20)
+_HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
+_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def sync_directory(directory: Path) -> None:
@@ -127,3 +130,28 @@ def zero_from(handle: int, start: int, size: int) -> int:
                 write_at(handle, memoryview(_ZEROS)[: len(piece)], at)
             at += len(piece)
     return changed
+
+
+def exchange(first: Path, second: Path) -> None:
+    """Let two names change places, in one step that a crash cannot halve; durable on return.
+
+    Raises OSError, EINVAL where the file system (a network's) cannot do it.
+    """
+    names = (_HERE, os.fsencode(first), _HERE, os.fsencode(second))
+    if _libc.renameat2(*names, _RENAME_EXCHANGE):
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), str(first), None, str(second))
+    sync_directory(first.parent)
+    sync_directory(second.parent)
+
+
+def sync_tree(directory: Path) -> None:
+    """Make everything below a directory durable, names and contents."""
+    for place, _, names in os.walk(directory):
+        for name in names:
+            handle = os.open(Path(place) / name, os.O_RDONLY)
+            try:
+                os.fsync(handle)
+            finally:
+                os.close(handle)
+        sync_directory(Path(place))

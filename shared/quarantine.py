@@ -11,8 +11,10 @@ supervisor at a start and by a repair, while no actor runs. Knows no records.
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import msgspec
 
@@ -56,6 +58,18 @@ def damage_between(
     return found
 
 
+def joined(ranges: Sequence[Damage]) -> list[Damage]:
+    """The same bytes with neighbours in one file as one: a record cut in two is one damage."""
+    found: list[Damage] = []
+    for each in ranges:
+        if found and found[-1].end == each.position and found[-1].file == each.file:
+            grown = found[-1].size + each.size
+            found[-1] = msgspec.structs.replace(found[-1], size=grown)
+        else:
+            found.append(each)
+    return found
+
+
 def load_quarantine(paths: StorePaths) -> list[Damage]:
     """What the last start found, in log order; nothing where there is no file."""
     try:
@@ -95,6 +109,22 @@ def read_only_error(paths: StorePaths) -> StoreUnavailable:
         f"its log is damaged: {found[0]}{more}" if found else "its log is damaged",
         f"stop the broker and run: penstock store repair {paths.root}",
     )
+
+
+def set_aside(paths: StorePaths, file: Path) -> Path:
+    """Move a file that does not belong where it is to STORE/penstock/quarantine/; where it is now.
+
+    Durable on return. Nothing there is ever overwritten, and nothing of it is read again.
+    """
+    make_directory(paths.quarantine)
+    name = str(file.relative_to(paths.root)).replace("/", "--")
+    number = 0
+    while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
+        number += 1
+    os.rename(file, target)
+    sync_directory(paths.quarantine)
+    sync_directory(file.parent)
+    return target
 
 
 class DamagedRanges:

@@ -22,6 +22,7 @@ store's lock.
 from __future__ import annotations
 
 import os
+import shutil
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -44,7 +45,7 @@ from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.positions import Positions
-from penstock.shared.quarantine import Damage, damage_between, load_quarantine
+from penstock.shared.quarantine import Damage, damage_between, joined, load_quarantine
 from penstock.shared.record import NO_RECORD_CRC, Found, examine, store_timestamp_ms
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
@@ -109,13 +110,15 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
         scanned = _scan(store, config, start, wrote, unclean, least_end)
         dispatch_from = start
-        if not (unclean or missing or scanned.quarantined):
-            dispatched = _dispatched_to(store) >= scanned.records_end
+        # where damage was known, a repair may have put records that no queue has yet
+        if not (unclean or missing or known or scanned.quarantined):
+            dispatched = dispatched_to(store) >= scanned.records_end
             dispatch_from = scanned.end if dispatched else start
     if missing:
         _forget_checkpoint(paths)
     for leftover in paths.half_made.iterdir():
         leftover.unlink()
+    remove_rebuild(paths)
     torn = 0
     if (unclean or scanned.damaged) and not scanned.quarantined:
         if scanned.torn_records:
@@ -135,9 +138,16 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         pool_bytes=pool_bytes,
         torn_bytes=torn,
         torn_records=scanned.torn_records,
-        quarantined=tuple(scanned.quarantined),
+        quarantined=tuple(joined(scanned.quarantined)),
         seconds=time.monotonic() - began,
     )
+
+
+def remove_rebuild(paths: StorePaths) -> None:
+    """Remove what a rebuild has left: its half-made files, or the ones it replaced."""
+    if paths.rebuild.is_dir():
+        shutil.rmtree(paths.rebuild)
+        sync_directory(paths.own)
 
 
 # --- 1: the pool of the last run ---
@@ -229,7 +239,7 @@ def _scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
             start = segment.base
             break
     start = max(start, _confirmed(store, checkpoint))
-    dispatched = _dispatched_to(store)
+    dispatched = dispatched_to(store)
     if start <= dispatched:
         return start
     # the queues are behind what the checkpoint says, or not there at all
@@ -288,7 +298,7 @@ def _scan(
     pending: list[Damage] = []
     least_end = max(least_end, wrote)
     # a clean store's queues know its end, if it has any
-    known_end = None if unclean or least_end > 0 else _dispatched_to(store) or None
+    known_end = None if unclean or least_end > 0 else dispatched_to(store) or None
     if known_end is not None and known_end <= store.segments[-1].end:
         least_end = known_end
     on_disk = _on_disk(store, unclean, least_end)
@@ -339,7 +349,7 @@ def _scan(
     return scanned
 
 
-def _dispatched_to(store: StoreDirectory) -> int:
+def dispatched_to(store: StoreDirectory) -> int:
     """The end of the newest record that a consume queue names."""
     end = 0
     for queue in store.queues():

@@ -7,7 +7,6 @@ store counts as unclean; the finish removes it last, when everything is on disk.
 
 from __future__ import annotations
 
-import fcntl
 import os
 from contextlib import ExitStack
 from typing import NamedTuple
@@ -15,7 +14,7 @@ from typing import NamedTuple
 from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
-from penstock.shared.errors import StoreLocked, StoreUnavailable
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.index_recovery import keep_index_state, recover_index
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
@@ -25,6 +24,7 @@ from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
 from penstock.shared.queue_table import QueueTable, create_queue_table
 from penstock.shared.recovery import Recovered, recover_store
+from penstock.shared.recovery_history import keep_recovery
 from penstock.shared.run_directory import (
     Endpoints,
     Run,
@@ -37,6 +37,7 @@ from penstock.shared.run_directory import (
     remove_strays,
     write_run,
 )
+from penstock.shared.store_lock import lock_store
 from penstock.shared.transient_store_pool import create_pool
 
 _SPARE_BYTES = 4 << 20
@@ -68,7 +69,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
                 paths.half_made,
             ):
                 make_directory(directory)
-            lock = _lock(paths)
+            lock = lock_store(paths)
             undo.callback(os.close, lock)
             store = _open_locked(config, clock, paths, lock)
         except OSError as error:
@@ -95,6 +96,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         remarks.append(remark)
         recovered = recover_store(paths, config, last_run)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
+        keep_recovery(paths, recovered, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
         if last_run is not None:
             # all of it is on disk now, and a small /dev/shm has no room for two
@@ -153,22 +155,6 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     positions.initialise("queue_count", queues)
     positions.initialise("log_start", recovered.log_start)
     positions.initialise("read_only", QUARANTINE if recovered.quarantined else 0)
-
-
-def _lock(paths: StorePaths) -> int:
-    """Take RocketMQ's lock: byte 0 of the file `lock`, for as long as the handle is open."""
-    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
-    except OSError:
-        os.close(handle)
-        raise StoreLocked(
-            "one broker at a time runs on a store",
-            paths.lock,
-            "stop the other one (penstock status), or name another store",
-        ) from None
-    os.pwrite(handle, b"lock", 0)
-    return handle
 
 
 def finish_store(store: OpenStore, config: Config) -> bool:

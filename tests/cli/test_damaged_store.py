@@ -90,3 +90,42 @@ def test_status_names_the_damage(
         main(["status", "--store", str(running.store)])
     out = capsys.readouterr().out
     assert "read-only; the log is damaged" in out and "penstock store repair" in out
+
+
+def test_recovery_show_tells_what_starts_have_found(
+    damaged: tuple[Path, Any], broker_in: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    running = broker_in(damaged[0])
+    running.stop()
+    for arguments in ([], ["-o", "json"]):
+        with pytest.raises(SystemExit):
+            main(["recovery", "show", "--store", str(running.store), *arguments])
+    table, _, row = capsys.readouterr().out.rstrip().rpartition("\n")
+    found = json.loads(row)["found"]
+    assert [each["size"] for each in found["quarantined"]] == [438, 219]
+    assert found["log_end"] == found["scanned_bytes"] > 0 and found["messages"] == COUNT - 3
+    assert table.count("damaged: ") == 2
+
+
+def test_a_repaired_store_takes_messages_again(
+    damaged: tuple[Path, Any], broker_in: Callable[..., Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = damaged[0] / "store"
+    running = broker_in(damaged[0])
+    with pytest.raises(SystemExit) as refused:
+        main(["store", "repair", str(store), "--apply"])
+    assert refused.value.code == 1 and "STORE_LOCKED" in capsys.readouterr().err
+    running.stop()
+    with pytest.raises(SystemExit) as ended:
+        main(
+            ["store", "repair", str(store), "--config", str(damaged[0] / "broker.toml"), "--apply"]
+        )
+    assert ended.value.code == 0
+    assert "2 ranges, 3 messages lost" in capsys.readouterr().out
+    running = broker_in(damaged[0])
+    assert "read-only" not in running.ready
+    with Producer(running.produce) as producer:
+        assert producer.send("orders", b"x", queue=0).result(10).queue_offset == COUNT // 2
+    with Consumer(running.consume, "orders", follow=False) as consumer:
+        assert sum(1 for _ in consumer) == COUNT + 1
+    assert running.stop() == 0

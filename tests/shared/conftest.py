@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -76,3 +77,27 @@ def twelve(make_record: Callable[..., Record]) -> list[Record]:
 def as_stopped() -> Callable[[StorePaths, Config], StoppedStore]:
     """Any directory as a stopped store."""
     return StoppedStore
+
+
+@pytest.fixture
+def wreckable(
+    store_builder: Callable[..., Path],
+    twelve: list[Record],
+    as_stopped: Callable[..., StoppedStore],
+) -> Callable[[Path], StoppedStore]:
+    """An unclean store in a directory of its own, each time the same."""
+    template = store_builder(twelve, segment_bytes=SEGMENT, unclean=True)
+
+    def make(place: Path) -> StoppedStore:
+        paths = StorePaths(shutil.copytree(template, place / "store"))
+        paths.half_made.mkdir(parents=True)
+        small = Config(
+            store_path_root_dir=str(paths.root),
+            mapped_file_size_commit_log_bytes=SEGMENT,
+            mapped_file_size_consume_queue_bytes=1000,
+            max_hash_slot_num=20,
+            max_index_num=50,
+        )
+        return StoppedStore(paths, small)
+
+    return make

@@ -1,0 +1,61 @@
+"""`penstock recovery`: what a store's last starts after a crash have found and done."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from pathlib import Path
+
+import click
+
+from penstock.cli.output import output_option, print_json, print_table
+
+
+@click.group()
+def recovery() -> None:
+    """What starts after a crash have found and done."""
+
+
+@recovery.command(
+    epilog="""\b
+Examples:
+  penstock recovery show --store ./store
+  penstock recovery show --store ./store -o json
+"""
+)
+@click.option("--store", type=click.Path(path_type=Path), help="The store directory.")
+@output_option
+def show(store: Path | None, output: str) -> None:
+    """Show the last starts that were not clean, oldest first. Needs no broker."""
+    from penstock.shared.config_sources import default_store
+    from penstock.shared.layout import StorePaths
+    from penstock.shared.recovery_history import load_recoveries
+
+    paths = StorePaths(store or Path(default_store()))
+    rows = load_recoveries(paths)
+    if output == "json":
+        for row in rows:
+            print_json(row)
+        return
+    if not rows:
+        click.echo(f"{paths.root}: no start has had to recover anything")
+        return
+    print_table(
+        ("start", "mode", "from", "to", "segments", "messages", "pool", "torn", "damaged", "s"),
+        [
+            (
+                datetime.fromtimestamp(row.at_ms / 1000, UTC).isoformat(timespec="seconds"),
+                row.found.mode,
+                row.found.scanned_from,
+                row.found.log_end,
+                row.found.segments,
+                row.found.messages,
+                row.found.pool_bytes,
+                row.found.torn_bytes,
+                len(row.found.quarantined),
+                round(row.found.seconds, 3),
+            )
+            for row in rows
+        ],
+    )
+    for damage in rows[-1].found.quarantined:
+        click.echo(f"damaged: {damage}")

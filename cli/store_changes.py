@@ -1,0 +1,152 @@
+"""The commands of `penstock store` that change a store: rebuild and repair. No broker runs on it.
+
+What they do is in `shared.rebuild` and `shared.repair`; this file is options and printing.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.output import output_option, print_json, printable, progress
+from penstock.cli.settings import config_option, set_option
+
+if TYPE_CHECKING:
+    from penstock.shared.config import Config
+    from penstock.shared.repair import Repair
+
+EXIT_PROBLEM = 1
+
+directory_argument = click.argument(
+    "directory", type=click.Path(exists=True, file_okay=False, path_type=Path)
+)
+
+
+def _config(file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path) -> Config:
+    """The settings of the store's broker: file sizes stand nowhere in a store."""
+    from penstock.shared.config_sources import load_config
+
+    flags: dict[str, object] = {**dict(settings), "store_path_root_dir": str(directory)}
+    return load_config(file, flags, os.environ).config
+
+
+@click.command()
+@directory_argument
+@click.option("--queues", is_flag=True, help="The consume queues; both without any of the two.")
+@click.option("--index", is_flag=True, help="The index files.")
+@config_option
+@set_option
+@output_option
+def rebuild(
+    directory: Path,
+    queues: bool,
+    index: bool,
+    file: Path | None,
+    settings: tuple[tuple[str, str], ...],
+    output: str,
+) -> None:
+    """Make consume queues and index anew from the log.
+
+    They are made beside the old ones and swapped in: killed at any time, the store has the old or
+    the new. The log is only read. File sizes are those of the configuration, as for `penstock up`.
+
+    \b
+    Examples:
+      penstock store rebuild ./store
+      penstock store rebuild ./store --queues --config configs/broker.toml -o json
+    """
+    from penstock.shared.clock import SystemClock
+    from penstock.shared.rebuild import rebuild_store
+    from penstock.shared.store_lock import stopped_store
+
+    config = _config(file, settings, directory)
+    both = not queues and not index
+    with stopped_store(directory) as (paths, _), progress("rebuilding") as moved:
+        done = rebuild_store(
+            paths,
+            config,
+            SystemClock(),
+            queues=queues or both,
+            index=index or both,
+            progress=moved,
+        )
+    if output == "json":
+        print_json(done)
+        return
+    if queues or both:
+        click.echo(
+            f"{done.messages} messages, {done.entries} entries in {done.queues} queues"
+            + (f", {done.lost} slots of lost messages" if done.lost else "")
+            + (f", {done.kept_queues} queues without messages kept" if done.kept_queues else "")
+        )
+    if index or both:
+        click.echo(f"{done.keys} keys in {done.index_files} index files")
+    click.echo(f"{done.seconds} s")
+
+
+@click.command()
+@directory_argument
+@click.option("--apply", is_flag=True, help="Do it; without this nothing is changed.")
+@config_option
+@set_option
+@output_option
+@click.pass_context
+def repair(
+    ctx: click.Context,
+    directory: Path,
+    apply: bool,
+    file: Path | None,
+    settings: tuple[tuple[str, str], ...],
+    output: str,
+) -> None:
+    """Make a damaged store one that brokers run on, ours and RocketMQ's.
+
+    Without --apply it shows what it would do, and exits with 1 when there is something to do. A
+    damaged range of the log gets records of the same length: one for each message that is lost, in
+    its queue, with the property PENSTOCK_LOST. What stood there, and files that do not belong
+    where they are, go to DIRECTORY/penstock/quarantine/. Queues and index are made anew.
+
+    \b
+    Examples:
+      penstock store repair ./store
+      penstock store repair ./store --apply
+    """
+    from penstock.shared.clock import SystemClock
+    from penstock.shared.repair import plan_repair, repair_store
+    from penstock.shared.store_lock import stopped_store
+
+    config = _config(file, settings, directory)
+    with stopped_store(directory) as (paths, last_run), progress("looking") as moved:
+        if apply:
+            done = repair_store(paths, config, SystemClock(), last_run, moved)
+        else:
+            done = plan_repair(paths, config, moved)
+    if output == "json":
+        print_json(done)
+    else:
+        _print_repair(done)
+    if done.needed and not apply:
+        ctx.exit(EXIT_PROBLEM)
+
+
+def _print_repair(done: Repair) -> None:
+    for step in done.files:
+        click.echo(printable(step))
+    for each in done.ranges:
+        click.echo(printable(f"damaged: {each.damage}"))
+        for lost in each.lost:
+            click.echo(f"  lost: {lost.topic}, queue {lost.queue_id}, offset {lost.queue_offset}")
+        if not each.lost:
+            click.echo("  no queue misses a message of it")
+        click.echo(printable(f"  its bytes: {each.kept_in}"))
+    if not done.applied:
+        click.echo("nothing was changed; --apply does it" if done.needed else "nothing to repair")
+    elif done.rebuilt is not None:
+        count = sum(len(each.lost) for each in done.ranges)
+        click.echo(
+            f"repaired: {len(done.ranges)} ranges, {count} messages lost; queues and index made "
+            f"anew from {done.rebuilt.messages} records"
+        )

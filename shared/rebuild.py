@@ -1,0 +1,220 @@
+"""Consume queues and index made anew from the log, beside the old ones, and swapped in.
+
+    STORE/penstock/rebuild/   the new ones while they grow; the old ones behind the swap
+
+The swap is one exchange of names, so a crash leaves the old or the new, whole; what it leaves in
+`rebuild/` the next rebuild or start removes. The caller holds the store's lock.
+
+A queue without a record in the log keeps its files: they say at which offset it goes on. A message
+that damage took keeps its slot, with an entry that points to the damage, as the reput does it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+
+from penstock.shared.clock import Clock
+from penstock.shared.config import Config
+from penstock.shared.consume_queue import ENTRY
+from penstock.shared.consume_queue_files import ConsumeQueueFiles
+from penstock.shared.durable_files import exchange, make_directory, sync_tree
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.hot_loops import walk
+from penstock.shared.index_files import index_files, index_geometry
+from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.layout import StorePaths, is_segment_name
+from penstock.shared.quarantine import set_aside
+from penstock.shared.queue_table import QueueKey
+from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
+from penstock.shared.recovery import remove_rebuild
+from penstock.shared.store_directory import StoreDirectory
+
+_RUN_BYTES = 4 << 20
+_PENDING_BYTES = 1 << 16
+
+Progress = Callable[[int, int], None]
+
+
+class Rebuilt(msgspec.Struct):
+    """What a rebuild has made."""
+
+    messages: int = 0
+    queues: int = 0
+    entries: int = 0
+    kept_queues: int = 0  # without a record in the log
+    lost: int = 0  # slots of messages that the log does not have
+    index_files: int = 0
+    keys: int = 0
+    seconds: float = 0.0
+
+
+def rebuild_store(
+    paths: StorePaths,
+    config: Config,
+    clock: Clock,
+    *,
+    queues: bool,
+    index: bool,
+    progress: Progress | None = None,
+) -> Rebuilt:
+    """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed."""
+    began = time.monotonic()
+    done = Rebuilt()
+    remove_rebuild(paths)
+    new = StorePaths(paths.rebuild)
+    for directory in (new.consume_queue, new.index, new.half_made):
+        make_directory(directory)
+    with StoreDirectory(paths.root) as store:
+        if queues:
+            _Queues(store, new, config, done).build(progress)
+            _keep_others(paths, new.consume_queue, done)
+        if index:
+            geometry = index_geometry(config)
+            made = rebuild_index(store, new.index, new.half_made, geometry, clock.now_ms, progress)
+            done.index_files, done.keys = made
+            for path in set(_files(paths.index)) - set(index_files(paths.index)):
+                os.link(path, new.index / path.name, follow_symlinks=False)
+    for wanted, old, made_anew in (
+        (queues, paths.consume_queue, new.consume_queue),
+        (index, paths.index, new.index),
+    ):
+        if wanted:
+            make_directory(old)
+            sync_tree(made_anew)
+            exchange(old, made_anew)
+    remove_rebuild(paths)
+    done.seconds = round(time.monotonic() - began, 3)
+    return done
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+
+
+class _Queues:
+    """Writes the entries of all records of a log."""
+
+    def __init__(
+        self, store: StoreDirectory, new: StorePaths, config: Config, done: Rebuilt
+    ) -> None:
+        self._store = store
+        self._files = ConsumeQueueFiles(new, config, writable=True)
+        self._done = done
+        # the next slot of each queue, and the entries that are not written yet, before that slot
+        self._next: dict[tuple[bytes, int], int] = {}
+        self._pending: dict[tuple[bytes, int], bytearray] = {}
+        self._damaged: list[tuple[int, int]] = []
+        self._lost = b""
+
+    def build(self, progress: Progress | None) -> None:
+        start = self._store.log_start
+        total = self._store.segments[-1].end - start if self._store.segments else 0
+        for at, stop in self._whole_runs():
+            self._take(at, stop)
+            if progress:
+                progress(stop - start, total)
+        self._keep_lost_tails()
+        for key in self._pending:
+            self._write(key)
+        self._files.close()
+        self._done.queues = len(self._next)
+
+    def _whole_runs(self) -> Iterator[tuple[int, int]]:
+        """[start, stop) of the log with whole records only, their checksums compared."""
+        at = stop = -1
+        for position, found, size, _, _ in self._store.scan_log():
+            if position != stop or found is not Found.RECORD or stop - at > _RUN_BYTES:
+                if at >= 0:
+                    yield at, stop
+                at, stop = (position, position) if found is Found.RECORD else (-1, -1)
+            if found is Found.RECORD:
+                stop = position + size
+            elif found is Found.DAMAGED:
+                self._damaged.append((position, position + size))
+                self._lost = ENTRY.pack(position, size, 0)
+
+    def _take(self, start: int, stop: int) -> None:
+        expected, pending, key, done = -1, bytearray(), (b"", -1), self._done
+        end = start
+        for topic, queue_id, queue_offset, entry, position, size in walk(
+            memoryview(self._store.read_log(start, stop - start)), start
+        ):
+            end = position + size
+            done.messages += 1
+            if not entry:
+                continue
+            if queue_offset != expected or queue_id != key[1] or topic != key[0]:
+                if key[1] >= 0:
+                    self._next[key] = expected
+                key = (topic, queue_id)
+                pending = self._go_to(key, queue_offset, entry, position)
+                expected = queue_offset
+            pending += entry
+            expected += 1
+            done.entries += 1
+            if len(pending) >= _PENDING_BYTES:
+                self._next[key] = expected
+                self._write(key)
+        if key[1] >= 0:
+            self._next[key] = expected
+        if end != stop:
+            raise StoreDamaged("a record begins where the last one ends", end)
+
+    def _go_to(self, key: tuple[bytes, int], slot: int, entry: bytes, position: int) -> bytearray:
+        """The entries before `slot`, to append to; slots between are those of lost messages."""
+        pending = self._pending.setdefault(key, bytearray())
+        before = self._next.get(key, slot)
+        if slot - before > (position - self._store.log_start) // SMALLEST_RECORD_BYTES or slot < 0:
+            raise StoreDamaged(
+                "a queue has no more lost messages than the log had room for",
+                f"record at {position} has queue offset {slot}, {before} was to come",
+                "its queue offset is damaged: penstock store repair",
+            )
+        if slot > before:
+            # without damage in the log nobody knows what it was: then the next one comes twice
+            pending += (self._lost or entry) * (slot - before)
+            self._done.lost += slot - before
+        elif slot < before:
+            self._write(key)
+        self._next[key] = slot
+        return pending
+
+    def _write(self, key: tuple[bytes, int]) -> None:
+        pending = self._pending[key]
+        if pending:
+            first = self._next[key] - len(pending) // ENTRY.size
+            self._files.put(QueueKey(key[0].decode(), key[1]), first, pending)
+            pending.clear()
+
+    def _keep_lost_tails(self) -> None:
+        """The last messages of a queue may be lost: their old entries say where it goes on."""
+        for queue in self._store.queues() if self._damaged else ():
+            key = (queue.topic.encode(), queue.queue_id)
+            at = max(self._next.get(key, queue.max_offset), queue.first_slot)
+            for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
+                offset, size, code = row.item()
+                if not any(low <= offset < high for low, high in self._damaged):
+                    break
+                self._pending[key] += ENTRY.pack(offset, size, code)
+                self._next[key] += 1
+                self._done.lost += 1
+
+
+def _keep_others(paths: StorePaths, new: Path, done: Rebuilt) -> None:
+    """Link what is in the old tree and was not made anew: queues at rest, and what is not ours."""
+    old = paths.consume_queue
+    for place, _, names in os.walk(old):
+        here = Path(place).relative_to(old)
+        made_anew = len(here.parts) == 2 and (new / here).exists()
+        for name in names:
+            if not made_anew:
+                make_directory(new / here)
+                os.link(old / here / name, new / here / name, follow_symlinks=False)
+            elif not is_segment_name(name):
+                set_aside(paths, old / here / name)
+        done.kept_queues += bool(names) and len(here.parts) == 2 and not made_anew

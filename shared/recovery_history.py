@@ -1,0 +1,49 @@
+"""penstock/recovery.json: what the last starts that were not clean have found and done.
+
+Written at a start before anything is served, newest last; a start writes it whole, so a crash
+leaves the old or the new. Nobody decides anything by it: it is for people.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.shared.durable_files import replace_file
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import StorePaths
+from penstock.shared.recovery import Recovered
+
+KEPT = 20
+
+
+class PastRecovery(msgspec.Struct, frozen=True):
+    """One start."""
+
+    at_ms: int
+    found: Recovered
+
+
+def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
+    """Oldest first; nothing where every start was clean. Raises StoreDamaged."""
+    try:
+        return msgspec.json.decode(paths.recoveries.read_bytes(), type=list[PastRecovery])
+    except FileNotFoundError:
+        return []
+    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+        raise StoreDamaged(
+            "penstock/recovery.json lists recoveries",
+            f"{paths.recoveries}: {error}",
+            "move it away; only history is lost",
+        ) from error
+
+
+def keep_recovery(paths: StorePaths, found: Recovered, now_ms: int) -> None:
+    """Add a start, unless it was clean; durable on return."""
+    if found.mode != "unclean" and not found.quarantined and not found.torn_bytes:
+        return
+    try:
+        past = load_recoveries(paths)
+    except StoreDamaged:
+        past = []  # no history is worth a start that fails; the new one replaces it
+    rows = [*past, PastRecovery(now_ms, found)][-KEPT:]
+    replace_file(paths.recoveries, msgspec.json.format(msgspec.json.encode(rows)))

@@ -1,0 +1,250 @@
+"""Repair of a damaged store: RocketMQ, and we, can run on it again, and no byte is thrown away.
+
+    files    a stray file goes to STORE/penstock/quarantine/; a segment of a wrong length gets the
+             right one, a missing one is made; what is cut off is kept there too
+    log      the bytes of a damaged range are kept in quarantine/<log offset>.bin, then tombstones
+             and fillers take its place, of the same length: everything behind keeps its offset
+    queues   and index are made anew from the log, with a tombstone for each lost message
+
+A range says nothing of what it held, but its neighbours do: a queue whose offsets jump over it has
+lost what lies between, and entries of consume queues that point into it name their messages. So
+each queue is as dense as RocketMQ needs it.
+
+Every step can be done twice: killed anywhere, a repair is run again. The caller holds the lock.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import msgspec
+import numpy as np
+
+from penstock.shared.clock import Clock
+from penstock.shared.config import Config
+from penstock.shared.durable_files import make_directory, replace_file, write_at
+from penstock.shared.layout import StorePaths
+from penstock.shared.quarantine import (
+    Damage,
+    damage_between,
+    joined,
+    load_quarantine,
+    save_quarantine,
+)
+from penstock.shared.rebuild import Rebuilt, rebuild_store
+from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
+from penstock.shared.record_outline import outline
+from penstock.shared.recovery import Recovered, dispatched_to, recover_store
+from penstock.shared.repair_files import plan_files
+from penstock.shared.run_directory import Run
+from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.tombstone import LostMessage, lay_out, smallest_tombstone_bytes
+
+Progress = Callable[[int, int], None]
+
+
+class RangeRepair(msgspec.Struct):
+    """A damaged range, the messages it held as far as they are known, and what replaces it."""
+
+    damage: Damage
+    stored_ms: int  # of the record before it
+    lost: list[LostMessage]
+    kept_in: str
+
+
+class Repair(msgspec.Struct):
+    """What a repair does, or would do."""
+
+    applied: bool
+    files: list[str]
+    ranges: list[RangeRepair]
+    rebuilt: Rebuilt | None = None
+
+    @property
+    def needed(self) -> bool:
+        return bool(self.files or self.ranges)
+
+
+def plan_repair(paths: StorePaths, config: Config, progress: Progress | None = None) -> Repair:
+    """What is to be repaired; changes nothing.
+
+    Where files are wrong there may be more to do behind them than this can see.
+    """
+    files = [step.text for step in plan_files(paths, config)]
+    return Repair(False, files, plan_ranges(paths, config, None, progress))
+
+
+def repair_store(
+    paths: StorePaths,
+    config: Config,
+    clock: Clock,
+    last_run: Run | None,
+    progress: Progress | None = None,
+) -> Repair:
+    """Repair, durable on return. Raises StoreDamaged for what nobody can repair, and OSError."""
+    make_directory(paths.half_made)
+    make_directory(paths.consume_queue)
+    files = []
+    for step in plan_files(paths, config):
+        step.apply()
+        files.append(step.text)
+    found = recover_store(paths, config, last_run)
+    # from here on a start knows where the log was damaged, and does the queues behind it again
+    save_quarantine(paths, found.quarantined, clock.now_ms())
+    ranges = plan_ranges(paths, config, found, progress)
+    save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
+    for each in ranges:
+        _replace(paths, config, each)
+    if ranges:
+        recover_store(paths, config, last_run)  # a torn tail could not be cut before
+    done = Repair(True, files, ranges)
+    done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=True, progress=progress)
+    save_quarantine(paths, [], clock.now_ms())
+    return done
+
+
+def plan_ranges(
+    paths: StorePaths, config: Config, found: Recovered | None, progress: Progress | None
+) -> list[RangeRepair]:
+    """Every damaged range in front of a whole record, or of the end that is known."""
+    with StoreDirectory(paths.root) as store:
+        walk = _Walk(store, config)
+        walk.run(progress)
+        known_end = found.log_end if found is not None else _known_end(paths, store)
+        if walk.end < known_end:
+            size = config.mapped_file_size_commit_log_bytes
+            reason = f"the log was written up to {known_end}"
+            for each in damage_between(paths, size, walk.end, known_end, reason):
+                walk.add(each)
+        walk.take_entries()
+        walk.place_gaps()
+        return walk.ranges
+
+
+def _known_end(paths: StorePaths, store: StoreDirectory) -> int:
+    """How far the log went, by what was known of its damage and by a clean store's queues."""
+    ends = [each.end for each in load_quarantine(paths)]
+    if not store.is_unclean and store.segments:
+        ends.append(min(dispatched_to(store), store.segments[-1].end))
+    return max(ends, default=0)
+
+
+class _Walk:
+    """One pass over the log: its damage, and the slots that no record fills."""
+
+    def __init__(self, store: StoreDirectory, config: Config) -> None:
+        self._store = store
+        self._segment_bytes = config.mapped_file_size_commit_log_bytes
+        self.ranges: list[RangeRepair] = []
+        self.end = store.log_start
+        self._stored_ms = 0
+        self._next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and behind which position
+        self._first: dict[tuple[str, int], int] = {}
+        # (queue, first slot, slot behind, between which two positions)
+        self._gaps: list[tuple[tuple[str, int], int, int, int, int]] = []
+
+    def add(self, damage: Damage) -> None:
+        kept_in = str(self._store.paths.quarantine / f"{damage.position}.bin")
+        self.ranges.append(RangeRepair(damage, self._stored_ms, [], kept_in))
+
+    def run(self, progress: Progress | None) -> None:
+        start, total = self._store.log_start, sum(each.size for each in self._store.segments)
+        pending: list[Damage] = []
+        for position, found, size, record, reason in self._store.scan_log():
+            if found is Found.DAMAGED:
+                pending += damage_between(
+                    self._store.paths, self._segment_bytes, position, position + size, reason
+                )
+                continue
+            if found is Found.END:
+                break  # damage at the very end is a torn tail: a start sees to it
+            for each in joined(pending):
+                self.add(each)
+            pending = []
+            self.end = position + size
+            if found is Found.RECORD:
+                self._take(position, size, record)
+            if progress:
+                progress(position - start, total)
+
+    def _take(self, position: int, size: int, record: memoryview) -> None:
+        fields = outline(record)
+        self._stored_ms = fields.store_timestamp_ms
+        if not fields.is_queued:
+            return
+        queue = (fields.topic.decode("utf-8", "replace"), fields.queue_id)
+        first = (0, -1) if self._store.log_start == 0 else (fields.queue_offset, -1)
+        slot, behind = self._next.get(queue, first)
+        if not 0 <= fields.queue_offset - slot <= position // SMALLEST_RECORD_BYTES and (
+            fields.queue_offset < 0 or fields.queue_offset > slot
+        ):
+            # no checksum covers it: a jump over more messages than there was room for is damage
+            reason = f"queue offset {fields.queue_offset}, where {slot} was to come"
+            damaged = damage_between(
+                self._store.paths, self._segment_bytes, position, position + size, reason
+            )
+            self.add(damaged[0])
+            return
+        if slot < fields.queue_offset:
+            self._gaps.append((queue, slot, fields.queue_offset, behind, position))
+        self._first.setdefault(queue, fields.queue_offset)
+        self._next[queue] = (max(slot, fields.queue_offset + 1), position)
+
+    def take_entries(self) -> None:
+        """Entries that point into the damage name its messages, the last of a queue too."""
+        if not self.ranges:
+            return
+        for queue in self._store.queues():
+            key = (queue.topic, queue.queue_id)
+            first, filled = self._first.get(key, 0), self._next.get(key, (0, -1))[0]
+            for start, stop in queue.spans(queue.min_offset, queue.max_offset):
+                offsets = queue.entries(start, stop)["offset"]
+                for each in self.ranges:
+                    low, high = each.damage.position, each.damage.end
+                    for index in np.flatnonzero((offsets >= low) & (offsets < high)):
+                        slot = start + int(index)
+                        lost = LostMessage(*key, slot)
+                        missing = not first <= slot < filled or self._is_in_gap(key, slot)
+                        if missing and _has_room(each, lost):
+                            each.lost.append(lost)
+
+    def _is_in_gap(self, key: tuple[str, int], slot: int) -> bool:
+        return any(queue == key and low <= slot < high for queue, low, high, _, _ in self._gaps)
+
+    def place_gaps(self) -> None:
+        """Missing slots that no entry names go to damage between their neighbours, if any."""
+        placed = {lost for each in self.ranges for lost in each.lost}
+        for queue, low, high, behind, before in self._gaps:
+            between = [each for each in self.ranges if behind < each.damage.position < before]
+            for slot in range(low, high if between else low):
+                lost = LostMessage(*queue, slot)
+                if lost not in placed:
+                    room = (each for each in between if _has_room(each, lost))
+                    next(room, between[-1]).lost.append(lost)
+        for each in self.ranges:
+            each.lost.sort(key=lambda lost: (lost.topic, lost.queue_id, lost.queue_offset))
+
+
+def _has_room(each: RangeRepair, lost: LostMessage) -> bool:
+    return sum(map(smallest_tombstone_bytes, [*each.lost, lost])) <= each.damage.size
+
+
+def _replace(paths: StorePaths, config: Config, each: RangeRepair) -> None:
+    """Keep a range's bytes, and put tombstones there; durable on return."""
+    damage = each.damage
+    ends_segment = damage.end % config.mapped_file_size_commit_log_bytes == 0
+    pieces = lay_out(damage.position, damage.size, ends_segment, each.lost, each.stored_ms)
+    handle = os.open(damage.file, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        make_directory(paths.quarantine)
+        kept = paths.quarantine / f"{damage.position}.bin"
+        if not kept.exists():  # else the first try of this repair has kept it
+            replace_file(kept, os.pread(handle, damage.size, damage.offset))
+        at = damage.offset
+        for piece in pieces:
+            write_at(handle, piece, at)
+            at += len(piece)
+        os.fdatasync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,127 @@
+"""The first part of a repair: names and lengths in the directories of segments.
+
+RocketMQ refuses to start on a file that is no segment, and on one of a wrong length. Plans steps,
+and does one when asked to; doing a step twice, or half, changes nothing that counts. Knows no
+records.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.checkpoint import decode_checkpoint
+from penstock.shared.config import Config
+from penstock.shared.durable_files import make_directory, make_file, sync_directory
+from penstock.shared.errors import ConfigError
+from penstock.shared.layout import PAGE_BYTES, StorePaths, is_segment_name, segment_name
+from penstock.shared.quarantine import set_aside
+from penstock.shared.segment_files import shown
+
+
+class FileStep(NamedTuple):
+    """One step: what it does, in words, and the doing."""
+
+    text: str
+    apply: Callable[[], object]
+
+
+def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
+    """The steps, in order; each is planned when the one before it is done."""
+    size = config.mapped_file_size_commit_log_bytes
+    yield from _directory(paths, paths.commit_log, size)
+    yield from _missing(paths, size)
+    for topic in _directories(paths.consume_queue):
+        for queue in _directories(topic):
+            if queue.name.isascii() and queue.name.isdigit():
+                yield from _directory(paths, queue, config.mapped_file_size_consume_queue_bytes)
+    if paths.checkpoint.exists() and _is_wrong_checkpoint(paths.checkpoint):
+        yield _aside(paths, paths.checkpoint, "no checkpoint")
+
+
+def _directories(path: Path) -> list[Path]:
+    return sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
+
+
+def _directory(paths: StorePaths, directory: Path, size: int) -> Iterator[FileStep]:
+    segments = []
+    for path in sorted(directory.iterdir()):
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode):
+            continue
+        fits = is_segment_name(path.name) and int(path.name) % size == 0
+        if stat.S_ISREG(found.st_mode) and fits:
+            segments.append((path, found.st_size))
+        elif stat.S_ISREG(found.st_mode) and is_segment_name(path.name):
+            _check_configured(directory, size)
+            yield _aside(paths, path, f"its name is no multiple of {size}")
+        else:
+            yield _aside(paths, path, "no segment")
+    for path, length in segments:
+        if length != size and (length or path != segments[-1][0]):
+            _check_configured(directory, size)
+            text = f"give {shown(path)} its {size} bytes; it has {length}"
+            yield FileStep(text, lambda path=path: _resize(paths, path, size))  # type: ignore[misc]
+
+
+def _check_configured(directory: Path, size: int) -> None:
+    """Most files decide what is wrong: they, or the configuration. Raises ConfigError."""
+    sizes = Counter(
+        path.stat().st_size
+        for path in directory.iterdir()
+        if path.is_file() and is_segment_name(path.name)
+    )
+    if sizes and sizes[size] == 0 and max(sizes.values()) > 1:
+        raise ConfigError(
+            f"segments are {size} bytes long, as configured",
+            f"those in {shown(directory)} have {sizes.most_common(1)[0][0]}",
+            "give the configuration that the store was written with: --config or --set",
+        )
+
+
+def _missing(paths: StorePaths, size: int) -> Iterator[FileStep]:
+    bases = sorted(
+        int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)
+    )
+    for before, after in zip(bases, bases[1:], strict=False):
+        for base in range(before + size, after, size):
+            path = paths.commit_log / segment_name(base)
+            yield FileStep(
+                f"make {shown(path)}, which is missing",
+                lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]
+            )
+
+
+def _is_wrong_checkpoint(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size != PAGE_BYTES:
+        return True
+    words = decode_checkpoint(path.read_bytes())
+    return min(words.physic_timestamp_ms, words.logics_timestamp_ms, words.confirm_offset) < 0
+
+
+def _aside(paths: StorePaths, path: Path, why: str) -> FileStep:
+    text = f"move {shown(path)} to {shown(paths.quarantine)}/: {why}"
+    return FileStep(text, lambda: set_aside(paths, path))
+
+
+def _resize(paths: StorePaths, path: Path, size: int) -> None:
+    """Give a segment its length; as it was it stays in the quarantine."""
+    make_directory(paths.quarantine)
+    kept = paths.quarantine / str(path.relative_to(paths.root)).replace("/", "--")
+    if not kept.exists():
+        growing = kept.with_name(kept.name + ".tmp")
+        shutil.copyfile(path, growing)
+        handle = os.open(growing, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+        os.rename(growing, kept)
+        sync_directory(paths.quarantine)
+    os.truncate(path, size)
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)
