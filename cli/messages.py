@@ -32,6 +32,9 @@ Examples:
 @click.option("--shard", help="A sharding key: messages that share it stay in order.")
 @click.option("--whole", is_flag=True, help="The whole input is one message, not each line.")
 @click.option("--ack", type=click.Choice(["durable", "written"]), help="What to wait for.")
+@click.option(
+    "--compression", type=click.Choice(["zlib", "lz4", "zstd"]), help="For bodies from 4 KiB on."
+)
 @click.option("--timeout", type=float, default=30, show_default=True, help="Seconds.")
 @broker_options
 @output_option
@@ -44,6 +47,7 @@ def produce(
     shard: str | None,
     whole: bool,
     ack: str | None,
+    compression: str | None,
     timeout: float,
     store: Path | None,
     endpoint: str | None,
@@ -70,7 +74,9 @@ def produce(
             print_json(receipt)
 
     where = produce_endpoint(store, endpoint)
-    with Producer(where, timeout_ms=int(timeout * 1000), ack=ack or "") as producer:
+    with Producer(
+        where, timeout_ms=int(timeout * 1000), ack=ack or "", compression=compression
+    ) as producer:
         for body in bodies:
             waiting.append(producer.send(topic, body, tags=tag, keys=key, queue=queue, shard=shard))
             while waiting and (waiting[0].done() or len(waiting) > 100_000):
