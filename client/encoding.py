@@ -99,15 +99,15 @@ class Encoder:
 
         In a batch no body is compressed, as in RocketMQ.
         """
-        shape = self._terms.shape
-        if shape is not self._shape:
-            self._take_shape(shape)
+        terms = self._terms
+        if terms.shape is not self._shape:
+            self._take_shape(terms.shape)
         name = _topic_bytes(topic)
         if not isinstance(body, bytes):
             body = _to_bytes(body)
         length = len(body)
-        if length > self._terms.max_message_bytes > 0:
-            raise too_large(length, self._terms.max_message_bytes)
+        if length > terms.max_message_bytes > 0:
+            raise too_large(length, terms.max_message_bytes)
         if flag and not -(2**31) <= flag < 2**31:
             raise InvalidMessage("flag is a signed 32-bit number", flag)
         sys_flag = self._sys_flag
@@ -117,7 +117,8 @@ class Encoder:
             length = len(body)
         unique_key = self._unique_key(now_ms)
         raw = _properties(tags, keys, shard, unique_key, properties, wait)
-        raw += self._properties_end
+        if self._properties_end:
+            raw += self._properties_end
         if len(raw) > MAX_PROPERTIES_BYTES:
             raise PropertiesTooLarge(
                 f"properties, tags and keys have at most {MAX_PROPERTIES_BYTES} bytes together",

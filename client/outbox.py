@@ -25,7 +25,7 @@ class Outbox:
 
     def put(self, key: Key, ack: str, shape: Shape, record: bytes, future: SendFuture) -> None:
         """A message goes into the queue's open frame, or opens one."""
-        frames = self._frames(key)
+        frames = self._queues.get(key) or self._frames(key)
         if not frames or not frames[-1].takes(len(record), ack, shape):
             frames.append(Frame(*key, ack, shape))
         frames[-1].add(record, future)

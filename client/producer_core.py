@@ -334,9 +334,11 @@ class ProducerCore:
         for seq, frame in list(self._in_flight.items()):
             if frame.since_ms < before_ms:
                 del self._in_flight[seq]
+                on_its_way = not 0 < self._untaken <= seq and frame not in self._resend
                 if frame in self._resend:
                     self._resend.remove(frame)
-                self._settle(frame, None, self._late("a frame is answered", frame.retry))
+                late = self._late("a frame is answered", on_its_way or frame.retry)
+                self._settle(frame, None, late)
         for frame in self._outbox.give_up(now_ms, before_ms):
             frame.close(0)
             self._settle(frame, None, self._late("a frame can be sent"))

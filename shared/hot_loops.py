@@ -19,7 +19,7 @@ from penstock.shared.consume_queue import (
     delay_due_ms,
     tags_code,
 )
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.index_file import KeyBatch
 from penstock.shared.layout import BLANK_HEADER_BYTES, MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
@@ -112,7 +112,7 @@ def check_frame(
         if short_at(frame, topic_end)[0] != record_end - properties_at:
             if record_end - properties_at > MAX_PROPERTIES_BYTES:
                 rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
-                raise _bad(rule, record_end - properties_at, starts)
+                raise _bad(rule, record_end - properties_at, starts, PropertiesTooLarge)
             raise _bad("the lengths inside a record add up to its size", size, starts)
         if crc != (crc32(view[body_at:body_end]) & 0x7FFFFFFF if body_end > body_at else 0):
             raise _bad("the body CRC holds", crc, starts)
@@ -130,8 +130,10 @@ def _names(topic: bytes) -> dict[int, bytes]:
     return names
 
 
-def _bad(rule: str, value: object, starts: list[int]) -> InvalidMessage:
-    return InvalidMessage(rule, f"{value} in record {len(starts)} of the frame")
+def _bad(
+    rule: str, value: object, starts: list[int], kind: type[InvalidMessage] = InvalidMessage
+) -> InvalidMessage:
+    return kind(rule, f"{value} in record {len(starts)} of the frame")
 
 
 def stamp(

@@ -23,6 +23,7 @@ from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
 from penstock.client.producer_core import MAX_IN_FLIGHT, check_ack
 from penstock.shared import messages
 from penstock.shared.errors import (
+    BrokerBusy,
     ConnectError,
     InvalidMessage,
     QueueNotFound,
@@ -385,6 +386,46 @@ def test_a_message_that_is_late_does_not_stop_those_behind_it(wire: Any) -> None
     with pytest.raises(ConnectError):
         late.result(0)
     assert behind.result(0).queue_id == 1
+
+
+def test_a_message_that_is_too_late_is_busy_only_while_it_is_surely_not_stored(wire: Any) -> None:
+    """Sent again after a pause it is on its way, and may be stored like any other."""
+    wire.writer.busy_next = True
+    first = wire.send("a", None, 1, "", 1)
+    wire.pump(1000)
+    wire.to_writer(wire.now, 1000)
+    wire.to_producer(1000)
+    assert 0 < wire.core.wait_ms(wire.now_ms) <= 70 and not first.done()
+    never = wire.send("b", None, 0, "", 1)
+    wire.now_ms += 70
+    wire.pump(1000)  # Hello
+    wire.to_writer(wire.now, 1000)
+    wire.to_producer(1000)
+    wire.pump(1000)  # the frames
+    wire.cut(0)
+    wire.now_ms += 1100
+    wire.pump(1000)
+    for future in (first, never):
+        with pytest.raises(ConnectError, match="may be stored"):
+            future.result(0)
+
+
+def test_a_broker_that_stays_busy_is_asked_less_and_less_and_then_said_to_be(wire: Any) -> None:
+    future = wire.send("a", None, 1, "", 1)
+    began, pauses = wire.now_ms, []
+    while not future.done():
+        wire.writer.busy_next = True
+        wire.pump(1000)
+        wire.to_writer(wire.now, 1000)
+        wire.to_producer(1000)
+        if wire.core._untaken:
+            pauses.append(wire.core.wait_ms(wire.now_ms))
+            wire.now_ms += pauses[-1]
+        assert wire.now_ms - began < 3000
+    assert pauses[:4] == [70, 140, 280, 560]
+    error = future.exception(0)
+    assert isinstance(error, BrokerBusy) and error.retry_after_ms == 70
+    assert error.status == "SYSTEM_BUSY"
 
 
 def test_what_is_left_when_the_producer_closes_fails(wire: Any) -> None:
