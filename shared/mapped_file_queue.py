@@ -150,29 +150,34 @@ class MappedFileQueue:
             self._shut_down(self._open.popitem()[1])
 
 
-def segment_bases(directory: Path, segment_bytes: int) -> list[int]:
+def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = False) -> list[int]:
     """Start offsets of the segments in a directory, checked as RocketMQ checks them at its start.
 
     Raises StoreDamaged, naming the file, for anything that is not a whole segment of this size;
-    sub-directories are ignored. Changes nothing.
+    sub-directories are ignored, and a last file without a byte where that is allowed, which is how
+    a RocketMQ leaves one that died making it. Changes nothing.
     """
     bases = []
     with os.scandir(directory) as found:
-        for entry in found:
-            if entry.is_dir(follow_symlinks=False):
-                continue
+        files = sorted(
+            (entry for entry in found if not entry.is_dir(follow_symlinks=False)),
+            key=lambda entry: entry.name,
+        )
+        for entry in files:
             size = entry.stat(follow_symlinks=False).st_size
+            if empty_last and entry is files[-1] and not size and entry.is_file():
+                continue
             if not is_segment_name(entry.name) or int(entry.name) % segment_bytes:
                 raise StoreDamaged(
                     f"a segment's name is its offset, a multiple of {segment_bytes}",
                     entry.path,
-                    "move the file away, or correct the configured segment size",
+                    "correct the configured segment size, or run: penstock store repair",
                 )
             if size != segment_bytes:
                 raise StoreDamaged(
                     f"a segment is {segment_bytes} bytes long",
                     f"{entry.path} has {size}",
-                    "correct the configured segment size, or see: penstock store verify",
+                    "correct the configured segment size, or run: penstock store repair",
                 )
             bases.append(int(entry.name))
     bases.sort()
@@ -181,6 +186,6 @@ def segment_bases(directory: Path, segment_bytes: int) -> list[int]:
             raise StoreDamaged(
                 "segments follow each other without a gap",
                 f"{directory / segment_name(before + segment_bytes)} is missing",
-                "restore the file, or see: penstock store verify",
+                "restore the file, or run: penstock store repair",
             )
     return bases

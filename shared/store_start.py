@@ -37,6 +37,7 @@ from penstock.shared.run_directory import (
     remove_strays,
     write_run,
 )
+from penstock.shared.start_check import check_files
 from penstock.shared.store_lock import lock_store
 from penstock.shared.transient_store_pool import create_pool
 
@@ -94,6 +95,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         consume, remark = listen_tcp(config.bind_host, config.consume_port, DEFAULT_CONSUME_PORT)
         undo.callback(consume.socket.close)
         remarks.append(remark)
+        check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         keep_recovery(paths, recovered, clock.now_ms())
