@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.endpoints import broker_options, consume_endpoint
+from penstock.cli.index_options import index_options
 from penstock.cli.output import output_option, print_json, print_table, shown_time
 
 if TYPE_CHECKING:
@@ -29,19 +30,7 @@ def query() -> None:
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
     """What all three have: where to look, and how to print."""
-    slots = click.option(
-        *("--index-slots", "slots"),
-        default=5_000_000,
-        show_default=True,
-        help="RocketMQ's maxHashSlotNum, for a store without a broker.",
-    )
-    items = click.option(
-        *("--index-items", "items"),
-        default=20_000_000,
-        show_default=True,
-        help="RocketMQ's maxIndexNum, for a store without a broker.",
-    )
-    return broker_options(slots(items(output_option(command))))
+    return broker_options(index_options(output_option(command)))
 
 
 @query.command(
@@ -68,8 +57,8 @@ def by_key(
     end: str | None,
     store: Path | None,
     endpoint: str | None,
-    slots: int,
-    items: int,
+    index_slots: int,
+    index_items: int,
     output: str,
 ) -> None:
     """The newest messages of TOPIC that have KEY among their keys, or as unique key.
@@ -79,7 +68,7 @@ def by_key(
     from penstock.client import query_core
 
     question = query_core.by_key(topic, key, max_num, _time(begin), _time(end))
-    _run(ctx, question, store, endpoint, (slots, items), output)
+    _run(ctx, question, store, endpoint, (index_slots, index_items), output)
 
 
 @query.command(
@@ -99,8 +88,8 @@ def by_unique_key(
     unique_key: str,
     store: Path | None,
     endpoint: str | None,
-    slots: int,
-    items: int,
+    index_slots: int,
+    index_items: int,
     output: str,
 ) -> None:
     """The messages of TOPIC that their producer gave UNIQUE_KEY: one, unless it was sent twice.
@@ -110,7 +99,7 @@ def by_unique_key(
     from penstock.client import query_core
 
     question = query_core.by_unique_key(topic, unique_key)
-    _run(ctx, question, store, endpoint, (slots, items), output)
+    _run(ctx, question, store, endpoint, (index_slots, index_items), output)
 
 
 @query.command(
@@ -128,14 +117,14 @@ def by_id(
     message_id: str,
     store: Path | None,
     endpoint: str | None,
-    slots: int,
-    items: int,
+    index_slots: int,
+    index_items: int,
     output: str,
 ) -> None:
     """The message that MESSAGE_ID names: its broker's address and its offset in the log."""
     from penstock.client import query_core
 
-    _run(ctx, query_core.by_id(message_id), store, endpoint, (slots, items), output)
+    _run(ctx, query_core.by_id(message_id), store, endpoint, (index_slots, index_items), output)
 
 
 def _run(

@@ -12,6 +12,7 @@ from typing import Any
 
 import click
 
+from penstock.cli.index_options import index_options
 from penstock.cli.output import (
     output_option,
     print_json,
@@ -43,12 +44,7 @@ store.add_command(repair)
 
 @store.command()
 @directory_argument
-@click.option(
-    "--index-slots", default=5_000_000, show_default=True, help="RocketMQ's maxHashSlotNum."
-)
-@click.option(
-    "--index-items", default=20_000_000, show_default=True, help="RocketMQ's maxIndexNum."
-)
+@index_options
 @output_option
 def info(directory: Path, index_slots: int, index_items: int, output: str) -> None:
     """Show files, queues, checkpoint and state of a store.
@@ -78,10 +74,18 @@ def info(directory: Path, index_slots: int, index_items: int, output: str) -> No
     show_default=True,
     help="Which to compare; record: of whole records, in stores written with them.",
 )
+@index_options
 @output_option
 @click.pass_context
-def verify(ctx: click.Context, directory: Path, checksum: str, output: str) -> None:
-    """Check every record and every queue entry of a store.
+def verify(
+    ctx: click.Context,
+    directory: Path,
+    checksum: str,
+    index_slots: int,
+    index_items: int,
+    output: str,
+) -> None:
+    """Check every record, every queue entry and every index item of a store.
 
     Exits with 0 when all is well, 5 when the commit log is damaged, 1 for any other problem.
 
@@ -91,11 +95,13 @@ def verify(ctx: click.Context, directory: Path, checksum: str, output: str) -> N
       penstock store verify ./store -o json | jq .problems
       penstock store verify ./store --checksum record
     """
+    from penstock.shared.index_file import Geometry
     from penstock.shared.record_crc import Checksum
     from penstock.shared.verify import verify_store
 
+    index = Geometry(index_slots, index_items)
     with progress("checking") as moved:
-        report = verify_store(directory, progress=moved, checksum=Checksum(checksum))
+        report = verify_store(directory, progress=moved, checksum=Checksum(checksum), index=index)
     if output == "json":
         print_json(report)
     else:

@@ -15,6 +15,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.shared.checkpoint import Checkpoint
+from penstock.shared.config import Config
+from penstock.shared.index_file import Geometry
+from penstock.shared.index_files import index_geometry
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.properties import UNIQ_KEY, find_property
 from penstock.shared.record import Found
@@ -23,6 +26,7 @@ from penstock.shared.record_outline import entry_tags_code, outline
 from penstock.shared.segment_files import shown
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify_index import check_index_files
+from penstock.shared.verify_index_items import IndexCheck
 from penstock.shared.verify_queues import QueueCheck
 from penstock.shared.verify_report import Findings, Report
 
@@ -30,6 +34,7 @@ Progress = Callable[[int, int], None]
 
 _PROGRESS_RECORDS = 1 << 16
 _UNIQ_KEY = UNIQ_KEY.encode()
+DEFAULT_INDEX = index_geometry(Config())
 SYS_INNER_BATCH = 0x080
 # A light queue's entries point at records of other topics.
 LIGHT_QUEUE_PREFIX = "%LMQ%"
@@ -40,17 +45,20 @@ def verify_store(
     *,
     progress: Progress | None = None,
     checksum: Checksum = Checksum.BODY,
+    index: Geometry = DEFAULT_INDEX,
 ) -> Report:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
+
+    Of `index` files with other numbers of slots and items only the headers are looked at.
 
     Raises ConfigError where there is no store.
     """
     with StoreDirectory(directory) as store:
-        return _Verification(store, checksum).run(progress)
+        return _Verification(store, checksum, index).run(progress)
 
 
 class _Verification:
-    def __init__(self, store: StoreDirectory, checksum: Checksum) -> None:
+    def __init__(self, store: StoreDirectory, checksum: Checksum, index: Geometry) -> None:
         self._store = store
         self._checksum = checksum
         self._found = Findings()
@@ -64,6 +72,9 @@ class _Verification:
             for files in store.queues()
             if not files.topic.startswith(LIGHT_QUEUE_PREFIX)
         }
+        self._index = IndexCheck(
+            store.paths.index, index, store.log_start, self._unclean, self._found
+        )
         self._messages = self._bytes = self._blanks = self._inner_batches = 0
         self._backwards = self._newest_ms = self._torn_bytes = 0
         self._log_end = store.log_start
@@ -80,6 +91,7 @@ class _Verification:
             queue.finish(self._store.log_start, self._log_end, unclean=self._unclean)
         self._check_checkpoint(self._checkpoint)
         check_index_files(self._store.paths.index, self._log_end, self._unclean, self._found)
+        self._index.finish(self._log_end)
         self._take_notes()
         queues = sorted(
             (queue.summary() for queue in self._queues.values()),
@@ -138,6 +150,7 @@ class _Verification:
         self._bytes += size
         self._log_end = position + size
         fields = outline(record)
+        self._index.add(fields, position)
         if fields.store_timestamp_ms < self._newest_ms:
             self._backwards += 1
         else:

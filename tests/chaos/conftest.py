@@ -410,7 +410,7 @@ def check_store(tmp_path: Path) -> Callable[[Broker], None]:
     """
 
     def check(broker: Broker) -> None:
-        report = verify_store(broker.store)
+        report = verify_store(broker.store, index=INDEX)
         assert report.clean and report.problem_count == 0, report.problems
         assert not any("repeat a UNIQ_KEY" in note for note in report.notes), report.notes
         again = tmp_path / "rebuilt"
