@@ -28,10 +28,11 @@ from penstock.shared.actor import LET_GO_MS, TICK_MS, Stage
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.durable_files import delete_file
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.index_files import index_files
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
 from penstock.shared.retention import Decision, count_to_delete, decide
-from penstock.shared.verify_index import index_files, read_index_header
+from penstock.shared.verify_index import read_index_header
 
 # Asked by hand it goes on for as many batches; RocketMQ's number.
 BATCHES_WHEN_ASKED = 20

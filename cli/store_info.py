@@ -12,18 +12,15 @@ import msgspec
 
 from penstock.shared.consumer_filters import load_consumer_filters
 from penstock.shared.errors import FilterError, StoreDamaged
+from penstock.shared.index_file import Geometry
+from penstock.shared.index_files import index_files
 from penstock.shared.record import BLANK, Found
 from penstock.shared.record_crc import Checksum
 from penstock.shared.segment_files import Problem, shown
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.subscription import parse_filter
 from penstock.shared.topics import load_topics
-from penstock.shared.verify_index import (
-    INDEX_HEADER,
-    INDEX_ITEM_BYTES,
-    index_files,
-    read_index_header,
-)
+from penstock.shared.verify_index import read_index_header
 
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 64-bit struct flock
 
@@ -146,7 +143,7 @@ def _index(path: Path, slots: int, items: int) -> dict[str, Any]:
     return {
         "file": path.name,
         "size": size,
-        "fits_geometry": size == INDEX_HEADER.size + 4 * slots + INDEX_ITEM_BYTES * items,
+        "fits_geometry": size == Geometry(slots, items).file_bytes,
         "items": max(header[5] - 1, 0),
         "begin_timestamp_ms": header[0],
         "end_timestamp_ms": header[1],

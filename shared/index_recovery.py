@@ -60,7 +60,7 @@ Progress = Callable[[int, int], None]
 class IndexState(msgspec.Struct, frozen=True):
     """penstock/index.json: what the last run that kept the index knew of it."""
 
-    run_id: str
+    run_id: str  # "" when it was rebuilt since
     whole_to: int  # everything below this log offset is in the index
     newest: str  # the newest file's name, "" without files
     aborts: tuple[str, ...]  # what `abort` may say while no other broker has had the store
@@ -104,11 +104,18 @@ def keep_index_state(paths: StorePaths, config: Config, run: Run, whole_to: int)
     Called at a start before `abort` is ours, and at the end of a run before `abort` goes.
     """
     if config.message_index_enable:
-        files = index_files(paths.index)
-        newest = files[-1].name if files else ""
-        aborts = (_abort(paths), str(run.supervisor_pid))
-        state = IndexState(run.run_id, whole_to, newest, aborts)
-        replace_file(paths.index_state, msgspec.json.encode(state))
+        _write_state(paths, run.run_id, whole_to, (_abort(paths), str(run.supervisor_pid)))
+
+
+def index_is_rebuilt(paths: StorePaths) -> None:
+    """Say that the index on disk was just made from the log, while no broker had the store."""
+    _write_state(paths, "", 0, (_abort(paths),))
+
+
+def _write_state(paths: StorePaths, run_id: str, whole_to: int, aborts: tuple[str, ...]) -> None:
+    files = index_files(paths.index)
+    state = IndexState(run_id, whole_to, files[-1].name if files else "", aborts)
+    replace_file(paths.index_state, msgspec.json.encode(state))
 
 
 def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> bool:
@@ -120,7 +127,8 @@ def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> 
     names = [path.name for path in index_files(paths.index)]
     if recovered.mode != "unclean":
         return state.whole_to == recovered.log_end and state.newest == (names or [""])[-1]
-    if last_run is None or last_run.run_id != state.run_id or _abort(paths) not in state.aborts:
+    run_id = "" if last_run is None else last_run.run_id
+    if state.run_id not in ("", run_id) or _abort(paths) not in state.aborts:
         return False
     # a RocketMQ begins with dropping the file that was being filled
     return not state.newest or state.newest in names or names[:1] > [state.newest]

@@ -20,13 +20,13 @@ import msgspec
 
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import ENTRY
+from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import walk
 from penstock.shared.index_files import index_files, index_geometry
-from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.index_recovery import index_is_rebuilt, rebuild_index
 from penstock.shared.layout import StorePaths, is_segment_name
 from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_table import QueueKey
@@ -87,6 +87,8 @@ def rebuild_store(
             make_directory(old)
             sync_tree(made_anew)
             exchange(old, made_anew)
+    if index:
+        index_is_rebuilt(paths)
     remove_rebuild(paths)
     done.seconds = round(time.monotonic() - began, 3)
     return done
@@ -104,6 +106,7 @@ class _Queues:
     ) -> None:
         self._store = store
         self._files = ConsumeQueueFiles(new, config, writable=True)
+        self._levels_ms = parse_delay_levels(config.message_delay_level)
         self._done = done
         # the next slot of each queue, and the entries that are not written yet, before that slot
         self._next: dict[tuple[bytes, int], int] = {}
@@ -142,7 +145,7 @@ class _Queues:
         expected, pending, key, done = -1, bytearray(), (b"", -1), self._done
         end = start
         for topic, queue_id, queue_offset, entry, position, size in walk(
-            memoryview(self._store.read_log(start, stop - start)), start
+            memoryview(self._store.read_log(start, stop - start)), start, self._levels_ms
         ):
             end = position + size
             done.messages += 1

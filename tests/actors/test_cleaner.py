@@ -14,9 +14,9 @@ from penstock.actors.cleaner import SETTLE_MS, Cleaner, disk_used_percent
 from penstock.actors.reput import Reput
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
+from penstock.shared.index_file import HEADER
 from penstock.shared.layout import segment_name
 from penstock.shared.queue_table import QueueKey
-from penstock.shared.verify_index import INDEX_HEADER
 
 SEGMENT_BYTES = 64 << 10
 QUEUE_SEGMENT_BYTES = 20 * 50
@@ -305,7 +305,7 @@ def test_leading_index_files_without_what_the_log_holds_go_and_the_last_stays(
     it.broker.paths.index.mkdir()
     ends = [5, 2 * SEGMENT_BYTES - 1, 2 * SEGMENT_BYTES, 7]
     for number, end in enumerate(ends):
-        header = INDEX_HEADER.pack(1, 2, 0, end, 1, 2)
+        header = HEADER.pack(1, 2, 0, end, 1, 2)
         (it.broker.paths.index / f"{number:017d}").write_bytes(header.ljust(500, b"\0"))
     it.age(2)
     it.run(it.cleaner())

@@ -19,7 +19,12 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.index_file import Geometry, decode_header
 from penstock.shared.index_files import index_files
-from penstock.shared.index_recovery import keep_index_state, rebuild_index, recover_index
+from penstock.shared.index_recovery import (
+    index_is_rebuilt,
+    keep_index_state,
+    rebuild_index,
+    recover_index,
+)
 from penstock.shared.layout import StorePaths
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Found, Record
@@ -209,6 +214,20 @@ def test_much_is_not_put_in_but_said(
     files[-1].unlink()
     assert store.start() == store.whole[:-1]
     assert "are not in the index" in store.remark and "penstock store rebuild" in store.remark
+
+
+def test_an_index_rebuilt_since_the_crash_is_kept(
+    indexed: Callable[[], Indexed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = indexed()
+    store.paths.abort.write_text("4711")
+    store.paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint()))
+    index_is_rebuilt(store.paths)
+    monkeypatch.delattr(index_recovery, "index_log")
+    assert store.start(mode="unclean", dispatch_from=store.recovered().log_end) == store.whole
+    store.paths.abort.write_text("4712")  # another broker has had it
+    monkeypatch.setattr(index_recovery, "CATCH_UP_BYTES", 0)
+    assert store.start(mode="unclean", dispatch_from=store.recovered().log_end) == []
 
 
 def test_entries_that_will_come_again_go(indexed: Callable[[], Indexed]) -> None:
