@@ -1,7 +1,8 @@
 """The flusher: makes the log, the consume queues, the index and the checkpoint durable.
 
 Owns:     `flushed`, `flush_error`; the checkpoint file.
-Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`; all files of the store.
+Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `read_only`; all
+          files of the store.
 Hears:    the committer's doorbell.
 Rings:    the writer and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.

@@ -32,6 +32,7 @@ from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_table import QueueKey
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
 from penstock.shared.recovery import remove_rebuild
+from penstock.shared.repair_files import check_sizes
 from penstock.shared.store_directory import StoreDirectory
 
 _RUN_BYTES = 4 << 20
@@ -64,6 +65,7 @@ def rebuild_store(
 ) -> Rebuilt:
     """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed."""
     began = time.monotonic()
+    check_sizes(paths, config)
     done = Rebuilt()
     remove_rebuild(paths)
     new = StorePaths(paths.rebuild)

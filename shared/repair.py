@@ -99,7 +99,8 @@ def repair_store(
     if ranges:
         recover_store(paths, config, last_run)  # a torn tail could not be cut before
     done = Repair(True, files, ranges)
-    done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=True, progress=progress)
+    index = config.message_index_enable
+    done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=index, progress=progress)
     save_quarantine(paths, [], clock.now_ms())
     return done
 

@@ -33,6 +33,7 @@ class FileStep(NamedTuple):
 
 def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     """The steps, in order; each is planned when the one before it is done."""
+    check_sizes(paths, config)
     size = config.mapped_file_size_commit_log_bytes
     yield from _directory(paths, paths.commit_log, size)
     yield from _missing(paths, size)
@@ -58,30 +59,35 @@ def _directory(paths: StorePaths, directory: Path, size: int) -> Iterator[FileSt
         if stat.S_ISREG(found.st_mode) and fits:
             segments.append((path, found.st_size))
         elif stat.S_ISREG(found.st_mode) and is_segment_name(path.name):
-            _check_configured(directory, size)
             yield _aside(paths, path, f"its name is no multiple of {size}")
         else:
             yield _aside(paths, path, "no segment")
     for path, length in segments:
         if length != size and (length or path != segments[-1][0]):
-            _check_configured(directory, size)
             text = f"give {shown(path)} its {size} bytes; it has {length}"
             yield FileStep(text, lambda path=path: _resize(paths, path, size))  # type: ignore[misc]
 
 
-def _check_configured(directory: Path, size: int) -> None:
-    """Most files decide what is wrong: they, or the configuration. Raises ConfigError."""
-    sizes = Counter(
-        path.stat().st_size
-        for path in directory.iterdir()
-        if path.is_file() and is_segment_name(path.name)
-    )
-    if sizes and sizes[size] == 0 and max(sizes.values()) > 1:
-        raise ConfigError(
-            f"segments are {size} bytes long, as configured",
-            f"those in {shown(directory)} have {sizes.most_common(1)[0][0]}",
-            "give the configuration that the store was written with: --config or --set",
+def check_sizes(paths: StorePaths, config: Config) -> None:
+    """Files of a length that occurs again and again are right, and a configuration that has none
+    of that length is wrong. Raises ConfigError."""
+    queues = [queue for topic in _directories(paths.consume_queue) for queue in _directories(topic)]
+    for directories, size in (
+        ([paths.commit_log], config.mapped_file_size_commit_log_bytes),
+        (queues, config.mapped_file_size_consume_queue_bytes),
+    ):
+        sizes = Counter(
+            path.stat().st_size
+            for directory in directories
+            for path in directory.iterdir()
+            if is_segment_name(path.name) and path.is_file()
         )
+        if sizes and not sizes[size] and max(sizes.values()) > 1:
+            raise ConfigError(
+                f"segments are {size} bytes long, as configured",
+                f"those in {shown(directories[0])} have {sizes.most_common(1)[0][0]}",
+                "give the configuration that the store was written with: --config or --set",
+            )
 
 
 def _missing(paths: StorePaths, size: int) -> Iterator[FileStep]:

@@ -18,6 +18,7 @@ from penstock.shared.clock import SystemClock
 from penstock.shared.errors import ConfigError
 from penstock.shared.layout import segment_name
 from penstock.shared.properties import decode_properties
+from penstock.shared.rebuild import rebuild_store
 from penstock.shared.record import Found, Record, decode_record
 from penstock.shared.repair import Repair, plan_repair, repair_store
 from penstock.shared.store_directory import StoreDirectory
@@ -129,6 +130,13 @@ def test_a_wrong_configuration_is_not_a_wrong_store(
     other = make_config(mapped_file_size_commit_log_bytes=8192)
     with pytest.raises(ConfigError, match="have 4096"):
         repair_store(store.paths, other, SystemClock(), None)
+    queues = make_config(mapped_file_size_consume_queue_bytes=2000)
+    for act in (
+        lambda: repair_store(store.paths, queues, SystemClock(), None),
+        lambda: rebuild_store(store.paths, queues, SystemClock(), queues=True, index=False),
+    ):
+        with pytest.raises(ConfigError, match="have 1000"):
+            act()
     found = store.contents()
     assert {name: found[name] for name in before} == before
 
