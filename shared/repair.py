@@ -175,11 +175,12 @@ class _Walk:
         if not fields.is_queued:
             return
         queue = (fields.topic.decode("utf-8", "replace"), fields.queue_id)
-        first = (0, -1) if self._store.log_start == 0 else (fields.queue_offset, -1)
-        slot, behind = self._next.get(queue, first)
-        if not 0 <= fields.queue_offset - slot <= position // SMALLEST_RECORD_BYTES and (
-            fields.queue_offset < 0 or fields.queue_offset > slot
-        ):
+        room = position // SMALLEST_RECORD_BYTES
+        known = self._next.get(queue)
+        # the first one of a queue may have lost those before it, or begin wherever it likes
+        begins = fields.queue_offset if self._store.log_start or fields.queue_offset > room else 0
+        slot, behind = known or (begins, -1)
+        if fields.queue_offset < 0 or fields.queue_offset - slot > room:
             # no checksum covers it: a jump over more messages than there was room for is damage
             reason = f"queue offset {fields.queue_offset}, where {slot} was to come"
             damaged = damage_between(
@@ -221,8 +222,9 @@ class _Walk:
             for slot in range(low, high if between else low):
                 lost = LostMessage(*queue, slot)
                 if lost not in placed:
-                    room = (each for each in between if _has_room(each, lost))
-                    next(room, between[-1]).lost.append(lost)
+                    room = next((each for each in between if _has_room(each, lost)), None)
+                    if room is not None:
+                        room.lost.append(lost)
         for each in self.ranges:
             each.lost.sort(key=lambda lost: (lost.topic, lost.queue_id, lost.queue_offset))
 

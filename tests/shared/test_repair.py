@@ -122,6 +122,34 @@ def test_files_that_do_not_belong_go_and_segments_get_their_length(
     assert (store.paths.quarantine / "commitlog--notes.txt").read_text() == "mine"
 
 
+def test_a_queue_that_begins_mid_way_is_not_damaged(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, first_offsets={("orders", 1): 70})
+    starts = store.starts()
+    whole = _records(store.paths.root)
+    assert not plan_repair(store.paths, store.config).needed
+    log = store.log()
+    log[starts[0] + 6] ^= 1
+    store.write_log(log)
+    assert [each.lost for each in _repair(store).ranges] == [[LostMessage("orders", 0, 0)]]
+    assert _records(store.paths.root)[1:] == whole[1:]
+    assert verify_store(store.paths.root).problems == []
+
+
+def test_a_queue_offset_that_cannot_be_is_damage(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    starts = store.starts()
+    whole = _records(store.paths.root)
+    log = store.log()
+    log[starts[8] + 20] = 0x40
+    store.write_log(log)
+    assert [each.lost for each in _repair(store).ranges] == [[LostMessage("orders", 0, 4)]]
+    _assert_repaired(store, whole, {(0, 4)})
+
+
 def test_a_wrong_configuration_is_not_a_wrong_store(
     stopped_store: Callable[..., Any], twelve: list[Record], make_config: Callable[..., Any]
 ) -> None:
