@@ -241,7 +241,13 @@ class ConsumerCore:
                 )
                 self.cursors[part.queue_id] = part.next_offset
             else:
-                self._take(part, split_records(view[at : at + part.size], self._max_body_bytes))
+                found = split_records(
+                    view[at : at + part.size],
+                    self._max_body_bytes,
+                    queue_id=part.queue_id,
+                    offsets=range(cursor, part.next_offset),
+                )
+                self._take(part, found)
             at += part.size
         if self._queues is None and self._follow:
             for queue_id in answer.queue_ids:

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.shared.compression import MAX_BODY_BYTES, compression_of, decompress
+from penstock.shared.errors import StoreDamaged, UnreadableBody
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import (
     KEYS,
@@ -23,18 +24,23 @@ from penstock.shared.properties import (
     find_property,
 )
 from penstock.shared.record import (
+    AT_BODY_CRC,
     AT_BORN_HOST,
     AT_QUEUE_ID,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     MAGIC_V1,
+    SMALLEST_RECORD_BYTES,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
+    body_crc,
     body_span,
     host_text,
 )
 
 _HEAD = struct.Struct(">iiqqiq")  # queueId, flag, queueOffset, physicalOffset, sysFlag, born
+_LEAD = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
+_ANY_OFFSET = range(1 << 63)
 _I64 = struct.Struct(">q")
 
 
@@ -154,8 +160,15 @@ class Message:
 
     @cached_property
     def body(self) -> bytes:
-        """What the producer sent. Raises UnreadableBody where it cannot be decompressed."""
-        return decompress(self.stored_body, self.sys_flag, self._max_body_bytes)
+        """What the producer sent. Raises UnreadableBody where that cannot be told any more."""
+        stored = self.stored_body
+        if body_crc(stored) != int.from_bytes(self.record[AT_BODY_CRC:AT_QUEUE_ID], "big"):
+            raise UnreadableBody(
+                "a body has the checksum that its record says",
+                f"{self.topic}, queue {self.queue_id}, offset {self.queue_offset}",
+                "its bytes have changed on disk; stored_body has them as they are",
+            )
+        return decompress(stored, self.sys_flag, self._max_body_bytes)
 
     @property
     def stored_body(self) -> bytes:
@@ -197,13 +210,37 @@ class Message:
 
 
 def split_records(
-    payload: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES
+    payload: bytes | memoryview,
+    max_body_bytes: int = MAX_BODY_BYTES,
+    *,
+    queue_id: int | None = None,
+    offsets: range = _ANY_OFFSET,
 ) -> list[Message]:
-    """The messages of a payload of whole records."""
+    """The messages of a payload of whole records.
+
+    With `queue_id` they are of that queue, with growing offsets among `offsets`. Raises
+    StoreDamaged where they are not: a queue entry that has changed on disk leads anywhere.
+    """
     view = memoryview(payload)
-    messages, at = [], 0
+    messages, at, least = [], 0, offsets.start
     while at < len(view):
-        size = int.from_bytes(view[at : at + 4], "big")
+        left = len(view) - at
+        if left < SMALLEST_RECORD_BYTES:
+            raise _led_astray(queue_id, least)
+        size, of_queue, offset = _LEAD.unpack_from(view, at)
+        if not SMALLEST_RECORD_BYTES <= size <= left or not (
+            queue_id is None or of_queue == queue_id and least <= offset < offsets.stop
+        ):
+            raise _led_astray(queue_id, least)
         messages.append(Message(view[at : at + size], max_body_bytes))
         at += size
+        least = offset + 1
     return messages
+
+
+def _led_astray(queue_id: int | None, offset: int) -> StoreDamaged:
+    return StoreDamaged(
+        "an entry of a consume queue leads to its message",
+        f"queue {queue_id}, offset {offset}",
+        "see penstock store verify; to make the queues anew: penstock store rebuild",
+    )

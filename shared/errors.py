@@ -131,7 +131,7 @@ class OffsetOutOfRange(PenstockError):
 
 
 class UnreadableBody(PenstockError):
-    """One message's body cannot be decompressed; its stored bytes and other messages are fine."""
+    """One message's body has changed or cannot be decompressed; all else can be read."""
 
     status = "BODY_UNREADABLE"
 

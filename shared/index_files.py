@@ -65,6 +65,23 @@ def index_files(directory: Path) -> list[Path]:
     ]
 
 
+def check_index_sizes(directory: Path, geometry: Geometry) -> None:
+    """Raise StoreDamaged for a file of another length than the geometry's; an empty one may be."""
+    for path in index_files(directory):
+        if size := path.stat().st_size:
+            _check_size(path, size, geometry)
+
+
+def _check_size(path: Path, size: int, geometry: Geometry) -> None:
+    if size != geometry.file_bytes:
+        raise StoreDamaged(
+            f"an index file of {geometry.slots} slots and {geometry.items} items is "
+            f"{geometry.file_bytes} bytes long",
+            f"{path} has {size}",
+            "set max_hash_slot_num and max_index_num to what it was written with, or move it away",
+        )
+
+
 class IndexFile:
     """One file, mapped. Reads are numpy arrays on the mapping; a writer also gets `slots` to fill.
 
@@ -77,19 +94,11 @@ class IndexFile:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
         self.handle = os.open(path, flags)
         try:
-            size = os.fstat(self.handle).st_size
-            if size != geometry.file_bytes:
-                raise StoreDamaged(
-                    f"an index file of {geometry.slots} slots and {geometry.items} items is "
-                    f"{geometry.file_bytes} bytes long",
-                    f"{path} has {size}",
-                    "set max_hash_slot_num and max_index_num to what it was written with, or "
-                    "move it away",
-                )
+            _check_size(path, os.fstat(self.handle).st_size, geometry)
             if writable:
                 os.posix_fallocate(self.handle, 0, geometry.table_bytes)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            mapped = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
+            mapped = mmap.mmap(self.handle, geometry.file_bytes, mmap.MAP_SHARED, access)
         except BaseException:
             os.close(self.handle)
             raise

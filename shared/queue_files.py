@@ -24,6 +24,10 @@ from penstock.shared.segment_files import FileCache, Problem, Segment, list_segm
 _CHUNK_BYTES = 1 << 20
 
 
+# So many entries before a queue's end are held against each other.
+_LOOKED_AT = 16
+
+
 class QueueFiles:
     """The queue as it was when it was listed; list the store's queues again to see it grow."""
 
@@ -60,9 +64,26 @@ class QueueFiles:
             first = segment.base // CQ_ENTRY_BYTES
             slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
             count = bisect_left(slots, True, key=lambda slot: not self._is_written(slot))
+            if count and not self._ends_well(segment, count):
+                count = self._first_unwritten(segment)
             if count:
                 return first + count
         return self.first_slot
+
+    def _ends_well(self, segment: Segment, count: int) -> bool:
+        """Whether the last entries of these follow each other, and are not something else."""
+        start = max(0, count - _LOOKED_AT)
+        size = (count - start) * CQ_ENTRY_BYTES
+        found = entries(self._read(segment, start * CQ_ENTRY_BYTES, size))
+        found = found[found["size"] != BLANK_SIZE]
+        grows = found["offset"][1:] >= found["offset"][:-1] + found["size"][:-1]
+        return bool((found["size"] > 0).all() and grows.all())
+
+    def _first_unwritten(self, segment: Segment) -> int:
+        """Where RocketMQ ends such a segment: at the first entry that is none."""
+        found = entries(self._read(segment, 0, segment.size))
+        written = (found["offset"] >= 0) & (found["size"] > 0)
+        return len(found) if written.all() else int(written.argmin())
 
     def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
         """The entries [start, stop) as a structured array, blanks included."""

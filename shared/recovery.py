@@ -86,6 +86,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     began = time.monotonic()
     unclean = paths.abort.exists()
     known = load_quarantine(paths)
+    _refuse_emptied(paths)
     wrote = -1
     pool_bytes = 0
     if last_run is not None and survives(last_run) and _is_named_by(paths.abort, last_run):
@@ -148,6 +149,20 @@ def remove_rebuild(paths: StorePaths) -> None:
     if paths.rebuild.is_dir():
         shutil.rmtree(paths.rebuild)
         sync_directory(paths.own)
+
+
+def _refuse_emptied(paths: StorePaths) -> None:
+    """A last segment of no length is what a crash leaves, unless queues name records in it."""
+    last = max(paths.commit_log.iterdir(), default=None)
+    if last is None or not (last.is_file() and last.name.isdigit()) or last.stat().st_size:
+        return
+    with StoreDirectory(paths.root) as store:
+        if dispatched_to(store) > int(last.name):
+            raise StoreDamaged(
+                "a segment that consume queues name records in has them",
+                f"{last} is empty",
+                f"restore it; see: penstock store repair {paths.root}",
+            )
 
 
 # --- 1: the pool of the last run ---

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.index_files import check_index_sizes, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.store_directory import StoreDirectory
@@ -29,6 +30,7 @@ def check_files(paths: StorePaths, config: Config) -> None:
     for path in paths.index.iterdir() if paths.index.is_dir() else ():
         if path.name.isascii() and path.name.isdigit():
             _check_kind(path, stat.S_IFREG)
+    check_index_sizes(paths.index, index_geometry(config))
     load_topics(paths.topics)
     size = config.mapped_file_size_commit_log_bytes
     segment_bases(paths.commit_log, size, empty_last=True)
