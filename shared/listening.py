@@ -87,3 +87,7 @@ class Listeners:
         for name in SERVED_BY.get(actor, ()):
             if name in self._listeners:
                 self._listeners.pop(name).socket.close()
+
+    def close(self) -> None:
+        for actor in SERVED_BY:
+            self.close_for(actor)

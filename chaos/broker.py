@@ -1,0 +1,219 @@
+"""A broker as a process of its own, to be broken: started, killed, and left without trace.
+
+Everything it starts carries a mark in its environment, so that what outlives it is found. This file
+knows no load and no faults.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from penstock.cli.status import read_status
+from penstock.shared.config import Config
+from penstock.shared.config_sources import load_config
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.layout import StorePaths
+from penstock.shared.run_directory import read_run
+
+READY_TIMEOUT_S = 30
+STOP_TIMEOUT_S = 40
+GONE_TIMEOUT_S = 10
+# small files, so that every boundary is met often
+SETTINGS: dict[str, object] = {
+    "produce_port": 0,
+    "consume_port": 0,
+    "mapped_file_size_commit_log_bytes": 1 << 20,
+    "mapped_file_size_consume_queue_bytes": 20 * 1000,
+    "max_hash_slot_num": 1000,
+    "max_index_num": 4000,
+    "max_message_size_bytes": 64 << 10,
+    "transient_store_pool_bytes": 8 << 20,
+}
+
+
+class Broker:
+    """`penstock up` on `place`/store. `environment` is what only it gets."""
+
+    def __init__(
+        self,
+        place: Path,
+        settings: Mapping[str, object],
+        *,
+        environment: Mapping[str, str] | None = None,
+        wrap: Sequence[str] = (),
+    ) -> None:
+        place.mkdir(parents=True, exist_ok=True)
+        self.store = place / "store"
+        self.said = place / "stderr"
+        self.run_directories: set[Path] = set()
+        self.environment = dict(environment or {})
+        self._file = place / "broker.toml"
+        self._mark = uuid.uuid4().hex
+        self._wrap = wrap
+        self.configure(settings)
+
+    def configure(self, settings: Mapping[str, object]) -> None:
+        """Settings for the next start, over those that make files small."""
+        lines = [f"{key} = {_toml(value)}" for key, value in {**SETTINGS, **settings}.items()]
+        self._file.write_text("\n".join(lines) + "\n")
+
+    @property
+    def config(self) -> Config:
+        return load_config(self._file).config
+
+    def launch(self, **options: Any) -> None:
+        """Start the process and do not wait for it; `options` are those of Popen."""
+        with self.said.open("ab") as said:
+            self.process = subprocess.Popen(
+                [*self._wrap, sys.executable, "-m", "penstock.cli.main", "up"]
+                + ["--config", str(self._file), "--store", str(self.store)],
+                stdout=subprocess.PIPE,
+                stderr=said,
+                env={**os.environ, **self.environment, "PENSTOCK_CHAOS_MARK": self._mark},
+                **options,
+            )
+
+    def start(self, **options: Any) -> float:
+        """Start, and wait for the line that says it serves; the seconds that took."""
+        began = time.monotonic()
+        self.launch(**options)
+        self.wait_ready()
+        return time.monotonic() - began
+
+    def wait_ready(self) -> None:
+        self.read_ready_line()
+        self.run_directories.add(Path(self.status()["run_directory"]))
+
+    def read_ready_line(self) -> None:
+        """Raises StoreUnavailable when there is none in time."""
+        assert self.process.stdout is not None
+        with selectors.DefaultSelector() as selector:
+            selector.register(self.process.stdout, selectors.EVENT_READ)
+            in_time = bool(selector.select(READY_TIMEOUT_S))
+        line = self.process.stdout.readline().decode() if in_time else ""
+        if not line.startswith("ready "):
+            raise StoreUnavailable("the broker starts", line, self.output())
+        found = dict(word.split("=", 1) for word in line.split()[1:])
+        self.produce, self.consume = found["produce"], found["consume"]
+
+    def status(self) -> dict[str, Any]:
+        return read_status(self.store)
+
+    def actors(self) -> dict[str, int]:
+        """Name -> pid of the actors; 0 for one that is down right now."""
+        return {actor["name"]: actor["pid"] for actor in self.status()["actors"]}
+
+    def strike(self, actor: str, number: int, timeout_s: float = 15) -> int:
+        """Send a signal to an actor, which may just be starting; its pid."""
+        deadline = time.monotonic() + timeout_s
+        while time.monotonic() < deadline:
+            if pid := self.actors()[actor]:
+                try:
+                    os.kill(pid, number)
+                except ProcessLookupError:
+                    continue  # dead already, and the page does not say so yet
+                return int(pid)
+            time.sleep(0.001)
+        raise StoreUnavailable("an actor comes back", actor, self.output())
+
+    def await_dispatched(self, timeout_s: float = 30) -> None:
+        """Wait until consumers can see everything that is stored."""
+        deadline = time.monotonic() + timeout_s
+        while True:
+            positions = self.status()["positions"]
+            if positions["dispatched"] == positions["wrote"]:
+                return
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("everything is dispatched in time", positions)
+            time.sleep(0.01)
+
+    def output(self) -> str:
+        return self.said.read_text()
+
+    def stop(self, number: int = signal.SIGTERM) -> float:
+        """Stop in order; the seconds that took. Raises StoreUnavailable when anything stays."""
+        began = time.monotonic()
+        self.process.send_signal(number)
+        code = self.wait_end()
+        took = time.monotonic() - began
+        left = self.leftovers()
+        if StorePaths(self.store).abort.exists():
+            left.append("abort")
+        if code != 0 or "the store is clean" not in self.output() or left:
+            raise StoreUnavailable(
+                "a stop leaves nothing", f"exit code {code}, {left}", self.output()
+            )
+        return took
+
+    def wait_end(self) -> int:
+        assert self.process.stdout is not None
+        code = self.process.wait(STOP_TIMEOUT_S)
+        self.process.stdout.close()
+        return code
+
+    def kill(self) -> float:
+        """kill -9 the supervisor; the seconds until all its actors were gone."""
+        began = time.monotonic()
+        self.process.kill()
+        self.wait_end()
+        while self.processes():
+            if time.monotonic() - began > GONE_TIMEOUT_S:
+                raise StoreUnavailable("actors die with the supervisor", "", self.output())
+        return time.monotonic() - began
+
+    def forget_memory(self) -> None:
+        """The machine has gone down with the broker: shared memory is lost."""
+        run = read_run(StorePaths(self.store))
+        if run is not None and run.path.is_dir():
+            shutil.rmtree(run.path)
+
+    def processes(self) -> list[int]:
+        """Living processes that this broker started, whoever their parent is now."""
+        found = []
+        for entry in Path("/proc").iterdir():
+            try:
+                if entry.name.isdigit() and self._mark in (entry / "environ").read_text():
+                    found.append(int(entry.name))
+            except (OSError, UnicodeDecodeError):
+                continue  # gone, or not ours
+        return found
+
+    def shared_memory(self) -> list[Path]:
+        """Run directories of this store, whether its run.json names them or not."""
+        return [
+            path.parent
+            for path in Path("/dev/shm").glob("penstock-*/store")
+            if path.read_text() == str(self.store.resolve())
+        ]
+
+    def leftovers(self) -> list[str]:
+        """Processes and shared memory that are still there."""
+        paths = [str(path) for path in {*self.run_directories, *self.shared_memory()}]
+        paths = [path for path in paths if os.path.exists(path)]
+        return [f"process {pid}" for pid in self.processes()] + paths
+
+    def clear(self) -> None:
+        """Whatever has happened: leave no process and no shared memory."""
+        if hasattr(self, "process"):
+            self.process.kill()
+            self.wait_end()
+        for pid in self.processes():
+            os.kill(pid, signal.SIGKILL)
+        for path in self.run_directories | set(self.shared_memory()):
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _toml(value: object) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f'"{value}"' if isinstance(value, str) else str(value)

@@ -1,0 +1,85 @@
+"""A disk that fails: EIO at the Nth flush of a broker's life, for any N.
+
+The first failed flush ends all acknowledgements of durable messages, and is never tried again: the
+kernel may have dropped what it could not write. After a restart on a disk that works, everything
+that was acknowledged is there.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import time
+from pathlib import Path
+
+from penstock.chaos.broker import Broker
+from penstock.chaos.history import check_acknowledged, check_order
+from penstock.chaos.load import QUEUES, TOPIC, Load, read_all
+from penstock.chaos.recorder import Recorder
+from penstock.client.producer import Producer
+from penstock.shared.errors import PenstockError, StoreUnavailable
+
+LOAD_S = 0.6
+# Behind the failed flush, acknowledgements of the one before may still be on their way.
+SETTLED_S = 0.2
+ANSWER_TIMEOUT_MS = 2000
+EIO = os.strerror(errno.EIO)
+
+
+def check_failing_disk(
+    place: Path, library: Path, settings: dict[str, object], nth: int
+) -> tuple[list[str], int]:
+    """Run a broker whose Nth flush and all behind it fail; what is wrong, and the acknowledged."""
+    recorder = Recorder(place / "recording", place / "store", library)
+    fail = {"PENSTOCK_RECORD_FAIL": f"{nth}-{1 << 40}"}
+    broker = Broker(place, settings, environment=recorder.environment | fail)
+    load: Load | None = None
+    try:
+        try:
+            broker.start()
+            with Producer(broker.produce, timeout_ms=ANSWER_TIMEOUT_MS) as producer:
+                producer.create_topic(TOPIC, QUEUES)
+        except PenstockError as error:
+            said = f"{error}\n{broker.output()}"
+            wrong = [] if EIO in said else [f"nobody says that the disk fails: {said}"]
+        else:
+            load = Load("p1", broker.produce, ack="durable", timeout_ms=ANSWER_TIMEOUT_MS)
+            time.sleep(LOAD_S)
+            wrong = _check_stopped(broker, load, recorder, nth)
+        broker.clear()
+        broker.forget_memory()
+        broker.environment.clear()
+        broker.start()
+        if load is not None:
+            load.abandon()
+            broker.await_dispatched()
+            stored = read_all(broker.consume)
+            wrong += check_order(stored)
+            wrong += check_acknowledged(load.acked, stored, "acknowledged messages are lost")
+        broker.stop()
+        return wrong, load.count() if load is not None else 0
+    finally:
+        if load is not None:
+            load.abandon()
+        recorder.close()
+        broker.clear()
+
+
+def _check_stopped(broker: Broker, load: Load, recorder: Recorder, nth: int) -> list[str]:
+    """Once the disk has failed, nothing more is acknowledged."""
+    if recorder.calls() < nth:
+        return []
+    before = load.count()
+    time.sleep(SETTLED_S)
+    wrong = []
+    if load.count() > before:
+        wrong.append(f"{load.count() - before} messages acknowledged after a flush has failed")
+    try:
+        with Producer(broker.produce, timeout_ms=ANSWER_TIMEOUT_MS) as producer:
+            producer.send(TOPIC, b"after/0/0/", queue=0, ack="durable").result(5)
+        wrong.append("a message is acknowledged after a flush has failed")
+    except StoreUnavailable:
+        pass  # what a producer is to be told
+    except PenstockError as error:
+        wrong.append(f"a producer is not told that the store is read-only: {error}")
+    return wrong

@@ -1,0 +1,85 @@
+"""What clients were told, and whether a store agrees: nothing lost, twice, disordered or altered.
+
+A message of the load carries its sender, its queue, and a number that grows with each of the
+sender's messages to that queue, in its body: "<sender>/<queue>/<number>/<filler>". What a sender
+was told, and what a reader saw, is stamped with the number of flushes that had succeeded by then,
+0 where nobody counts them.
+
+This file knows no processes and no sockets. Violations are sentences; none is good.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.shared.record import decode_record
+from penstock.shared.store_directory import StoreDirectory
+
+SHOWN = 3
+
+
+class Sent(NamedTuple):
+    """An acknowledged message, or one that a consumer has seen."""
+
+    queue_id: int
+    queue_offset: int
+    digest: bytes
+    flushes: int
+
+
+# queue -> bodies, by queue offset
+Stored = dict[int, list[bytes]]
+
+
+def digest(body: bytes) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def read_stored(root: str, topic: str) -> tuple[Stored, list[str]]:
+    """The bodies of a topic's messages as the consume queues name them, and what is wrong."""
+    stored: Stored = {}
+    wrong: list[str] = []
+    with StoreDirectory(root) as store:
+        for queue in store.queues():
+            if queue.topic != topic:
+                continue
+            bodies = stored.setdefault(queue.queue_id, [])
+            if queue.min_offset:
+                wrong.append(f"queue {queue.queue_id} begins at {queue.min_offset}")
+            for entry in queue.entries(queue.min_offset, queue.max_offset):
+                raw = store.read_log(int(entry["offset"]), int(entry["size"]))
+                record = decode_record(raw)
+                bodies.append(bytes(record.body))
+    return stored, wrong
+
+
+def check_acknowledged(acked: Iterable[Sent], stored: Stored, what: str) -> list[str]:
+    """Each of these messages stands at its queue offset, with its bytes."""
+    missing = []
+    for each in acked:
+        bodies = stored.get(each.queue_id, [])
+        if each.queue_offset >= len(bodies):
+            missing.append(f"queue {each.queue_id} offset {each.queue_offset} is not there")
+        elif digest(bodies[each.queue_offset]) != each.digest:
+            missing.append(f"queue {each.queue_id} offset {each.queue_offset} is another message")
+    return [f"{len(missing)} {what}, first {missing[:SHOWN]}"] if missing else []
+
+
+def check_order(stored: Stored) -> list[str]:
+    """No message twice, and each sender's in the order of their numbers."""
+    wrong = []
+    for queue, bodies in stored.items():
+        newest: dict[bytes, int] = {}
+        for offset, body in enumerate(bodies):
+            parts = body.split(b"/", 3)
+            if len(parts) != 4 or int(parts[1]) != queue:
+                wrong.append(f"queue {queue} offset {offset}: no message of the load")
+                continue
+            number = int(parts[2])
+            before = newest.get(parts[0], -1)
+            if number <= before:
+                wrong.append(f"queue {queue} offset {offset}: {number} stands behind {before}")
+            newest[parts[0]] = max(number, before)
+    return [f"{len(wrong)} twice or out of order, first {wrong[:SHOWN]}"] if wrong else []

@@ -1,0 +1,112 @@
+"""Actors killed and frozen at random moments, alone, together, and with the whole broker.
+
+Load runs all the time. When it has ended, what producers were told and consumers saw is held
+against what is stored, and the store is checked.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGKILL, SIGSTOP
+
+from penstock.chaos.broker import Broker
+from penstock.chaos.history import check_acknowledged, check_order
+from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
+from penstock.chaos.report import Report
+from penstock.client.producer import Producer
+from penstock.shared.positions import ACTORS
+from penstock.shared.verify import verify_store
+
+SERVED_TIMEOUT_S = 15
+
+
+def run_kills(
+    place: Path,
+    settings: dict[str, object],
+    count: int,
+    dice: random.Random,
+    report: Report,
+    replay: str,
+    moved: Callable[[], None],
+) -> None:
+    """Strike `count` times at one broker. Raises PenstockError when it does not come back."""
+    # the ports stay over a restart, and lie where no connection takes its own
+    base = random.SystemRandom().randrange(10_000, 30_000) // 2 * 2
+    broker = Broker(place, {**settings, "produce_port": base, "consume_port": base + 1})
+    loads: list[Load] = []
+    follower: Follower | None = None
+    try:
+        broker.start()
+        with Producer(broker.produce) as producer:
+            producer.create_topic(TOPIC, QUEUES)
+            follower = Follower(broker.consume)
+            loads = [Load(name, broker.produce, rate=1000) for name in ("p1", "p2")]
+            for number in range(count):
+                time.sleep(dice.uniform(0, 0.1))  # the moment is what varies
+                kind = dice.choices(("one", "burst", "all"), (20, 3, 1))[0]
+                _strike(broker, kind, dice, report, producer, follower, number)
+                moved()
+        for each in loads:
+            each.finish()
+        broker.await_dispatched()
+        report.add_violations(_check(broker, loads, follower), replay)
+        broker.stop()
+        checked = verify_store(broker.store)
+        report.add_violations([f"{p.kind}: {p.detail}" for p in checked.problems], replay)
+        report.acknowledged += sum(each.count() for each in loads)
+        report.consumed += len(follower.seen)
+    finally:
+        for each in loads:
+            each.abandon()
+        if follower is not None:
+            follower.abandon()
+        broker.clear()
+
+
+def _strike(
+    broker: Broker,
+    kind: str,
+    dice: random.Random,
+    report: Report,
+    producer: Producer,
+    follower: Follower,
+    number: int,
+) -> None:
+    """One strike, and the time until a message gets through again, and comes out."""
+    struck = time.monotonic()
+    if kind == "all":
+        broker.kill()
+        broker.start()
+        what = "broker killed"
+    elif kind == "burst":
+        for actor in dice.sample(ACTORS, dice.randint(2, len(ACTORS))):
+            broker.strike(actor, dice.choice((SIGKILL, SIGSTOP)))
+        what = "several at once"
+    else:
+        actor, signal = dice.choice(ACTORS), dice.choice((SIGKILL, SIGSTOP))
+        broker.strike(actor, signal)
+        what = "actor killed" if signal == SIGKILL else "actor frozen"
+    # not the numbers of the load, so the probe has a sender of its own
+    body = f"probe/0/{number}/{what}".encode()
+    producer.send(TOPIC, body, queue=0).result(SERVED_TIMEOUT_S)
+    report.add_time(f"{what} -> acknowledged", time.monotonic() - struck)
+    follower.await_body(body, SERVED_TIMEOUT_S)
+    report.add_time(f"{what} -> consumed", time.monotonic() - struck)
+    report.add_fault(what)
+
+
+def _check(broker: Broker, loads: list[Load], follower: Follower) -> list[str]:
+    stored = read_all(broker.consume)
+    wrong = check_order(stored)
+    for load in loads:
+        wrong += check_acknowledged(load.acked, stored, f"messages of {load.name} are lost")
+        if load.failed:
+            wrong.append(f"{len(load.failed)} sends failed, first {load.failed[0]}")
+    follower.await_counts({queue: len(found) for queue, found in stored.items()}, 30)
+    follower.finish()
+    if follower.bodies != stored:
+        wrong.append("a consumer that followed saw something else than what is stored")
+    return wrong

@@ -1,0 +1,68 @@
+"""Files that are missing, in every combination: a start makes again what the log can tell.
+
+The log itself stays: without it there is nothing to make anything from.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from itertools import chain, combinations
+from pathlib import Path
+
+from penstock.chaos.history import Stored, read_stored
+from penstock.chaos.load import TOPIC
+from penstock.chaos.replay import settle
+from penstock.shared.config import Config
+from penstock.shared.errors import PenstockError
+from penstock.shared.verify import verify_store
+
+PARTS = ("consumequeue", "index", "checkpoint", "abort", "lock", "config", "penstock")
+
+
+def subsets() -> list[tuple[str, ...]]:
+    """Every combination of what may be missing."""
+    return list(chain.from_iterable(combinations(PARTS, n) for n in range(len(PARTS) + 1)))
+
+
+def check_missing(
+    original: Path, config: Config, scratch: Path, moved: Callable[[], None]
+) -> list[str]:
+    """Start on copies of a store with parts missing; what is not made again as it was."""
+    wrong: list[str] = []
+    expected, queues = _contents(original)
+    for missing in subsets():
+        root = scratch / "store"
+        shutil.copytree(original, root)
+        for part in missing:
+            path = root / part
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        wrong += [f"without {missing}: {each}" for each in _restart(root, config, expected, queues)]
+        shutil.rmtree(root)
+        moved()
+    return wrong
+
+
+def _restart(root: Path, config: Config, expected: Stored, queues: dict[str, bytes]) -> list[str]:
+    try:
+        settle(root, config)
+    except PenstockError as error:
+        return [f"the start is refused: {error}"]
+    wrong = [f"{problem.kind}: {problem.detail}" for problem in verify_store(root).problems[:3]]
+    stored, found = _contents(root)
+    if stored != expected:
+        wrong.append("other messages than before")
+    if found != queues:
+        names = sorted(name for name in queues if found.get(name) != queues[name])
+        wrong.append(f"consume queues differ: {names[:3]}")
+    return wrong
+
+
+def _contents(root: Path) -> tuple[Stored, dict[str, bytes]]:
+    stored, _ = read_stored(str(root), TOPIC)
+    place = root / "consumequeue"
+    files = [path for path in sorted(place.rglob("*")) if path.is_file()]
+    return stored, {str(path.relative_to(place)): path.read_bytes() for path in files}

@@ -1,0 +1,146 @@
+"""Power failures: a broker runs under load and is recorded, and each disk it might have left behind
+is started and checked.
+
+A run's bundle is a directory, with all that is needed to check any of its images again:
+
+    recording/   what recorder.c wrote         store/     what all processes would have read
+    history      what clients were told        broker.toml
+
+An image is named by three numbers, "flush:share:seed": the disk behind that flush, with so much of
+the next flush (or behind the last one, of all that was written) mixed in by chance.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.chaos.broker import Broker
+from penstock.chaos.history import Sent
+from penstock.chaos.images import Disk, mixed, read_disk
+from penstock.chaos.load import QUEUES, TOPIC, Follower, Load
+from penstock.chaos.recorder import Recorder, read_flushes
+from penstock.chaos.replay import check_store
+from penstock.client.producer import Producer
+from penstock.shared.config_sources import load_config
+
+SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
+ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader")
+
+
+class ImageName(NamedTuple):
+    """Which disk: see the head of this file."""
+
+    flush: int
+    share: float
+    seed: int
+
+    def __str__(self) -> str:
+        return f"{self.flush}:{self.share}:{self.seed}"
+
+
+class History(msgspec.Struct):
+    """What clients were told in a run."""
+
+    acked: list[Sent]
+    seen: list[Sent]
+
+
+def record_run(
+    place: Path, library: Path, settings: dict[str, object], seconds: float, dice: random.Random
+) -> Path:
+    """Run a broker under durable load, kill actors now and then, and all at the end; its bundle."""
+    recorder = Recorder(place / "recording", place / "store", library)
+    broker = Broker(place, settings, environment=recorder.environment)
+    try:
+        broker.start()
+        with Producer(broker.produce) as producer:
+            producer.create_topic(TOPIC, QUEUES)
+        follower = Follower(broker.consume, recorder.flushes)
+        loads = [
+            Load(name, broker.produce, rate=400, ack="durable", flushes=recorder.flushes)
+            for name in ("p1", "p2")
+        ]
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            time.sleep(dice.uniform(0, seconds / 2))
+            if dice.random() < 0.5:
+                broker.strike(dice.choice(ACTORS), 9)
+        broker.kill()
+        for each in loads:
+            each.abandon()
+        follower.finish()
+        broker.forget_memory()
+        history = History([sent for each in loads for sent in each.acked], follower.seen)
+        (place / "history").write_bytes(msgspec.msgpack.encode(history))
+    finally:
+        recorder.close()
+        broker.clear()
+    return place
+
+
+def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageName]:
+    """Some of a bundle's images: half of them somewhere on the way, half at its end."""
+    flushes = sum(1 for _ in read_flushes(bundle / "recording"))
+    return [
+        ImageName(
+            dice.randint(1, flushes) if number % 2 else flushes,
+            dice.choice(SHARES),
+            dice.getrandbits(32),
+        )
+        for number in range(count)
+    ]
+
+
+def check_images(
+    bundle: Path, names: Sequence[ImageName], moved: Callable[[], None]
+) -> list[tuple[ImageName, list[str]]]:
+    """Those of the images that break a promise, and how."""
+    history = msgspec.msgpack.decode((bundle / "history").read_bytes(), type=History)
+    config = load_config(bundle / "broker.toml").config
+    found = []
+    with tempfile.TemporaryDirectory(prefix="penstock-image-") as scratch:
+        for name, disk in _images(bundle, sorted(names)):
+            root = Path(scratch) / "store"
+            disk.write(root)
+            wrong = check_store(
+                root,
+                config,
+                TOPIC,
+                [sent for sent in history.acked if sent.flushes <= name.flush],
+                # in async mode consumers see what is not yet on disk, and were told so
+                [s for s in history.seen if s.flushes <= name.flush and config.sync_flush],
+            )
+            if wrong:
+                found.append((name, wrong))
+            shutil.rmtree(root)
+            moved()
+    return found
+
+
+def _images(bundle: Path, names: Sequence[ImageName]) -> Iterator[tuple[ImageName, Disk]]:
+    """The disks of these names, which are sorted."""
+    store = bundle / "store"
+    disk, waiting = Disk(store), list(names)
+    held: list[ImageName] = []
+    for flush in read_flushes(bundle / "recording"):
+        # a failure while this flush is under way: it may have got anywhere
+        if held:
+            after = disk.copy()
+            after.take(flush)
+            for name in held:
+                yield name, mixed(disk, after, name.share, random.Random(name.seed))
+        disk.take(flush)
+        held = []
+        while waiting and waiting[0].flush == flush.sequence:
+            held.append(waiting.pop(0))
+    live = read_disk(store)
+    for name in held:
+        yield name, mixed(disk, live, name.share, random.Random(name.seed))

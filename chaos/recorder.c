@@ -1,0 +1,230 @@
+/* What a disk would hold: an LD_PRELOAD library that records what each successful fsync, fdatasync
+ * and msync has made durable. Loaded into a broker by recorder.py; knows no format of the store.
+ *
+ * PENSTOCK_RECORD_ROOT   only files and directories below this absolute path count
+ * PENSTOCK_RECORD_DIR    holds: log     the records
+ *                               clock   64-bit words, mapped shared: flushes done, calls begun,
+ *                                       bytes of the log that count
+ *                               shadow/ a file for each inode, as the disk holds it
+ * PENSTOCK_RECORD_FAIL   "N" or "N-M": calls N to M, counted from 1 over all processes, end with EIO
+ * PENSTOCK_RECORD_DELAY_US   each call takes so much longer
+ *
+ * A record of the log, native-endian 64-bit words:
+ *   file       1, sequence, inode, size, pages n, then n times: page number, 4096 bytes
+ *   directory  2, sequence, length of path, entries n, path, then n times: inode (0 for a directory),
+ *              length, name
+ * The pages are those that differ from the shadow. They are read before the call, so the disk holds
+ * at least them; the sequence number is taken, and the record written, after it has succeeded.
+ */
+#define _GNU_SOURCE
+#include <dirent.h>
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PAGE 4096
+
+static struct {
+    const char *root, *dir;
+    uint64_t *clock;
+    uint64_t fail_from, fail_to;
+    useconds_t delay_us;
+    int (*fsync)(int), (*fdatasync)(int), (*msync)(void *, size_t, int);
+} the;
+
+struct bytes { char *data; size_t size, room; };
+
+static void put(struct bytes *b, const void *data, size_t size) {
+    if (b->size + size > b->room) {
+        b->room = (b->size + size) * 2;
+        b->data = realloc(b->data, b->room);
+        if (!b->data) abort();
+    }
+    memcpy(b->data + b->size, data, size);
+    b->size += size;
+}
+
+static void put_word(struct bytes *b, uint64_t word) { put(b, &word, sizeof word); }
+
+static int open_in(const char *name, int flags) {
+    char path[PATH_MAX];
+    snprintf(path, sizeof path, "%s/%s", the.dir, name);
+    int fd = open(path, flags | O_CLOEXEC, 0600);
+    if (fd < 0) { perror(path); abort(); }
+    return fd;
+}
+
+__attribute__((constructor)) static void begin(void) {
+    the.fsync = dlsym(RTLD_NEXT, "fsync");
+    the.fdatasync = dlsym(RTLD_NEXT, "fdatasync");
+    the.msync = dlsym(RTLD_NEXT, "msync");
+    the.root = getenv("PENSTOCK_RECORD_ROOT");
+    the.dir = getenv("PENSTOCK_RECORD_DIR");
+    if (!the.root || !the.dir) { the.root = NULL; return; }
+    const char *fail = getenv("PENSTOCK_RECORD_FAIL"), *delay = getenv("PENSTOCK_RECORD_DELAY_US");
+    if (fail) {
+        char *end;
+        the.fail_from = the.fail_to = strtoull(fail, &end, 10);
+        if (*end == '-') the.fail_to = strtoull(end + 1, NULL, 10);
+    }
+    the.delay_us = delay ? strtoul(delay, NULL, 10) : 0;
+    int fd = open_in("clock", O_RDWR | O_CREAT);
+    if (ftruncate(fd, 24)) abort();
+    the.clock = mmap(NULL, 24, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (the.clock == MAP_FAILED) abort();
+    close(fd);
+}
+
+/* Whether this file counts; its path and state. */
+static int counts(int fd, char *path, struct stat *state) {
+    char link[64];
+    if (!the.root) return 0;
+    snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+    ssize_t size = readlink(link, path, PATH_MAX - 1);
+    size_t root = strlen(the.root);
+    if (size < 0) return 0;
+    path[size] = 0;
+    if (strncmp(path, the.root, root) || (path[root] && path[root] != '/')) return 0;
+    return fstat(fd, state) == 0 && (S_ISREG(state->st_mode) || S_ISDIR(state->st_mode));
+}
+
+static int open_shadow(ino_t inode) {
+    char name[64];
+    snprintf(name, sizeof name, "shadow/%llu", (unsigned long long)inode);
+    return open_in(name, O_RDWR | O_CREAT);
+}
+
+/* The pages that differ from the shadow. Holes of the file are skipped where the shadow has none. */
+static void take_pages(int asked, const struct stat *state, struct bytes *out) {
+    static __thread char now[PAGE], then[PAGE];
+    char link[64];
+    snprintf(link, sizeof link, "/proc/self/fd/%d", asked);
+    int fd = open(link, O_RDONLY | O_CLOEXEC); /* the one asked for may be for writing only */
+    if (fd < 0) abort();
+    int shadow = open_shadow(state->st_ino);
+    struct stat before;
+    fstat(shadow, &before);
+    put_word(out, state->st_ino);
+    put_word(out, state->st_size);
+    size_t count_at = out->size;
+    uint64_t count = 0;
+    put_word(out, 0);
+    for (off_t at = 0; at < state->st_size; at += PAGE) {
+        if (at >= before.st_size) {
+            off_t data = lseek(fd, at, SEEK_DATA);
+            if (data < 0) break;
+            at = data / PAGE * PAGE;
+        }
+        memset(now, 0, PAGE);
+        memset(then, 0, PAGE);
+        if (pread(fd, now, PAGE, at) < 0 || pread(shadow, then, PAGE, at) < 0) abort();
+        if (!memcmp(now, then, PAGE)) continue;
+        put_word(out, at / PAGE);
+        put(out, now, PAGE);
+        count++;
+    }
+    memcpy(out->data + count_at, &count, sizeof count);
+    close(shadow);
+    close(fd);
+}
+
+static void take_names(const char *path, struct bytes *out) {
+    DIR *directory = opendir(path);
+    if (!directory) return;
+    put_word(out, strlen(path));
+    size_t count_at = out->size;
+    uint64_t count = 0;
+    put_word(out, 0);
+    put(out, path, strlen(path));
+    for (struct dirent *entry; (entry = readdir(directory));) {
+        if (!strcmp(entry->d_name, ".") || !strcmp(entry->d_name, "..")) continue;
+        put_word(out, entry->d_type == DT_DIR ? 0 : entry->d_ino);
+        put_word(out, strlen(entry->d_name));
+        put(out, entry->d_name, strlen(entry->d_name));
+        count++;
+    }
+    memcpy(out->data + count_at, &count, sizeof count);
+    closedir(directory);
+}
+
+/* Bring the shadow to what the record says. */
+static void follow(const struct bytes *record, ino_t inode, off_t size) {
+    int shadow = open_shadow(inode);
+    if (ftruncate(shadow, size)) abort();
+    const char *at = record->data + 5 * sizeof(uint64_t), *end = record->data + record->size;
+    for (; at < end; at += sizeof(uint64_t) + PAGE) {
+        uint64_t page;
+        memcpy(&page, at, sizeof page);
+        off_t left = size - (off_t)page * PAGE;
+        ssize_t part = left < PAGE ? left : PAGE;
+        if (pwrite(shadow, at + sizeof page, part, page * PAGE) != part) abort();
+    }
+    close(shadow);
+}
+
+static int record(int fd, int (*sync)(int)) {
+    char path[PATH_MAX];
+    struct stat state;
+    if (!counts(fd, path, &state)) return sync(fd);
+    uint64_t call = __atomic_add_fetch(&the.clock[1], 1, __ATOMIC_SEQ_CST);
+    if (the.delay_us) usleep(the.delay_us);
+    if (the.fail_from <= call && call <= the.fail_to) { errno = EIO; return -1; }
+    int log = open_in("log", O_WRONLY | O_CREAT);
+    flock(log, LOCK_EX); /* one flush at a time: their order is the log's */
+    struct bytes taken = {0};
+    put_word(&taken, S_ISDIR(state.st_mode) ? 2 : 1);
+    put_word(&taken, 0);
+    if (S_ISDIR(state.st_mode)) take_names(path, &taken);
+    else take_pages(fd, &state, &taken);
+    int result = sync(fd), error = errno;
+    if (result == 0) {
+        uint64_t sequence = the.clock[0] + 1;
+        memcpy(taken.data + sizeof sequence, &sequence, sizeof sequence);
+        uint64_t end = the.clock[2];
+        /* killed before the clock moves, this flush never was; behind it, the shadow lags, and the
+         * next flush takes the same pages again */
+        if (pwrite(log, taken.data, taken.size, end) != (ssize_t)taken.size) abort();
+        __atomic_store_n(&the.clock[2], end + taken.size, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&the.clock[0], sequence, __ATOMIC_SEQ_CST);
+        if (!S_ISDIR(state.st_mode)) follow(&taken, state.st_ino, state.st_size);
+    }
+    free(taken.data);
+    close(log);
+    errno = error;
+    return result;
+}
+
+int fsync(int fd) { return record(fd, the.fsync); }
+
+int fdatasync(int fd) { return record(fd, the.fdatasync); }
+
+/* A mapping's file is found by its address; the whole file counts as flushed only as far as asked. */
+int msync(void *address, size_t length, int flags) {
+    if (the.root) {
+        FILE *maps = fopen("/proc/self/maps", "re");
+        char line[PATH_MAX + 128], path[PATH_MAX];
+        while (maps && fgets(line, sizeof line, maps)) {
+            unsigned long from, to;
+            if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %4095[^\n]", &from, &to, path) == 3
+                && from <= (unsigned long)address && (unsigned long)address < to
+                && !strncmp(path, the.root, strlen(the.root))) {
+                fclose(maps);
+                int fd = open(path, O_RDONLY | O_CLOEXEC);
+                int result = fd < 0 ? the.msync(address, length, flags) : record(fd, the.fdatasync);
+                if (fd >= 0) close(fd);
+                return result;
+            }
+        }
+        if (maps) fclose(maps);
+    }
+    return the.msync(address, length, flags);
+}

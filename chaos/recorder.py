@@ -1,0 +1,103 @@
+"""A recording of what a broker has made durable, flush by flush, and how to have one made.
+
+recorder.c makes it, loaded into every process of the broker; see there for its files. An
+acknowledgement that is stamped with `flushes()` when it arrives must be on the disk as it was
+behind that flush. This file knows nothing of what is flushed.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import shutil
+import struct
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.errors import MissingDependency
+
+PAGE_BYTES = 4096
+_FILE, _DIRECTORY = 1, 2
+_WORD = struct.Struct("=Q")
+_SOURCE = Path(__file__).with_name("recorder.c")
+
+
+class Flush(NamedTuple):
+    """One thing made durable: pages of a file, or the names in a directory."""
+
+    sequence: int
+    inode: int
+    size: int
+    pages: dict[int, bytes]
+    path: str
+    names: dict[str, int]
+
+
+def build_recorder(place: Path) -> Path:
+    """Compile the recorder; the library's path. Raises MissingDependency without a C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise MissingDependency("a C compiler for power failures", "cc", "install gcc")
+    library = place / "recorder.so"
+    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(_SOURCE), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
+
+
+class Recorder:
+    """Sets up a recording for a process to be started with `environment`."""
+
+    def __init__(self, place: Path, root: Path, library: Path) -> None:
+        (place / "shadow").mkdir(parents=True)
+        (place / "clock").write_bytes(bytes(24))
+        self.place = place
+        self.environment = {
+            "LD_PRELOAD": str(library),
+            "PENSTOCK_RECORD_ROOT": str(root.resolve()),
+            "PENSTOCK_RECORD_DIR": str(place),
+        }
+        with (place / "clock").open("rb") as file:
+            self._clock = mmap.mmap(file.fileno(), 24, prot=mmap.PROT_READ)
+        self._words = memoryview(self._clock).cast("Q")
+
+    def flushes(self) -> int:
+        """How many flushes have succeeded by now; an acknowledgement is stamped with it."""
+        return self._words[0]
+
+    def calls(self) -> int:
+        """How many flushes have begun by now, failed ones too."""
+        return self._words[1]
+
+    def close(self) -> None:
+        self._words.release()
+        self._clock.close()
+
+
+def read_flushes(place: Path) -> Iterator[Flush]:
+    """The flushes of a recording, in order."""
+    with (place / "clock").open("rb") as file:
+        end = _WORD.unpack_from(file.read(), 16)[0]
+    with (place / "log").open("rb") as file:
+        while file.tell() < end:
+            kind, sequence = _words(file.read(16))
+            if kind == _DIRECTORY:
+                length, count = _words(file.read(16))
+                path = os.fsdecode(file.read(length))
+                names = {}
+                for _ in range(count):
+                    inode, size = _words(file.read(16))
+                    names[os.fsdecode(file.read(size))] = inode
+                yield Flush(sequence, 0, 0, {}, path, names)
+            else:
+                inode, size, count = _words(file.read(24))
+                pages = {}
+                for _ in range(count):
+                    (page,) = _words(file.read(8))
+                    pages[page] = file.read(PAGE_BYTES)
+                yield Flush(sequence, inode, size, pages, "", {})
+
+
+def _words(raw: bytes) -> tuple[int, ...]:
+    return struct.unpack(f"={len(raw) // 8}Q", raw)

@@ -1,0 +1,66 @@
+"""A store after a failure is started, caught up and stopped, in this process, and then checked.
+
+What runs is the product's own recovery, reput and verification. This file knows no faults.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.actors.reput import Reput
+from penstock.chaos.history import Sent, check_acknowledged, check_order, read_stored
+from penstock.shared.actor import Stage
+from penstock.shared.clock import SystemClock
+from penstock.shared.config import Config
+from penstock.shared.errors import PenstockError
+from penstock.shared.recovery import Recovered
+from penstock.shared.store_start import finish_store, open_store
+from penstock.shared.verify import verify_store
+
+
+def settle(root: Path, config: Config) -> Recovered:
+    """Start on the store, dispatch everything, and leave it clean. Raises PenstockError."""
+    settings = msgspec.structs.replace(
+        config,
+        store_path_root_dir=str(root),
+        produce_port=0,
+        consume_port=0,
+        transient_store_pool_enable=False,
+    )
+    clock = SystemClock()
+    store = open_store(settings, clock)
+    stage = Stage("reput", settings, store.run, clock)
+    reput = Reput(stage)
+    reput.start()
+    while not reput.drained():
+        reput.work()
+    reput.close()
+    stage.close()
+    finish_store(store, settings)
+    store.listeners.close()
+    store.positions.close()
+    os.close(store.lock)
+    return store.recovered
+
+
+def check_store(
+    root: Path, config: Config, topic: str, acked: Sequence[Sent], seen: Sequence[Sent]
+) -> list[str]:
+    """What is wrong with a store after a failure, by all that clients were told before it."""
+    try:
+        settle(root, config)
+    except PenstockError as error:
+        return [f"the start is refused: {error}"]
+    report = verify_store(root)
+    wrong = [f"{each.kind}: {each.detail}" for each in report.problems[:3]]
+    if not report.clean:
+        wrong.append("the store is not clean")
+    stored, complaints = read_stored(str(root), topic)
+    wrong += complaints
+    wrong += check_acknowledged(acked, stored, "acknowledged messages are lost")
+    wrong += check_acknowledged(seen, stored, "messages that a consumer saw are gone")
+    return wrong + check_order(stored)

@@ -1,0 +1,133 @@
+"""`penstock chaos`: break brokers of its own in many ways, and hold them to their promises."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.output import output_option, print_json, print_table, progress
+
+if TYPE_CHECKING:
+    from penstock.chaos.report import Report
+
+EXIT_PROBLEM = 1
+KINDS = ("kills", "power", "disk", "frames", "missing")
+
+
+@click.command(
+    epilog="""\b
+Examples:
+  penstock chaos                                  every kind of fault, for a minute
+  penstock chaos --minutes 60 -o json
+  penstock chaos --faults kills,power --seed 7
+  penstock chaos --replay DIR --image 17:0.5:99   one image of a power failure again
+"""
+)
+@click.option("--faults", default=",".join(KINDS), show_default=True, help="Kinds, with commas.")
+@click.option("--seed", type=int, help="What chance begins with; printed, so that it can be given.")
+@click.option("--minutes", default=1.0, show_default=True, help="How long; each kind runs once.")
+@click.option("--rounds", type=int, help="At most so many rounds.")
+@click.option(
+    "--place", type=click.Path(path_type=Path), help="Where stores are made; a temporary place."
+)
+@click.option(
+    "--replay", type=click.Path(exists=True, path_type=Path), help="A kept power failure."
+)
+@click.option("--image", help="Which of its images: FLUSH:SHARE:SEED.")
+@output_option
+@click.pass_context
+def chaos(
+    ctx: click.Context,
+    faults: str,
+    seed: int | None,
+    minutes: float,
+    rounds: int | None,
+    place: Path | None,
+    replay: Path | None,
+    image: str | None,
+    output: str,
+) -> None:
+    """Break brokers of its own, and hold them to their promises.
+
+    Starts brokers on stores of its own, under load, and kills and freezes their processes, cuts the
+    power, sends them malformed requests, takes files away. In the end nothing that was acknowledged
+    may be lost, twice, disordered or altered. Prints what was done and found; for each failure the
+    command that shows it again. Exits with 1 when there was one. No other broker is touched.
+    """
+    from penstock.chaos.report import Report
+
+    report = Report(seed=random.SystemRandom().getrandbits(32) if seed is None else seed)
+    began = time.monotonic()
+    if replay is not None:
+        _replay(replay, image, report)
+    else:
+        _run(report, _kinds(faults), minutes, rounds, place)
+    _print(report, time.monotonic() - began, output)
+    if report.violations:
+        ctx.exit(EXIT_PROBLEM)
+
+
+def _kinds(faults: str) -> list[str]:
+    chosen = [kind.strip() for kind in faults.split(",")]
+    for kind in chosen:
+        if kind not in KINDS:
+            raise click.UsageError(f"--faults: {kind!r} is none of {', '.join(KINDS)}")
+    return chosen
+
+
+def _run(
+    report: Report, kinds: list[str], minutes: float, rounds: int | None, place: Path | None
+) -> None:
+    from penstock.chaos.campaigns import Chaos, run_chaos
+
+    home = Path(tempfile.mkdtemp(prefix="penstock-chaos-", dir=place))
+    began = time.monotonic()
+    total = int(minutes * 60)
+    with progress("breaking") as moved:
+        made = Chaos(home, report, lambda: moved(min(total, int(time.monotonic() - began)), total))
+        run_chaos(made, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
+    made.clear()
+
+
+def _replay(bundle: Path, image: str | None, report: Report) -> None:
+    from penstock.chaos.power import ImageName, check_images
+
+    try:
+        flush, share, number = (image or "").split(":")
+        name = ImageName(int(flush), float(share), int(number))
+    except ValueError:
+        raise click.UsageError(f"--image has the form FLUSH:SHARE:SEED, not {image!r}") from None
+    for found, wrong in check_images(bundle, [name], lambda: None):
+        report.add_violations(wrong, f"penstock chaos --replay {bundle} --image {found}")
+    report.add_fault("power failure")
+
+
+def _print(report: Report, seconds: float, output: str) -> None:
+    times = report.percentiles_ms()
+    if output == "json":
+        print_json(
+            {
+                "seed": report.seed,
+                "seconds": round(seconds, 1),
+                "faults": report.faults,
+                "acknowledged": report.acknowledged,
+                "consumed": report.consumed,
+                "recovery": times,
+                "violations": report.violations,
+            }
+        )
+        return
+    print_table(["fault", "times"], sorted(report.faults.items()))
+    if times:
+        rows = [[what, *row.values()] for what, row in times.items()]
+        print_table(["recovered", "p50 ms", "p99 ms", "max ms", "of"], rows)
+    click.echo(f"{report.acknowledged} messages acknowledged, {report.consumed} followed")
+    for violation in report.violations:
+        click.echo(f"BROKEN: {violation.what}\n  again: {violation.replay}", err=True)
+    found = f"{len(report.violations)} promises broken" if report.violations else "nothing broken"
+    click.echo(f"{found}; seed {report.seed}, {seconds:.0f} s")
