@@ -25,31 +25,25 @@ import os
 import shutil
 import time
 from pathlib import Path
-from typing import NamedTuple
 
 import msgspec
 
-from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     drop_empty_last,
     make_directory,
-    make_file,
     sync_directory,
-    write_again,
-    write_at,
     zero_from,
 )
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
-from penstock.shared.positions import Positions
-from penstock.shared.quarantine import Damage, damage_between, joined, load_quarantine
-from penstock.shared.record import NO_RECORD_CRC, Found, examine, store_timestamp_ms
+from penstock.shared.pool_recovery import empty_pool, is_named_by
+from penstock.shared.quarantine import Damage, joined, load_quarantine
+from penstock.shared.recovery_scan import dispatched_to, scan, scan_start
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
-from penstock.shared.transient_store_pool import TransientStorePool
 
 _COPY_BYTES = 1 << 20
 
@@ -86,30 +80,24 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     began = time.monotonic()
     unclean = paths.abort.exists()
     known = load_quarantine(paths)
-    _refuse_emptied(paths)
+    _refuse_lost_log(paths)
     wrote = -1
     pool_bytes = 0
-    if last_run is not None and survives(last_run) and _is_named_by(paths.abort, last_run):
-        wrote, pool_bytes = _empty_pool(paths, config, last_run)
+    if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
+        wrote, pool_bytes = empty_pool(paths, config, last_run)
     drop_empty_last(paths.commit_log)
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
     size = config.mapped_file_size_commit_log_bytes
     bases = segment_bases(paths.commit_log, size)
     with StoreDirectory(paths.root) as store:
-        if not bases and any(queue.max_offset for queue in store.queues()):
-            raise StoreDamaged(
-                "consume queues have a commit log",
-                f"{paths.commit_log} is empty",
-                "restore commitlog/, or remove consumequeue/ to begin anew",
-            )
         log_start = store.log_start
         known = [each for each in known if each.position >= log_start]
         missing = _missing_queues(paths, store)
-        start = log_start if missing else _scan_start(store, unclean, wrote)
+        start = log_start if missing else scan_start(store, unclean, wrote)
         start = min([start, *(each.position for each in known)])
         # behind the end that is known the log may go on, as its last run is not
         least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
-        scanned = _scan(store, config, start, wrote, unclean, least_end)
+        scanned = scan(store, config, start, wrote, unclean, least_end)
         dispatch_from = start
         # where damage was known, a repair may have put records that no queue has yet
         if not (unclean or missing or known or scanned.quarantined):
@@ -151,78 +139,18 @@ def remove_rebuild(paths: StorePaths) -> None:
         sync_directory(paths.own)
 
 
-def _refuse_emptied(paths: StorePaths) -> None:
-    """A last segment of no length is what a crash leaves, unless queues name records in it."""
+def _refuse_lost_log(paths: StorePaths) -> None:
+    """Queues that name records of a log, or a last segment, without a byte: that is no crash."""
     last = max(paths.commit_log.iterdir(), default=None)
-    if last is None or not (last.is_file() and last.name.isdigit()) or last.stat().st_size:
+    if last is not None and (not last.name.isdigit() or last.stat().st_size):
         return
     with StoreDirectory(paths.root) as store:
-        if dispatched_to(store) > int(last.name):
+        if dispatched_to(store) > (0 if last is None else int(last.name)):
             raise StoreDamaged(
-                "a segment that consume queues name records in has them",
-                f"{last} is empty",
-                f"restore it; see: penstock store repair {paths.root}",
+                "consume queues have a commit log",
+                f"{last or paths.commit_log} is empty",
+                "restore it, or remove consumequeue/ to begin anew",
             )
-
-
-# --- 1: the pool of the last run ---
-
-
-def _is_named_by(abort: Path, run: Run) -> bool:
-    """Whether that run was the last to use the store: a RocketMQ after it wrote its own pid."""
-    return abort.exists() and abort.read_bytes() == str(run.supervisor_pid).encode()
-
-
-def _empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
-    """Commit what the last run wrote; its log end, and how many bytes there were."""
-    positions = Positions(run.positions)
-    wrote, committed, flushed = (positions[name] for name in ("wrote", "committed", "flushed"))
-    positions.close()
-    segment_bytes = config.mapped_file_size_commit_log_bytes
-    # the last flush may have failed without anybody to hear of it
-    at = flushed
-    while at < committed:
-        base = at - at % segment_bytes
-        stop = min(committed, base + segment_bytes)
-        handle = os.open(paths.commit_log / segment_name(base), os.O_RDWR)
-        write_again(handle, at - base, stop - base)
-        os.fdatasync(handle)
-        os.close(handle)
-        at = stop
-    if not run.pool_enabled or wrote == committed:
-        return wrote, 0
-    pool = TransientStorePool(run.pool)
-    at = committed
-    while at < wrote:
-        base = at - at % segment_bytes
-        path = paths.commit_log / segment_name(base)
-        if not path.exists():
-            make_file(paths.half_made, path, segment_bytes, sparse=False)
-        handle = os.open(path, os.O_RDWR)
-        for piece in pool.pieces(at, min(wrote, base + segment_bytes)):
-            write_at(handle, piece, at - base)
-            at += len(piece)
-        os.fdatasync(handle)
-        os.close(handle)
-    pool.close()
-    return wrote, wrote - committed
-
-
-# --- 2: the scan ---
-
-
-class _Scanned(msgspec.Struct):
-    """Where a scan ended, and what it passed."""
-
-    end: int
-    records_end: int
-    last_record: int = -1
-    timestamp_ms: int = 0
-    messages: int = 0
-    damaged: bool = False
-    quarantined: list[Damage] = []
-    torn_records: int = 0
-    torn_end: int = 0
 
 
 def _missing_queues(paths: StorePaths, store: StoreDirectory) -> set[str]:
@@ -238,143 +166,7 @@ def _forget_checkpoint(paths: StorePaths) -> None:
     replace_known_queues(paths.known_queues, ())
 
 
-def _scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
-    """A record of which everything before it is known to be good: log, consume queues and all.
-
-    Behind `wrote`, where that is known (not -1), stands nothing that counts.
-    """
-    checkpoint = store.checkpoint()
-    limit_ms = checkpoint.recovery_timestamp_ms
-    start = store.log_start
-    for segment in reversed(store.segments):
-        if 0 <= wrote <= segment.base:
-            continue
-        timestamp_ms = _first_timestamp_ms(store, segment.base)
-        if timestamp_ms and (not unclean or timestamp_ms <= limit_ms):
-            start = segment.base
-            break
-    start = max(start, _confirmed(store, checkpoint))
-    dispatched = dispatched_to(store)
-    if start <= dispatched:
-        return start
-    # the queues are behind what the checkpoint says, or not there at all
-    bases = [segment.base for segment in store.segments if segment.base <= dispatched]
-    return max([store.log_start, *bases])
-
-
-def _confirmed(store: StoreDirectory, checkpoint: Checkpoint) -> int:
-    """The checkpoint's record, if one stands there that is no newer than the checkpoint; else 0."""
-    at = checkpoint.confirm_offset
-    if not at or not store.segments or not store.log_start <= at < store.segments[-1].end:
-        return 0
-    timestamp_ms = _first_timestamp_ms(store, at)
-    known_ms = min(checkpoint.physic_timestamp_ms, checkpoint.logics_timestamp_ms)
-    return at if 0 < timestamp_ms <= known_ms else 0
-
-
-def _first_timestamp_ms(store: StoreDirectory, at: int) -> int:
-    """The store time of the whole record at `at`; 0 when none stands there."""
-    segment = store.segment_of(at)
-    left = segment.end - at
-    head = store.read_log(at, min(left, 128))
-    size = min(max(int.from_bytes(head[:4], "big", signed=True), 1), left)
-    raw = store.read_log(at, size)
-    found, _, _ = examine(raw, 0, size, position=at)
-    return store_timestamp_ms(raw, 0) if found is Found.RECORD else 0
-
-
-class _OnDisk(NamedTuple):
-    """Which records are known to have been on disk before the last run ended."""
-
-    all: bool
-    before_ms: int = 0
-    confirmed: int = 0
-
-    def covers(self, position: int, timestamp_ms: int) -> bool:
-        return self.all or timestamp_ms < self.before_ms or position <= self.confirmed
-
-
-def _on_disk(store: StoreDirectory, unclean: bool, known_end: int) -> _OnDisk:
-    """What the checkpoint says; everything, where nobody can have lost what was not flushed."""
-    if not unclean or known_end > 0 or not store.paths.checkpoint.exists():
-        return _OnDisk(all=True)
-    checkpoint = store.checkpoint()
-    return _OnDisk(False, checkpoint.physic_timestamp_ms, checkpoint.confirm_offset)
-
-
-def _scan(
-    store: StoreDirectory, config: Config, start: int, wrote: int, unclean: bool, least_end: int
-) -> _Scanned:
-    """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1).
-
-    It is `least_end` at least: so far the log went when its damage was found.
-    """
-    scanned = _Scanned(start, start)
-    pending: list[Damage] = []
-    least_end = max(least_end, wrote)
-    # a clean store's queues know its end, if it has any
-    known_end = None if unclean or least_end > 0 else dispatched_to(store) or None
-    if known_end is not None and known_end <= store.segments[-1].end:
-        least_end = known_end
-    on_disk = _on_disk(store, unclean, least_end)
-    held = 0  # whole records behind damage that nobody has flushed
-    segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, config.recovery_checksum
-    for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
-        if found is Found.END or 0 <= wrote <= position:
-            break
-        if reason == NO_RECORD_CRC:  # RocketMQ would cut off everything from here on
-            raise StoreDamaged(
-                "with force_verify_prop_crc every record has a checksum of its own",
-                f"the one at {position} has none",
-                "set force_verify_prop_crc = false: the store was not written with it",
-            )
-        if found is Found.DAMAGED or 0 <= wrote < position + size:
-            stop = position + size if wrote < 0 else min(wrote, position + size)
-            pending += damage_between(
-                store.paths, segment_bytes, position, stop, reason or "it goes beyond the log's end"
-            )
-            continue
-        if pending and known_end is not None and pending[0].position >= known_end:
-            break  # left behind the log's end by a RocketMQ that cut it there
-        is_record = found is Found.RECORD
-        if pending and not (
-            is_record and on_disk.covers(position, store_timestamp_ms(record, 0)) or on_disk.all
-        ):
-            held += is_record
-            scanned.torn_end = position + size
-            continue
-        scanned.quarantined += pending
-        scanned.messages += held
-        pending, held = [], 0
-        scanned.end = position + size
-        if is_record:
-            scanned.messages += 1
-            scanned.last_record = position
-            scanned.records_end = scanned.end
-            scanned.timestamp_ms = store_timestamp_ms(record, 0)
-    scanned.damaged = bool(pending or scanned.quarantined)
-    scanned.torn_records = held
-    if scanned.end < least_end:
-        reason = f"the log was written up to {least_end}"
-        reason = f"{pending[0].reason}; {reason}" if pending else reason
-        scanned.quarantined += damage_between(
-            store.paths, segment_bytes, scanned.end, least_end, reason
-        )
-        scanned.end = least_end
-    return scanned
-
-
-def dispatched_to(store: StoreDirectory) -> int:
-    """The end of the newest record that a consume queue names."""
-    end = 0
-    for queue in store.queues():
-        if queue.max_offset > queue.min_offset:
-            last = queue.entries(queue.max_offset - 1, queue.max_offset)[0]
-            end = max(end, int(last["offset"]) + int(last["size"]))
-    return end
-
-
-# --- 3: cutting ---
+# --- cutting ---
 
 
 def _keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: int) -> None:

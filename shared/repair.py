@@ -35,7 +35,8 @@ from penstock.shared.quarantine import (
 from penstock.shared.rebuild import Rebuilt, rebuild_store
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
 from penstock.shared.record_outline import outline
-from penstock.shared.recovery import Recovered, dispatched_to, recover_store
+from penstock.shared.recovery import Recovered, recover_store
+from penstock.shared.recovery_scan import dispatched_to
 from penstock.shared.repair_files import plan_files
 from penstock.shared.run_directory import Run
 from penstock.shared.store_directory import StoreDirectory
