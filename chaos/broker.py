@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.cli.status import read_status
+from penstock.shared.broker_status import read_status
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import StoreUnavailable

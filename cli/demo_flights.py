@@ -17,10 +17,10 @@ import msgspec
 
 from penstock.bench.stack import Stack
 from penstock.cli.flights_csv import read_flights
-from penstock.cli.status import read_status
 from penstock.client.consumer import Consumer
 from penstock.client.frames import SendFuture
 from penstock.client.producer import Producer
+from penstock.shared.broker_status import read_status
 from penstock.shared.errors import ConnectError
 
 if TYPE_CHECKING:

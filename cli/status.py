@@ -24,6 +24,7 @@ def status(store: Path | None, output: str) -> None:
 
     Exits with 3 when no broker runs on the store.
     """
+    from penstock.shared.broker_status import read_status
     from penstock.shared.config_sources import default_store
 
     found = read_status(store or Path(default_store()))
@@ -57,67 +58,3 @@ def _table() -> tuple[Any, ...]:
     from penstock.shared.positions import POSITIONS
 
     return POSITIONS
-
-
-def _retention(values: dict[str, int]) -> dict[str, int | str]:
-    """What of the log is there, how full its disk is, and whether old messages go."""
-    import os
-
-    error = values["clean_error"]
-    state = "the disk is full: no message is taken" if values["disk_full"] else "messages are taken"
-    return {
-        "log_start": values["log_start"],
-        "log_end": values["wrote"],
-        "log_bytes": values["wrote"] - values["log_start"],
-        "disk_used_percent": values["disk_used"],
-        "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,
-    }
-
-
-def read_status(store: Path) -> dict[str, Any]:
-    """The status as `-o json` prints it. Raises ConnectError when no broker runs."""
-    import msgspec
-
-    from penstock.shared.clock import SystemClock
-    from penstock.shared.layout import StorePaths
-    from penstock.shared.positions import ACTORS, Positions
-    from penstock.shared.quarantine import load_quarantine
-    from penstock.shared.run_directory import find_running
-
-    run = find_running(store)
-    positions = Positions(run.positions)
-    now_ms = SystemClock().monotonic_ms()
-    actors = []
-    for name in ACTORS:
-        life = positions.life(name)
-        actors.append(
-            {
-                "name": name,
-                "pid": life.pid,
-                "generation": life.generation,
-                "state": life.state,
-                "restarts": life.restarts,
-                # of a successor that has not beaten yet there is no heartbeat
-                "heartbeat_age_ms": (
-                    max(0, now_ms - life.heartbeat_ms)
-                    if life.beating_generation == life.generation
-                    else None
-                ),
-                "cycles": life.cycles,
-            }
-        )
-    found = {
-        "store": str(store.resolve()),
-        "supervisor_pid": run.supervisor_pid,
-        "started_ms": run.started_ms,
-        "run_directory": run.directory,
-        "actors": actors,
-        "positions": (values := positions.all()),
-        "retention": _retention(values),
-        "damaged": msgspec.to_builtins(
-            load_quarantine(StorePaths(store)) if positions["read_only"] else []
-        ),
-        "endpoints": msgspec.to_builtins(run.endpoints),
-    }
-    positions.close()
-    return found

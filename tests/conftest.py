@@ -15,7 +15,7 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
-from penstock.cli.status import read_status
+from penstock.shared.broker_status import read_status
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY

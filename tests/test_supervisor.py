@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.status import read_status
+from penstock.shared.broker_status import read_status
 from penstock.shared.layout import StorePaths
 from penstock.shared.run_directory import read_run, remove_run_directory
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("shared", "actors", "client", "spark", "cli")
+PRODUCT = ("shared", "actors", "client", "spark", "cli", "chaos")
 PACKAGES = (*PRODUCT, "bench", "configs")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -24,7 +24,8 @@ MAY_IMPORT = {
     "supervisor": {"shared", "actors"},
     "client": {"shared"},
     "spark": {"shared", "client"},
-    "cli": {"shared", "actors", "supervisor", "client", "spark", "bench", "configs"},
+    "chaos": {"shared", "actors", "client"},
+    "cli": {"shared", "actors", "supervisor", "client", "spark", "bench", "chaos", "configs"},
 }
 
 

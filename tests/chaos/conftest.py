@@ -23,9 +23,9 @@ from typing import Any
 
 import pytest
 
-from penstock.cli.status import read_status
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
+from penstock.shared.broker_status import read_status
 from penstock.shared.errors import PenstockError
 from penstock.shared.index_file import Geometry
 from penstock.shared.index_files import index_files
