@@ -30,7 +30,10 @@ import pytest
 
 from penstock.cli.store_records import row
 from penstock.client.consumer import Consumer
+from penstock.client.encoding import BatchMessage
+from penstock.client.message import Message
 from penstock.client.producer import Producer, SendFuture
+from penstock.client.query import MessageQuery
 from penstock.shared.consume_queue import SCHEDULE_TOPIC
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths
@@ -120,7 +123,8 @@ class Place:
 
     @property
     def name_server(self) -> str:
-        return f"{self.ip}:{self.name_server_port}"
+        host = f"[{self.ip}]" if ":" in self.ip else self.ip
+        return f"{host}:{self.name_server_port}"
 
     def file(self, name: str) -> Path:
         """A new file's path, each time another one."""
@@ -333,12 +337,33 @@ def _of(found: dict[str, Any]) -> Key:
     return found["topic"], found["queue_id"], found["queue_offset"]
 
 
+def _shown(message: Message) -> dict[str, Any]:
+    """A row as the official consumer shows a message: with its body decompressed."""
+    shown = row(decode_record(message.record), with_body=False)
+    shown["sys_flag"] &= ~SYS_COMPRESSED
+    shown["body_size"] = len(message.body)
+    shown["body_sha256"] = sha256(message.body).hexdigest()
+    return shown
+
+
 def _keyed(rows: Iterable[dict[str, Any]]) -> Rows:
     keyed: Rows = {}
     for each in rows:
         assert _of(each) not in keyed, f"{_of(each)} is there twice"
         keyed[_of(each)] = each
     return keyed
+
+
+def _run_class(place: Place, line: str, name: str, sizes: Sequence[int], *files: Path) -> list[Any]:
+    """What a class of the golden stores' maker prints about a copy of the store."""
+    copy = place.file(f"copy-{line}")
+    shutil.copytree(place.store, copy)
+    run = [RUN_53, f"penstock.golden.{name}"] if line == "5.3" else [RUN_49, line, name]
+    command = [str(word) for word in (*run, copy, *files, *sizes)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S)
+    shutil.rmtree(copy)
+    assert done.returncode == 0, f"{done.stdout[:300]}\n{done.stderr[-3000:]}"
+    return [json.loads(line) for line in done.stdout.splitlines()]
 
 
 def _lines(file: Path) -> list[Any]:
@@ -360,7 +385,7 @@ class Sides:
         return rows
 
     def viewed(self, place: Place, rows: Rows) -> Rows:
-        """What the official client gets for the ids of these rows, as it is stored."""
+        """What the official client gets for the ids of these rows."""
         ids, out = place.file("ids.jsonl"), place.file("viewed.jsonl")
         with ids.open("w") as file:
             for each in rows.values():
@@ -396,19 +421,14 @@ class Sides:
         for receipt in _lines(self.receipts):
             assert receipt["status"] == "SEND_OK"
             of = wanted[receipt["line"]]
-            items = zip(
-                of.get("items", [of]),
-                receipt["message_id"].split(","),
-                receipt["unique_key"].split(","),
-                strict=True,
-            )
-            for i, (item, message_id, unique_key) in enumerate(items):
-                offset = receipt["queue_offset"] + i
-                known.append(_known(item, receipt["queue"], offset, message_id, unique_key))
+            place = receipt["queue"], receipt["queue_offset"]
+            ids = receipt["message_id"], receipt["unique_key"]
+            for item in _known_items(of, place, ids):
                 if "items" in of:
                     # the broker appends the whole batch's properties to each item's, and with
                     # them one UNIQ_KEY for all, which hides the item's own
-                    del known[-1]["properties"]["UNIQ_KEY"]
+                    del item["properties"]["UNIQ_KEY"]
+                known.append(item)
         return outcome, _keyed(known)
 
     def await_receipts(self, count: int) -> None:
@@ -442,13 +462,38 @@ class Sides:
         return found["sys_flag"] & 0xC in (0, 8)
 
     @staticmethod
+    def create_topic(broker: Penstock, topic: str, queues: int) -> None:
+        with Producer(broker.produce) as producer:
+            producer.create_topic(topic, queues)
+
+    @staticmethod
     def consumed(broker: Penstock, topics: Iterable[str]) -> Rows:
         """What our own consumer gets from a running broker."""
         rows = []
         for topic in topics:
             with Consumer(broker.consume, topic, follow=False) as consumer:
-                rows += [row(decode_record(each.record), with_body=False) for each in consumer]
+                rows += [_shown(each) for each in consumer]
         return _keyed(rows)
+
+    @staticmethod
+    def found(broker: Penstock, queries: list[dict[str, Any]]) -> list[list[str]]:
+        """The ids that our client finds for each of these queries by key."""
+        ids = []
+        with MessageQuery(broker.consume) as query:
+            for asked in queries:
+                topic, key = asked["topic"], asked["key"]
+                if asked["unique"]:
+                    found = query.by_unique_key(topic, key)
+                else:
+                    found = query.by_key(topic, key, asked["max"])
+                ids.append(sorted(each.message_id for each in found))
+        return ids
+
+    @staticmethod
+    def found_by_id(broker: Penstock, ids: Iterable[str]) -> Rows:
+        """What our client gets for these ids."""
+        with MessageQuery(broker.consume) as query:
+            return _keyed(_shown(query.by_id(each)) for each in ids)
 
     @staticmethod
     def as_consumers_see(pulled: Rows, stored: Rows) -> Rows:
@@ -468,17 +513,18 @@ class Sides:
     @staticmethod
     def opened_by_classes(place: Place, line: str, sizes: Sequence[int] = SIZES) -> Rows:
         """What the store classes of 5.3 or 4.9 serve from a copy of the store."""
-        copy = place.file(f"copy-{line}")
-        shutil.copytree(place.store, copy)
-        if line == "5.3":
-            command = [str(RUN_53), "penstock.golden.ReadStore", str(copy), *map(str, sizes)]
-        else:
-            command = [str(RUN_49), line, "ReadStore", str(copy), *map(str, sizes)]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=ANSWER_TIMEOUT_S)
-        assert done.returncode == 0, f"{done.stdout[:300]}\n{done.stderr[-3000:]}"
-        opened, *rows = map(json.loads, done.stdout.splitlines())
+        opened, *rows = _run_class(place, line, "ReadStore", sizes)
         assert opened["load"] is True
         return _keyed(rows)
+
+    @staticmethod
+    def found_by_classes(
+        place: Place, queries: list[dict[str, Any]], sizes: Sequence[int] = SIZES
+    ) -> list[list[int]]:
+        """The log offsets that the store classes of 5.3 find by key in a copy of the store."""
+        asked = place.file("queries.jsonl")
+        asked.write_text("".join(json.dumps(query) + "\n" for query in queries))
+        return _run_class(place, "5.3", "QueryStore", sizes, asked)
 
     @staticmethod
     def verify(place: Place) -> None:
@@ -513,6 +559,118 @@ def same() -> Callable[[Rows, Rows], None]:
         )
 
     return compare
+
+
+@pytest.fixture
+def sizes() -> tuple[int, int]:
+    """Bytes of a commit log segment, and of one of a consume queue."""
+    return LOG_BYTES, QUEUE_BYTES
+
+
+@pytest.fixture
+def make_queries() -> Callable[..., list[dict[str, Any]]]:
+    """Random questions by key about stored messages: make_queries(rows, count, seed).
+
+    Keys and unique keys that are there, some that are not, some of another topic; times around
+    those of the store, now and then exactly a message's own.
+    """
+
+    def make(rows: Rows, count: int, seed: int) -> list[dict[str, Any]]:
+        dice = random.Random(seed)
+        found = [rows[key] for key in sorted(rows)]
+        topics = sorted({row["topic"] for row in found})
+        stored = sorted(row["store_timestamp_ms"] for row in found)
+        queries = []
+        for number in range(count):
+            row = dice.choice(found)
+            keys = [word for word in (row["keys"] or "").split(" ") if word] + ["absent"]
+            key = dice.choice(keys)
+            if number % 3 == 0 and row["unique_key"]:
+                key = row["unique_key"]
+            times = [dice.randrange(stored[0] - 3000, stored[-1] + 3000) for _ in range(2)]
+            if number % 5 == 0:
+                times[0] = row["store_timestamp_ms"]
+            if number % 7 == 0:
+                times = [0, stored[-1] + 3_600_000]
+            queries.append(
+                {
+                    "topic": row["topic"] if number % 11 else dice.choice(topics),
+                    "key": key,
+                    "max_num": dice.choice([1, 2, 5, 32, 64, 1000]),
+                    "begin_ms": min(times),
+                    "end_ms": max(times),
+                }
+            )
+        return queries
+
+    return make
+
+
+@pytest.fixture
+def make_batches() -> Callable[..., list[Wanted]]:
+    """Batches of 10 messages: make_batches(count, seed). Their topic `batched` has 2 queues."""
+
+    def make(count: int, seed: int) -> list[Wanted]:
+        dice = random.Random(seed)
+        return [
+            {
+                "topic": "batched",
+                "queue": number % 2,
+                "items": [
+                    {
+                        "topic": "batched",
+                        "body": b64encode(dice.randbytes(1 + number % 100)).decode(),
+                        "tags": f"Tag{item}",
+                        "keys": [f"batch-{seed}-{number}", f"item-{seed}-{number}-{item}"],
+                    }
+                    for item in range(10)
+                ],
+            }
+            for number in range(count)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def make_compressible() -> Callable[..., list[Wanted]]:
+    """Bodies above 4 KiB, to be compressed in each of three ways: make_compressible(count, seed).
+
+    Their topic `compressed` has one queue.
+    """
+
+    def make(count: int, seed: int) -> list[Wanted]:
+        dice = random.Random(seed)
+        return [
+            {
+                "topic": "compressed",
+                "queue": 0,
+                "body": b64encode(dice.randbytes(40) * dice.randrange(110, 900)).decode(),
+                "compression": ("ZLIB", "LZ4", "ZSTD")[number % 3],
+            }
+            for number in range(count)
+        ]
+
+    return make
+
+
+@pytest.fixture
+def by_key() -> Callable[[Rows], tuple[list[dict[str, Any]], list[list[str]]]]:
+    """A question for each unique key and each other key there is, and the ids it must find."""
+
+    def make(rows: Rows) -> tuple[list[dict[str, Any]], list[list[str]]]:
+        found: dict[tuple[str, str, bool], list[str]] = {}
+        for each in rows.values():
+            words = [(word, False) for word in (each["keys"] or "").split()]
+            for key, unique in ((each["unique_key"], True), *words):
+                found.setdefault((each["topic"], key, unique), []).append(each["message_id"])
+        queries = [
+            {"topic": topic, "key": key, "unique": unique, "max": 64, "begin": 0, "end": 2**62}
+            for topic, key, unique in found
+        ]
+        return queries, [sorted(ids) for ids in found.values()]
+
+    return make
 
 
 @pytest.fixture
@@ -552,10 +710,13 @@ def make_wanted() -> Callable[..., list[Wanted]]:
 
 
 class Sent:
-    """Messages on their way through our producer, and what came of each."""
+    """Messages on their way through our producers, and what came of each."""
 
     def __init__(self, broker: Penstock, wanted: list[Wanted], ack: str) -> None:
-        self._producer = Producer(broker.produce, ack=ack)
+        ways = {each.get("compression") for each in wanted}
+        self._producers = {
+            way: Producer(broker.produce, ack=ack, compression=way and way.lower()) for way in ways
+        }
         self._futures: list[tuple[Wanted, SendFuture]] = []
         self._failure: PenstockError | None = None
         self._thread = threading.Thread(target=self._send, args=(wanted,))
@@ -564,16 +725,9 @@ class Sent:
     def _send(self, wanted: list[Wanted]) -> None:
         try:
             for each in wanted:
-                future = self._producer.send(
-                    each["topic"],
-                    b64decode(each["body"]),
-                    tags=each.get("tags"),
-                    keys=" ".join(each.get("keys", [])) or None,
-                    queue=each["queue"],
-                    properties=each.get("properties"),
-                    flag=each["flag"],
-                )
-                self._futures.append((each, future))
+                producer = self._producers[each.get("compression")]
+                send = _send_batch if "items" in each else _send_one
+                self._futures.append((each, send(producer, each)))
         except PenstockError as failure:
             self._failure = failure
 
@@ -590,27 +744,57 @@ class Sent:
         """All were acknowledged: what is known of each message."""
         self._thread.join()
         assert self._failure is None, self._failure
-        self._producer.close()
-        return self.acknowledged()
+        for producer in self._producers.values():
+            producer.close()
+        return self._acknowledged()
 
     def abandon(self) -> Rows:
         """The broker is gone: what is known of each message that was acknowledged."""
-        self._producer._disconnect()
+        for producer in self._producers.values():
+            producer._disconnect()
         self._thread.join()
-        return self.acknowledged()
+        return self._acknowledged()
 
-    def acknowledged(self) -> Rows:
-        return _keyed(
-            _known(
-                each,
-                receipt.queue_id,
-                receipt.queue_offset,
-                receipt.message_id,
-                receipt.unique_key,
-            )
-            for each, future in self._futures
-            if future.exception(0) is None and (receipt := future.result(0))
-        )
+    def _acknowledged(self) -> Rows:
+        known: list[dict[str, Any]] = []
+        for each, future in self._futures:
+            if future.exception(0) is None:
+                receipt = future.result(0)
+                place = receipt.queue_id, receipt.queue_offset
+                known += _known_items(each, place, (receipt.message_id, receipt.unique_key))
+        return _keyed(known)
+
+
+def _send_one(producer: Producer, wanted: Wanted) -> SendFuture:
+    return producer.send(
+        wanted["topic"],
+        b64decode(wanted["body"]),
+        tags=wanted.get("tags"),
+        keys=" ".join(wanted.get("keys", [])) or None,
+        queue=wanted["queue"],
+        properties=wanted.get("properties"),
+        flag=wanted.get("flag", 0),
+    )
+
+
+def _send_batch(producer: Producer, wanted: Wanted) -> SendFuture:
+    items = [
+        BatchMessage(b64decode(item["body"]), tags=item["tags"], keys=" ".join(item["keys"]))
+        for item in wanted["items"]
+    ]
+    return producer.send_batch(wanted["topic"], items, queue=wanted["queue"])
+
+
+def _known_items(
+    wanted: Wanted, place: tuple[int, int], ids: tuple[str, str]
+) -> list[dict[str, Any]]:
+    """What is known of a message, or of each of a batch: its ids are joined by commas."""
+    queue, offset = place
+    items = zip(wanted.get("items", [wanted]), *(each.split(",") for each in ids), strict=True)
+    return [
+        _known(item, queue, offset + number, message_id, unique_key)
+        for number, (item, message_id, unique_key) in enumerate(items)
+    ]
 
 
 def _known(

@@ -9,6 +9,7 @@ import json
 import os
 import random
 import subprocess
+import time
 from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 GROUP = "billing"
+QUERIES = 1000
 KINDS = {
     "broker-5.3": {},
     "broker-crc-5.3": {"enabledAppendPropCRC": "true"},
@@ -73,13 +75,17 @@ def messages(dice: random.Random) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_make(kind: str, place: Any, rocketmq: Callable[..., Any], client: Any, sides: Any) -> None:
+def test_make(
+    kind: str, place: Any, rocketmq: Callable[..., Any], client: Any, sides: Any, make_queries: Any
+) -> None:
     server = rocketmq(place, **SMALL, **KINDS[kind])
     client.open(place)
     for topic in ("orders", "batched", "compressed", "later", "transacted"):
         client.ask("create", topic=topic, queues=2 if topic == "orders" else 1)
-    for each in messages(random.Random(1)):
+    for number, each in enumerate(messages(random.Random(1))):
         sides.send(place, [each])
+        if number % 20 == 0:
+            time.sleep(1.2)  # what is asked by key and time is to find some of it in each second
     transactions, receipts = place.file("transactions"), place.file("receipts")
     with transactions.open("w") as file:
         for outcome in ("COMMIT_MESSAGE", "ROLLBACK_MESSAGE", "UNKNOW"):
@@ -100,11 +106,20 @@ def test_make(kind: str, place: Any, rocketmq: Callable[..., Any], client: Any, 
     (place.directory / "manifest.jsonl").write_text(
         "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in manifest)
     )
+    queries = make_queries(rows, QUERIES, seed=7)
+    answers = sides.found_by_classes(place, queries, SIZES)
+    assert sum(map(len, answers)) > QUERIES / 2
+    (place.directory / "queries.jsonl").write_text(
+        "".join(
+            json.dumps(query | {"offsets": offsets}, separators=(",", ":")) + "\n"
+            for query, offsets in zip(queries, answers, strict=True)
+        )
+    )
     archive = Path(os.environ["PENSTOCK_GOLDEN"]) / f"{kind}.tar.xz"
     # the archive says nothing about the machine that made it
     subprocess.run(
         ["tar", "-C", place.directory, "--sort=name", "--owner=0", "--group=0", "--numeric-owner"]
         + ["--mtime=2026-01-01T00:00:00Z", "--mode=u=rwX,go=rX", "-cJf", archive.resolve()]
-        + ["store", "manifest.jsonl"],
+        + ["store", "manifest.jsonl", "queries.jsonl"],
         check=True,
     )

@@ -11,44 +11,13 @@ from typing import Any
 import pytest
 
 ORDINARY = 12_000
-BATCHES, BATCH_ITEMS = 300, 10
+BATCHES, COMPRESSED = 300, 90
+ASKED = 2000  # keys and ids that our client is asked for
 APPENDED = 3000
 GROUP = "billing"
+TOPICS = {"orders": 4, "batched": 2, "compressed": 1, "later": 1, "transacted": 1}
 
 Wanted = dict[str, Any]
-
-
-def batches(dice: random.Random) -> list[Wanted]:
-    """As the official client sends several messages in one request."""
-    return [
-        {
-            "topic": "batched",
-            "queue": number % 2,
-            "items": [
-                {
-                    "topic": "batched",
-                    "body": b64encode(dice.randbytes(1 + number % 100)).decode(),
-                    "tags": f"Tag{item}",
-                    "keys": [f"batch-{number}", f"item-{number}-{item}"],
-                }
-                for item in range(BATCH_ITEMS)
-            ],
-        }
-        for number in range(BATCHES)
-    ]
-
-
-def compressible(dice: random.Random) -> list[Wanted]:
-    """Above 4 KiB, so the official client compresses them; 30 with each of its three ways."""
-    return [
-        {
-            "topic": "compressed",
-            "queue": 0,
-            "body": b64encode(dice.randbytes(40) * dice.randrange(110, 900)).decode(),
-            "compression": ("ZLIB", "LZ4", "ZSTD")[number % 3],
-        }
-        for number in range(90)
-    ]
 
 
 def delayed(level: int, count: int) -> list[Wanted]:
@@ -77,14 +46,16 @@ def transactions() -> list[Wanted]:
     ]
 
 
-def write_every_kind(place: Any, client: Any, sides: Any, make_wanted: Callable[..., Any]) -> Any:
-    """Every kind of record a broker writes; what is known of those with an ordinary place."""
-    for topic, queues in (("orders", 4), ("batched", 2), ("compressed", 1), ("later", 1)):
+def write_every_kind(
+    place: Any,
+    client: Any,
+    sides: Any,
+    ordinary: list[Wanted],
+) -> dict[Any, Any]:
+    """Every kind of record a broker writes; what is known of those that a client placed."""
+    for topic, queues in TOPICS.items():
         client.ask("create", topic=topic, queues=queues)
-    client.ask("create", topic="transacted", queues=1)
-    dice = random.Random(1)
-    known = sides.send(place, make_wanted("orders", 4, ORDINARY, seed=1))
-    known |= sides.send(place, batches(dice) + compressible(dice))
+    known: dict[Any, Any] = sides.send(place, ordinary)
     known |= sides.send(place, delayed(1, 20) + delayed(18, 20))
     wanted, receipts = place.file("transactions.jsonl"), place.file("receipts.jsonl")
     wanted.write_text("".join(json.dumps(each) + "\n" for each in transactions()))
@@ -111,13 +82,18 @@ def test_penstock_serves_and_extends_what_a_real_broker_stored(
     client: Any,
     sides: Any,
     make_wanted: Callable[..., Any],
+    make_batches: Callable[..., Any],
+    make_compressible: Callable[..., Any],
+    by_key: Callable[..., Any],
     produce: Callable[..., Any],
     same: Callable[..., None],
     holds: Callable[..., None],
 ) -> None:
     server = rocketmq(place, **ENDINGS[ending])
     client.open(place)
-    known = write_every_kind(place, client, sides, make_wanted)
+    ordinary = make_wanted("orders", 4, ORDINARY, seed=1)
+    ordinary += make_batches(BATCHES, 1) + make_compressible(COMPRESSED, 1)
+    known = write_every_kind(place, client, sides, ordinary)
     server_queues = queues_of(place)
     pulled = sides.pulled(place, server_queues)
     holds(pulled, known)
@@ -142,13 +118,34 @@ def test_penstock_serves_and_extends_what_a_real_broker_stored(
     broker = penstock(place)
     topics = sorted({topic for topic, _, _ in stored})
     served = sides.consumed(broker, topics)
-    same(served, stored)
+    same(served, sides.as_consumers_see(pulled, stored))
     known |= produce(broker, make_wanted("orders", 4, APPENDED, seed=3)).finish()
     served = sides.consumed(broker, topics)
+    holds(served, known)
+    ask_for_some(broker, sides, served, by_key, same)
     broker.stop()
-    holds(sides.as_consumers_see(pulled, served), known)
     sides.verify(place)
-    same(sides.stored(place), served)
+    same(sides.as_consumers_see(pulled, sides.stored(place)), served)
+
+
+def ask_for_some(
+    broker: Any, sides: Any, served: Any, by_key: Callable[..., Any], same: Callable[..., None]
+) -> None:
+    """Our client finds messages by key and by id, those RocketMQ indexed and our own."""
+    dice = random.Random(1)
+    queries, expected = by_key(
+        {key: row for key, row in served.items() if row["unique_key"] is not None}
+    )
+    chosen = dice.sample(range(len(queries)), ASKED)
+    found = sides.found(broker, [queries[number] for number in chosen])
+    different = [
+        (queries[number], ids, expected[number])
+        for number, ids in zip(chosen, found, strict=True)
+        if ids != expected[number]
+    ]
+    assert different == []
+    some = {key: served[key] for key in dice.sample(sorted(served), ASKED)}
+    same(sides.found_by_id(broker, [row["message_id"] for row in some.values()]), some)
 
 
 def queues_of(place: Any) -> list[tuple[str, int]]:

@@ -2,7 +2,7 @@
 //
 // pull writes one line, as in a golden manifest, for each message of the queues: the consumer's
 // view, with bodies that are decompressed. view takes {"topic","id"} lines with broker's ids and
-// writes the messages as they are stored. query takes {"topic","key","unique","max","begin","end"}
+// writes the messages in the same way. query takes {"topic","key","unique","max","begin","end"}
 // lines and writes for each the sorted broker's ids of what was found.
 package penstock.interop;
 
@@ -47,7 +47,6 @@ final class Reading {
         consumer.start();
         admin.setNamesrvAddr(nameServer);
         admin.setInstanceName(instance + "-admin");
-        admin.setDecodeDecompressBody(false);
         admin.start();
     }
 
