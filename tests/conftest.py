@@ -297,11 +297,14 @@ def broker_in() -> Iterator[Callable[..., Broker]]:
 
 @pytest.fixture
 def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
-    """Start a broker for one test, with settings of its own, as TOML has them."""
+    """Start a broker for one test, with settings of its own, as TOML has them.
+
+    Its store is `place`/store, which may be there already; a new place unless one is given.
+    """
     with ExitStack() as brokers:
 
-        def start(**settings: object) -> Broker:
-            place = tmp_path_factory.mktemp("broker")
+        def start(place: Path | None = None, **settings: object) -> Broker:
+            place = place or tmp_path_factory.mktemp("broker")
             return brokers.enter_context(_running_broker(place, settings))
 
         yield start

@@ -60,6 +60,19 @@ Rows = dict[Key, dict[str, Any]]
 Wanted = dict[str, Any]  # a message to be sent, as rocketmq/java/.../Sending.java describes it
 
 
+def pytest_terminal_summary(terminalreporter: Any) -> None:
+    """How many messages each test compared, and how long that took."""
+    total = 0
+    terminalreporter.section("messages, each the same on both sides")
+    for report in terminalreporter.getreports("passed"):
+        found = dict(report.user_properties).get("messages", 0) if report.when == "call" else 0
+        if found:
+            total += found
+            name = report.nodeid.rpartition("/")[2]
+            terminalreporter.write_line(f"{found:7} in {report.duration:5.1f} s  {name}")
+    terminalreporter.write_line(f"{total:7} in all")
+
+
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
     """The Java programs, built once; Maven asks its repository when it has not all of it yet."""
@@ -264,6 +277,7 @@ class Penstock:
             "mapped_file_size_consume_queue_bytes": QUEUE_BYTES,
             "max_hash_slot_num": SLOTS,
             "max_index_num": ITEMS,
+            "broker_ip": place.ip,
             "produce_port": place.port,
             "consume_port": 0,
         }

@@ -20,6 +20,7 @@ def test_nothing_is_lost_when_a_store_goes_back_and_forth(
     produce: Callable[..., Any],
     same: Callable[..., None],
     holds: Callable[..., None],
+    record_property: Callable[[str, object], None],
 ) -> None:
     known: dict[Any, Any] = {}
     queues = [(TOPIC, queue) for queue in range(QUEUES)]
@@ -56,6 +57,7 @@ def test_nothing_is_lost_when_a_store_goes_back_and_forth(
     sides.verify(place)
     same(stored, sides.opened_by_classes(place, "5.3"))
     same(stored, sides.opened_by_classes(place, "4.9"))
+    record_property("messages", len(stored))
 
 
 def dense(rows: dict[Any, Any]) -> bool:

@@ -70,7 +70,7 @@ def write_every_kind(
     return known
 
 
-ENDINGS = {"stopped": {}, "killed-crc": {"enabledAppendPropCRC": "true"}}
+ENDINGS = {"stopped-ipv6": {}, "killed-crc": {"enabledAppendPropCRC": "true"}}
 
 
 @pytest.mark.parametrize("ending", ENDINGS)
@@ -88,7 +88,10 @@ def test_penstock_serves_and_extends_what_a_real_broker_stored(
     produce: Callable[..., Any],
     same: Callable[..., None],
     holds: Callable[..., None],
+    record_property: Callable[[str, object], None],
 ) -> None:
+    if "ipv6" in ending:
+        place.ip = "::1"
     server = rocketmq(place, **ENDINGS[ending])
     client.open(place)
     ordinary = make_wanted("orders", 4, ORDINARY, seed=1)
@@ -97,7 +100,8 @@ def test_penstock_serves_and_extends_what_a_real_broker_stored(
     server_queues = queues_of(place)
     pulled = sides.pulled(place, server_queues)
     holds(pulled, known)
-    if ending == "stopped":
+    assert {row["born_host"][0] for row in pulled.values()} == {"[" if "ipv6" in ending else "1"}
+    if ending == "stopped-ipv6":
         server.stop()
         client.ask("close")
     else:
@@ -112,9 +116,10 @@ def test_penstock_serves_and_extends_what_a_real_broker_stored(
 
     stored = sides.stored(place)
     same(stored, sides.opened_by_classes(place, "5.3"))
-    if ending == "stopped":
+    if ending == "stopped-ipv6":
         sides.verify(place)
 
+    configuration = {path.name: path.read_bytes() for path in config_files(place)}
     broker = penstock(place)
     topics = sorted({topic for topic, _, _ in stored})
     served = sides.consumed(broker, topics)
@@ -126,6 +131,8 @@ def test_penstock_serves_and_extends_what_a_real_broker_stored(
     broker.stop()
     sides.verify(place)
     same(sides.as_consumers_see(pulled, sides.stored(place)), served)
+    assert {path.name: path.read_bytes() for path in config_files(place)} == configuration
+    record_property("messages", len(served))
 
 
 def ask_for_some(
@@ -146,6 +153,14 @@ def ask_for_some(
     assert different == []
     some = {key: served[key] for key in dice.sample(sorted(served), ASKED)}
     same(sides.found_by_id(broker, [row["message_id"] for row in some.values()]), some)
+
+
+def config_files(place: Any) -> list[Any]:
+    """What a broker keeps of groups, consumers and delays; none of it is ours to change."""
+    files = (place.store / "config").glob("*.json")
+    found = [path for path in files if path.name != "topics.json"]
+    assert "subscriptionGroup.json" in {path.name for path in found}
+    return found
 
 
 def queues_of(place: Any) -> list[tuple[str, int]]:

@@ -31,6 +31,7 @@ def test_a_thousand_questions_by_key_have_one_answer(
     make_queries: Callable[..., Any],
     produce: Callable[..., Any],
     sizes: tuple[int, int],
+    record_property: Callable[[str, object], None],
 ) -> None:
     if writer == "penstock":
         broker = penstock(place, max_hash_slot_num=SLOTS, max_index_num=ITEMS)
@@ -46,7 +47,9 @@ def test_a_thousand_questions_by_key_have_one_answer(
     broker.stop()
     assert len(list((place.store / "index").iterdir())) >= 5
 
-    queries = make_queries(sides.stored(place), QUERIES, seed=1)
+    stored = sides.stored(place)
+    record_property("messages", len(stored))
+    queries = make_queries(stored, QUERIES, seed=1)
     theirs = sides.found_by_classes(place, queries, (*sizes, SLOTS, ITEMS))
     ours = answers(place, queries)
     different = [(query, a, b) for query, a, b in zip(queries, ours, theirs, strict=True) if a != b]

@@ -12,17 +12,14 @@ MESSAGES = 5000  # in each of the topics orders and payments
 BATCHES, COMPRESSED = 100, 60
 
 # whether Penstock is killed, and its settings
+MAPPED = {"transient_store_pool_enable": False}
+ASYNC = {"flush_disk_type": "async"}
+# whether Penstock is killed, and its settings
 WAYS: dict[str, tuple[bool, dict[str, object]]] = {
     "pool-sync-killed": (True, {}),
-    "pool-async-crc-stopped": (
-        False,
-        {"flush_disk_type": "async", "enabled_append_prop_crc": True},
-    ),
-    "mapped-sync-ipv6-stopped": (False, {"transient_store_pool_enable": False, "broker_ip": "::1"}),
-    "mapped-async-killed": (
-        True,
-        {"transient_store_pool_enable": False, "flush_disk_type": "async"},
-    ),
+    "pool-async-crc-stopped": (False, {**ASYNC, "enabled_append_prop_crc": True}),
+    "mapped-sync-ipv6-stopped": (False, {**MAPPED}),
+    "mapped-async-killed": (True, {**MAPPED, **ASYNC}),
 }
 
 
@@ -41,8 +38,11 @@ def test_a_real_broker_serves_what_penstock_stored(
     produce: Callable[..., Any],
     same: Callable[..., None],
     holds: Callable[..., None],
+    record_property: Callable[[str, object], None],
 ) -> None:
     killed, settings = WAYS[way]
+    if "ipv6" in way:
+        place.ip = "::1"
     broker = penstock(place, **settings)
     for topic, queues in TOPICS.items():
         sides.create_topic(broker, topic, queues)
@@ -58,8 +58,6 @@ def test_a_real_broker_serves_what_penstock_stored(
         known |= sent.finish()
         broker.stop()
 
-    if "ipv6" in way:
-        place.ip = "::1"  # where the ids say that the broker is
     # a start after a crash drops the newest index file; the safe way rebuilds it from the log
     server = rocketmq(place, messageIndexSafe=str(killed).lower())
     client.open(place)
@@ -77,3 +75,4 @@ def test_a_real_broker_serves_what_penstock_stored(
     stored = sides.stored(place)
     same(sides.as_consumers_see(served, stored), served)
     sides.verify(place)
+    record_property("messages", len(stored))
