@@ -1,6 +1,6 @@
 """Makes the golden stores that a real broker writes; see tests/golden/README.md. Not a test.
 
-PENSTOCK_GOLDEN=tests/golden python -m pytest tests/interop/make_golden.py
+PENSTOCK_GOLDEN=tests/golden python -m pytest tests/interop/stores/make_golden.py
 """
 
 from __future__ import annotations

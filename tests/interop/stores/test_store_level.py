@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-GOLDEN = Path(__file__).parent.parent / "golden"
+GOLDEN = Path(__file__).parent.parent.parent / "golden"
 SIZES = (16 * 1024, 50 * 20, 50, 200)
 APPENDED = 200
 # Python 3.11.2, as Debian 12 has it, does not know the filter; later ones warn without it
