@@ -193,7 +193,7 @@ class Broker:
         return [
             path.parent
             for path in Path("/dev/shm").glob("penstock-*/store")
-            if path.read_text() == str(self.store.resolve())
+            if path.is_file() and path.read_text() == str(self.store.resolve())
         ]
 
     def leftovers(self) -> list[str]:
