@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.shared.broker_status import read_status
+from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import StoreUnavailable
@@ -34,7 +35,7 @@ SETTINGS: dict[str, object] = {
     "consume_port": 0,
     "mapped_file_size_commit_log_bytes": 1 << 20,
     "mapped_file_size_consume_queue_bytes": 20 * 1000,
-    "max_hash_slot_num": 1000,
+    "max_hash_slot_num": 2000,
     "max_index_num": 4000,
     "max_message_size_bytes": 64 << 10,
     "transient_store_pool_bytes": 8 << 20,
@@ -57,7 +58,7 @@ class Broker:
         self.said = place / "stderr"
         self.run_directories: set[Path] = set()
         self.environment = dict(environment or {})
-        self._file = place / "broker.toml"
+        self.file = place / "broker.toml"
         self._mark = uuid.uuid4().hex
         self._wrap = wrap
         self.configure(settings)
@@ -65,18 +66,18 @@ class Broker:
     def configure(self, settings: Mapping[str, object]) -> None:
         """Settings for the next start, over those that make files small."""
         lines = [f"{key} = {_toml(value)}" for key, value in {**SETTINGS, **settings}.items()]
-        self._file.write_text("\n".join(lines) + "\n")
+        self.file.write_text("\n".join(lines) + "\n")
 
     @property
     def config(self) -> Config:
-        return load_config(self._file).config
+        return load_config(self.file).config
 
     def launch(self, **options: Any) -> None:
         """Start the process and do not wait for it; `options` are those of Popen."""
         with self.said.open("ab") as said:
             self.process = subprocess.Popen(
                 [*self._wrap, sys.executable, "-m", "penstock.cli.main", "up"]
-                + ["--config", str(self._file), "--store", str(self.store)],
+                + ["--config", str(self.file), "--store", str(self.store)],
                 stdout=subprocess.PIPE,
                 stderr=said,
                 env={**os.environ, **self.environment, "PENSTOCK_CHAOS_MARK": self._mark},
@@ -135,6 +136,18 @@ class Broker:
                 return
             if time.monotonic() > deadline:
                 raise StoreUnavailable("everything is dispatched in time", positions)
+            time.sleep(0.01)
+
+    def await_checkpoint(self, timeout_s: float = 30) -> None:
+        """Wait until the checkpoint knows of everything that is dispatched."""
+        deadline = time.monotonic() + timeout_s
+        checkpoint = StorePaths(self.store).checkpoint
+        while True:
+            last = self.status()["positions"]["dispatched_record"]
+            if load_checkpoint(checkpoint).confirm_offset == last:
+                return
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("the checkpoint follows in time", last)
             time.sleep(0.01)
 
     def output(self) -> str:

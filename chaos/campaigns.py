@@ -9,10 +9,12 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.chaos.broker import Broker
+from penstock.chaos.damage import change_size, check_damaged, flip_bit, read_placed
 from penstock.chaos.disk import check_failing_disk
 from penstock.chaos.frames import bend, consume_request, produce_request, throw, throw_garbage
 from penstock.chaos.history import check_acknowledged
@@ -23,9 +25,12 @@ from penstock.chaos.power import check_images, choose_images, record_run
 from penstock.chaos.recorder import build_recorder
 from penstock.chaos.report import Report
 from penstock.client.producer import Producer
+from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 
-STRIKES, IMAGES, FRAMES, GARBAGE, FAILING_DISKS = 60, 200, 5000, 20, 5
+# What one round does.
+STRIKES, IMAGES, FRAMES, GARBAGE, FAILING_DISKS, DAMAGES = 60, 200, 5000, 20, 5, 200
+FLIPPED_SHARE = 0.7
 
 Round = Callable[["Chaos", random.Random, str], None]
 
@@ -119,30 +124,55 @@ def _frames(chaos: Chaos, dice: random.Random, replay: str) -> None:
     shutil.rmtree(room)
 
 
-def _missing(chaos: Chaos, dice: random.Random, replay: str) -> None:
-    room = chaos.room()
+@contextmanager
+def _filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Config]]:
+    """A store that a broker has filled, and all of which is on disk: stopped, or killed."""
     broker = Broker(room, _settings(dice))
     load: Load | None = None
     try:
         broker.start()
         with Producer(broker.produce) as producer:
             producer.create_topic(TOPIC, QUEUES)
-        load = Load("p1", broker.produce, rate=2000)
+        load = Load("p1", broker.produce, rate=1500)
         time.sleep(dice.uniform(0.3, 1))
         load.finish()
         broker.await_dispatched()
         if dice.random() < 0.5:
+            broker.await_checkpoint()
             broker.kill()
             broker.forget_memory()
         else:
             broker.stop()
-        wrong = check_missing(broker.store, broker.config, room / "copy", chaos.moved)
-        chaos.report.add_violations(wrong, replay)
-        chaos.report.add_fault("missing files", len(subsets()))
+        yield broker.store, broker.config
     finally:
         if load is not None:
             load.abandon()
         broker.clear()
+
+
+def _missing(chaos: Chaos, dice: random.Random, replay: str) -> None:
+    room = chaos.room()
+    with _filled_store(room, dice) as (store, config):
+        wrong = check_missing(store, config, room / "copy", chaos.moved)
+    chaos.report.add_violations(wrong, replay)
+    chaos.report.add_fault("missing files", len(subsets()))
+    shutil.rmtree(room)
+
+
+def _damage(chaos: Chaos, dice: random.Random, replay: str) -> None:
+    room = chaos.room()
+    with _filled_store(room, dice) as (store, config):
+        original = read_placed(store)
+        for _ in range(DAMAGES):
+            copy = room / "copy"
+            shutil.copytree(store, copy)
+            hit = (flip_bit if dice.random() < FLIPPED_SHARE else change_size)(copy, dice)
+            wrong = check_damaged(copy, config, original, hit)
+            place = f"{hit.what} in {hit.file.relative_to(copy)}, {hit.start} to {hit.end}"
+            chaos.report.add_violations([f"{place}: {each}" for each in wrong], replay)
+            chaos.report.add_fault(hit.what)
+            shutil.rmtree(copy)
+            chaos.moved()
     shutil.rmtree(room)
 
 
@@ -162,6 +192,7 @@ KINDS: dict[str, tuple[Round, str]] = {
     "power": (_power, "every disk that a power failure might leave (needs a C compiler)"),
     "disk": (_disk, "EIO at any flush (needs a C compiler)"),
     "frames": (_frames, "malformed requests at both endpoints"),
+    "damage": (_damage, "bits that flip, files that are cut, grow, or hold something else"),
     "missing": (_missing, "files missing, in every combination"),
 }
 

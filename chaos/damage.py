@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
@@ -174,7 +173,3 @@ def _sizes(root: Path) -> dict[str, tuple[int, int]]:
         for path in root.rglob("*")
         if path.is_file() and path.name != "lock"
     }
-
-
-def copy_store(original: Path, target: Path) -> None:
-    shutil.copytree(original, target)

@@ -17,6 +17,7 @@ from penstock.chaos.history import check_acknowledged, check_order
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
 from penstock.chaos.report import Report
 from penstock.client.producer import Producer
+from penstock.shared.index_files import index_geometry
 from penstock.shared.positions import ACTORS
 from penstock.shared.verify import verify_store
 
@@ -54,7 +55,7 @@ def run_kills(
         broker.await_dispatched()
         report.add_violations(_check(broker, loads, follower), replay)
         broker.stop()
-        checked = verify_store(broker.store)
+        checked = verify_store(broker.store, index=index_geometry(broker.config))
         report.add_violations([f"{p.kind}: {p.detail}" for p in checked.problems], replay)
         report.acknowledged += sum(each.count() for each in loads)
         report.consumed += len(follower.seen)

@@ -17,6 +17,7 @@ from penstock.shared.actor import Stage
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
+from penstock.shared.index_files import index_geometry
 from penstock.shared.recovery import Recovered
 from penstock.shared.store_start import finish_store, open_store
 from penstock.shared.verify import verify_store
@@ -55,7 +56,7 @@ def check_store(
         settle(root, config)
     except PenstockError as error:
         return [f"the start is refused: {error}"]
-    report = verify_store(root)
+    report = verify_store(root, index=index_geometry(config))
     wrong = [f"{each.kind}: {each.detail}" for each in report.problems[:3]]
     if not report.clean:
         wrong.append("the store is not clean")

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.chaos.report import Report
 
 EXIT_PROBLEM = 1
-KINDS = ("kills", "power", "disk", "frames", "missing")
+KINDS = ("kills", "power", "disk", "frames", "damage", "missing")
 
 
 @click.command(

@@ -131,7 +131,7 @@ def _run(
     check_history(loads, stored)
     follower.await_counts({queue: len(found) for queue, found in stored.items()}, 30)
     follower.finish()
-    assert follower.seen == stored, "the consumer that followed saw something else"
+    assert follower.bodies == stored, "the consumer that followed saw something else"
     print(f"{sum(each.count() for each in loads)} messages acknowledged; restarts {restarts}")
     for (number, what), seconds in times.items():
         if seconds:

@@ -19,6 +19,7 @@ from typing import Any
 
 import pytest
 
+from penstock.chaos.history import digest
 from penstock.cli.clean import request_clean
 from penstock.client.consumer import Consumer
 from penstock.shared.layout import StorePaths
@@ -90,17 +91,17 @@ def _await(condition: Callable[[], bool], what: str) -> None:
 
 def _ends(load: Any) -> dict[int, int]:
     ends: dict[int, int] = {}
-    for (_, queue, _), offset in load.acked.items():
-        ends[queue] = max(ends.get(queue, 0), offset + 1)
+    for sent in load.acked:
+        ends[sent.queue_id] = max(ends.get(sent.queue_id, 0), sent.queue_offset + 1)
     return ends
 
 
 def _check_stored(load: Any, found: Reading) -> None:
     """Every acknowledged message is where it was acknowledged, from each queue's beginning on."""
-    for (name, queue, number), offset in load.acked.items():
-        there = found.seen[queue]
-        if there and offset >= min(there):
-            assert there[offset].startswith(f"{name}/{queue}/{number}/".encode())
+    for sent in load.acked:
+        there = found.seen[sent.queue_id]
+        if there and sent.queue_offset >= min(there):
+            assert digest(there[sent.queue_offset]) == sent.digest
 
 
 def _position(broker: Any, name: str) -> int:

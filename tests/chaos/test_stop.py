@@ -143,7 +143,7 @@ def _up(broker: Any, **options: Any) -> subprocess.CompletedProcess[str]:
     """A start that is to fail."""
     return subprocess.run(
         [sys.executable, "-m", "penstock.cli.main", "up"]
-        + ["--config", str(broker._config), "--store", str(broker.store)],
+        + ["--config", str(broker.file), "--store", str(broker.store)],
         capture_output=True,
         text=True,
         timeout=60,

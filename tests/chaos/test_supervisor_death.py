@@ -88,7 +88,7 @@ def test_a_killed_supervisor_takes_its_actors_along_and_the_restart_finds_every_
     check_history(loads, stored)
     follower.await_counts({queue: len(found) for queue, found in stored.items()}, 30)
     follower.finish()
-    assert follower.seen == stored
+    assert follower.bodies == stored
     running.stop()
     check_store(running)
 
