@@ -16,7 +16,7 @@ from penstock.chaos.history import Sent, check_order, digest
 from penstock.chaos.load import TOPIC
 from penstock.chaos.replay import settle
 from penstock.shared.config import Config
-from penstock.shared.errors import PenstockError, StoreDamaged
+from penstock.shared.errors import PenstockError
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
 
@@ -157,9 +157,11 @@ def _read(root: Path) -> tuple[dict[int, dict[int, bytes]], list[str]]:
             bodies = stored.setdefault(queue.queue_id, {})
             entries = queue.entries(queue.min_offset, queue.max_offset)
             for number, entry in enumerate(entries, queue.min_offset):
+                if entry["size"] <= 0:
+                    continue  # readers say that it leads nowhere
                 try:
                     record = store.record_at(int(entry["offset"]))
-                except (StoreDamaged, PenstockError):
+                except PenstockError:
                     continue
                 bodies[number] = bytes(record.body)
     dense = {queue: [bodies[k] for k in sorted(bodies)] for queue, bodies in stored.items()}

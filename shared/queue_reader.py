@@ -10,7 +10,8 @@ from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, entries
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
-from penstock.shared.layout import StorePaths
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueTable
 from penstock.shared.record import store_timestamp_ms
@@ -91,8 +92,24 @@ class QueueReader:
         return bool(damaged) and (size <= 0 or damaged.touches(position, size))
 
     def entries(self, slot: int, start: int, stop: int) -> bytes:
-        """The entries of a queue from `start` to below `stop`, 20 bytes each."""
-        return self._files.read(self._table.key(slot), start, stop)
+        """The entries of a queue from `start` to below `stop`, 20 bytes each, or the first of them.
+
+        Raises StoreDamaged where the first one leads nowhere: a queue has none such below its end,
+        unless the log is known to be damaged.
+        """
+        key = self._table.key(slot)
+        raw = self._files.read(key, start, stop)
+        sizes = entries(raw)["size"]
+        if self._log.damaged or not len(sizes) or sizes.min() > 0:
+            return raw
+        whole = int((sizes <= 0).argmax())
+        if not whole:
+            raise StoreDamaged(
+                "an entry of a consume queue leads to its message",
+                f"topic {key.topic}, queue {key.queue_id}, offset {start}",
+                "stop the broker and make the queues anew: penstock store rebuild",
+            )
+        return raw[: whole * CQ_ENTRY_BYTES]
 
     def view(self, start: int, stop: int) -> memoryview:
         """The bytes of the log from `start` to below `stop`, inside one segment. No copy."""

@@ -16,6 +16,7 @@ from penstock.shared.commit_log import place
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions, create_positions
 from penstock.shared.queue_reader import QueueReader
@@ -236,3 +237,21 @@ def test_the_offset_of_a_time_is_the_first_message_stored_at_or_after_it(
     assert store.reader.offset_at(1, 1000) == 0, "an empty queue"
     for each in (store.reader, store.table, store.positions):
         each.close()
+
+
+@pytest.mark.parametrize("bad", [ENTRY.pack(0, 0, 0), ENTRY.pack(100, -5, 7)], ids=["zero", "less"])
+def test_an_entry_that_leads_nowhere_is_named_and_those_before_it_are_read(
+    open_store: Callable[..., Store], make_record: RecordMaker, bad: bytes
+) -> None:
+    records = [make_record(body=b"%d" % number, queue_id=0) for number in range(9)]
+    store = open_store(records)
+    file = next(store.paths.queue("orders", 0).iterdir())
+    raw = bytearray(file.read_bytes())
+    raw[5 * ENTRY.size : 6 * ENTRY.size] = bad
+    file.write_bytes(raw)
+    store.count(0, "orders", 0, 0, 9)
+    pieces, next_offset = store.reader.read(0, 0, 1 << 20)
+    assert next_offset == 5 and sum(map(len, pieces)) > 0
+    with pytest.raises(StoreDamaged, match="orders, queue 0, offset 5.*penstock store rebuild"):
+        store.reader.read(0, 5, 1 << 20)
+    assert store.all(0, 6, 1 << 20) == [(n, b"%d" % n) for n in range(6, 9)]
