@@ -161,7 +161,7 @@ def _free_ports() -> tuple[int, int]:
 def place(tmp_path: Path) -> Iterator[Place]:
     made = Place(tmp_path, *_free_ports())
     yield made
-    # RM    shutil.rmtree(made.directory, ignore_errors=True)  # these are large
+    shutil.rmtree(made.directory)  # these are large
 
 
 class RocketMQ:

@@ -420,7 +420,7 @@ class Sent:
     def _acknowledged(self) -> Rows:
         known: list[dict[str, Any]] = []
         for each, future in self._futures:
-            if future.exception(0) is None:
+            if future.done() and future.exception(0) is None:
                 receipt = future.result(0)
                 place = receipt.queue_id, receipt.queue_offset
                 known += _known_items(each, place, (receipt.message_id, receipt.unique_key))
