@@ -29,7 +29,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 
 # What one round does.
-STRIKES, IMAGES, FRAMES, GARBAGE, FAILING_DISKS, DAMAGES = 60, 200, 5000, 20, 5, 200
+STRIKES, IMAGES, FRAMES, GARBAGE, FAILING_DISKS, DAMAGES = 30, 100, 4000, 20, 3, 60
 FLIPPED_SHARE = 0.7
 
 Round = Callable[["Chaos", random.Random, str], None]
@@ -133,8 +133,8 @@ def _filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Confi
         broker.start()
         with Producer(broker.produce) as producer:
             producer.create_topic(TOPIC, QUEUES)
-        load = Load("p1", broker.produce, rate=1500)
-        time.sleep(dice.uniform(0.3, 1))
+        load = Load("p1", broker.produce, rate=1000)
+        time.sleep(dice.uniform(0.2, 0.8))
         load.finish()
         broker.await_dispatched()
         if dice.random() < 0.5:

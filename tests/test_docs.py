@@ -32,7 +32,7 @@ SMALL_FILES = (
     "mapped_file_size_consume_queue_bytes = 20_000",
 )
 # these do not end by themselves, need another terminal, or have their own tests
-NOT_RUN = re.compile(r"^make |penstock up|--follow|penstock demo|penstock bench")
+NOT_RUN = re.compile(r"^make |penstock up|--follow|penstock demo|penstock (bench|chaos)")
 
 
 def _blocks(document: Path, language: str) -> list[str]:

@@ -1,0 +1,48 @@
+"""`penstock chaos`: one round of each kind, and what it says."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.cli.chaos import KINDS
+
+NEED_A_COMPILER = {"power", "disk"}
+
+
+def _chaos(*arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "penstock.cli.main", "chaos", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
+
+
+@pytest.mark.timeout(300)
+def test_a_round_of_each_kind_breaks_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    kinds = [k for k in KINDS if k not in NEED_A_COMPILER or shutil.which("cc")]
+    rounds = str(len(kinds))
+    done = _chaos(
+        "--faults", ",".join(kinds), "--rounds", rounds, "--place", str(tmp_path), "-o", "json"
+    )
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    report = json.loads(done.stdout)
+    assert report["violations"] == [] and report["acknowledged"] > 1000
+    expected = {"actor killed", "bent frame", "missing files", "a flipped bit"}
+    assert expected <= report["faults"].keys()
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["--faults", "kils"], "none of kills"),
+        (["--replay", ".", "--image", "1:2"], "FLUSH:SHARE:SEED"),
+        (["--replay", "nowhere"], "does not exist"),
+    ],
+)
+def test_what_cannot_be_asked_for_is_said(arguments: list[str], said: str) -> None:
+    done = _chaos(*arguments)
+    assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
