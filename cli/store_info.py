@@ -1,4 +1,7 @@
-"""What `store info` tells about a store directory, gathered without walking the whole log."""
+"""What `store info` tells about a store directory, gathered without walking the whole log.
+
+A running store deletes files meanwhile. What then does not fit together is gathered again.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from typing import Any
 import msgspec
 
 from penstock.shared.consumer_filters import load_consumer_filters
-from penstock.shared.errors import FilterError, StoreDamaged
+from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, StoreUnavailable
 from penstock.shared.index_file import Geometry
 from penstock.shared.index_files import index_files
 from penstock.shared.record import BLANK, Found
@@ -25,8 +28,24 @@ from penstock.shared.verify_index import read_index_header
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 64-bit struct flock
 
 
+# So many times in a row files may go while somebody looks at them.
+_LOOKS = 100
+
+
 def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[str, Any]:
-    """Everything as plain data, ready for JSON."""
+    """Everything as plain data, ready for JSON. Raises StoreUnavailable if it changes too fast."""
+    for _ in range(_LOOKS):
+        try:
+            return _gather(store, index_slots, index_items)
+        except (FileNotFoundError, OffsetOutOfRange) as error:
+            gone = error
+            store.refresh()
+    raise StoreUnavailable(
+        "files of a store stay while it is looked at", gone, "the store deletes some; try again"
+    )
+
+
+def _gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[str, Any]:
     paths = store.paths
     log_end = find_log_end(store)
     problems = [*store.problems]

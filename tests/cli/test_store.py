@@ -15,9 +15,12 @@ from typing import Any
 import pytest
 
 from penstock.cli.main import COMMANDS, main
+from penstock.cli.store_info import gather
 from penstock.shared.layout import segment_name
 from penstock.shared.properties import encode_properties
+from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import Record, pack_host
+from penstock.shared.store_directory import StoreDirectory
 
 Builder = Callable[..., Path]
 Maker = Callable[..., Record]
@@ -228,6 +231,24 @@ def test_info_tells_files_queues_checkpoint_and_state(penstock: Command, root: P
     code, out, _ = penstock("store", "info", root)
     assert code == 0
     assert "not stopped in order" in out and RETRY in out
+
+
+def test_info_of_a_store_that_deletes_segments_meanwhile_is_of_what_is_there_then(
+    root: Path,
+) -> None:
+    with StoreDirectory(root) as store:
+        last, queues = store.segments[-1], store.queues
+
+        def queues_and_then_a_cleaner() -> list[QueueFiles]:
+            found = queues()
+            for segment in store.segments[:-1]:
+                segment.path.unlink(missing_ok=True)
+            return found
+
+        store.queues = queues_and_then_a_cleaner  # type: ignore[method-assign]
+        found = gather(store, 100, 100)
+    assert [segment["file"] for segment in found["segments"]] == [last.path.name]
+    assert found["log_start"] == last.base < found["log_end"]
 
 
 def test_info_names_the_process_that_holds_the_lock(penstock: Command, root: Path) -> None:
