@@ -152,7 +152,7 @@ def consume(
         finally:
             if count := consumer.skipped:
                 noun = "message" if count == 1 else "messages"
-                click.echo(f"{count} {noun} passed over: expired", err=True)
+                click.echo(f"{count} {noun} passed over: expired or lost", err=True)
 
 
 def _print(message: Message, output: str) -> None:

@@ -359,7 +359,7 @@ class Consumer:
 
     @property
     def skipped(self) -> int:
-        """How many offsets were passed over because their messages have expired."""
+        """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
 
     async def __aiter__(self) -> AsyncIterator[Message]:

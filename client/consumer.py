@@ -78,7 +78,7 @@ class Consumer:
 
     @property
     def skipped(self) -> int:
-        """How many offsets were passed over because their messages have expired."""
+        """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
 
     def __iter__(self) -> Iterator[Message]:

@@ -28,6 +28,7 @@ from penstock.shared.errors import (
 )
 from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
+from penstock.shared.tombstone import is_tombstone, may_have_tombstones
 
 _log = logging.getLogger("penstock")
 
@@ -247,7 +248,7 @@ class ConsumerCore:
                     queue_id=part.queue_id,
                     offsets=range(cursor, part.next_offset),
                 )
-                self._take(part, found)
+                self._take(part, found, may_have_tombstones(payload))
             at += part.size
         if self._queues is None and self._follow:
             for queue_id in answer.queue_ids:
@@ -269,11 +270,23 @@ class ConsumerCore:
         self.skipped += min_offset - cursor
         self.cursors[queue_id] = min_offset
 
-    def _take(self, part: messages.QueueSlice, found: list[Message]) -> None:
+    def _without_lost(self, found: list[Message]) -> list[Message]:
+        """What a repair has put in the place of lost messages is no message; say so once."""
+        whole = [message for message in found if not is_tombstone(message.properties)]
+        if (lost := len(found) - len(whole)) and not self.skipped:
+            _log.warning(
+                "messages of %s are lost: a repair of the store has found them damaged", self.topic
+            )
+        self.skipped += lost
+        return whole
+
+    def _take(self, part: messages.QueueSlice, found: list[Message], look: bool) -> None:
         next_offset = part.next_offset
         if not self._follow and next_offset > (end := self._ends[part.queue_id]):
             # what came after the beginning is not asked for
             found = [message for message in found if message.queue_offset < end]
             next_offset = end
+        if look:
+            found = self._without_lost(found)
         self.ready.extend(found if self._choice is None else self._choice.pick(found))
         self.cursors[part.queue_id] = next_offset

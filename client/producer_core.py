@@ -11,6 +11,7 @@ old. The sync and the asyncio producer both drive this class; every call passes 
 
 from __future__ import annotations
 
+import random
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -305,7 +306,9 @@ class ProducerCore:
         self._untaken = untaken
         self._busy = busy
         self._back_off_ms = min(max(2 * self._back_off_ms, busy.retry_after_ms, 1), MAX_BACK_OFF_MS)
-        self._hello_at_ms = now_ms + self._back_off_ms
+        # producers that were turned away together do not come back together
+        late_ms = random.randrange(self._back_off_ms // 4 + 1)
+        self._hello_at_ms = now_ms + self._back_off_ms + late_ms
         self._resend.clear()
         self._probes.clear()
 

@@ -9,7 +9,7 @@ Both have bodies of zeros. A body is as long as it must be for the record to end
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.shared.consume_queue import SCHEDULE_TOPIC
@@ -27,6 +27,7 @@ from penstock.shared.record import (
 
 LOST = "PENSTOCK_LOST"
 MOST_FILLER_BYTES = 4 << 20
+_LOST = LOST.encode()
 
 
 class LostMessage(NamedTuple):
@@ -35,6 +36,19 @@ class LostMessage(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
+
+
+def may_have_tombstones(records: bytes) -> bool:
+    """Whether a closer look at these records is worth it: most have none, and this is quick."""
+    return _LOST in records
+
+
+def is_tombstone(properties: Mapping[str, str]) -> bool:
+    """Whether a record with these properties stands in the place of a lost message.
+
+    One that had no room for the property cannot be told from an empty message.
+    """
+    return LOST in properties
 
 
 def smallest_tombstone_bytes(lost: LostMessage) -> int:

@@ -51,10 +51,13 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     packages = [link.name for link in links if link.is_dir()]
     expected = {"penstock/__init__.py", "penstock/py.typed", "penstock/supervisor.py"}
     expected.add("pyspark_penstock.py")
+    suffixes = {"configs": {".toml"}, "chaos": {".py", ".c"}}
     for package in packages:
-        pattern = "*.toml" if package == "configs" else "*.py"
-        found_in_source = (source / package).rglob(pattern)
-        expected |= {f"penstock/{path.relative_to(source)}" for path in found_in_source}
+        expected |= {
+            f"penstock/{path.relative_to(source)}"
+            for path in (source / package).rglob("*")
+            if path.suffix in suffixes.get(package, {".py"})
+        }
     with zipfile.ZipFile(wheel) as archive:
         found = {name for name in archive.namelist() if ".dist-info/" not in name}
         (points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]

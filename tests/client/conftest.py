@@ -25,8 +25,10 @@ from penstock.shared.commit_log import place
 from penstock.shared.errors import BrokerBusy, SegmentUnavailable, TopicNotFound
 from penstock.shared.hot_loops import check_frame, unique_key_at
 from penstock.shared.messages import encode, refusal
+from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record
 from penstock.shared.sessions import Sessions
+from penstock.shared.tombstone import LOST
 
 SEGMENT = 2048
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
@@ -308,6 +310,8 @@ class Reader:
         self.queues: dict[int, Queue] = {}
         self.declared = declared
         self.now_ms = NOW_MS
+        # (queue id, offset) of messages that a repair has put tombstones for
+        self.lost: set[tuple[int, int]] = set()
 
     def append(self, queue_id: int, count: int) -> None:
         queue = self.queues.setdefault(queue_id, Queue([], []))
@@ -349,7 +353,11 @@ class Reader:
 
     def _record(self, queue_id: int, offset: int) -> bytes:
         body = self.queues[queue_id].bodies[offset]
-        return encode_record(Record("orders", body, queue_id=queue_id, queue_offset=offset))
+        is_lost = (queue_id, offset) in self.lost
+        properties = encode_properties({LOST: "true"} if is_lost else {})
+        return encode_record(
+            Record("orders", body, properties, queue_id=queue_id, queue_offset=offset)
+        )
 
     def _describe(self, request: messages.Describe) -> messages.Described:
         found = []

@@ -31,6 +31,7 @@ from penstock.shared.messages import (
     encode,
     refusal,
 )
+from penstock.shared.tombstone import LOST
 
 NOW_MS = 1_700_000_000_000
 WireMaker = Callable[..., Any]
@@ -209,6 +210,31 @@ def test_what_has_expired_is_passed_over_counted_and_told_once(
     assert offsets(wire.run())[0][-3:] == [12, 13, 14]
     assert wire.core.skipped == 4
     assert len(caplog.records) == 1
+
+
+def test_what_is_lost_is_passed_over_counted_and_told_once(
+    reader: Any, make_consumer: WireMaker, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader.lost = {(0, 4), (0, 5), (1, 0), (0, 11)}
+    wire = make_consumer(reader, start={0: 3, 1: 0}, follow=False)
+    wire.run(1)  # it has heard where the queues end
+    reader.append(0, 3)  # not asked for, the lost one among them neither
+    seen = offsets(wire.run())
+    assert (seen[0], seen[1]) == ([3, 6, 7, 8, 9], [1])
+    assert wire.core.skipped == 3 and wire.core.finished
+    assert [record.getMessage() for record in caplog.records] == [
+        "messages of orders are lost: a repair of the store has found them damaged"
+    ]
+
+
+def test_a_body_that_names_the_mark_of_lost_messages_is_a_message(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    reader.append(0, 1)
+    reader.queues[0].bodies[10] = LOST.encode()
+    wire = make_consumer(reader, start={0: 9}, queues=[0])
+    assert [body for _, _, body in wire.run()] == [b"0/9", LOST.encode()]
+    assert wire.core.skipped == 0
 
 
 def test_only_the_queues_that_were_named_are_read(reader: Any, make_consumer: WireMaker) -> None:

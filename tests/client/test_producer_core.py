@@ -395,9 +395,9 @@ def test_a_message_that_is_too_late_is_busy_only_while_it_is_surely_not_stored(w
     wire.pump(1000)
     wire.to_writer(wire.now, 1000)
     wire.to_producer(1000)
-    assert 0 < wire.core.wait_ms(wire.now_ms) <= 70 and not first.done()
+    assert 0 < wire.core.wait_ms(wire.now_ms) <= 70 * 5 // 4 and not first.done()
     never = wire.send("b", None, 0, "", 1)
-    wire.now_ms += 70
+    wire.now_ms += wire.core.wait_ms(wire.now_ms)
     wire.pump(1000)  # Hello
     wire.to_writer(wire.now, 1000)
     wire.to_producer(1000)
@@ -422,7 +422,8 @@ def test_a_broker_that_stays_busy_is_asked_less_and_less_and_then_said_to_be(wir
             pauses.append(wire.core.wait_ms(wire.now_ms))
             wire.now_ms += pauses[-1]
         assert wire.now_ms - began < 3000
-    assert pauses[:4] == [70, 140, 280, 560]
+    for pause, least in zip(pauses[:4], [70, 140, 280, 560], strict=True):
+        assert least <= pause <= least * 5 // 4
     error = future.exception(0)
     assert isinstance(error, BrokerBusy) and error.retry_after_ms == 70
     assert error.status == "SYSTEM_BUSY"

@@ -13,7 +13,9 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
+from penstock.shared.compression import decompress
 from penstock.shared.record import pack_host
+from penstock.shared.store_directory import StoreDirectory
 from penstock.spark import register
 from penstock.spark.plan import parse_options
 from penstock.spark.source import PenstockSource, StoreReader
@@ -79,6 +81,8 @@ def test_a_store_written_by_rocketmq_reads_as_its_manifest_says(
     queued = {offset for offset, line in manifest.items() if is_queued(line)}
     assert {row.physical_offset for row in rows} == queued
     assert len(rows) == len(queued)
+    with StoreDirectory(tmp_path / "store") as files:
+        stored = {offset: files.record_at(offset).body for offset in queued}
     for row in rows:
         line = manifest[row.physical_offset]
         assert (row.topic, row.queue_id, row.queue_offset) == (
@@ -86,7 +90,9 @@ def test_a_store_written_by_rocketmq_reads_as_its_manifest_says(
             line["queue_id"],
             line["queue_offset"],
         )
-        assert hashlib.sha256(row.body).hexdigest() == line["body_sha256"]
+        # the manifest tells of the bytes that are stored, compressed or not
+        assert hashlib.sha256(stored[row.physical_offset]).hexdigest() == line["body_sha256"]
+        assert row.body == decompress(stored[row.physical_offset], line["sys_flag"])
         assert row.properties == line["properties"]
         assert (row.tags, row.key) == (row.properties.get("TAGS"), row.properties.get("KEYS"))
 
