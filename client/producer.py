@@ -118,6 +118,8 @@ class Producer:
         with self._lock:
             if core.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
+            if self._closing:  # by another thread, meanwhile: nobody would answer any more
+                self._refuse_use()
             queue_id = core.routes.queue_for(topic, shard, queue)
             record, unique_key = self._encoder.encode(
                 topic,
@@ -137,11 +139,9 @@ class Producer:
             else:
                 parked = Parked([record], future, shard, queue, ack, core.terms.shape)
                 core.park(topic, parked, self._clock.monotonic_ms())
-            wake = self._asleep and core.may_send
-            if wake:
+            if self._asleep and core.may_send:
                 self._asleep = False
-        if wake:
-            os.eventfd_write(self._waker, 1)
+                os.eventfd_write(self._waker, 1)
         return future
 
     def send_batch(
@@ -166,6 +166,7 @@ class Producer:
         core = self._core
         with self._lock:
             self._wait_for_room()
+            self._check_usable()
             queue_id = core.routes.queue_for(topic, shard, queue)
             now_ms = self._clock.now_ms()
             records, unique_keys = encode_messages(
@@ -178,7 +179,7 @@ class Producer:
                 parked = Parked(records, future, shard, queue, ack, core.terms.shape, batch=True)
                 core.park(topic, parked, self._clock.monotonic_ms())
             self._asleep = False
-        os.eventfd_write(self._waker, 1)
+            os.eventfd_write(self._waker, 1)
         return future
 
     def flush(self, timeout: float | None = None) -> None:
@@ -226,9 +227,9 @@ class Producer:
         with self._settled:
             self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
             self._settled.notify_all()
+            os.close(self._waker)  # whoever holds the lock and finds it open may write to it
         self._socket.close()
         self._context.term()
-        os.close(self._waker)
 
     def __enter__(self) -> Producer:
         return self
@@ -250,6 +251,7 @@ class Producer:
         self._check_usable()
         found: list[messages.Routed | messages.TopicList | PenstockError] = []
         with self._settled:
+            self._check_usable()
             number = self._core.routes.request(request)
             os.eventfd_write(self._waker, 1)
 

@@ -269,6 +269,30 @@ def test_a_closed_producer_says_so(broker: Any) -> None:
             use()
 
 
+def test_what_was_sent_while_another_thread_closes_has_an_outcome(broker: Any) -> None:
+    producer = Producer(broker.produce)
+    producer.create_topic("closing", 1)
+    futures: list[Any] = []
+
+    def send() -> None:
+        while True:
+            try:
+                futures.append(producer.send("closing", bytes(20_000), queue=0))
+            except StoreUnavailable:
+                return  # it is closed
+
+    threads = [threading.Thread(target=send) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    while len(futures) < 5000:  # more than may wait, so that some of them wait for room
+        time.sleep(0.001)
+    producer._disconnect()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert all(future.done() for future in futures)
+
+
 def test_a_fork_cannot_use_its_parents_producer(broker: Any) -> None:
     with Producer(broker.produce) as producer:
         producer.send("forked", b"parent").result(WAIT_S)
