@@ -7,6 +7,7 @@ knows no load and no faults.
 from __future__ import annotations
 
 import os
+import random
 import selectors
 import shutil
 import signal
@@ -224,6 +225,12 @@ class Broker:
             os.kill(pid, signal.SIGKILL)
         for path in self.run_directories | set(self.shared_memory()):
             shutil.rmtree(path, ignore_errors=True)
+
+
+def fixed_ports() -> dict[str, object]:
+    """Settings for ports that stay over a restart, and lie where no connection takes its own."""
+    base = random.SystemRandom().randrange(10_000, 30_000) // 2 * 2
+    return {"produce_port": base, "consume_port": base + 1}
 
 
 def _toml(value: object) -> str:

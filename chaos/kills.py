@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
-from penstock.chaos.broker import Broker
+from penstock.chaos.broker import Broker, fixed_ports
 from penstock.chaos.history import check_acknowledged, check_order
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
 from penstock.chaos.report import Report
@@ -34,9 +34,7 @@ def run_kills(
     moved: Callable[[], None],
 ) -> None:
     """Strike `count` times at one broker. Raises PenstockError when it does not come back."""
-    # the ports stay over a restart, and lie where no connection takes its own
-    base = random.SystemRandom().randrange(10_000, 30_000) // 2 * 2
-    broker = Broker(place, {**settings, "produce_port": base, "consume_port": base + 1})
+    broker = Broker(place, {**settings, **fixed_ports()})
     loads: list[Load] = []
     follower: Follower | None = None
     try:

@@ -18,21 +18,32 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from signal import SIGKILL
 from typing import NamedTuple
 
 import msgspec
 
-from penstock.chaos.broker import Broker
+from penstock.chaos.broker import Broker, fixed_ports
 from penstock.chaos.history import Sent
 from penstock.chaos.images import Disk, mixed, read_disk
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load
 from penstock.chaos.recorder import Recorder, read_flushes
-from penstock.chaos.replay import check_store
+from penstock.chaos.replay import check_store, in_memory
 from penstock.client.producer import Producer
 from penstock.shared.config_sources import load_config
 
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader")
+# so small that a run of a second rolls every kind of file, and often enough at the checkpoint
+SETTINGS: dict[str, object] = {
+    "mapped_file_size_commit_log_bytes": 256 << 10,
+    "mapped_file_size_consume_queue_bytes": 20 * 50,
+    "max_hash_slot_num": 50,
+    "max_index_num": 200,
+    "flush_interval_consume_queue_ms": 50,
+}
+# the last flushes of a run, those of an orderly stop among them, are looked at more than others
+_LAST_FLUSHES = 30
 
 
 class ImageName(NamedTuple):
@@ -56,8 +67,10 @@ class History(msgspec.Struct):
 def record_run(
     place: Path, library: Path, settings: dict[str, object], seconds: float, dice: random.Random
 ) -> Path:
-    """Run a broker under durable load, kill actors now and then, and all at the end; its bundle."""
+    """Run a broker under durable load, kill one actor or all now and then, and all or none before
+    it ends; its bundle."""
     recorder = Recorder(place / "recording", place / "store", library)
+    settings = {**SETTINGS, **settings, **fixed_ports()}
     broker = Broker(place, settings, environment=recorder.environment)
     try:
         broker.start()
@@ -71,11 +84,20 @@ def record_run(
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(dice.uniform(0, seconds / 2))
-            if dice.random() < 0.5:
-                broker.strike(dice.choice(ACTORS), 9)
-        broker.kill()
-        for each in loads:
-            each.abandon()
+            what = dice.choice((*ACTORS, "all", *[""] * len(ACTORS)))
+            if what == "all":
+                broker.kill()
+                broker.start()
+            elif what:
+                broker.strike(what, SIGKILL)
+        if dice.random() < 0.5:
+            for each in loads:
+                each.finish()
+            broker.stop()
+        else:
+            broker.kill()
+            for each in loads:
+                each.abandon()
         follower.finish()
         broker.forget_memory()
         history = History([sent for each in loads for sent in each.acked], follower.seen)
@@ -87,14 +109,17 @@ def record_run(
 
 
 def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageName]:
-    """Some of a bundle's images: half of them somewhere on the way, half at its end."""
+    """Some of a bundle's images: a half of them somewhere on the way, the others near its end."""
     flushes = sum(1 for _ in read_flushes(bundle / "recording"))
+    near = max(1, flushes - _LAST_FLUSHES)
+    places = (
+        lambda: dice.randint(1, flushes),
+        lambda: dice.randint(near, flushes),
+        lambda: dice.randint(1, flushes),
+        lambda: flushes,
+    )
     return [
-        ImageName(
-            dice.randint(1, flushes) if number % 2 else flushes,
-            dice.choice(SHARES),
-            dice.getrandbits(32),
-        )
+        ImageName(places[number % 4](), dice.choice(SHARES), dice.getrandbits(32))
         for number in range(count)
     ]
 
@@ -106,7 +131,7 @@ def check_images(
     history = msgspec.msgpack.decode((bundle / "history").read_bytes(), type=History)
     config = load_config(bundle / "broker.toml").config
     found = []
-    with tempfile.TemporaryDirectory(prefix="penstock-image-") as scratch:
+    with tempfile.TemporaryDirectory(prefix="penstock-image-", dir=in_memory()) as scratch:
         for name, disk in _images(bundle, sorted(names)):
             root = Path(scratch) / "store"
             disk.write(root)
