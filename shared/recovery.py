@@ -72,7 +72,9 @@ class Recovered(msgspec.Struct, frozen=True):
         """Queue entries of records from here on are not believed; None where all are good."""
         if self.quarantined:
             return self.log_end  # of a message that is lost its entry is all there is
-        return self.dispatch_from if self.dispatch_from < self.log_end else None
+        # with async flushing queues may be on disk before the log has a single record there
+        whole = self.mode != "unclean" and self.dispatch_from == self.log_end
+        return None if whole else self.dispatch_from
 
 
 def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Recovered:

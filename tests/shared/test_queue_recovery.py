@@ -103,3 +103,14 @@ def test_a_recovered_store_passes_the_checker(
     report = verify_store(store.paths.root)
     kinds = {problem.kind for problem in report.problems}
     assert not any(kind.startswith("log") for kind in kinds), kinds
+
+
+def test_entries_that_were_on_disk_before_the_first_record_of_the_log_are_cut(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    store.write_log(bytes(len(store.log())))
+    found = store.recover()
+    assert found.log_end == 0
+    assert recover_queues(store.paths, store.config, found.queues_good_to, table) == 0
+    table.close()
