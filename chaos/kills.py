@@ -100,6 +100,9 @@ def _strike(
 def _check(broker: Broker, loads: list[Load], follower: Follower) -> list[str]:
     stored = read_all(broker.consume)
     wrong = check_order(stored)
+    # an actor is killed by us and by the supervisor, and has no other reason to end
+    wrong += [line for line in broker.output().splitlines() if " exited with " in line][:1]
+    wrong += _strays(broker)
     for load in loads:
         wrong += check_acknowledged(load.acked, stored, f"messages of {load.name} are lost")
         if load.failed:
@@ -109,3 +112,13 @@ def _check(broker: Broker, loads: list[Load], follower: Follower) -> list[str]:
     if follower.bodies != stored:
         wrong.append("a consumer that followed saw something else than what is stored")
     return wrong
+
+
+def _strays(broker: Broker) -> list[str]:
+    """Processes beside the supervisor and the actors: a frozen one that was replaced alive."""
+    until = time.monotonic() + SERVED_TIMEOUT_S
+    while True:
+        known = {broker.process.pid, *broker.actors().values()}
+        strays = [pid for pid in broker.processes() if pid not in known]
+        if not strays or time.monotonic() > until:
+            return [f"process {pid} lives beside its successor" for pid in strays]

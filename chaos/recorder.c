@@ -1,5 +1,5 @@
-/* What a disk would hold: an LD_PRELOAD library that records what each successful fsync, fdatasync
- * and msync has made durable. Loaded into a broker by recorder.py; knows no format of the store.
+/* What a disk would hold: an LD_PRELOAD library that records what each successful fsync, fdatasync,
+ * msync, and pwritev2 with RWF_DSYNC has made durable. Loaded into a broker by recorder.py; knows no format of the store.
  *
  * PENSTOCK_RECORD_ROOT   only files and directories below this absolute path count
  * PENSTOCK_RECORD_DIR    holds: log     the records
@@ -29,6 +29,7 @@
 #include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define PAGE 4096
@@ -39,6 +40,7 @@ static struct {
     uint64_t fail_from, fail_to;
     useconds_t delay_us;
     int (*fsync)(int), (*fdatasync)(int), (*msync)(void *, size_t, int);
+    ssize_t (*pwritev2)(int, const struct iovec *, int, off_t, int);
 } the;
 
 struct bytes { char *data; size_t size, room; };
@@ -67,6 +69,7 @@ __attribute__((constructor)) static void begin(void) {
     the.fsync = dlsym(RTLD_NEXT, "fsync");
     the.fdatasync = dlsym(RTLD_NEXT, "fdatasync");
     the.msync = dlsym(RTLD_NEXT, "msync");
+    the.pwritev2 = dlsym(RTLD_NEXT, "pwritev2");
     the.root = getenv("PENSTOCK_RECORD_ROOT");
     the.dir = getenv("PENSTOCK_RECORD_DIR");
     if (!the.root || !the.dir) { the.root = NULL; return; }
@@ -103,8 +106,10 @@ static int open_shadow(ino_t inode) {
     return open_in(name, O_RDWR | O_CREAT);
 }
 
-/* The pages that differ from the shadow. Holes of the file are skipped where the shadow has none. */
-static void take_pages(int asked, const struct stat *state, struct bytes *out) {
+/* The pages of a range that differ from the shadow. Holes of the file are skipped where the shadow
+ * has none. */
+static void take_pages(int asked, const struct stat *state, off_t from, off_t to,
+                       struct bytes *out) {
     static __thread char now[PAGE], then[PAGE];
     char link[64];
     snprintf(link, sizeof link, "/proc/self/fd/%d", asked);
@@ -118,11 +123,12 @@ static void take_pages(int asked, const struct stat *state, struct bytes *out) {
     size_t count_at = out->size;
     uint64_t count = 0;
     put_word(out, 0);
-    for (off_t at = 0; at < state->st_size; at += PAGE) {
+    for (off_t at = from / PAGE * PAGE; at < state->st_size && at < to; at += PAGE) {
         if (at >= before.st_size) {
             off_t data = lseek(fd, at, SEEK_DATA);
             if (data < 0) break;
             at = data / PAGE * PAGE;
+            if (at >= to) break;
         }
         memset(now, 0, PAGE);
         memset(then, 0, PAGE);
@@ -171,7 +177,7 @@ static void follow(const struct bytes *record, ino_t inode, off_t size) {
     close(shadow);
 }
 
-static int record(int fd, int (*sync)(int)) {
+static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
     char path[PATH_MAX];
     struct stat state;
     if (!counts(fd, path, &state)) return sync(fd);
@@ -184,7 +190,7 @@ static int record(int fd, int (*sync)(int)) {
     put_word(&taken, S_ISDIR(state.st_mode) ? 2 : 1);
     put_word(&taken, 0);
     if (S_ISDIR(state.st_mode)) take_names(path, &taken);
-    else take_pages(fd, &state, &taken);
+    else take_pages(fd, &state, from, to, &taken);
     int result = sync(fd), error = errno;
     if (result == 0) {
         uint64_t sequence = the.clock[0] + 1;
@@ -202,6 +208,8 @@ static int record(int fd, int (*sync)(int)) {
     errno = error;
     return result;
 }
+
+static int record(int fd, int (*sync)(int)) { return record_range(fd, sync, 0, LLONG_MAX); }
 
 int fsync(int fd) { return record(fd, the.fsync); }
 
@@ -227,4 +235,16 @@ int msync(void *address, size_t length, int flags) {
         if (maps) fclose(maps);
     }
     return the.msync(address, length, flags);
+}
+
+/* Written without the flag, then synced: what is durable is the range, if also the rest is flushed. */
+ssize_t pwritev2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
+    ssize_t done = the.pwritev2(fd, parts, count, at, flags & ~(RWF_DSYNC | RWF_SYNC));
+    if (done > 0 && flags & (RWF_DSYNC | RWF_SYNC)
+        && record_range(fd, the.fdatasync, at, at + done)) return -1;
+    return done;
+}
+
+ssize_t pwritev64v2(int fd, const struct iovec *parts, int count, off_t at, int flags) {
+    return pwritev2(fd, parts, count, at, flags);
 }

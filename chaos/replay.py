@@ -61,6 +61,15 @@ def check_store(
         settle(root, config)
     except PenstockError as error:
         return [f"the start is refused: {error}"]
+    try:
+        return _check_settled(root, config, topic, acked, seen)
+    except PenstockError as error:
+        return [f"the store cannot be read: {error}"]
+
+
+def _check_settled(
+    root: Path, config: Config, topic: str, acked: Sequence[Sent], seen: Sequence[Sent]
+) -> list[str]:
     report = verify_store(root, index=index_geometry(config))
     wrong = [f"{each.kind}: {each.detail}" for each in report.problems[:3]]
     if not report.clean:
