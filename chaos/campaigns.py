@@ -32,6 +32,9 @@ from penstock.shared.errors import PenstockError
 STRIKES, IMAGES, FRAMES, GARBAGE, FAILING_DISKS, DAMAGES = 30, 100, 4000, 20, 3, 60
 FLIPPED_SHARE = 0.7
 
+# how the disk is flushed, and what producers wait for: each leaves other disks
+PROMISES = (("sync", "durable"), ("async", "durable"), ("async", "written"))
+
 Round = Callable[["Chaos", random.Random, str], None]
 
 
@@ -78,14 +81,19 @@ def _kills(chaos: Chaos, dice: random.Random, replay: str) -> None:
 
 
 def _power(chaos: Chaos, dice: random.Random, replay: str) -> None:
-    bundle = record_run(chaos.room(), chaos.library, _settings(dice), dice.uniform(0.5, 1.5), dice)
-    names = choose_images(bundle, IMAGES, dice)
-    found = check_images(bundle, names, chaos.moved)
-    for name, wrong in found:
-        chaos.report.add_violations(wrong, f"penstock chaos --replay {bundle} --image {name}")
-    chaos.report.add_fault("power failure", len(names))
-    if not found:
-        shutil.rmtree(bundle)
+    for disk, ack in PROMISES:
+        settings = _settings(dice) | {"flush_disk_type": disk}
+        bundle = record_run(
+            chaos.room(), chaos.library, settings, ack, dice.uniform(0.5, 1.5), dice
+        )
+        names = choose_images(bundle, IMAGES // len(PROMISES), dice)
+        found = check_images(bundle, names, chaos.moved)
+        for name, wrong in found:
+            replay = f"penstock chaos --replay {bundle} --image {name}"
+            chaos.report.add_violations(wrong, replay)
+        chaos.report.add_fault("power failure", len(names))
+        if not found:
+            shutil.rmtree(bundle)
 
 
 def _frames(chaos: Chaos, dice: random.Random, replay: str) -> None:

@@ -66,14 +66,18 @@ class History(msgspec.Struct):
 
 
 def record_run(
-    place: Path, library: Path, settings: dict[str, object], seconds: float, dice: random.Random
+    place: Path,
+    library: Path,
+    settings: dict[str, object],
+    ack: str,
+    seconds: float,
+    dice: random.Random,
 ) -> Path:
     """Run a broker under load, kill one actor or all now and then, and all or none before it ends;
     its bundle. Nobody is promised anything where nobody waits for the disk: then it is less often
     flushed, and a start has more to put in order."""
     recorder = Recorder(place / "recording", place / "store", library)
     settings = {**SETTINGS, **settings, **fixed_ports()}
-    ack = "durable" if settings["flush_disk_type"] == "sync" else dice.choice(("durable", "written"))
     broker = Broker(place, settings, environment=recorder.environment)
     try:
         broker.start()
