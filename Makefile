@@ -55,6 +55,15 @@ $(READY): pyproject.toml
 test: lint ## check style and types, then run all tests, fast ones first
 	.venv/bin/python -m pytest $(FIRST) $(BETWEEN) $(LAST)
 
+# how long `make chaos` goes on: make chaos MINUTES=60
+MINUTES ?= 10
+
+.PHONY: chaos
+chaos: setup ## break brokers for MINUTES (10), after a test that every seeded bug is found
+	PENSTOCK_CHAOS_CANARIES=all .venv/bin/python -m pytest tests/chaos/test_canaries.py \
+	  --timeout 600 --durations 0 --durations-min 1
+	.venv/bin/penstock chaos --minutes $(MINUTES)
+
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven
 	.venv/bin/python -m pytest tests/interop --timeout 600 --durations 0 --durations-min 1

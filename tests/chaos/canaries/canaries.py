@@ -1,0 +1,347 @@
+"""Bugs on purpose: what the chaos harness must find, or it is worth nothing.
+
+Each canary is one mistake that somebody could make, as a function that puts it into a module of
+Penstock right after the module's own code has run: so the bug is in the broker's processes and in
+the checking one alike. A canary names the kind of fault that must find it.
+
+Nothing here is part of the product. Functions are replaced by name, and call what they replace
+wherever that is possible, so that they do not depend on how it is written.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import ModuleSpec, PathFinder
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import msgspec
+
+
+class Canary(NamedTuple):
+    """A bug, the module it goes into, and the kind of chaos that finds it."""
+
+    name: str
+    module: str
+    faults: str
+    sentence: str
+    put_in: Callable[[Any], None]
+
+
+CANARIES: dict[str, Canary] = {}
+
+
+def canary(module: str, faults: str) -> Callable[[Callable[[Any], None]], Callable[[Any], None]]:
+    """Declare a canary; the function's docstring says what is wrong."""
+
+    def declare(put_in: Callable[[Any], None]) -> Callable[[Any], None]:
+        name, sentence = put_in.__name__, put_in.__doc__ or ""
+        CANARIES[name] = Canary(name, f"penstock.{module}", faults, sentence, put_in)
+        return put_in
+
+    return declare
+
+
+class _Release(MetaPathFinder):
+    """Loads the canary's module as ever, and puts the bug in."""
+
+    def __init__(self, canary: Canary) -> None:
+        self._canary = canary
+
+    def find_spec(
+        self, name: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if name != self._canary.module:
+            return None
+        spec = PathFinder.find_spec(name, path, target)
+        assert spec is not None and spec.loader is not None
+        load = spec.loader.exec_module
+
+        def load_with_bug(module: ModuleType) -> None:
+            load(module)
+            self._canary.put_in(module)
+
+        spec.loader.exec_module = load_with_bug  # type: ignore[method-assign]
+        return spec
+
+
+def release(name: str) -> None:
+    """Have this bug in this process, from the first import of its module on."""
+    sys.meta_path.insert(0, _Release(CANARIES[name]))
+
+
+# --- told too early ---
+
+
+@canary("actors.writer", "power")
+def ack_before_flush(writer: Any) -> None:
+    """A producer who waits for the disk is answered as soon as the message is in memory."""
+    acknowledge = writer.Writer._acknowledge
+
+    def at_once(self: Any, frame: Any, runs: Any) -> None:
+        request = msgspec.structs.replace(frame.request, ack="written")
+        acknowledge(self, frame._replace(request=request), runs)
+
+    writer.Writer._acknowledge = at_once
+
+
+@canary("actors.flusher", "power")
+def flushed_before_sync(flusher: Any) -> None:
+    """`flushed` is published before the segment is synced."""
+    flush_log = flusher.Flusher._flush_log
+
+    def publish_first(self: Any) -> int:
+        if self._positions["flush_wanted"] > self._flushed:
+            self._positions.publish("flushed", self._positions["committed"])
+            self._stage.bus.ring("writer")
+        return int(flush_log(self))
+
+    flusher.Flusher._flush_log = publish_first
+
+
+@canary("shared.log_end", "kills")
+def wrote_before_bytes(log_end: Any) -> None:
+    """`wrote` is published before the frame's bytes are in their place."""
+    append = log_end.LogEnd.append
+
+    def publish_first(
+        self: Any, topic: str, queue: int, frame: Any, starts: Any, host: bytes, batch: bool = False
+    ) -> Any:
+        self._positions.publish("wrote", self.place(starts, batch))
+        return append(self, topic, queue, frame, starts, host, batch)
+
+    log_end.LogEnd.append = publish_first
+
+
+@canary("actors.committer", "kills")
+def committed_before_copy(committer: Any) -> None:
+    """`committed` is published before the pool's bytes are in the segment."""
+    copy = committer.Committer._copy
+
+    def publish_first(self: Any, pool: Any, start: int, stop: int) -> None:
+        self._positions.publish("committed", stop)
+        self._stage.bus.ring("flusher")
+        copy(self, pool, start, stop)
+
+    committer.Committer._copy = publish_first
+
+
+@canary("actors.reput", "kills")
+def dispatched_before_entries(reput: Any) -> None:
+    """`dispatched` is published before the queue entries are written."""
+    dispatch = reput.Reput._dispatch
+
+    def publish_first(self: Any, view: memoryview) -> int:
+        from penstock.shared.commit_log import whole_records
+
+        end = self._dispatched + whole_records(view, self._dispatched)
+        self._positions.publish("dispatched", end)
+        return int(dispatch(self, view))
+
+    reput.Reput._dispatch = publish_first
+
+
+# --- not synced ---
+
+
+@canary("shared.durable_files", "power")
+def directories_not_synced(durable_files: Any) -> None:
+    """Files are flushed, the directories that name them are not."""
+    durable_files.sync_directory = lambda directory: None
+
+
+@canary("shared.durable_files", "power")
+def segment_names_not_synced(durable_files: Any) -> None:
+    """A new log segment's name is not made durable; every other name is."""
+    sync = durable_files.sync_directory
+
+    def sync_others(directory: Any) -> None:
+        if directory.name != "commitlog":
+            sync(directory)
+
+    durable_files.sync_directory = sync_others
+
+
+@canary("shared.durable_files", "power")
+def queue_names_not_synced(durable_files: Any) -> None:
+    """A new queue file's name is not made durable; every other name is."""
+    sync = durable_files.sync_directory
+
+    def sync_others(directory: Any) -> None:
+        if directory.parent.parent.name != "consumequeue":
+            sync(directory)
+
+    durable_files.sync_directory = sync_others
+
+
+@canary("actors.flusher", "power")
+def only_last_segment_synced(flusher: Any) -> None:
+    """A flush that goes over a segment's end syncs the new segment only."""
+    flush_log = flusher.Flusher._flush_log
+
+    def from_last_segment(self: Any) -> int:
+        last = self._positions["committed"] - 1
+        if last > self._flushed:
+            self._flushed = max(self._flushed, last - last % self._segment_bytes)
+        return int(flush_log(self))
+
+    flusher.Flusher._flush_log = from_last_segment
+
+
+@canary("shared.consume_queue_files", "power")
+def only_last_queue_file_synced(consume_queue_files: Any) -> None:
+    """A sync of a queue that has grown into a new file syncs the new file only."""
+    sync_file = consume_queue_files.ConsumeQueueSync._sync_file
+
+    def only_last(self: Any, slot: int, key: Any, base: int, *, named: bool) -> None:
+        if (
+            base + self._segment_bytes
+            >= self._table.max_offset(slot) * consume_queue_files.CQ_ENTRY_BYTES
+        ):
+            sync_file(self, slot, key, base, named=named)
+
+    consume_queue_files.ConsumeQueueSync._sync_file = only_last
+
+
+@canary("shared.index_sync", "power")
+def index_items_not_synced(index_sync: Any) -> None:
+    """New items of the index count as synced, and are not."""
+    index_sync.IndexSync._sync_items = lambda self, handle, start, stop: iter(())
+
+
+# --- the checkpoint ahead ---
+
+
+@canary("shared.checkpoint_file", "power")
+def checkpoint_ahead_of_queues(checkpoint_file: Any) -> None:
+    """The checkpoint names the newest dispatched record when a sync begins, not when it ends."""
+    sample = checkpoint_file.CheckpointKeeper.sample_queues
+
+    def count_as_synced(self: Any) -> None:
+        sample(self)
+        self.queues_are_synced()
+        self.write()
+
+    checkpoint_file.CheckpointKeeper.sample_queues = count_as_synced
+
+
+@canary("shared.checkpoint_file", "power")
+def checkpoint_ahead_of_log(checkpoint_file: Any) -> None:
+    """The checkpoint's time is that of the newest record, flushed or not."""
+    sample = checkpoint_file.CheckpointKeeper.sample_log
+
+    def count_as_flushed(self: Any) -> None:
+        sample(self)
+        stored_ms = self._positions["wrote_timestamp"]
+        self._words = checkpoint_file._replace(self._words, physic_timestamp_ms=stored_ms)
+
+    checkpoint_file.CheckpointKeeper.sample_log = count_as_flushed
+
+
+# --- starts that believe too much ---
+
+
+@canary("shared.queue_recovery", "power")
+def queue_entries_kept(queue_recovery: Any) -> None:
+    """A start leaves queue entries that nobody knows to be on disk."""
+    queue_recovery._cut = lambda directory, bases, size, good_to: None
+
+
+@canary("shared.recovery", "power")
+def torn_tail_kept(recovery: Any) -> None:
+    """A start leaves what stands behind the log's end."""
+    recovery._cut_log = lambda directory, bases, size, start, end: 0
+
+
+@canary("shared.recovery", "missing")
+def known_queues_not_compared(recovery: Any) -> None:
+    """A start does not ask whether a queue that has been dispatched to is still there."""
+    recovery._missing_queues = lambda paths, store: set()
+
+
+@canary("shared.pool_recovery", "kills")
+def pool_not_recovered(pool_recovery: Any) -> None:
+    """What a killed run had in its pool is forgotten."""
+    empty_pool = pool_recovery.empty_pool
+
+    def without_pool(paths: Any, config: Any, run: Any) -> tuple[int, int]:
+        positions = pool_recovery.Positions(run.positions)
+        committed = positions["committed"]
+        positions.close()
+        empty_pool(paths, config, msgspec.structs.replace(run, pool_enabled=False))
+        return committed, 0
+
+    pool_recovery.empty_pool = without_pool
+
+
+@canary("supervisor", "power")
+def abort_removed_early(supervisor: Any) -> None:
+    """`abort` goes when a stop begins, and not when everything is on disk."""
+    stop, finish_store = supervisor.Supervisor.stop, supervisor.finish_store
+
+    def unlink_first(self: Any) -> bool:
+        from penstock.shared.durable_files import delete_file
+
+        delete_file(self.store.paths.abort)
+        return bool(stop(self))
+
+    def finish(store: Any, config: Any) -> bool:
+        store.paths.abort.touch()
+        return bool(finish_store(store, config))
+
+    supervisor.Supervisor.stop, supervisor.finish_store = unlink_first, finish
+
+
+# --- after a failure ---
+
+
+@canary("actors.flusher", "disk")
+def flush_tried_again(flusher: Any) -> None:
+    """The flusher goes on after an error, as if it had not been."""
+    flusher.Flusher._fail = lambda self, error: None
+
+
+@canary("actors.writer", "kills")
+def retries_stored_twice(writer: Any) -> None:
+    """A frame that is sent again is stored again."""
+    writer.Writer._without_stored = lambda self, frame, stored_after: frame
+
+
+@canary("supervisor", "kills")
+def zombie_beside_successor(supervisor: Any) -> None:
+    """A frozen actor gets a successor without being killed, and no actor looks at generations."""
+    watch = supervisor.Supervisor._watch
+
+    def replace_only(self: Any, child: Any, now_ms: int) -> None:
+        if child.stopped_since_ms and now_ms - child.stopped_since_ms >= 100:
+            child.pid, child.stopped_since_ms, child.start_at_ms = 0, 0, now_ms
+        else:
+            watch(self, child, now_ms)
+
+    supervisor.Supervisor._watch = replace_only
+    from penstock.shared.positions import Positions
+
+    beat = Positions.beat
+
+    def always(self: Any, now_ms: int, generation: int) -> bool:
+        beat(self, now_ms, generation)
+        return True
+
+    Positions.beat = always  # type: ignore[method-assign]
+
+
+@canary("shared.log_end", "kills")
+def offsets_from_queues_only(log_end: Any) -> None:
+    """A new writer takes queue offsets from the queues, not from the log behind them."""
+    queue_offsets = log_end._queue_offsets
+    log_end._queue_offsets = lambda run, positions, pieces: queue_offsets(
+        run, positions, lambda start, stop: iter(())
+    )
+
+
+@canary("shared.index_files", "kills")
+def index_not_cut(index_files: Any) -> None:
+    """A new reput puts keys into the index that are there already."""
+    index_files.IndexFiles.cut = lambda self, offset, stored_ms: None

@@ -1,0 +1,60 @@
+"""The harness itself is tested: it finds bugs that are put in on purpose, and none where none is.
+
+`make test` lets the quickest loose; with PENSTOCK_CHAOS_CANARIES=all, as in `make chaos`, all.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import runpy
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).parent / "canaries"
+CANARIES = runpy.run_path(str(HERE / "canaries.py"))["CANARIES"]
+ALL = os.environ.get("PENSTOCK_CHAOS_CANARIES") == "all"
+QUICK = ("flushed_before_sync",)
+CHOSEN = sorted(CANARIES) if ALL else QUICK
+SEEDS = (1, 2, 3, 4)
+SECONDS = 120
+
+
+def run_chaos(place: Path, kind: str, seed: int, canary: str = "") -> tuple[int, Any]:
+    """`penstock chaos` in a process of its own; its exit code and report."""
+    environment = {**os.environ}
+    if canary:
+        environment["PENSTOCK_CANARY"] = canary
+        paths = [str(HERE), *filter(None, [environment.get("PYTHONPATH")])]
+        environment["PYTHONPATH"] = os.pathsep.join(paths)
+    ran = subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", "chaos", "--faults", kind, "-o", "json"]
+        + ["--rounds", "1", "--seed", str(seed), "--place", str(place)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ran.returncode in (0, 1), ran.stderr
+    return ran.returncode, json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("name", CHOSEN)
+def test_a_seeded_bug_is_found(name: str, tmp_path: Path) -> None:
+    kind = CANARIES[name].faults
+    for seed in SEEDS:
+        code, report = run_chaos(tmp_path, kind, seed, name)
+        if code == 1:
+            break
+    assert code == 1 and report["violations"], f"{name} is not found: {CANARIES[name].sentence}"
+
+
+@pytest.mark.skipif(not ALL, reason="PENSTOCK_CHAOS_CANARIES=all, as in make chaos")
+@pytest.mark.parametrize("kind", sorted({each.faults for each in CANARIES.values()}))
+def test_without_a_bug_nothing_is_found(kind: str, tmp_path: Path) -> None:
+    code, report = run_chaos(tmp_path, kind, SEEDS[0])
+    assert (code, report["violations"]) == (0, [])
