@@ -74,6 +74,11 @@ def info(directory: Path, index_slots: int, index_items: int, output: str) -> No
     show_default=True,
     help="Which to compare; record: of whole records, in stores written with them.",
 )
+@click.option(
+    "--delay-levels",
+    metavar="LEVELS",
+    help="RocketMQ's messageDelayLevel, where it is not the default.",
+)
 @index_options
 @output_option
 @click.pass_context
@@ -81,6 +86,7 @@ def verify(
     ctx: click.Context,
     directory: Path,
     checksum: str,
+    delay_levels: str | None,
     index_slots: int,
     index_items: int,
     output: str,
@@ -94,14 +100,23 @@ def verify(
       penstock store verify ./store
       penstock store verify ./store -o json | jq .problems
       penstock store verify ./store --checksum record
+      penstock store verify ./store --delay-levels "1s 10s 2h"
     """
+    from penstock.shared.config_sources import load_config
+    from penstock.shared.consume_queue import parse_delay_levels
     from penstock.shared.index_file import Geometry
     from penstock.shared.record_crc import Checksum
     from penstock.shared.verify import verify_store
 
-    index = Geometry(index_slots, index_items)
+    config = load_config(flags={"message_delay_level": delay_levels}).config
     with progress("checking") as moved:
-        report = verify_store(directory, progress=moved, checksum=Checksum(checksum), index=index)
+        report = verify_store(
+            directory,
+            progress=moved,
+            checksum=Checksum(checksum),
+            index=Geometry(index_slots, index_items),
+            delay_levels_ms=parse_delay_levels(config.message_delay_level),
+        )
     if output == "json":
         print_json(report)
     else:

@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import msgspec
 
-from penstock.shared.consume_queue import SCHEDULE_TOPIC, delay_due_ms, tags_code
+from penstock.shared.consume_queue import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delay_due_ms, tags_code
 from penstock.shared.properties import DELAY, TAGS, find_property
 from penstock.shared.record import (
     AT_BODY_V4,
@@ -92,12 +92,12 @@ def raw_properties(record: memoryview) -> bytes:
     return bytes(record[at + 3 + record[at] :])
 
 
-def entry_tags_code(record: Outline) -> int:
+def entry_tags_code(record: Outline, delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS) -> int:
     """What the record's consume queue entry carries: its tags' hash, or when it is due."""
     if record.topic == _SCHEDULE_TOPIC:
         level = find_property(record.properties, _DELAY)
         if level.isdigit() and len(level) < 10 and int(level) > 0:
-            return delay_due_ms(int(level), record.store_timestamp_ms)
+            return delay_due_ms(int(level), record.store_timestamp_ms, delay_levels_ms)
     return _code(find_property(record.properties, _TAGS))
 
 

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
+from penstock.shared.consume_queue import DELAY_LEVELS_MS
 from penstock.shared.index_file import Geometry
 from penstock.shared.index_files import index_geometry
 from penstock.shared.layout import PAGE_BYTES
@@ -46,20 +47,29 @@ def verify_store(
     progress: Progress | None = None,
     checksum: Checksum = Checksum.BODY,
     index: Geometry = DEFAULT_INDEX,
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
 ) -> Report:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
 
-    Of `index` files with other numbers of slots and items only the headers are looked at.
+    Of `index` files with other numbers of slots and items only the headers are looked at. The
+    queues of delayed messages say when these are due, by the broker's `delay_levels_ms`.
 
     Raises ConfigError where there is no store.
     """
     with StoreDirectory(directory) as store:
-        return _Verification(store, checksum, index).run(progress)
+        return _Verification(store, checksum, index, delay_levels_ms).run(progress)
 
 
 class _Verification:
-    def __init__(self, store: StoreDirectory, checksum: Checksum, index: Geometry) -> None:
+    def __init__(
+        self,
+        store: StoreDirectory,
+        checksum: Checksum,
+        index: Geometry,
+        delay_levels_ms: tuple[int, ...],
+    ) -> None:
         self._store = store
+        self._delay_levels_ms = delay_levels_ms
         self._checksum = checksum
         self._found = Findings()
         self._unclean = store.is_unclean
@@ -167,7 +177,7 @@ class _Verification:
             fields.queue_offset,
             position,
             size,
-            entry_tags_code(fields),
+            entry_tags_code(fields, self._delay_levels_ms),
             find_property(fields.properties, _UNIQ_KEY),
         )
 

@@ -16,6 +16,7 @@ import pytest
 
 from penstock.cli.main import COMMANDS, main
 from penstock.cli.store_info import gather
+from penstock.shared.consume_queue import SCHEDULE_TOPIC
 from penstock.shared.layout import segment_name
 from penstock.shared.properties import encode_properties
 from penstock.shared.queue_files import QueueFiles
@@ -231,6 +232,23 @@ def test_info_tells_files_queues_checkpoint_and_state(penstock: Command, root: P
     code, out, _ = penstock("store", "info", root)
     assert code == 0
     assert "not stopped in order" in out and RETRY in out
+
+
+def test_verify_is_told_of_delay_levels_that_are_not_the_usual_ones(
+    penstock: Command, store_builder: Builder, make_record: Maker
+) -> None:
+    delayed = encode_properties({"DELAY": "3", "REAL_TOPIC": "orders"})
+    store = store_builder(
+        [make_record(topic=SCHEDULE_TOPIC, queue_id=2, properties=delayed, store_timestamp_ms=1000)]
+    )
+    (entries,) = (store / "consumequeue" / SCHEDULE_TOPIC / "2").iterdir()
+    raw = bytearray(entries.read_bytes())
+    raw[12:20] = (1000 + 7000).to_bytes(8, "big")
+    entries.write_bytes(raw)
+    assert penstock("store", "verify", store)[0] == 1
+    assert penstock("store", "verify", store, "--delay-levels", "1s 5s 7s 8s")[0] == 0
+    code, _, err = penstock("store", "verify", store, "--delay-levels", "7")
+    assert code == 2 and 'as in "1s 5s 2h"' in err
 
 
 def test_info_of_a_store_that_deletes_segments_meanwhile_is_of_what_is_there_then(
