@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from penstock.shared.errors import PenstockError
+from penstock.shared.errors import PenstockError, StoreUnavailable
 
 # name -> (where the click command is, its short help)
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -107,6 +107,15 @@ def _run(arguments: list[str] | None) -> int:
     except PenstockError as error:
         click.echo(f"error: {error}", err=True)
         return error.exit_code
+    except OSError as error:
+        if error.filename is None:
+            raise  # no file of the user's, so a mistake of ours
+        shown = f"{error.strerror}: {os.fsdecode(error.filename)}"
+        refused = StoreUnavailable(
+            "files can be read and written", shown, "look at the disk and at who may use the file"
+        )
+        click.echo(f"error: {refused}", err=True)
+        return refused.exit_code
     except click.Abort:
         click.echo("interrupted", err=True)
         return EXIT_INTERRUPTED

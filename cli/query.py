@@ -138,6 +138,7 @@ def _run(
     found = _ask(question, store, endpoint, geometry)
     _print(found, output)
     if not found:
+        click.echo("no message found", err=True)
         ctx.exit(EXIT_NOTHING)
 
 

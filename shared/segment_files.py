@@ -152,7 +152,11 @@ class FileCache:
     def read(self, path: Path, offset: int, size: int) -> bytes:
         """`size` bytes, or fewer where the file ends."""
         fd = self.descriptor(path)
-        raw = os.pread(fd, size, offset)
+        try:
+            raw = os.pread(fd, size, offset)
+        except OSError as error:
+            error.filename = str(path)  # a disk that cannot read does not say it
+            raise
         if len(raw) == size or not raw:
             return raw
         parts = [raw]  # one call moves 2 GiB at most and may be interrupted

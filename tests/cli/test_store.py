@@ -251,6 +251,18 @@ def test_verify_is_told_of_delay_levels_that_are_not_the_usual_ones(
     assert code == 2 and 'as in "1s 5s 2h"' in err
 
 
+@pytest.mark.parametrize("name", ["checkpoint", "config/topics.json"])
+def test_a_file_that_cannot_be_read_is_named_and_no_traceback(
+    penstock: Command, root: Path, name: str
+) -> None:
+    path = root / name
+    path.unlink(missing_ok=True)
+    path.mkdir(parents=True)  # as root may read everything else
+    code, out, err = penstock("store", "info", root)
+    assert (code, out) == (1, "")
+    assert err.startswith("error: [SERVICE_NOT_AVAILABLE] files can be read") and name in err
+
+
 def test_info_of_a_store_that_deletes_segments_meanwhile_is_of_what_is_there_then(
     root: Path,
 ) -> None:
