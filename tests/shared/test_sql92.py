@@ -237,6 +237,6 @@ def test_a_filter_may_be_nested_and_long() -> None:
 )
 def test_a_long_value_is_soon_known_not_to_be_a_number(text: str) -> None:
     found = compile_sql92("a > 5.5 OR a > 5 OR a > b")
-    began = time.perf_counter()
+    began = time.process_time()
     assert not found.matches({"a": text, "b": text})
-    assert time.perf_counter() - began < 1
+    assert time.process_time() - began < 1
