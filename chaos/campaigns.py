@@ -186,8 +186,10 @@ def _damage(chaos: Chaos, dice: random.Random, replay: str) -> None:
 
 def _disk(chaos: Chaos, dice: random.Random, replay: str) -> None:
     for _ in range(FAILING_DISKS):
-        room, nth = chaos.room(), round(2 ** dice.uniform(0, 8))
-        wrong, acked = check_failing_disk(room, chaos.library, _settings(dice), nth)
+        room, once = chaos.room(), dice.random() < 0.5
+        # a flusher that would try again is seen where it was at work
+        nth = dice.randint(30, 100) if once else round(2 ** dice.uniform(0, 8))
+        wrong, acked = check_failing_disk(room, chaos.library, _settings(dice), nth, once)
         chaos.report.add_violations([f"EIO at flush {nth}: {each}" for each in wrong], replay)
         chaos.report.add_fault("failed flush")
         chaos.report.acknowledged += acked

@@ -1,4 +1,4 @@
-"""A disk that fails: EIO at the Nth flush of a broker's life, for any N.
+"""A disk that fails: EIO at the Nth flush of a broker's life, for any N, once or from then on.
 
 The first failed flush ends all acknowledgements of durable messages, and is never tried again: the
 kernel may have dropped what it could not write. After a restart on a disk that works, everything
@@ -18,6 +18,7 @@ from penstock.chaos.load import QUEUES, TOPIC, Load, read_all
 from penstock.chaos.recorder import Recorder
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.layout import StorePaths
 
 LOAD_S = 0.6
 # Behind the failed flush, acknowledgements of the one before may still be on their way.
@@ -27,11 +28,12 @@ EIO = os.strerror(errno.EIO)
 
 
 def check_failing_disk(
-    place: Path, library: Path, settings: dict[str, object], nth: int
+    place: Path, library: Path, settings: dict[str, object], nth: int, once: bool
 ) -> tuple[list[str], int]:
-    """Run a broker whose Nth flush and all behind it fail; what is wrong, and the acknowledged."""
+    """Run a broker whose Nth flush fails, and all behind it unless `once`; what is wrong, and the
+    acknowledged."""
     recorder = Recorder(place / "recording", place / "store", library)
-    fail = {"PENSTOCK_RECORD_FAIL": f"{nth}-{1 << 40}"}
+    fail = {"PENSTOCK_RECORD_FAIL": str(nth) if once else f"{nth}-{1 << 40}"}
     broker = Broker(place, settings, environment=recorder.environment | fail)
     load: Load | None = None
     try:
@@ -45,7 +47,7 @@ def check_failing_disk(
         else:
             load = Load("p1", broker.produce, ack="durable", timeout_ms=ANSWER_TIMEOUT_MS)
             time.sleep(LOAD_S)
-            wrong = _check_stopped(broker, load, recorder, nth)
+            wrong = _check_stopped(broker, load, recorder)
         broker.clear()
         broker.forget_memory()
         broker.environment.clear()
@@ -65,9 +67,11 @@ def check_failing_disk(
         broker.clear()
 
 
-def _check_stopped(broker: Broker, load: Load, recorder: Recorder, nth: int) -> list[str]:
-    """Once the disk has failed, nothing more is acknowledged."""
-    if recorder.calls() < nth:
+def _check_stopped(broker: Broker, load: Load, recorder: Recorder) -> list[str]:
+    """Once the disk has failed the log, nothing more is acknowledged."""
+    log = StorePaths(broker.store.resolve()).commit_log
+    # what failed otherwise, and only once, somebody may have made anew
+    if all(path.parent != log for path in recorder.failed()):
         return []
     before = load.count()
     time.sleep(SETTLED_S)

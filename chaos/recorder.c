@@ -6,6 +6,7 @@
  *                               clock   64-bit words, mapped shared: flushes done, calls begun,
  *                                       bytes of the log that count
  *                               shadow/ a file for each inode, as the disk holds it
+ *                               failed  the paths of calls that were made to fail, a line each
  * PENSTOCK_RECORD_FAIL   "N" or "N-M": calls N to M, counted from 1 over all processes, end with EIO
  * PENSTOCK_RECORD_DELAY_US   each call takes so much longer
  *
@@ -183,7 +184,13 @@ static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
     if (!counts(fd, path, &state)) return sync(fd);
     uint64_t call = __atomic_add_fetch(&the.clock[1], 1, __ATOMIC_SEQ_CST);
     if (the.delay_us) usleep(the.delay_us);
-    if (the.fail_from <= call && call <= the.fail_to) { errno = EIO; return -1; }
+    if (the.fail_from <= call && call <= the.fail_to) {
+        int failed = open_in("failed", O_WRONLY | O_CREAT | O_APPEND);
+        if (dprintf(failed, "%s\n", path) < 0) abort();
+        close(failed);
+        errno = EIO;
+        return -1;
+    }
     int log = open_in("log", O_WRONLY | O_CREAT);
     flock(log, LOCK_EX); /* one flush at a time: their order is the log's */
     struct bytes taken = {0};

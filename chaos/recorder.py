@@ -66,9 +66,10 @@ class Recorder:
         """How many flushes have succeeded by now; an acknowledgement is stamped with it."""
         return self._words[0]
 
-    def calls(self) -> int:
-        """How many flushes have begun by now, failed ones too."""
-        return self._words[1]
+    def failed(self) -> list[Path]:
+        """What was to be flushed by the calls that were made to fail."""
+        file = self.place / "failed"
+        return [Path(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def close(self) -> None:
         self._words.release()
