@@ -35,6 +35,7 @@ from penstock.shared.actor import SIGNALS, Actor, Stage, die_with_parent, run_ac
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.faults import crash_point
 from penstock.shared.memory_allocator import keep_large_blocks
 from penstock.shared.positions import STATES
 from penstock.shared.store_start import OpenStore, finish_store, open_store
@@ -201,6 +202,7 @@ class Supervisor:
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
         child.pid = pid
+        crash_point("sup.after_spawn")
         self.store.positions.supervise(child.name, pid=pid)
 
     def _become(self, child: _Child, parent: int) -> None:
@@ -275,6 +277,7 @@ class Supervisor:
         if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
             why = "is stopped" if frozen else "does not move"
             self._say(f"{child.name} (pid {child.pid}) {why}; replacing it")
+            crash_point("sup.before_kill_old")
             os.kill(child.pid, signal.SIGKILL)
             child.doomed = True
 

@@ -22,6 +22,7 @@ import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.durable_files import make_file, sync_directory
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.warm_segment import WarmSegment
@@ -76,7 +77,9 @@ class Allocator:
         path = self._paths.commit_log / segment_name(self._allocated)
         try:
             if not path.exists():  # there already when mapping it failed
+                crash_point("alloc.before_fallocate")
                 make_file(self._paths.half_made, path, self._segment_bytes, sparse=False)
+                crash_point("alloc.after_dirfsync")
             if self._warm:
                 self._warming = self._open(self._allocated)
                 return 1
@@ -95,6 +98,7 @@ class Allocator:
         self._allocated += self._segment_bytes
         self._positions.publish("allocated", self._allocated)
         self._positions.publish("allocate_error", 0)
+        crash_point("alloc.publish")
         self._stage.bus.ring("writer")
 
     # --- warm segments ---

@@ -28,6 +28,7 @@ from penstock.shared.actor import LET_GO_MS, TICK_MS, Stage
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.durable_files import delete_file
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
 from penstock.shared.index_files import index_files
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
@@ -180,7 +181,9 @@ class Cleaner:
             if decision.oldest_goes:
                 yield SETTLE_MS  # what others still hold comes free; then look at the disk again
         if self._log_start != before:
+            crash_point("clean.after_segments")
             yield from self._delete_queue_files()
+            crash_point("clean.after_queue_files")
             yield from self._delete_index_files()
 
     def _finish(self) -> Steps:
@@ -194,10 +197,12 @@ class Cleaner:
         """From now on nobody reads below it; and no queue says that it has what lies there."""
         self._log_start = log_start
         self._positions.publish("log_start", log_start)
+        crash_point("clean.after_publish")
         if log_start:
             for slot in self._queues.slots():
                 with self._one_queue(slot):
                     self._queues.move_min_offset(slot, log_start)
+                crash_point("clean.mid_min_offsets")
                 if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                     yield 0
 
@@ -240,6 +245,7 @@ class Cleaner:
 
     def _delete(self, path: Path, counter: str) -> None:
         delete_file(path)
+        crash_point("clean.after_unlink")
         self._positions.publish(counter, self._positions[counter] + 1)
 
     # --- the rest of an actor ---

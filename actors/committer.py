@@ -16,6 +16,7 @@ import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.durable_files import write_at
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.transient_store_pool import TransientStorePool
@@ -47,8 +48,10 @@ class Committer:
             return 0
         if self._pool is not None:
             self._copy(self._pool, self._committed, wrote)
+        crash_point("commit.before_cursor")
         self._committed = wrote
         self._positions.publish("committed", wrote)
+        crash_point("commit.after_cursor")
         self._committed_at_ms = self._stage.clock.monotonic_ms()
         self._stage.bus.ring("flusher")
         if not self._config.sync_flush:
@@ -77,6 +80,7 @@ class Committer:
             for piece in pool.pieces(at, limit):
                 write_at(segment.handle, piece, at - segment.base)
                 at += len(piece)
+            crash_point("commit.mid_copy")
             self._stage.beat()
 
     def inputs(self) -> list[zmq.Socket[bytes]]:

@@ -23,6 +23,7 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.checkpoint_file import CheckpointKeeper
 from penstock.shared.consume_queue_files import ConsumeQueueSync
 from penstock.shared.durable_files import write_again
+from penstock.shared.faults import crash_point
 from penstock.shared.index_files import index_geometry
 from penstock.shared.index_sync import IndexSync
 from penstock.shared.layout import PAGE_BYTES, StorePaths
@@ -93,13 +94,18 @@ class Flusher:
         if committed == self._flushed or not self._due(committed):
             return 0
         at = self._flushed
+        crash_point("flush.before_msync")
         while at < committed:
             segment = self._segments.segment(at)
             os.fdatasync(segment.handle)
             at = segment.base + segment.size
+            if at < committed:
+                crash_point("flush.roll")
             self._stage.beat()
+        crash_point("flush.after_msync_before_cursor")
         self._flushed = committed
         self._positions.publish("flushed", committed)
+        crash_point("flush.after_cursor_before_ack")
         self._flushed_at_ms = self._stage.clock.monotonic_ms()
         self._stage.bus.ring("writer")
         if self._config.sync_flush:
@@ -151,6 +157,7 @@ class Flusher:
         dispatched = self._positions["dispatched"]
         complete = yield from self._queues.sync(least_pages)
         if complete and self._config.message_index_enable:
+            crash_point("flush.after_queues_before_index")
             full_ms = yield from self._index.sync(dispatched, whole=last)
             self._checkpoint.index_is_synced(full_ms)
         return complete

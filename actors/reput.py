@@ -23,6 +23,7 @@ from penstock.shared.commit_log import LogReader
 from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import blank_size, walk
 from penstock.shared.index_file import KeyBatch
 from penstock.shared.index_files import IndexFiles, index_geometry
@@ -73,8 +74,10 @@ class Reput:
             self._positions.publish("dispatch_error", error.errno or 1)
             self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
             return 0
+        crash_point("reput.after_record_before_cursor")
         self._dispatched += moved
         self._positions.publish("dispatched", self._dispatched)
+        crash_point("reput.after_cursor")
         if self._positions["dispatch_error"]:
             self._positions.publish("dispatch_error", 0)
         self._stage.bus.ring("reader")
@@ -121,10 +124,14 @@ class Reput:
                 entries = pieces[-1][1]
             entries += entry
             expected += 1
+        crash_point("reput.before_cq")
         for (topic, queue_id), pieces in runs.items():
             self._put(topic, queue_id, pieces)
+            crash_point("reput.mid_cq")
+        crash_point("reput.after_cq_before_index")
         if keys:
             self._put_keys(keys)
+        crash_point("reput.after_index_before_cursor")
         if record >= 0:
             self._positions.publish("dispatched_record", record)
         return size
@@ -137,11 +144,13 @@ class Reput:
             slot = self._slots[topic, queue_id] = self._count
             self._table.add(slot, key, min_offset=first, max_offset=first)
             self._count += 1
+            crash_point("reput.new_queue")
             self._positions.publish("queue_count", self._count)
         for queue_offset, entries in pieces:
             if self._log.damaged:
                 self._fill(key, self._table.max_offset(slot), queue_offset)
             self._queues.put(key, queue_offset, entries)
+            crash_point("reput.after_entries_before_offset")
             stop = queue_offset + len(entries) // ENTRY.size
             if stop > self._table.max_offset(slot):
                 self._table.publish_max_offset(slot, stop)

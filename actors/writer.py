@@ -31,6 +31,7 @@ from penstock.shared.errors import (
     ProtocolError,
     SegmentUnavailable,
 )
+from penstock.shared.faults import crash_point
 from penstock.shared.frame_check import FrameCheck
 from penstock.shared.hot_loops import unique_key_at
 from penstock.shared.layout import StorePaths
@@ -180,6 +181,7 @@ class Writer:
         flushed, released = self._positions["flushed"], 0
         while self._pending and self._pending[0].end <= flushed:
             pending = self._pending.popleft()
+            crash_point("write.before_answer")
             self._socket.send_multipart((pending.peer, encode(pending.answer)))
             released += 1
         if not self._pending:

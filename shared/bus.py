@@ -24,6 +24,7 @@ from typing import Any
 import zmq
 
 from penstock.shared.errors import PenstockError
+from penstock.shared.faults import crash_point
 from penstock.shared.run_directory import Run
 
 RINGS = {
@@ -62,8 +63,12 @@ class Bus:
 
     def ring(self, target: str) -> None:
         """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting."""
+        if crash_point("bell.lost"):
+            return
         try:
             self._ropes[target].send(self._name, zmq.NOBLOCK)
+            if crash_point("bell.repeated"):
+                self._ropes[target].send(self._name, zmq.NOBLOCK)
         except zmq.Again:
             return
 

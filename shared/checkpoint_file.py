@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from penstock.shared.durable_files import sync_directory, write_at
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.positions import Positions
@@ -99,8 +100,11 @@ class CheckpointKeeper:
         self._take_log_sample()
         self._take_queue_sample()
         if self._words != self._written:
+            crash_point("ckpt.before")
             write_at(self._handle, encode_checkpoint(self._words), 0)
+            crash_point("ckpt.mid")
             os.fdatasync(self._handle)
+            crash_point("ckpt.after")
             self._written = self._words
 
     def close(self) -> None:

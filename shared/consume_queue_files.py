@@ -16,6 +16,7 @@ from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY
 from penstock.shared.durable_files import make_directory, make_file, sync_directory, write_at
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
 from penstock.shared.known_queues import KnownQueues
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.positions import Positions
@@ -59,6 +60,7 @@ class ConsumeQueueFiles:
             write_at(self.handle(key, base), piece, at)
         except FileNotFoundError:
             path = self.path(key, base)
+            crash_point("reput.new_cq_file")
             make_directory(path.parent)
             # a queue that begins mid-way has blanks before its first entry
             head = BLANK_ENTRY * (at // CQ_ENTRY_BYTES) + piece

@@ -10,6 +10,8 @@ import errno
 import os
 from pathlib import Path
 
+from penstock.shared.faults import crash_point
+
 _ZEROS = bytes(1 << 20)
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -49,7 +51,9 @@ def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: b
             os.posix_fallocate(handle, 0, size)
         write_at(handle, head, 0)
         os.fsync(handle)
+        crash_point("make.grown")
         os.rename(growing, target)
+        crash_point("make.named")
     except OSError:
         os.unlink(growing)
         raise
@@ -68,7 +72,9 @@ def replace_file(target: Path, content: bytes) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
+    crash_point("file.tmp_written")
     os.rename(growing, target)
+    crash_point("file.renamed")
     sync_directory(target.parent)
 
 
@@ -83,6 +89,7 @@ def drop_empty_last(directory: Path) -> None:
 def delete_file(path: Path) -> None:
     """Delete a file, if it is there; durable on return. Raises OSError."""
     path.unlink(missing_ok=True)
+    crash_point("clean.mid_unlink")
     sync_directory(path.parent)
 
 

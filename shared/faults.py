@@ -13,8 +13,8 @@ leave is met by a test. Unarmed, a point is a call of a function that does nothi
     yes:PERCENT                 the point says yes so often; its sentence below says to what
 
 Each firing is a line in the file that PENSTOCK_FAULTS_FIRED names, which also counts them across
-processes; without the file each process counts for itself. Processes take the environment as it
-was when the first of them began. This file knows no actor.
+processes; without the file each process counts for itself. A yes is not counted, nor limited.
+Processes take the environment as it was when the first of them began. This file knows no actor.
 """
 
 from __future__ import annotations
@@ -32,44 +32,93 @@ from penstock.shared.errors import ConfigError
 
 VARIABLE, FIRED_VARIABLE = "PENSTOCK_FAULTS", "PENSTOCK_FAULTS_FIRED"
 
-# What a process has done, and not yet done, when it passes the point.
+# What a process has done, and not yet done, when it passes the point. Each is passed at one place.
 POINTS: dict[str, str] = {
+    # doorbells, of any actor: questions
     "bell.lost": "a doorbell is not rung",
     "bell.repeated": "a doorbell is rung twice",
+    # files of a fixed size (segments, queue files, index files), and small ones that are replaced
+    "make.grown": "a new file is durable under half-made/, and has no name yet",
+    "make.named": "a new file has its name, which is not durable",
+    "file.tmp_written": "a small file's new content is durable under another name",
+    "file.renamed": "a small file's new content has its name, which is not durable",
+    # allocator
     "alloc.before_fallocate": "nothing of the next segment is there",
-    "alloc.after_fallocate": "the segment has its size, and no name in commitlog/ yet",
     "alloc.after_dirfsync": "the segment's name is durable, `allocated` is not moved",
     "alloc.publish": "`allocated` is moved, the writer has not heard of it",
+    # writer
     "write.before_reserve": "the frame is checked, nothing of it is stored",
-    "write.mid_record": "some of the frame's bytes stand behind `wrote`",
+    "write.mid_record": "the pool's end has a part of a record, its beginning not yet the rest",
     "write.end_of_file_blank": "a blank closes the segment, the next one has nothing yet",
-    "write.before_publish": "all bytes stand behind `wrote`",
-    "write.publish": "`wrote` is moved, nobody has heard of it",
-    "commit.before_cursor": "the bytes are in the segment file, `committed` is not moved",
+    "write.before_publish": "all of a frame's bytes stand behind `wrote`",
+    "write.publish": "`wrote` is moved, `wrote_timestamp` is not, and nobody has heard of it",
+    "write.before_answer": "the disk has a frame, and its producer has not heard of it",
+    # committer
+    "commit.mid_copy": "some of the bytes are in the segment file, `committed` is not moved",
+    "commit.before_cursor": "all bytes are in the segment file, `committed` is not moved",
     "commit.after_cursor": "`committed` is moved, nobody has heard of it",
-    "flush.before_msync": "the bytes are committed and not on disk",
+    # flusher
+    "flush.before_msync": "the bytes are committed, and not on disk",
     "flush.roll": "one segment is on disk, the one behind it is not",
     "flush.after_msync_before_cursor": "the bytes are on disk, `flushed` is not moved",
     "flush.after_cursor_before_ack": "`flushed` is moved, the writer has not heard of it",
+    "flush.after_queues_before_index": "the queues are on disk, new items of the index are not",
+    "flush.mid_index": "some new items of the index are on disk",
+    "known.written": "a new queue's name is in the list of queues, and not durable",
+    "ckpt.before": "the checkpoint is about to be written",
+    "ckpt.mid": "the checkpoint is written, and not on disk",
+    "ckpt.after": "the checkpoint is on disk",
+    # reput
     "reput.before_cq": "records are read, no entry of them is written",
+    "reput.new_cq_file": "entries need a new file of their queue, which is not there",
+    "reput.new_queue": "a slot of the queue table is filled, `queue_count` does not count it",
+    "reput.after_entries_before_offset": "entries are written, their queue's next offset is not",
     "reput.mid_cq": "some queues have their entries, others do not",
     "reput.after_cq_before_index": "the queues have their entries, the index has not",
-    "reput.after_index_before_cursor": "all is written, `dispatched` is not moved",
-    "reput.new_cq_file": "a new file of a queue is about to be made",
-    "ckpt.before": "the checkpoint is about to be written",
-    "ckpt.mid": "the checkpoint is written and not on disk",
-    "ckpt.after": "the checkpoint is on disk",
-    "recover.after_scan": "a start knows the log's end and has changed nothing",
+    "reput.after_index_before_cursor": "queues and index are written, no position is moved",
+    "reput.after_record_before_cursor": "`dispatched_record` is moved, `dispatched` is not",
+    "reput.after_cursor": "`dispatched` is moved, the reader has not heard of it",
+    # index, which the reput writes, and a start and a rebuild too
+    "index.new_file": "an index file is full, the next one is not there",
+    "index.after_items": "items are written, no slot points to them",
+    "index.after_slots": "slots point to items that the header does not count",
+    "index.mid_cut": "no slot points behind the cut, the header still counts what is there",
+    "index.cut_file": "a newest file without an item that counts is gone, and not durably",
+    "index.mid_repair": "slots are made anew from the items, the header is not",
+    # cleaner
+    "clean.after_publish": "`log_start` is moved, files and queues' min offsets are as before",
+    "clean.mid_min_offsets": "some queues have their new min offset, others do not",
+    "clean.mid_unlink": "an expired file has no name any more, and not durably",
+    "clean.after_unlink": "an expired file is gone, and not counted",
+    "clean.after_segments": "expired segments are gone, files of queues are not",
+    "clean.after_queue_files": "expired files of queues are gone, those of the index are not",
+    # a start, which is the supervisor's, in order
+    "recover.mid_pool": "a segment has what the pool had for it, the next one has not",
+    "recover.after_scan": "a start knows the log's end, and has changed nothing of the log",
     "recover.before_truncate": "a start is about to cut what is behind the end",
     "recover.after_truncate": "what was behind the end is gone",
-    "recover.after_cq_fix": "queues and index are cut, the positions are not made",
-    "clean.after_publish": "`log_start` is moved, the files are still there",
-    "clean.after_unlink": "one expired file is gone",
-    "file.tmp_written": "a small file's new content is durable under another name",
-    "file.renamed": "it has its name, which is not durable",
+    "recover.after_index": "log and index are whole, the last run's memory is still there",
+    "run.mid_removal": "a file of a run directory is removed, others may not be",
+    "start.new_run": "a run directory is made, and no run.json names it",
+    "recover.mid_cq_fix": "a queue is cut, others may not be",
+    "recover.after_cq_fix": "all queues are cut, the positions are not made",
+    "start.after_run": "run.json names the run, index.json and `abort` do not",
+    "start.before_abort": "run.json and index.json name the run, `abort` does not",
+    # supervisor
+    "sup.after_spawn": "an actor is forked, and the page does not name its process",
     "sup.before_kill_old": "an actor does not move, and is not killed yet",
-    "sup.after_spawn": "an actor is forked, and the page does not name it",
+    # the end of a stop
+    "shutdown.mid_unlink": "an empty segment behind the log's end is gone, others may not be",
     "shutdown.before_abort_removed": "everything is on disk, `abort` is still there",
+    "shutdown.after_abort_removed": "`abort` is gone, and not durably; the run's memory is there",
+    # penstock store repair and rebuild
+    "repair.set_aside": "a stray file is in the quarantine, and not durably",
+    "repair.planned": "quarantine.json names what is damaged, the log is as it was",
+    "repair.mid_range": "a part of a damaged range is replaced",
+    "repair.replaced": "all damage is replaced, queues and index are as they were",
+    "rebuild.before_swap": "new queues or a new index are durable beside the old",
+    "rebuild.after_swap": "new and old have changed places, what belongs to them is not written",
+    "rebuild.before_removal": "all is made anew, the old ones are still in rebuild/",
 }
 
 _FAULT = re.compile(

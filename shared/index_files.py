@@ -29,6 +29,7 @@ from penstock.shared.durable_files import (
     zero_from,
 )
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
 from penstock.shared.index_file import (
     HEADER,
     ITEM_DTYPE,
@@ -115,7 +116,9 @@ class IndexFile:
         """Add entries for which there is room; the header afterwards. Raises OSError."""
         change = put(header, self.slots, self.geometry, new)
         write_at(self.handle, change.items.view(np.uint8).data, self._at(header.next_item))
+        crash_point("index.after_items")
         self.slots[change.slots] = change.newest
+        crash_point("index.after_slots")
         self.write_header(change.header)
         return change.header
 
@@ -135,6 +138,7 @@ class IndexFile:
         """
         header = self.header
         self._unlink(kept)
+        crash_point("index.mid_cut")
         gone = self.items["previous"][kept : header.next_item]
         last = self.items[kept - 1]
         end = int(last["offset"])
@@ -177,6 +181,7 @@ class IndexFile:
             header = IndexHeader(
                 begin_ms, end_ms, begin, int(last["offset"]), self.link_again(kept), kept
             )
+        crash_point("index.mid_repair")
         self.write_header(header)
         self.clear()
 
@@ -279,6 +284,7 @@ class IndexFiles:
                 self._header = self._active.cut(kept, stored_ms)
                 return
             self._active.path.unlink()
+            crash_point("index.cut_file")
             sync_directory(self._directory)
             self._open_last()
 
@@ -296,6 +302,7 @@ class IndexFiles:
         name = _name_after(files[-1].name if files else "", self._now_ms())
         path = self._directory / name
         header = self._header.successor()
+        crash_point("index.new_file")
         size = self.geometry.file_bytes
         make_file(self._half_made, path, size, sparse=True, head=header.encode())
         made = IndexFile(path, self.geometry, writable=True)

@@ -13,6 +13,7 @@ from collections.abc import Generator
 from pathlib import Path
 
 from penstock.shared.durable_files import sync_directory
+from penstock.shared.faults import crash_point
 from penstock.shared.index_file import HEADER, Geometry, decode_header
 from penstock.shared.index_files import index_files
 
@@ -68,4 +69,5 @@ class IndexSync:
         while at < end:
             piece = os.pread(handle, min(_PIECE_BYTES, end - at), at)
             at += os.pwritev(handle, [piece], at, os.RWF_DSYNC)
+            crash_point("flush.mid_index")
             yield

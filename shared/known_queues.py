@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory, write_at
+from penstock.shared.faults import crash_point
 
 
 def load_known_queues(file: Path) -> set[str]:
@@ -46,6 +47,7 @@ class KnownQueues:
             return
         line = f"{name}\n".encode()
         write_at(self._handle, line, self._end)
+        crash_point("known.written")
         os.fdatasync(self._handle)
         self._end += len(line)
         self._names.add(name)

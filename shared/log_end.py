@@ -9,6 +9,7 @@ from __future__ import annotations
 from penstock.shared.clock import Clock
 from penstock.shared.commit_log import LogAppender, Pieces, Placed, place
 from penstock.shared.config import Config
+from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import stamp, walk
 from penstock.shared.messages import StoredRun
 from penstock.shared.positions import Positions
@@ -59,6 +60,7 @@ class LogEnd:
         batch: bool = False,
     ) -> list[StoredRun]:
         """Append the records, for which there is room, and publish them with one store."""
+        crash_point("write.before_reserve")
         key = QueueKey(topic, queue_id)
         queue_offset = self._offsets.get(key, 0)
         # times do not go back along the log, even when the clock does
@@ -80,12 +82,15 @@ class LogEnd:
             )
             if piece.blank:
                 self._appender.put_blank(piece.position - piece.blank, piece.blank)
+                crash_point("write.end_of_file_blank")
             self._appender.put(piece.position, view[at:stop])
             runs.append(StoredRun(piece.first, queue_offset, piece.position))
             queue_offset += piece.last - piece.first
             end = piece.position + stop - at
+        crash_point("write.before_publish")
         self.wrote = end
         self._positions.publish("wrote", end)
+        crash_point("write.publish")
         self._positions.publish("wrote_timestamp", stored_ms)
         self._offsets[key] = queue_offset
         return runs

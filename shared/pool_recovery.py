@@ -15,6 +15,7 @@ from penstock.shared.durable_files import (
     write_again,
     write_at,
 )
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions
 from penstock.shared.run_directory import Run
@@ -57,5 +58,6 @@ def empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
             at += len(piece)
         os.fdatasync(handle)
         os.close(handle)
+        crash_point("recover.mid_pool")
     pool.close()
     return wrote, wrote - committed

@@ -20,6 +20,7 @@ import msgspec
 
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
 from penstock.shared.errors import StoreDamaged, StoreUnavailable
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
 
 # The value of the position `read_only`: why the store takes no messages.
@@ -122,6 +123,7 @@ def set_aside(paths: StorePaths, file: Path) -> Path:
     while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
         number += 1
     os.rename(file, target)
+    crash_point("repair.set_aside")
     sync_directory(paths.quarantine)
     sync_directory(file.parent)
     return target

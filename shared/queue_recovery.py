@@ -13,6 +13,7 @@ from pathlib import Path
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.durable_files import drop_empty_last, sync_directory, zero_from
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.queue_table import QueueKey, QueueTable
@@ -33,6 +34,7 @@ def recover_queues(
         bases = segment_bases(directory, config.mapped_file_size_consume_queue_bytes)
         if good_to is not None:
             _cut(directory, bases, config.mapped_file_size_consume_queue_bytes, good_to)
+            crash_point("recover.mid_cq_fix")
     count = 0
     with StoreDirectory(paths.root) as store:
         for queue in store.queues():

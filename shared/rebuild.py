@@ -24,6 +24,7 @@ from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import walk
 from penstock.shared.index_files import index_files, index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt, rebuild_index
@@ -88,9 +89,12 @@ def rebuild_store(
         if wanted:
             make_directory(old)
             sync_tree(made_anew)
+            crash_point("rebuild.before_swap")
             exchange(old, made_anew)
+            crash_point("rebuild.after_swap")
     if index:
         index_is_rebuilt(paths)
+    crash_point("rebuild.before_removal")
     remove_rebuild(paths)
     done.seconds = round(time.monotonic() - began, 3)
     return done

@@ -36,6 +36,7 @@ from penstock.shared.durable_files import (
     zero_from,
 )
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
 from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
@@ -105,6 +106,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         if not (unclean or missing or known or scanned.quarantined):
             dispatched = dispatched_to(store) >= scanned.records_end
             dispatch_from = scanned.end if dispatched else start
+    crash_point("recover.after_scan")
     if missing:
         _forget_checkpoint(paths)
     for leftover in paths.half_made.iterdir():
@@ -114,7 +116,9 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     if (unclean or scanned.damaged) and not scanned.quarantined:
         if scanned.torn_records:
             _keep_torn(paths, bases, size, scanned.end, scanned.torn_end)
+        crash_point("recover.before_truncate")
         torn = _cut_log(paths.commit_log, bases, size, start, scanned.end)
+        crash_point("recover.after_truncate")
     return Recovered(
         mode="new" if not bases else "unclean" if unclean else "clean",
         log_start=log_start,

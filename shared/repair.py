@@ -24,6 +24,7 @@ import numpy as np
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.durable_files import make_directory, replace_file, write_at
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
 from penstock.shared.quarantine import (
     Damage,
@@ -95,8 +96,10 @@ def repair_store(
     save_quarantine(paths, found.quarantined, clock.now_ms())
     ranges = plan_ranges(paths, config, found, progress)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
+    crash_point("repair.planned")
     for each in ranges:
         _replace(paths, config, each)
+    crash_point("repair.replaced")
     if ranges:
         recover_store(paths, config, last_run)  # a torn tail could not be cut before
     done = Repair(True, files, ranges)
@@ -248,6 +251,7 @@ def _replace(paths: StorePaths, config: Config, each: RangeRepair) -> None:
         at = damage.offset
         for piece in pieces:
             write_at(handle, piece, at)
+            crash_point("repair.mid_range")
             at += len(piece)
         os.fdatasync(handle)
     finally:

@@ -26,6 +26,7 @@ import msgspec
 
 from penstock.shared.durable_files import replace_file
 from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
 
 _NAME = re.compile(r"penstock-[0-9a-f]{16}")
@@ -224,4 +225,5 @@ def remove_directory(directory: Path) -> None:
     names = {path.name for path in directory.iterdir()}
     for name in sorted(names, key=lambda name: (name != "positions", name == "store", name)):
         (directory / name).unlink()
+        crash_point("run.mid_removal")
     directory.rmdir()

@@ -15,6 +15,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.faults import crash_point
 from penstock.shared.index_recovery import keep_index_state, recover_index
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
@@ -100,6 +101,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         keep_recovery(paths, recovered, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
+        crash_point("recover.after_index")
         if last_run is not None:
             # all of it is on disk now, and a small /dev/shm has no room for two
             remove_run_directory(last_run)
@@ -107,6 +109,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         need_bytes = pool_bytes + PAGE_SIZE + _SPARE_BYTES
         run_id, directory, remark = new_run_directory(paths.root, need_bytes)
         undo.callback(remove_directory, directory)
+        crash_point("start.new_run")
         remarks.append(remark)
         listeners = {"produce": produce, "consume": consume}
         for name in ("produce", "consume"):
@@ -123,8 +126,10 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         )
         positions = _shared_memory(config, paths, run, pool_bytes, recovered)
         write_run(paths, run)
+        crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
         undo.pop_all()
+    crash_point("start.before_abort")
     # the next start takes what is in shared memory only if this run was the last to use the store
     replace_file(paths.abort, str(os.getpid()).encode())
     remarks = [remark for remark in remarks if remark]
@@ -142,6 +147,7 @@ def _shared_memory(
     table = QueueTable(run.queues, writable=True)
     queues = recover_queues(paths, config, recovered.queues_good_to, table)
     table.close()
+    crash_point("recover.after_cq_fix")
     positions = Positions(run.positions, owner="supervisor")
     _initialise(positions, recovered, queues)
     return positions
@@ -177,9 +183,12 @@ def finish_store(store: OpenStore, config: Config) -> bool:
     for base in segment_bases(store.paths.commit_log, config.mapped_file_size_commit_log_bytes):
         if base >= max(wrote, 1):
             (store.paths.commit_log / segment_name(base)).unlink()
+            crash_point("shutdown.mid_unlink")
     sync_directory(store.paths.commit_log)
     keep_index_state(store.paths, config, store.run, wrote)
+    crash_point("shutdown.before_abort_removed")
     store.paths.abort.unlink()
+    crash_point("shutdown.after_abort_removed")
     sync_directory(store.paths.root)
     remove_run_directory(store.run)
     return True

@@ -11,6 +11,8 @@ import mmap
 import os
 from pathlib import Path
 
+from penstock.shared.faults import crash_point
+
 
 class TransientStorePool:
     """The ring, mapped. Only the writer opens it writable."""
@@ -31,6 +33,7 @@ class TransientStorePool:
         head = min(len(data), self.size - at)
         self._view[at : at + head] = data[:head]
         if head < len(data):
+            crash_point("write.mid_record")
             self._view[: len(data) - head] = data[head:]
 
     def pieces(self, position: int, limit: int) -> list[memoryview]:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from penstock.shared.faults import POINTS
 
 ROOT = Path(__file__).parent.parent
 PRODUCT = ("shared", "actors", "client", "spark", "cli", "chaos")
@@ -162,3 +165,16 @@ def test_every_message_type_is_used_by_somebody() -> None:
         path.read_text("utf-8") for path in _sources(*PRODUCT, "supervisor") if path != declared
     )
     assert [name for name in names if not re.search(rf"\b{name}\b", elsewhere)] == []
+
+
+def test_every_crash_point_is_passed_at_one_place() -> None:
+    """And every place has its sentence in the table."""
+    passed = Counter(
+        node.args[0].value if isinstance(node.args[0], ast.Constant) else ast.unparse(node)
+        for path in _sources(*PRODUCT, "supervisor")
+        for node in ast.walk(ast.parse(path.read_bytes()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "crash_point"
+    )
+    assert passed == Counter(list(POINTS))
