@@ -1,4 +1,4 @@
-"""Crash points do what they are armed for: in this process, in forks, and counted over all of them."""
+"""Crash points do what they are armed for, in one process, in forks, and counted over them all."""
 
 from __future__ import annotations
 
