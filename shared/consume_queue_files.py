@@ -12,6 +12,7 @@ from collections import OrderedDict
 from collections.abc import Generator
 from pathlib import Path
 
+from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY
 from penstock.shared.durable_files import make_directory, make_file, sync_directory, write_at
@@ -102,7 +103,8 @@ class ConsumeQueueSync:
         self._table = QueueTable(run.queues)
         self._paths = paths
         self._known = KnownQueues(paths.known_queues)
-        # a predecessor may have died before syncing: the last segment of each queue counts as dirty
+        # a predecessor may have died before syncing: the checkpoint knows of what it had not
+        self._confirmed = load_checkpoint(paths.checkpoint).confirm_offset
         self._synced: dict[int, int] = {}
         self._topics: set[str] = set()
 
@@ -122,7 +124,7 @@ class ConsumeQueueSync:
             new = slot not in self._synced
             if new:
                 self._known.add("{}/{}".format(*self._table.key(slot)))
-                self._synced[slot] = max(first, grown - self._segment_bytes)
+                self._synced[slot] = max(first, self._first_unsynced(slot, grown))
             before = self._synced[slot]
             if grown == before:
                 continue
@@ -136,12 +138,29 @@ class ConsumeQueueSync:
             self._synced[slot] = grown
         return complete
 
+    def _first_unsynced(self, slot: int, grown: int) -> int:
+        """Where the segment begins that has the first entry the checkpoint does not vouch for."""
+        key = self._table.key(slot)
+        base = (grown - 1) // self._segment_bytes * self._segment_bytes
+        while base > self._min_place(slot):
+            try:
+                first = os.pread(self._files.handle(key, base), CQ_ENTRY_BYTES, 0)
+            except FileNotFoundError:
+                break  # the cleaner was quicker, or the sync says so
+            if int.from_bytes(first[:8], "big") <= self._confirmed:
+                break
+            base -= self._segment_bytes
+        return base
+
+    def _min_place(self, slot: int) -> int:
+        return self._table.min_offset(slot) * CQ_ENTRY_BYTES
+
     def _sync_file(self, slot: int, key: QueueKey, base: int, *, named: bool) -> None:
         try:
             os.fdatasync(self._files.handle(key, base))
         except FileNotFoundError:
             # the cleaner moves the min offset before it deletes a file
-            if base + self._segment_bytes > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
+            if base + self._segment_bytes > self._min_place(slot):
                 raise
         if named:
             self._sync_names(key)

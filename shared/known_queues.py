@@ -39,6 +39,7 @@ class KnownQueues:
         self._handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
         content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
         self._end = content.rfind(b"\n") + 1
+        os.fdatasync(self._handle)  # a predecessor may have died between writing and syncing
         sync_directory(file.parent)
 
     def add(self, name: str) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from penstock.shared import messages
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
+from penstock.shared.durable_files import sync_directory
 from penstock.shared.errors import InvalidMessage, StoreUnavailable, TopicNotFound
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.topics import load_topics, save_topics
@@ -36,6 +37,8 @@ class TopicAdmin:
         self._config = config
         self._clock = clock
         self._topics = load_topics(file)
+        if file.exists():  # a predecessor may have died between renaming and syncing
+            sync_directory(file.parent)
 
     def queues(self, topic: str) -> int:
         """How many queues producers may write; 0 when there is no such topic, or no such right."""

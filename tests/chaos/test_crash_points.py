@@ -65,6 +65,12 @@ LAZY: dict[str, object] = {
 
 BELLS = {"bell.lost", "bell.repeated"}
 CLEANER = {name for name in POINTS if name.startswith("clean.")}
+FROZEN_AT = {
+    "write.before_publish",
+    "commit.before_cursor",
+    "flush.after_msync_before_cursor",
+    "reput.after_record_before_cursor",
+}
 OFFLINE = {name for name in POINTS if name.startswith(("repair.", "rebuild."))}
 SUPERVISOR = {
     name
@@ -80,6 +86,7 @@ OFTEN = {
     if name.startswith(("write.", "commit.", "flush.", "reput.", "ckpt."))
     and not name.endswith((".mid_record", ".end_of_file_blank", ".roll", ".new_cq_file"))
 } - {"reput.new_queue", "flush.mid_index"}
+LATEST = {"file.tmp_written": 3, "file.renamed": 3, "rebuild.before_swap": 2, "sup.after_spawn": 7}
 # these make the states that a rare point needs: an index file without an item that counts
 MAKERS = {"make.named": 12, "reput.after_index_before_cursor": 6}
 
@@ -98,7 +105,7 @@ class Armed:
     def environment(self) -> dict[str, str]:
         words = []
         for name in sorted(self._points):
-            first = self._dice.randint(1, 8) if name in OFTEN else 1
+            first = self._dice.randint(1, 8 if name in OFTEN else LATEST.get(name, 1))
             times = TIMES * (MAKERS.get(name, 1) if self._action == "crash" else 1)
             words.append(f"{name}={self._action}@{first}x{times}")
         return {VARIABLE: " ".join(words), FIRED_VARIABLE: str(self._file)}
@@ -178,6 +185,10 @@ def followers() -> Iterator[Callable[[str], Follower]]:
 def _make_topic(broker: Broker) -> None:
     with Producer(broker.produce) as producer:
         producer.create_topic(TOPIC, QUEUES)
+        # each queue becomes known once, so there is one for each time that this is crashed at
+        producer.create_topic("others", TIMES)
+        for queue in range(TIMES):
+            producer.send("others", b"other", queue=queue)
 
 
 def _await_acked(load: Load, count: int) -> None:
@@ -330,4 +341,98 @@ def test_a_start_or_a_stop_that_dies_at_any_point_is_done_again(
     broker.stop()
     acked = [each for load in sent for each in load.acked]
     assert check_store(broker.store, broker.config, TOPIC, acked, []) == []
+    armed.show()
+
+
+@pytest.mark.timeout(60 + 60 * TIMES)
+def test_an_actor_that_is_continued_when_its_successor_works_writes_nothing(
+    tmp_path: Path,
+    brokers: Callable[..., Broker],
+    loads: Callable[..., Load],
+    followers: Callable[[str], Follower],
+    dice: random.Random,
+) -> None:
+    """It stands right in front of a store to its position: no look at its generation comes between.
+
+    So there must be nobody to continue: it is gone before its successor is made.
+    """
+    armed = Armed(tmp_path, FROZEN_AT, dice, "stop")
+    broker = brokers(armed)
+    broker.start()
+    _make_topic(broker)
+    follower = followers(broker.consume)
+    sent = [loads(name, broker.produce) for name in ("p1", "p2")]
+    met: set[int] = set()
+    deadline = time.monotonic() + TIMEOUT_S
+    while armed.missing() or len(met) < len(armed.fired()):
+        assert time.monotonic() < deadline, f"not reached: {armed.missing()}"
+        for _, pid in [row for row in armed.fired() if row[1] not in met]:
+            while pid in broker.actors().values():
+                assert time.monotonic() < deadline, "it is not replaced"
+            with pytest.raises(ProcessLookupError):
+                os.kill(pid, SIGCONT)
+            met.add(pid)
+    _finish_and_check(broker, sent, follower)
+    armed.show()
+
+
+def _damaged(broker: Broker) -> tuple[int, int]:
+    """Damage a record in the middle of a stopped store's log, and leave a stray file; its place."""
+    paths = StorePaths(broker.store)
+    with StoreDirectory(broker.store) as store:
+        (queue,) = [each for each in store.queues() if each.queue_id == 0]
+        middle = queue.max_offset // 2
+        position = int(queue.entries(middle, middle + 1)[0]["offset"])
+    at = position % SEGMENT_BYTES
+    with (paths.commit_log / segment_name(position - at)).open("r+b") as file:
+        file.seek(at)
+        file.write(b"no record")
+    (paths.queue(TOPIC, 1) / "stray").write_bytes(b"of nobody")
+    return 0, middle
+
+
+def _files(directory: Path) -> dict[str, bytes]:
+    found = [path for path in sorted(directory.rglob("*")) if path.is_file()]
+    return {str(path.relative_to(directory)): path.read_bytes() for path in found}
+
+
+@pytest.mark.timeout(60 + 60 * TIMES)
+def test_a_repair_that_dies_at_any_point_is_done_again_with_the_same_result(
+    tmp_path: Path, brokers: Callable[..., Broker], loads: Callable[..., Load], dice: random.Random
+) -> None:
+    armed = Armed(tmp_path, OFFLINE, dice, "crash")
+    broker = brokers(None)
+    broker.start()
+    _make_topic(broker)
+    load = loads("p", broker.produce)
+    _await_acked(load, 600)
+    load.finish()
+    broker.await_dispatched()
+    broker.stop()
+    lost = _damaged(broker)
+    undisturbed = tmp_path / "undisturbed" / "store"
+    shutil.copytree(broker.store, undisturbed)
+
+    def repair(root: Path, environment: dict[str, str]) -> int:
+        command = [sys.executable, "-m", "penstock.cli.main", "store", "repair", str(root)]
+        options = ["--apply", "--config", str(broker.store.parent / "broker.toml")]
+        done = subprocess.run(
+            [*command, *options], env={**os.environ, **environment}, capture_output=True, timeout=60
+        )
+        assert done.returncode in (0, -SIGKILL), done.stderr
+        return done.returncode
+
+    assert repair(undisturbed, {}) == 0
+    environment = armed.environment
+    while repair(broker.store, environment):
+        pass
+    assert armed.missing() == set()
+    for part in ("commitlog", "consumequeue"):
+        assert _files(broker.store / part) == _files(undisturbed / part)
+    acked = [each for each in load.acked if (each.queue_id, each.queue_offset) != lost]
+    assert len(acked) == len(load.acked) - 1
+    broker.start()
+    assert check_acknowledged(acked, read_all(broker.consume), "messages are lost") == []
+    broker.stop()
+    assert verify_store(broker.store).clean
     armed.show()

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared import consume_queue_files
+from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles, ConsumeQueueSync
@@ -233,6 +234,29 @@ def test_a_successor_syncs_what_its_predecessor_may_not_have(
     successor = queues.flusher()
     assert complete(successor, 0)
     assert "0/8000" in synced
+    successor.close()
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "expected"),
+    [
+        (None, ["0/0", "0/8000", "0/16000", "0/24000"]),
+        (450, ["0/8000", "0/16000", "0/24000"]),
+        (1299, ["0/24000"]),
+    ],
+)
+def test_a_successor_syncs_all_that_the_checkpoint_does_not_vouch_for(
+    queues: Queues, synced: list[str], confirmed: int | None, expected: list[str]
+) -> None:
+    """Its predecessor may have died with more than a segment to sync."""
+    if confirmed is not None:
+        offset = int.from_bytes(entry(confirmed)[:8], "big")
+        page = encode_checkpoint(Checkpoint(confirm_offset=offset))
+        queues.paths.checkpoint.write_bytes(page)
+    queues.put(0, 0, 1300)
+    successor = queues.flusher()
+    assert complete(successor, 0)
+    assert synced == expected
     successor.close()
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,6 +36,23 @@ def test_a_name_is_there_from_when_it_was_added_whatever_the_last_write_left(
     known.add("again/1")
     known.close()
     assert load_known_queues(file) == whole | {"again/1"}
+
+
+def test_what_a_predecessor_wrote_and_did_not_sync_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as known, so nobody would ever write it again."""
+    file = tmp_path / "queues"
+    file.write_bytes(b"orders/1\n")
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fdatasync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
+    known = KnownQueues(file)
+    assert synced == [str(file)]
+    known.add("orders/1")
+    known.close()
+    assert synced == [str(file)]
 
 
 def test_the_list_can_be_begun_anew(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -131,3 +132,17 @@ def test_a_file_that_cannot_be_written_is_a_typed_error_and_no_topic(
     file.with_name("topics.json.tmp").rmdir()
     admin.answer(CreateTopic(2, "orders", 8))
     assert admin.queues("orders") == load_topics(file).queues("orders") == 8
+
+
+def test_a_name_that_a_predecessor_left_unsynced_is_synced_before_anything_is_answered(
+    file: Path, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who asks again for a topic that is there is told so without another write."""
+    admin = TopicAdmin(file, make_config(), ManualClock())
+    admin.answer(CreateTopic(1, "orders", 4))
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fsync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
+    TopicAdmin(file, make_config(), ManualClock())
+    assert synced == [str(file.parent)]
