@@ -27,9 +27,10 @@ from penstock.chaos.report import Report
 from penstock.client.producer import Producer
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
+from penstock.shared.faults import FIRED_VARIABLE, POINTS, VARIABLE
 
 # What one round does.
-STRIKES, IMAGES, FRAMES, GARBAGE, FAILING_DISKS, DAMAGES = 30, 100, 4000, 20, 3, 60
+STRIKES, FEW_STRIKES, IMAGES, FRAMES, GARBAGE, FAILING_DISKS, DAMAGES = 30, 10, 100, 4000, 20, 3, 60
 FLIPPED_SHARE = 0.7
 
 # how the disk is flushed, and what producers wait for: each leaves other disks
@@ -77,6 +78,29 @@ def _settings(dice: random.Random) -> dict[str, object]:
 def _kills(chaos: Chaos, dice: random.Random, replay: str) -> None:
     room = chaos.room()
     run_kills(room, _settings(dice), STRIKES, dice, chaos.report, replay, chaos.moved)
+    shutil.rmtree(room)
+
+
+def _points(chaos: Chaos, dice: random.Random, replay: str) -> None:
+    """Some points kill who passes them, again and again, while actors are killed from outside."""
+    room = chaos.room()
+    fired = room / "fired"
+    fired.touch()
+    # those that a start does not pass
+    names = [name for name in POINTS if name.startswith(("write.", "commit.", "flush.", "reput."))]
+    armed = [f"{name}=crash@{dice.randint(1, 60)}x20" for name in dice.sample(names, 6)]
+    environment = {VARIABLE: " ".join(armed), FIRED_VARIABLE: str(fired)}
+    settings = _settings(dice)
+    run_kills(room, settings, FEW_STRIKES, dice, chaos.report, replay, chaos.moved, environment)
+    chaos.report.add_fault("crash point", len(fired.read_text().splitlines()))
+    shutil.rmtree(room)
+
+
+def _bells(chaos: Chaos, dice: random.Random, replay: str) -> None:
+    room, settings = chaos.room(), _settings(dice)
+    environment = {VARIABLE: "bell.lost=yes:30 bell.repeated=yes:50"}
+    run_kills(room, settings, FEW_STRIKES, dice, chaos.report, replay, chaos.moved, environment)
+    chaos.report.add_fault("round of lost and repeated doorbells")
     shutil.rmtree(room)
 
 
@@ -204,6 +228,8 @@ KINDS: dict[str, tuple[Round, str]] = {
     "frames": (_frames, "malformed requests at both endpoints"),
     "damage": (_damage, "bits that flip, files that are cut, grow, or hold something else"),
     "missing": (_missing, "files missing, in every combination"),
+    "points": (_points, "actors killed at named points of their work, and from outside"),
+    "bells": (_bells, "doorbells lost and repeated, while actors are killed"),
 }
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
@@ -32,9 +32,10 @@ def run_kills(
     report: Report,
     replay: str,
     moved: Callable[[], None],
+    environment: Mapping[str, str] | None = None,
 ) -> None:
     """Strike `count` times at one broker. Raises PenstockError when it does not come back."""
-    broker = Broker(place, {**settings, **fixed_ports()})
+    broker = Broker(place, {**settings, **fixed_ports()}, environment=environment)
     loads: list[Load] = []
     follower: Follower | None = None
     try:

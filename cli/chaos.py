@@ -16,7 +16,17 @@ if TYPE_CHECKING:
     from penstock.chaos.report import Report
 
 EXIT_PROBLEM = 1
-KINDS = ("kills", "power", "disk", "frames", "damage", "missing")
+KINDS = ("kills", "power", "disk", "frames", "damage", "missing", "points", "bells")
+
+
+def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        from penstock.shared.faults import POINTS, VARIABLE
+
+        print_table(["point", "who passes it has done, and not done"], list(POINTS.items()))
+        click.echo(f"armed by the environment of penstock up: {VARIABLE}=POINT=ACTION[@N][xM],")
+        click.echo("ACTION being crash, stop, delay:MS, error:ENOSPC, or yes:PERCENT for the bells")
+        ctx.exit()
 
 
 @click.command(
@@ -37,6 +47,14 @@ Examples:
 )
 @click.option(
     "--replay", type=click.Path(exists=True, path_type=Path), help="A kept power failure."
+)
+@click.option(
+    "--points",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_points,
+    help="List the points at which a process can be made to fail, and end.",
 )
 @click.option("--image", help="Which of its images: FLUSH:SHARE:SEED.")
 @output_option

@@ -256,14 +256,15 @@ def test_a_cleaner_that_dies_at_any_point_deletes_what_has_expired_and_nothing_e
     assert report.clean and report.problems == []
     with StoreDirectory(broker.store) as store:
         assert store.log_start > 0
+        queues = [queue for queue in store.queues() if queue.topic == TOPIC]
         kept = {
             (queue.queue_id, queue.min_offset + number): digest(
                 bytes(decode_record(store.read_log(int(row["offset"]), int(row["size"]))).body)
             )
-            for queue in store.queues()
+            for queue in queues
             for number, row in enumerate(queue.entries(queue.min_offset, queue.max_offset))
         }
-        begin = {queue.queue_id: queue.min_offset for queue in store.queues()}
+        begin = {queue.queue_id: queue.min_offset for queue in queues}
     expected = {
         (each.queue_id, each.queue_offset): each.digest
         for each in load.acked
@@ -380,7 +381,7 @@ def _damaged(broker: Broker) -> tuple[int, int]:
     """Damage a record in the middle of a stopped store's log, and leave a stray file; its place."""
     paths = StorePaths(broker.store)
     with StoreDirectory(broker.store) as store:
-        (queue,) = [each for each in store.queues() if each.queue_id == 0]
+        (queue,) = [q for q in store.queues() if (q.topic, q.queue_id) == (TOPIC, 0)]
         middle = queue.max_offset // 2
         position = int(queue.entries(middle, middle + 1)[0]["offset"])
     at = position % SEGMENT_BYTES

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from penstock.cli.chaos import KINDS
+from penstock.shared.faults import POINTS
 
 NEED_A_COMPILER = {"power", "disk"}
 
@@ -30,7 +31,7 @@ def test_a_round_of_each_kind_breaks_nothing_and_leaves_nothing(tmp_path: Path) 
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     report = json.loads(done.stdout)
     assert report["violations"] == [] and report["acknowledged"] > 1000
-    expected = {"actor killed", "bent frame", "missing files", "a flipped bit"}
+    expected = {"actor killed", "bent frame", "missing files", "a flipped bit", "crash point"}
     assert expected <= report["faults"].keys()
     assert list(tmp_path.iterdir()) == []
 
@@ -46,3 +47,10 @@ def test_a_round_of_each_kind_breaks_nothing_and_leaves_nothing(tmp_path: Path) 
 def test_what_cannot_be_asked_for_is_said(arguments: list[str], said: str) -> None:
     done = _chaos(*arguments)
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_the_points_are_listed_with_what_they_mean() -> None:
+    done = _chaos("--points")
+    assert done.returncode == 0
+    for name, sentence in POINTS.items():
+        assert any(name in line and sentence in line for line in done.stdout.splitlines()), name
