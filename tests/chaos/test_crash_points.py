@@ -274,18 +274,20 @@ def test_a_cleaner_that_dies_at_any_point_deletes_what_has_expired_and_nothing_e
     armed.show()
 
 
-def _tear(broker: Broker, dice: random.Random) -> None:
-    """Leave bytes behind the log's end, as a write that a crash cut off."""
+def _tear(broker: Broker, dice: random.Random) -> bool:
+    """Leave bytes behind the log's end, as a write that a crash cut off; whether there is room."""
     run = read_run(StorePaths(broker.store))
     assert run is not None
     positions = Positions(run.positions)
     wrote = positions["wrote"]
     positions.close()
     path = StorePaths(broker.store).commit_log / segment_name(wrote - wrote % SEGMENT_BYTES)
-    if path.exists() and wrote % SEGMENT_BYTES < SEGMENT_BYTES - 100:
-        with path.open("r+b") as file:
-            file.seek(wrote % SEGMENT_BYTES)
-            file.write(dice.randbytes(30))
+    if not path.exists() or wrote % SEGMENT_BYTES > SEGMENT_BYTES - 100:
+        return False
+    with path.open("r+b") as file:
+        file.seek(wrote % SEGMENT_BYTES)
+        file.write(dice.randbytes(30))
+    return True
 
 
 def _start_until_ready(broker: Broker) -> None:
@@ -316,7 +318,7 @@ def test_a_start_or_a_stop_that_dies_at_any_point_is_done_again(
     broker.start()
     _make_topic(broker)
     sent: list[Load] = []
-    rounds = 0
+    rounds = torn = 0
     while armed.missing():
         rounds += 1
         assert rounds < 6 + 6 * TIMES, f"not reached: {armed.missing()}\n{broker.output()}"
@@ -329,16 +331,17 @@ def test_a_start_or_a_stop_that_dies_at_any_point_is_done_again(
         if "sup.before_kill_old" in armed.missing() and broker.environment:
             broker.strike("reader", SIGSTOP)
             broker.process.wait(10)
-        elif any(name.startswith("shutdown.") for name in armed.missing()) and rounds % 2 == 0:
+        elif rounds % 2 == 0 or all(name.startswith("shutdown.") for name in armed.missing()):
             broker.process.terminate()
         else:
             broker.process.kill()
         broker.wait_end()
         _await_no_process(broker)
-        if StorePaths(broker.store).abort.exists() and not broker.process.returncode:
-            _tear(broker, dice)
+        if StorePaths(broker.store).abort.exists():
+            torn += _tear(broker, dice)
         broker.environment = armed.environment
         _start_until_ready(broker)
+    assert torn
     broker.stop()
     acked = [each for load in sent for each in load.acked]
     assert check_store(broker.store, broker.config, TOPIC, acked, []) == []
