@@ -46,7 +46,7 @@ def run_kills(
             loads = [Load(name, broker.produce, rate=1000) for name in ("p1", "p2")]
             for number in range(count):
                 time.sleep(dice.uniform(0, 0.1))  # the moment is what varies
-                kind = dice.choices(("one", "burst", "all"), (20, 3, 1))[0]
+                kind = dice.choices(("one", "burst", "all"), (20, 3, 3))[0]
                 _strike(broker, kind, dice, report, producer, follower, number)
                 moved()
         for each in loads:
