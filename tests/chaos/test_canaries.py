@@ -20,8 +20,9 @@ CANARIES = runpy.run_path(str(HERE / "canaries.py"))["CANARIES"]
 ALL = os.environ.get("PENSTOCK_CHAOS_CANARIES") == "all"
 QUICK = ("flushed_before_sync", "retries_stored_twice")
 CHOSEN = sorted(CANARIES) if ALL else QUICK
-# rounds are chance: a canary may sing in the next one only
-SEEDS = range(1, 9)
+# Rounds are chance, and a bug may show in the next one only; every other of these has async
+# flushing with the pool on, where most is under way.
+SEEDS = (1, 12, 2, 13, 3, 16, 4)
 SECONDS = 120
 
 
