@@ -53,13 +53,17 @@ def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: b
         os.fsync(handle)
         crash_point("make.grown")
         os.rename(growing, target)
-        crash_point("make.named")
     except OSError:
         os.unlink(growing)
         raise
     finally:
         os.close(handle)
-    sync_directory(target.parent)
+    try:
+        crash_point("make.named")
+        sync_directory(target.parent)
+    except OSError:
+        os.unlink(target)  # the next try would find it, and believe in a name that is not on disk
+        raise
 
 
 def replace_file(target: Path, content: bytes) -> None:

@@ -72,6 +72,27 @@ def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, half_made: P
     assert list(half_made.iterdir()) == [] and not (tmp_path / "00").exists()
 
 
+def test_a_name_that_is_not_on_disk_does_not_stay(
+    tmp_path: Path, half_made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try makes the file again, and its name durable; one that is there it would not."""
+    sync = os.fsync
+
+    def fail(handle: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.EIO, "the directory")
+        sync(handle)
+
+    target = tmp_path / "00000000000000000000"
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="the directory"):
+            make_file(half_made, target, 4096, sparse=False)
+    assert not target.exists() and list(half_made.iterdir()) == []
+    make_file(half_made, target, 4096, sparse=False)
+    assert target.stat().st_size == 4096
+
+
 def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path, synced: list[str]) -> None:
     target = tmp_path / "topics.json"
     for content in (b"first" * 100, b"second", b""):
