@@ -143,12 +143,17 @@ def _abort(paths: StorePaths) -> str:
 
 
 def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredMs) -> None:
-    """Make files anew that are not known to be whole on disk."""
+    """Make files anew that are not known to be whole on disk.
+
+    A full one of no later time than the checkpoint's is, if all of its records are below `offset`:
+    one that was full once, and then cut by a start, may be about to become full again.
+    """
     full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
     for path in index_files(paths.index):
         file = IndexFile(path, geometry, writable=True)
         header = file.header
-        if header.next_item < geometry.items or header.end_timestamp_ms > full_ms:
+        is_whole = header.next_item >= geometry.items and header.end_timestamp_ms <= full_ms
+        if not is_whole or header.end_offset >= offset:
             file.repair(offset, stored_ms)
         file.close()
 
