@@ -32,6 +32,7 @@ from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     drop_empty_last,
     make_directory,
+    replace_file,
     sync_directory,
     zero_from,
 )
@@ -166,7 +167,14 @@ def _missing_queues(paths: StorePaths, store: StoreDirectory) -> set[str]:
 
 
 def _forget_checkpoint(paths: StorePaths) -> None:
-    """Nothing is vouched for until everything has been dispatched again."""
+    """Nothing is vouched for until everything has been dispatched again.
+
+    A start that dies from here on must not leave a store that looks clean: the next one would
+    believe its queues, with no list to say which of them is gone.
+    """
+    if not paths.abort.exists():
+        # no process: the last run's memory is not to be used
+        replace_file(paths.abort, b"0")
     paths.checkpoint.unlink(missing_ok=True)
     sync_directory(paths.root)
     replace_known_queues(paths.known_queues, ())
