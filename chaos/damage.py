@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.chaos.arena import Arena, filled_store
 from penstock.chaos.history import Sent, check_order, digest
 from penstock.chaos.load import TOPIC
 from penstock.chaos.replay import settle
@@ -20,6 +22,8 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
 
+# in a round, and how many of these are bits that flip
+DAMAGES, FLIPPED_SHARE = 60, 0.7
 # Where damage goes: most bytes are the log's, but every kind of file shall have its share.
 PLACES = ("commitlog", "commitlog", "consumequeue", "index", "checkpoint", "config", "penstock")
 
@@ -39,6 +43,21 @@ class Hit(NamedTuple):
     file: Path
     start: int
     end: int
+
+
+def damage_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    with arena.room() as room, filled_store(room, dice) as (store, config):
+        original = read_placed(store)
+        for _ in range(DAMAGES):
+            copy = room / "copy"
+            shutil.copytree(store, copy)
+            hit = (flip_bit if dice.random() < FLIPPED_SHARE else change_size)(copy, dice)
+            wrong = check_damaged(copy, config, original, hit)
+            place = f"{hit.what} in {hit.file.relative_to(copy)}, {hit.start} to {hit.end}"
+            arena.report.add_violations([f"{place}: {each}" for each in wrong], replay)
+            arena.report.add_fault(hit.what)
+            shutil.rmtree(copy)
+            arena.moved()
 
 
 def read_placed(root: Path) -> list[Placed]:

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import random
 import time
 from pathlib import Path
 
+from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged, check_order
 from penstock.chaos.load import QUEUES, TOPIC, Load, read_all
@@ -20,11 +22,26 @@ from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.layout import StorePaths
 
+# in a round
+FAILING_DISKS = 3
 LOAD_S = 0.6
 # Behind the failed flush, acknowledgements of the one before may still be on their way.
 SETTLED_S = 0.2
 ANSWER_TIMEOUT_MS = 2000
 EIO = os.strerror(errno.EIO)
+
+
+def disk_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    for _ in range(FAILING_DISKS):
+        once = dice.random() < 0.5
+        # a flusher that would try again is seen where it was at work
+        nth = dice.randint(30, 100) if once else round(2 ** dice.uniform(0, 8))
+        with arena.room() as room:
+            wrong, acked = check_failing_disk(room, arena.library, any_settings(dice), nth, once)
+            arena.report.add_violations([f"EIO at flush {nth}: {each}" for each in wrong], replay)
+            arena.report.add_fault("failed flush")
+            arena.report.acknowledged += acked
+            arena.moved()
 
 
 def check_failing_disk(

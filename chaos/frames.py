@@ -1,6 +1,6 @@
 """Malformed requests: frames of both endpoints, bent in every way, thrown at a broker that works.
 
-What must hold is the campaign's to check; this file only makes frames and throws them.
+None of them ends a process or disturbs another client, and what is stored is what was sent.
 """
 
 from __future__ import annotations
@@ -11,17 +11,60 @@ from collections.abc import Iterator
 
 import zmq
 
-from penstock.chaos.load import QUEUES, TOPIC
+from penstock.chaos.arena import Arena, any_settings
+from penstock.chaos.broker import Broker
+from penstock.chaos.history import check_acknowledged
+from penstock.chaos.load import QUEUES, TOPIC, Load, read_all
+from penstock.client.producer import Producer
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.messages import encode
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record, pack_host
 
+# in a round, at each endpoint
+FRAMES, GARBAGE = 4000, 20
 _HOST = pack_host("127.0.0.1", 1)
 # Values that meet a boundary of some length, sign or size.
 _EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
 _SENT_AT_ONCE = 200
+
+
+def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    with arena.room() as room:
+        broker = Broker(room, any_settings(dice))
+        load: Load | None = None
+        try:
+            broker.start()
+            with Producer(broker.produce) as producer:
+                producer.create_topic(TOPIC, QUEUES)
+            load = Load("p1", broker.produce, rate=300)
+            _throw_all(arena, broker, dice)
+            load.finish()
+            restarts = {each["name"]: each["restarts"] for each in broker.status()["actors"]}
+            wrong = [f"{name} was restarted" for name, count in restarts.items() if count]
+            wrong += [f"a send failed: {error}" for error in load.failed[:1]]
+            broker.await_dispatched()
+            stored = read_all(broker.consume)
+            wrong += check_acknowledged(load.acked, stored, "messages are lost")
+            arena.report.acknowledged += load.count()
+            arena.report.add_violations(wrong, replay)
+            broker.stop()
+        finally:
+            if load is not None:
+                load.abandon()
+            broker.clear()
+
+
+def _throw_all(arena: Arena, broker: Broker, dice: random.Random) -> None:
+    kinds = ((broker.produce, produce_request), (broker.consume, consume_request))
+    for endpoint, make in kinds:
+        sent = throw(endpoint, (bend(make(dice), dice) for _ in range(FRAMES)))
+        arena.report.add_fault("bent frame", sent)
+        for _ in range(GARBAGE):
+            throw_garbage(endpoint, dice)
+        arena.report.add_fault("garbage on a socket", GARBAGE)
+        arena.moved()
 
 
 def produce_request(dice: random.Random) -> list[bytes]:

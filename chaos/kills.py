@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
+from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker, fixed_ports
 from penstock.chaos.history import check_acknowledged, check_order
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
@@ -21,20 +22,27 @@ from penstock.shared.index_files import index_geometry
 from penstock.shared.positions import ACTORS
 from penstock.shared.verify import verify_store
 
+# strikes in a round
+STRIKES = 30
 SERVED_TIMEOUT_S = 15
 
 
+def kills_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    with arena.room() as room:
+        run_kills(arena, room, any_settings(dice), STRIKES, dice, replay)
+
+
 def run_kills(
+    arena: Arena,
     place: Path,
     settings: dict[str, object],
     count: int,
     dice: random.Random,
-    report: Report,
     replay: str,
-    moved: Callable[[], None],
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Strike `count` times at one broker. Raises PenstockError when it does not come back."""
+    report = arena.report
     broker = Broker(place, {**settings, **fixed_ports()}, environment=environment)
     loads: list[Load] = []
     follower: Follower | None = None
@@ -48,7 +56,7 @@ def run_kills(
                 time.sleep(dice.uniform(0, 0.1))  # the moment is what varies
                 kind = dice.choices(("one", "burst", "all"), (20, 3, 3))[0]
                 _strike(broker, kind, dice, report, producer, follower, number)
-                moved()
+                arena.moved()
         for each in loads:
             each.finish()
         broker.await_dispatched()

@@ -5,11 +5,13 @@ The log itself stays: without it there is nothing to make anything from.
 
 from __future__ import annotations
 
+import random
 import shutil
 from collections.abc import Callable
 from itertools import chain, combinations
 from pathlib import Path
 
+from penstock.chaos.arena import Arena, filled_store
 from penstock.chaos.history import Stored, read_stored
 from penstock.chaos.load import TOPIC
 from penstock.chaos.replay import settle
@@ -20,6 +22,13 @@ from penstock.shared.verify import verify_store
 PARTS = ("consumequeue", "index", "checkpoint", "abort", "lock", "config", "penstock")
 # One queue of several is missed only where penstock/queues says that there was one.
 ONE_QUEUE = f"consumequeue/{TOPIC}/0"
+
+
+def missing_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    with arena.room() as room, filled_store(room, dice) as (store, config):
+        wrong = check_missing(store, config, room / "copy", arena.moved)
+        arena.report.add_violations(wrong, replay)
+        arena.report.add_fault("missing files", len(subsets()))
 
 
 def subsets() -> list[tuple[str, ...]]:

@@ -23,6 +23,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker, fixed_ports
 from penstock.chaos.history import Sent
 from penstock.chaos.images import Disk, mixed, read_disk
@@ -32,6 +33,10 @@ from penstock.chaos.replay import check_store, in_memory
 from penstock.client.producer import Producer
 from penstock.shared.config_sources import load_config
 
+# images in a round
+IMAGES = 100
+# how the disk is flushed, and what producers wait for: each leaves other disks
+PROMISES = (("sync", "durable"), ("async", "durable"), ("async", "written"))
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader")
 # so small that a run of a second rolls every kind of file, and often enough at the checkpoint
@@ -65,6 +70,18 @@ class History(msgspec.Struct):
     seen: list[Sent]
 
 
+def power_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    for disk, ack in PROMISES:
+        with arena.room() as room:
+            settings = any_settings(dice) | {"flush_disk_type": disk}
+            record_run(room, arena.library, settings, ack, dice.uniform(0.5, 1.5), dice)
+            names = choose_images(room, IMAGES // len(PROMISES), dice)
+            for name, wrong in check_images(room, names, arena.moved):
+                again = f"penstock chaos --replay {room} --image {name}"
+                arena.report.add_violations(wrong, again)
+            arena.report.add_fault("power failure", len(names))
+
+
 def record_run(
     place: Path,
     library: Path,
@@ -72,10 +89,10 @@ def record_run(
     ack: str,
     seconds: float,
     dice: random.Random,
-) -> Path:
-    """Run a broker under load, kill one actor or all now and then, and all or none before it ends;
-    its bundle. Nobody is promised anything where nobody waits for the disk: then it is less often
-    flushed, and a start has more to put in order."""
+) -> None:
+    """Run a broker under load, kill one actor or all now and then, and all or none before it ends:
+    `place` becomes its bundle. Nobody is promised anything where nobody waits for the disk: then
+    it is less often flushed, and a start has more to put in order."""
     recorder = Recorder(place / "recording", place / "store", library)
     settings = {**SETTINGS, **settings, **fixed_ports()}
     broker = Broker(place, settings, environment=recorder.environment)
@@ -113,7 +130,6 @@ def record_run(
     finally:
         recorder.close()
         broker.clear()
-    return place
 
 
 def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageName]:

@@ -101,15 +101,16 @@ def _kinds(faults: str) -> list[str]:
 def _run(
     report: Report, kinds: list[str], minutes: float, rounds: int | None, place: Path | None
 ) -> None:
-    from penstock.chaos.campaigns import Chaos, run_chaos
+    from penstock.chaos.arena import Arena
+    from penstock.chaos.campaigns import run_chaos
 
     home = Path(tempfile.mkdtemp(prefix="penstock-chaos-", dir=place))
     began = time.monotonic()
     total = int(minutes * 60)
     with progress("breaking") as moved:
-        made = Chaos(home, report, lambda: moved(min(total, int(time.monotonic() - began)), total))
-        run_chaos(made, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
-    made.clear()
+        arena = Arena(home, report, lambda: moved(min(total, int(time.monotonic() - began)), total))
+        run_chaos(arena, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
+    arena.clear()
 
 
 def _replay(bundle: Path, image: str | None, report: Report) -> None:

@@ -1,0 +1,89 @@
+"""Where rounds of faults take place: a directory for their files, and the report they add to.
+
+A round takes some seconds, has a seed of its own and stands for itself: it can be run again. This
+file knows no faults.
+"""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.chaos.broker import Broker
+from penstock.chaos.load import QUEUES, TOPIC, Load
+from penstock.chaos.recorder import build_recorder
+from penstock.chaos.report import Report
+from penstock.client.producer import Producer
+from penstock.shared.config import Config
+
+
+class Arena:
+    """One run: its place for files, its report, and whom to tell that something was done."""
+
+    def __init__(self, place: Path, report: Report, moved: Callable[[], None]) -> None:
+        self.place = place
+        self.report = report
+        self.moved = moved
+        self._library: Path | None = None
+        self._rounds = 0
+
+    @property
+    def library(self) -> Path:
+        """What records and fails system calls. Raises MissingDependency without a C compiler."""
+        if self._library is None:
+            self._library = build_recorder(self.place)
+        return self._library
+
+    @contextmanager
+    def room(self) -> Iterator[Path]:
+        """A new directory for one round, which stays when the round breaks a promise."""
+        self._rounds += 1
+        room = self.place / f"round-{self._rounds}"
+        room.mkdir()
+        before = len(self.report.violations)
+        yield room
+        if len(self.report.violations) == before:
+            shutil.rmtree(room)
+
+    def clear(self) -> None:
+        """Remove everything but what is needed to see a failure again."""
+        if not self.report.violations:
+            shutil.rmtree(self.place)
+
+
+def any_settings(dice: random.Random) -> dict[str, object]:
+    """How the log is flushed and buffered: each of the four ways leaves other states behind."""
+    return {
+        "flush_disk_type": dice.choice(("sync", "async")),
+        "transient_store_pool_enable": dice.random() < 0.5,
+    }
+
+
+@contextmanager
+def filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Config]]:
+    """A store that a broker has filled, and all of which is on disk: stopped, or killed."""
+    broker = Broker(room, any_settings(dice))
+    load: Load | None = None
+    try:
+        broker.start()
+        with Producer(broker.produce) as producer:
+            producer.create_topic(TOPIC, QUEUES)
+        load = Load("p1", broker.produce, rate=1000)
+        time.sleep(dice.uniform(0.2, 0.8))
+        load.finish()
+        broker.await_dispatched()
+        if dice.random() < 0.5:
+            broker.await_checkpoint()
+            broker.kill()
+            broker.forget_memory()
+        else:
+            broker.stop()
+        yield broker.store, broker.config
+    finally:
+        if load is not None:
+            load.abandon()
+        broker.clear()
