@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from penstock.chaos.broker import Broker
 from penstock.chaos.load import QUEUES, TOPIC, Load
 from penstock.chaos.recorder import build_recorder
 from penstock.chaos.report import Report
+from penstock.chaos.workers import Result, Task, Workers
 from penstock.client.producer import Producer
 from penstock.shared.config import Config
 
@@ -29,6 +30,7 @@ class Arena:
         self.report = report
         self.moved = moved
         self._library: Path | None = None
+        self._workers = Workers()
         self._rounds = 0
 
     @property
@@ -37,6 +39,12 @@ class Arena:
         if self._library is None:
             self._library = build_recorder(self.place)
         return self._library
+
+    def check(self, check: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
+        """The results of checks that several processes share, in the order of the tasks."""
+        for result in self._workers.map(check, tasks):
+            self.moved()
+            yield result
 
     @contextmanager
     def room(self) -> Iterator[Path]:
@@ -49,8 +57,9 @@ class Arena:
         if len(self.report.violations) == before:
             shutil.rmtree(room)
 
-    def clear(self) -> None:
-        """Remove everything but what is needed to see a failure again."""
+    def close(self) -> None:
+        """End all processes, and remove everything but what shows a failure again."""
+        self._workers.close()
         if not self.report.violations:
             shutil.rmtree(self.place)
 

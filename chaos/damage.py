@@ -9,21 +9,21 @@ from __future__ import annotations
 
 import os
 import random
-import shutil
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena, filled_store
 from penstock.chaos.history import Sent, check_order, digest
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import settle
+from penstock.chaos.replay import copied, settle
+from penstock.chaos.workers import batched
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
 
 # in a round, and how many of these are bits that flip
-DAMAGES, FLIPPED_SHARE = 60, 0.7
+DAMAGES, TASK_DAMAGES, FLIPPED_SHARE = 200, 10, 0.7
 # Where damage goes: most bytes are the log's, but every kind of file shall have its share.
 PLACES = ("commitlog", "commitlog", "consumequeue", "index", "checkpoint", "config", "penstock")
 
@@ -45,19 +45,36 @@ class Hit(NamedTuple):
     end: int
 
 
+class Task(NamedTuple):
+    """A store, and a seed for each copy of it that is to be damaged."""
+
+    store: Path
+    config: Config
+    seeds: list[int]
+
+
 def damage_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with arena.room() as room, filled_store(room, dice) as (store, config):
-        original = read_placed(store)
-        for _ in range(DAMAGES):
-            copy = room / "copy"
-            shutil.copytree(store, copy)
+        seeds = [dice.getrandbits(32) for _ in range(DAMAGES)]
+        tasks = [Task(store, config, list(some)) for some in batched(seeds, TASK_DAMAGES)]
+        for outcomes in arena.check(check_copies, tasks):
+            for what, wrong in outcomes:
+                arena.report.add_fault(what)
+                arena.report.add_violations(wrong, replay)
+
+
+def check_copies(task: Task) -> list[tuple[str, list[str]]]:
+    """Damage a copy of the store for each seed; what was done to it, and what is wrong then."""
+    original = read_placed(task.store)
+    outcomes = []
+    for seed in task.seeds:
+        dice = random.Random(seed)
+        with copied(task.store) as copy:
             hit = (flip_bit if dice.random() < FLIPPED_SHARE else change_size)(copy, dice)
-            wrong = check_damaged(copy, config, original, hit)
+            wrong = check_damaged(copy, task.config, original, hit)
             place = f"{hit.what} in {hit.file.relative_to(copy)}, {hit.start} to {hit.end}"
-            arena.report.add_violations([f"{place}: {each}" for each in wrong], replay)
-            arena.report.add_fault(hit.what)
-            shutil.rmtree(copy)
-            arena.moved()
+        outcomes.append((hit.what, [f"{place}: {each}" for each in wrong]))
+    return outcomes
 
 
 def read_placed(root: Path) -> list[Placed]:

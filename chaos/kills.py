@@ -25,6 +25,7 @@ from penstock.shared.verify import verify_store
 # strikes in a round
 STRIKES = 30
 SERVED_TIMEOUT_S = 15
+KILLED, FROZEN = (SIGKILL, "killed"), (SIGSTOP, "frozen")
 
 
 def kills_round(arena: Arena, dice: random.Random, replay: str) -> None:
@@ -89,21 +90,24 @@ def _strike(
         broker.kill()
         broker.start()
         what = "broker killed"
-    elif kind == "burst":
-        for actor in dice.sample(ACTORS, dice.randint(2, len(ACTORS))):
-            broker.strike(actor, dice.choice((SIGKILL, SIGSTOP)))
-        what = "several at once"
+        report.add_fault(what)
     else:
-        actor, signal = dice.choice(ACTORS), dice.choice((SIGKILL, SIGSTOP))
-        broker.strike(actor, signal)
-        what = "actor killed" if signal == SIGKILL else "actor frozen"
+        several = kind == "burst"
+        actors = dice.sample(ACTORS, dice.randint(2, len(ACTORS)) if several else 1)
+        for actor in actors:
+            signal, done = dice.choices((KILLED, FROZEN), (3, 1))[0]
+            broker.strike(actor, signal)
+            report.add_fault(f"actor {done}")
+        what = "several at once" if several else f"{actor} {done}"
     # not the numbers of the load, so the probe has a sender of its own
     body = f"probe/0/{number}/{what}".encode()
     producer.send(TOPIC, body, queue=0).result(SERVED_TIMEOUT_S)
-    report.add_time(f"{what} -> acknowledged", time.monotonic() - struck)
+    acknowledged = time.monotonic() - struck
     follower.await_body(body, SERVED_TIMEOUT_S)
-    report.add_time(f"{what} -> consumed", time.monotonic() - struck)
-    report.add_fault(what)
+    consumed = time.monotonic() - struck
+    report.add_recovery(what, acknowledged, consumed)
+    if kind == "one":
+        report.add_recovery(f"any actor {done}", acknowledged, consumed)
 
 
 def _check(broker: Broker, loads: list[Load], follower: Follower) -> list[str]:

@@ -7,18 +7,20 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable
 from itertools import chain, combinations
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.chaos.arena import Arena, filled_store
 from penstock.chaos.history import Stored, read_stored
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import settle
+from penstock.chaos.replay import copied, settle
+from penstock.chaos.workers import batched
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.verify import verify_store
 
+TASK_SUBSETS = 10
 PARTS = ("consumequeue", "index", "checkpoint", "abort", "lock", "config", "penstock")
 # One queue of several is missed only where penstock/queues says that there was one.
 ONE_QUEUE = f"consumequeue/{TOPIC}/0"
@@ -26,9 +28,18 @@ ONE_QUEUE = f"consumequeue/{TOPIC}/0"
 
 def missing_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with arena.room() as room, filled_store(room, dice) as (store, config):
-        wrong = check_missing(store, config, room / "copy", arena.moved)
-        arena.report.add_violations(wrong, replay)
+        tasks = [Task(store, config, list(some)) for some in batched(subsets(), TASK_SUBSETS)]
+        for wrong in arena.check(check_missing, tasks):
+            arena.report.add_violations(wrong, replay)
         arena.report.add_fault("missing files", len(subsets()))
+
+
+class Task(NamedTuple):
+    """Some combinations of what may be missing, to be tried on copies of a store."""
+
+    original: Path
+    config: Config
+    subsets: list[tuple[str, ...]]
 
 
 def subsets() -> list[tuple[str, ...]]:
@@ -38,24 +49,20 @@ def subsets() -> list[tuple[str, ...]]:
     return found + [(ONE_QUEUE, *each) for each in told]
 
 
-def check_missing(
-    original: Path, config: Config, scratch: Path, moved: Callable[[], None]
-) -> list[str]:
+def check_missing(task: Task) -> list[str]:
     """Start on copies of a store with parts missing; what is not made again as it was."""
     wrong: list[str] = []
-    expected, queues = _contents(original)
-    for missing in subsets():
-        root = scratch / "store"
-        shutil.copytree(original, root)
-        for part in missing:
-            path = root / part
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink(missing_ok=True)
-        wrong += [f"without {missing}: {each}" for each in _restart(root, config, expected, queues)]
-        shutil.rmtree(root)
-        moved()
+    expected, queues = _contents(task.original)
+    for missing in task.subsets:
+        with copied(task.original) as root:
+            for part in missing:
+                path = root / part
+                if path.is_dir():
+                    shutil.rmtree(path)
+                else:
+                    path.unlink(missing_ok=True)
+            found = _restart(root, task.config, expected, queues)
+        wrong += [f"without {missing}: {each}" for each in found]
     return wrong
 
 

@@ -16,7 +16,7 @@ import random
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from signal import SIGKILL
 from typing import NamedTuple
@@ -30,11 +30,12 @@ from penstock.chaos.images import Disk, mixed, read_disk
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load
 from penstock.chaos.recorder import Recorder, read_flushes
 from penstock.chaos.replay import check_store, in_memory
+from penstock.chaos.workers import batched
 from penstock.client.producer import Producer
 from penstock.shared.config_sources import load_config
 
-# images in a round
-IMAGES = 100
+# images of each recorded run, and of one task
+IMAGES, TASK_IMAGES = 100, 10
 # how the disk is flushed, and what producers wait for: each leaves other disks
 PROMISES = (("sync", "durable"), ("async", "durable"), ("async", "written"))
 SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)
@@ -75,10 +76,12 @@ def power_round(arena: Arena, dice: random.Random, replay: str) -> None:
         with arena.room() as room:
             settings = any_settings(dice) | {"flush_disk_type": disk}
             record_run(room, arena.library, settings, ack, dice.uniform(0.5, 1.5), dice)
-            names = choose_images(room, IMAGES // len(PROMISES), dice)
-            for name, wrong in check_images(room, names, arena.moved):
-                again = f"penstock chaos --replay {room} --image {name}"
-                arena.report.add_violations(wrong, again)
+            names = sorted(choose_images(room, IMAGES, dice))
+            tasks = [(room, list(some)) for some in batched(names, TASK_IMAGES)]
+            for found in arena.check(check_images, tasks):
+                for name, wrong in found:
+                    again = f"penstock chaos --replay {room} --image {name}"
+                    arena.report.add_violations(wrong, again)
             arena.report.add_fault("power failure", len(names))
 
 
@@ -148,15 +151,14 @@ def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageNa
     ]
 
 
-def check_images(
-    bundle: Path, names: Sequence[ImageName], moved: Callable[[], None]
-) -> list[tuple[ImageName, list[str]]]:
-    """Those of the images that break a promise, and how."""
+def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, list[str]]]:
+    """Those images of a bundle that break a promise, and how. The names are sorted."""
+    bundle, names = task
     history = msgspec.msgpack.decode((bundle / "history").read_bytes(), type=History)
     config = load_config(bundle / "broker.toml").config
     found = []
     with tempfile.TemporaryDirectory(prefix="image-of-penstock-", dir=in_memory()) as scratch:
-        for name, disk in _images(bundle, sorted(names)):
+        for name, disk in _images(bundle, names):
             root = Path(scratch) / "store"
             disk.write(root)
             wrong = check_store(
@@ -170,7 +172,6 @@ def check_images(
             if wrong:
                 found.append((name, wrong))
             shutil.rmtree(root)
-            moved()
     return found
 
 

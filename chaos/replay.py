@@ -6,7 +6,10 @@ What runs is the product's own recovery, reput and verification. This file knows
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
@@ -26,6 +29,13 @@ from penstock.shared.verify import verify_store
 def in_memory() -> str | None:
     """A place for copies that no power failure will meet: there a flush costs nothing."""
     return "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+
+
+@contextmanager
+def copied(original: Path) -> Iterator[Path]:
+    """A copy of a store, in memory where that can be, until it is left."""
+    with tempfile.TemporaryDirectory(prefix="copy-of-penstock-", dir=in_memory()) as scratch:
+        yield Path(shutil.copytree(original, Path(scratch) / "store"))
 
 
 def settle(root: Path, config: Config) -> Recovered:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -14,36 +17,53 @@ class Violation(msgspec.Struct, frozen=True):
     replay: str
 
 
+class Spread(NamedTuple):
+    """How long something took: the middle, what 99 of 100 stay below, the longest."""
+
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
+class Recovery(msgspec.Struct, frozen=True):
+    """From a strike until a message sent then was acknowledged, and until a consumer had it."""
+
+    count: int
+    acknowledged: Spread
+    consumed: Spread
+
+
 class Report(msgspec.Struct):
-    """Filled by campaigns while they run."""
+    """Filled by rounds while they run."""
 
     seed: int
     faults: dict[str, int] = msgspec.field(default_factory=Counter)
     acknowledged: int = 0
     consumed: int = 0
-    # what was hit, and what came back -> seconds
-    seconds: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    # what was struck -> seconds until acknowledged, and until consumed
+    recovered: dict[str, list[tuple[float, float]]] = msgspec.field(
+        default_factory=lambda: defaultdict(list)
+    )
     violations: list[Violation] = msgspec.field(default_factory=list)
 
     def add_fault(self, kind: str, count: int = 1) -> None:
         self.faults[kind] = self.faults.get(kind, 0) + count
 
-    def add_time(self, what: str, seconds: float) -> None:
-        self.seconds.setdefault(what, []).append(seconds)
+    def add_recovery(self, what: str, acknowledged_s: float, consumed_s: float) -> None:
+        self.recovered[what].append((acknowledged_s, consumed_s))
 
     def add_violations(self, found: list[str], replay: str) -> None:
         self.violations += [Violation(what, replay) for what in found]
 
-    def percentiles_ms(self) -> dict[str, dict[str, float]]:
-        """For each kind of time: p50, p99, max, and of how many."""
-        found = {}
-        for what, seconds in sorted(self.seconds.items()):
-            ordered = sorted(seconds)
-            last = len(ordered) - 1
-            found[what] = {
-                "p50_ms": round(ordered[last // 2] * 1000, 1),
-                "p99_ms": round(ordered[int(last * 0.99)] * 1000, 1),
-                "max_ms": round(ordered[last] * 1000, 1),
-                "count": len(ordered),
-            }
-        return found
+    def recovery(self) -> dict[str, Recovery]:
+        """For each that was struck."""
+        return {
+            what: Recovery(len(times), *(_spread(each) for each in zip(*times, strict=True)))
+            for what, times in sorted(self.recovered.items())
+        }
+
+
+def _spread(seconds: Sequence[float]) -> Spread:
+    ordered = [round(each * 1000, 1) for each in sorted(seconds)]
+    nearest = (ordered[math.ceil(share * len(ordered)) - 1] for share in (0.5, 0.99, 1))
+    return Spread(*nearest)

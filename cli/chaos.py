@@ -109,8 +109,10 @@ def _run(
     total = int(minutes * 60)
     with progress("breaking") as moved:
         arena = Arena(home, report, lambda: moved(min(total, int(time.monotonic() - began)), total))
-        run_chaos(arena, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
-    arena.clear()
+        try:
+            run_chaos(arena, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
+        finally:
+            arena.close()
 
 
 def _replay(bundle: Path, image: str | None, report: Report) -> None:
@@ -121,13 +123,13 @@ def _replay(bundle: Path, image: str | None, report: Report) -> None:
         name = ImageName(int(flush), float(share), int(number))
     except ValueError:
         raise click.UsageError(f"--image has the form FLUSH:SHARE:SEED, not {image!r}") from None
-    for found, wrong in check_images(bundle, [name], lambda: None):
+    for found, wrong in check_images((bundle, [name])):
         report.add_violations(wrong, f"penstock chaos --replay {bundle} --image {found}")
     report.add_fault("power failure")
 
 
 def _print(report: Report, seconds: float, output: str) -> None:
-    times = report.percentiles_ms()
+    recovery = report.recovery()
     if output == "json":
         print_json(
             {
@@ -136,15 +138,19 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "faults": report.faults,
                 "acknowledged": report.acknowledged,
                 "consumed": report.consumed,
-                "recovery": times,
+                "recovery": recovery,
                 "violations": report.violations,
             }
         )
         return
     print_table(["fault", "times"], sorted(report.faults.items()))
-    if times:
-        rows = [[what, *row.values()] for what, row in times.items()]
-        print_table(["recovered", "p50 ms", "p99 ms", "max ms", "of"], rows)
+    if recovery:
+        heads = ["until acknowledged", "p99 ms", "max ms", "until consumed", "p99 ms", "max ms"]
+        rows = [
+            [what, each.count, *each.acknowledged, *each.consumed]
+            for what, each in recovery.items()
+        ]
+        print_table(["struck", "times", *heads], rows)
     click.echo(f"{report.acknowledged} messages acknowledged, {report.consumed} followed")
     for violation in report.violations:
         click.echo(f"BROKEN: {violation.what}\n  again: {violation.replay}", err=True)

@@ -6,6 +6,8 @@ required, `value` what came instead, `hint` the next step. This file knows no so
 
 from __future__ import annotations
 
+from typing import Any
+
 # RocketMQ's names where one kind of error has two.
 PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
 # What is stored says one of these.
@@ -27,6 +29,10 @@ class PenstockError(Exception):
             self.status = status
         shown = "" if value is None else f": {value}"
         super().__init__(f"[{self.status}] {rule}{shown}" + (f". {hint}" if hint else ""))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """As it was made, so that it passes from one process of a program to another."""
+        return type(self), (self.rule, self.value, self.hint, self.status), self.__dict__
 
 
 class ConfigError(PenstockError):

@@ -1,0 +1,29 @@
+"""The report of a chaos run: what it counts, and how it sums up times."""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.chaos.report import Report
+
+
+def test_percentiles_are_times_that_were_measured_and_err_to_the_longer() -> None:
+    report = Report(seed=1)
+    for number in range(1, 151):
+        report.add_recovery("writer killed", number / 1000, 2 * number / 1000)
+    recovery = report.recovery()["writer killed"]
+    assert recovery.count == 150
+    assert recovery.acknowledged == (75.0, 149.0, 150.0)
+    assert recovery.consumed == (150.0, 298.0, 300.0)
+    report.add_recovery("reader killed", 0.004, 0.2)
+    assert report.recovery()["reader killed"].acknowledged == (4.0, 4.0, 4.0)
+
+
+def test_faults_are_summed_and_a_violation_keeps_its_command() -> None:
+    report = Report(seed=1)
+    report.add_fault("actor killed")
+    report.add_fault("actor killed", 2)
+    report.add_violations(["lost"], "penstock chaos --seed 3")
+    assert report.faults == {"actor killed": 3}
+    shown = msgspec.json.decode(msgspec.json.encode(report.violations))
+    assert shown == [{"what": "lost", "replay": "penstock chaos --seed 3"}]
