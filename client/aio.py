@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
 import zmq
 import zmq.asyncio
 
+from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.batches import encode_messages
-from penstock.client.choice import choose
-from penstock.client.consumer_core import ConsumerCore, Start
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
@@ -27,7 +26,6 @@ from penstock.client.routes import Parked
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
-from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
 
@@ -294,107 +292,3 @@ def _settle(future: asyncio.Future[Receipt], settled: SendFuture) -> None:
         future.set_result(settled.result(0))
     else:
         future.set_exception(error)
-
-
-class Consumer:
-    """Reads a topic from a coroutine. See `penstock.client.Consumer` for the arguments.
-
-    async with Consumer("tcp://127.0.0.1:20912", "orders") as consumer:
-        async for message in consumer:
-            ...
-    """
-
-    def __init__(
-        self,
-        endpoint: str,
-        topic: str,
-        *,
-        start: Start = "earliest",
-        queues: Collection[int] | None = None,
-        follow: bool = True,
-        tags: str = "",
-        sql: str = "",
-        group: str = "",
-        timeout_ms: int = 30_000,
-        max_body_bytes: int = MAX_BODY_BYTES,
-        clock: Clock | None = None,
-    ) -> None:
-        self._clock = clock or SystemClock()
-        self._endpoint = endpoint
-        now_ms = self._clock.now_ms()
-        choice = choose(tags, sql, group, now_ms)
-        self._core = ConsumerCore(
-            endpoint,
-            topic,
-            start,
-            queues,
-            follow,
-            timeout_ms,
-            now_ms,
-            choice,
-            max_body_bytes,
-        )
-        self._open = False
-
-    async def __aenter__(self) -> Consumer:
-        self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._endpoint)
-        self._open = True
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._open = False
-        self._socket.close()
-        self._context.term()
-
-    @property
-    def positions(self) -> dict[int, int]:
-        """The next offset of each queue that has not been asked for yet."""
-        return dict(self._core.cursors)
-
-    @property
-    def skipped(self) -> int:
-        """How many offsets were passed over: their messages have expired or are lost."""
-        return self._core.skipped
-
-    async def __aiter__(self) -> AsyncIterator[Message]:
-        while batch := await self.poll(None):
-            for message in batch:
-                yield message
-
-    async def poll(self, timeout: float | None) -> list[Message]:
-        """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
-        if not self._open:
-            raise StoreUnavailable(
-                "a consumer is used inside its block", "it is not open", "async with Consumer(...)"
-            )
-        deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
-        while not self._core.ready and not self._core.finished:
-            now_ms = self._clock.monotonic_ms()
-            await self._exchange(now_ms)
-            if self._core.ready or self._core.finished:
-                break
-            left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms
-            if left_ms <= 0:
-                return []
-            wait_ms = min(left_ms, max(1, self._core.wait_ms(now_ms)))
-            await self._socket.poll(int(wait_ms))
-        batch = list(self._core.ready)
-        self._core.ready.clear()
-        await self._exchange(self._clock.monotonic_ms())
-        return batch
-
-    async def _exchange(self, now_ms: int) -> None:
-        while await self._socket.poll(0):
-            answer = await self._socket.recv_multipart()
-            self._core.received(answer, now_ms)
-        for parts in self._core.outgoing(now_ms):
-            try:
-                await self._socket.send_multipart(parts, zmq.NOBLOCK)
-            except zmq.Again:
-                self._core.not_connected(now_ms)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from contextlib import suppress
 from types import TracebackType
-from typing import Any
 
 import zmq
-import zmq.asyncio
 
+from penstock.client.aio_link import Link
 from penstock.client.message import Message
 from penstock.client.query_core import (
     DEFAULT_MAX_NUM,
@@ -20,9 +19,7 @@ from penstock.client.query_core import (
     by_key,
     by_unique_key,
 )
-from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
-from penstock.shared.errors import StoreUnavailable
 
 
 class MessageQuery:
@@ -36,14 +33,11 @@ class MessageQuery:
         self, endpoint: str, *, timeout_ms: int = 30_000, clock: Clock | None = None
     ) -> None:
         self._clock = clock or SystemClock()
-        self._endpoint = endpoint
+        self._link = Link(endpoint)
         self._core = QueryCore(endpoint, timeout_ms)
-        self._open = False
 
     async def __aenter__(self) -> MessageQuery:
-        self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._endpoint)
-        self._open = True
+        self._link.open()
         return self
 
     async def __aexit__(
@@ -52,9 +46,7 @@ class MessageQuery:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._open = False
-        self._socket.close(linger=0)
-        self._context.term()
+        self._link.close()
 
     async def by_key(
         self,
@@ -77,16 +69,13 @@ class MessageQuery:
         return (await self._ask(by_id(message_id)))[0]
 
     async def _ask(self, question: Question) -> list[Message]:
-        if not self._open:
-            raise StoreUnavailable(
-                "a query is used inside its block", "it is not open", "async with MessageQuery(...)"
-            )
+        socket = self._link.socket
         self._core.ask(question, self._clock.monotonic_ms())
         while self._core.found is None:
             header = self._core.outgoing(self._clock.monotonic_ms())
             if header is not None:
                 with suppress(zmq.Again):  # not connected yet: it is repeated
-                    await self._socket.send(header, zmq.NOBLOCK)
-            if await self._socket.poll(REPEAT_MS):
-                self._core.received(await self._socket.recv_multipart())
+                    await socket.send(header, zmq.NOBLOCK)
+            if await socket.poll(REPEAT_MS):
+                self._core.received(await socket.recv_multipart())
         return self._core.found
