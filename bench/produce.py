@@ -1,66 +1,62 @@
-"""How many messages a second can one client process send, packed, each acknowledged?"""
+"""How many messages a second do producers get acknowledged? Each is a process of its own."""
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext
 
-import msgspec
-
-from penstock.bench.stack import running_stack
-from penstock.client.producer import Producer
-
-TOPIC = "bench"
+from penstock.bench.load import Send
+from penstock.bench.load_process import Moved, load_command, measured, started
+from penstock.bench.machine import Machine
+from penstock.bench.report import Result, Shape, found
+from penstock.bench.target import Target, Where, opened
 
 
-class ProduceResult(msgspec.Struct, frozen=True):
-    """What one run measured. Rates count messages whose acknowledgement has come."""
-
-    messages: int
-    body_bytes: int
-    queues: int
-    flush_disk_type: str
-    transient_store_pool: bool
-    seconds: float
-    messages_per_second: float
-    body_megabytes_per_second: float
+def bench_produce(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
+    """Send at full rate. Raises StoreUnavailable when the store then holds another number."""
+    with opened(where, shape.ack) as target:
+        return produce(target, shape, machine, moved, "produce")
 
 
-def bench_produce(
-    messages: int,
-    body_bytes: int,
-    queues: int,
-    *,
-    flush: str,
-    pool: bool,
-    store: Path | None,
-    moved: Callable[[int, int], None],
-) -> ProduceResult:
-    """Start a broker on a new store, send, wait for all acknowledgements, stop it."""
-    settings = [
-        f'flush_disk_type = "{flush}"',
-        f"transient_store_pool_enable = {str(pool).lower()}",
-    ]
-    body = bytes(range(256)) * (body_bytes // 256 + 1)
-    body = body[:body_bytes]
-    with running_stack(store, settings) as stack, Producer(stack.produce) as producer:
-        producer.create_topic(TOPIC, queues)
-        producer.send(TOPIC, body).result(10)
-        began = time.monotonic()
-        for done in range(messages):
-            producer.send(TOPIC, body)
-            if not done & 4095:
-                moved(done, messages)
-        producer.flush(120)
-        seconds = time.monotonic() - began
-    return ProduceResult(
-        messages,
-        body_bytes,
-        queues,
-        flush,
-        pool,
-        seconds,
-        messages / seconds,
-        messages * body_bytes / seconds / 1e6,
+def produce(
+    target: Target,
+    shape: Shape,
+    machine: Machine,
+    moved: Moved,
+    kind: str,
+    during: AbstractContextManager[object] | None = None,
+) -> Result:
+    """The same on a broker that runs. What its processes still do at the end counts as theirs.
+
+    `during` is entered while the load is on.
+    """
+    topics = target.new_topics(shape.queues)
+    with started([sending(target, topics, shape)] * shape.producers) as processes:
+        before = target.accounts.cpu_s()
+        with during or nullcontext():
+            seen = measured(processes, shape.seconds, moved)
+    sent = sum(each.messages + each.warm_messages for each in seen)
+    stored = target.check(topics, sent, shape.ack)
+    return found(
+        kind,
+        shape,
+        machine,
+        seen=seen,
+        stored=stored,
+        cpu=(before, target.accounts.cpu_s()),
+        latency_of="send to acknowledgement",
     )
+
+
+def sending(target: Target, topics: list[str], shape: Shape) -> list[str]:
+    """The command of a producer with the load's shape. Each queue has had a message before."""
+    order = Send(
+        target.produce,
+        topics,
+        shape.size,
+        shape.ack,
+        shape.in_flight,
+        shape.seconds,
+        warm_messages=shape.queues,
+        rate_per_s=shape.rate_per_s,
+    )
+    return load_command(order)

@@ -8,7 +8,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,8 +30,12 @@ class Stack(NamedTuple):
 
 
 @contextmanager
-def running_stack(store: Path | None, settings: Sequence[str] = ()) -> Iterator[Stack]:
-    """`penstock up` on a store, or on a temporary one that goes away; `settings` are TOML lines.
+def running_stack(
+    store: Path | None, settings: Sequence[str] = (), flags: Mapping[str, str] | None = None
+) -> Iterator[Stack]:
+    """`penstock up` on a store, or on a temporary one that goes away.
+
+    `settings` are TOML lines, `flags` what is given with --set.
 
     Raises StoreUnavailable when it does not come up, or does not stop cleanly.
     """
@@ -41,6 +45,7 @@ def running_stack(store: Path | None, settings: Sequence[str] = ()) -> Iterator[
         config = place / "broker.toml"
         config.write_text("\n".join(("produce_port = 0", "consume_port = 0", *settings)) + "\n")
         command = [sys.executable, "-m", "penstock.cli.main", "up", "-o", "json"]
+        command += [word for pair in (flags or {}).items() for word in ("--set", "=".join(pair))]
         process = subprocess.Popen(
             [*command, "--config", str(config), "--store", str(target)],
             stdout=subprocess.PIPE,

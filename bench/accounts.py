@@ -1,0 +1,67 @@
+"""What processes cost: CPU seconds of each by its name, and memory. Reads /proc through psutil.
+
+A process counts with all its descendants, unless one of these has a name of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+import psutil
+
+
+class Memory(NamedTuple):
+    """MiB. PSS counts a page that several processes share by each one's part of it."""
+
+    rss_mib: float
+    pss_mib: float
+
+
+class Accounts:
+    """The named processes of one measurement."""
+
+    def __init__(self, pids: Mapping[str, int]) -> None:
+        self._named = {name: psutil.Process(pid) for name, pid in pids.items() if pid}
+
+    def _families(self) -> dict[str, list[psutil.Process]]:
+        own = {process.pid for process in self._named.values()}
+        found = {}
+        for name, process in self._named.items():
+            found[name] = [process]
+            with suppress(psutil.NoSuchProcess):
+                for child in process.children(recursive=True):
+                    if child.pid not in own:
+                        found[name].append(child)
+        return found
+
+    def cpu_s(self) -> dict[str, float]:
+        """CPU seconds each has used since it began, in user and kernel mode."""
+        used = dict.fromkeys(self._named, 0.0)
+        for name, family in self._families().items():
+            for process in family:
+                with suppress(psutil.NoSuchProcess):
+                    times = process.cpu_times()
+                    used[name] += times.user + times.system
+        return used
+
+    def memory(self) -> dict[str, Memory]:
+        found = {}
+        for name, family in self._families().items():
+            rss = pss = 0
+            for process in family:
+                with suppress(psutil.NoSuchProcess):
+                    full = process.memory_full_info()
+                    rss, pss = rss + full.rss, pss + full.pss
+            found[name] = Memory(round(rss / 2**20, 1), round(pss / 2**20, 1))
+        return found
+
+
+def cpu_s_per_million(
+    before: Mapping[str, float], after: Mapping[str, float], client_s: float, messages: int
+) -> dict[str, float]:
+    """CPU seconds per million messages: of each process, of the clients, and of all."""
+    used = {name: after[name] - before[name] for name in after} | {"client": client_s}
+    used["total"] = sum(used.values())
+    return {name: round(seconds / messages * 1e6, 3) for name, seconds in used.items()}

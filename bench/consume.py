@@ -1,0 +1,35 @@
+"""How fast does a consumer read a backlog? It is written first, then read again and again."""
+
+from __future__ import annotations
+
+from penstock.bench.load import Receive
+from penstock.bench.load_process import Moved, load_command, measured, started
+from penstock.bench.machine import Machine
+from penstock.bench.produce import sending
+from penstock.bench.report import Result, Shape, found
+from penstock.bench.target import Where, opened
+
+
+def bench_consume(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
+    """Read what producers have sent in the same time. Every pass must find every message."""
+    with opened(where, shape.ack) as target:
+        topics = target.new_topics(shape.queues)
+        with started([sending(target, topics, shape)] * shape.producers) as producers:
+            sent = measured(producers, shape.seconds, moved)
+        backlog = sum(each.messages + each.warm_messages for each in sent)
+        stored = target.check(topics, backlog, shape.ack)
+        order = Receive(target.consume, topics[0], backlog, shape.seconds)
+        with started([load_command(order)]) as consumers:
+            before = target.accounts.cpu_s()
+            seen = measured(consumers, shape.seconds, moved)
+        result = found(
+            "consume",
+            shape,
+            machine,
+            seen=seen,
+            stored=stored,
+            cpu=(before, target.accounts.cpu_s()),
+            latency_of="one batch of messages to the next",
+        )
+    result.details = {"backlog": backlog, "passes": seen[0].messages / backlog}
+    return result

@@ -1,0 +1,226 @@
+"""The load: one process that sends or receives through the public client, and says what it saw.
+
+    python -m penstock.bench.load ORDER      an order below, as JSON
+
+It warms up, prints a line when it is ready, waits for a line on stdin, does the measured part and
+prints what it saw as one line of JSON. Drivers in other languages that keep to this (bench/peers)
+are started by the same hand, `load_process.py`. It knows no broker's processes and no files.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+import time
+from collections import deque
+from itertools import cycle
+
+import msgspec
+
+from penstock.client import Consumer, Producer, SendFuture
+
+# A latency of each so many messages is kept, and of them so many leave the process.
+SAMPLE_EVERY = 16
+MAX_SAMPLES = 4096
+ANSWER_TIMEOUT_S = 60
+_STAMP = struct.Struct("=Q")
+
+
+class Send(msgspec.Struct, frozen=True, tag="send"):
+    """Send for `seconds` with at most `in_flight` unanswered messages, then wait for all answers.
+
+    With a `rate_per_s` that many are due each second, `seconds` times as many in all, and each
+    carries the moment at which it was due. A `batch` above 1 sends so many as one batch. Before,
+    it warms up for `warm_s` and until `warm_messages` are sent.
+    """
+
+    endpoint: str
+    topics: list[str]
+    body_bytes: int
+    ack: str
+    in_flight: int
+    seconds: float
+    warm_s: float = 0.5
+    warm_messages: int = 0
+    rate_per_s: int = 0
+    batch: int = 1
+
+
+class Receive(msgspec.Struct, frozen=True, tag="receive"):
+    """Receive all `messages` of a topic from its beginning, again and again for `seconds`.
+
+    With `stamped` it is received once, while it grows: `warm` messages before it is ready, then
+    `messages`. A latency is then the time since the message was due.
+    """
+
+    endpoint: str
+    topic: str
+    messages: int
+    seconds: float
+    stamped: bool = False
+    warm: int = 0
+
+
+class Seen(msgspec.Struct):
+    """What a load process saw. `seconds` go from its first send or pull to the last answer.
+
+    `warm_messages` were sent before and do not count in a rate. `stored` is what the store holds
+    in the end, from drivers that can ask it.
+    """
+
+    messages: int
+    warm_messages: int
+    seconds: float
+    cpu_s: float
+    latencies_ms: list[float]
+    stored: int = -1
+
+
+def body_of(size: int) -> bytes:
+    return (bytes(range(256)) * (size // 256 + 1))[:size]
+
+
+class _Sender:
+    """Keeps a bounded number of messages unanswered, and how long each took."""
+
+    def __init__(self, producer: Producer, order: Send) -> None:
+        self._producer = producer
+        self._order = order
+        self._room = max(1, order.in_flight // order.batch)
+        self._topics = cycle(order.topics)
+        self._waiting: deque[tuple[SendFuture, float]] = deque()
+        self._body = body_of(order.body_bytes)
+        self._batch = [self._body] * order.batch
+        self.sent = 0
+        self.latencies_ms: list[float] = []
+
+    def _settle(self, room: int) -> None:
+        """Take what has been answered; wait until no more than `room` are not."""
+        waiting = self._waiting
+        while waiting and (len(waiting) > room or waiting[0][0].done()):
+            future, since = waiting.popleft()
+            error = future.exception(ANSWER_TIMEOUT_S)
+            if error is not None:
+                raise error
+            if since:
+                self.latencies_ms.append((time.perf_counter() - since) * 1000)
+
+    def at_full_rate(self, seconds: float, at_least: int = 0) -> None:
+        producer, topics, batch, waiting = self._producer, self._topics, self._batch, self._waiting
+        until = time.perf_counter() + seconds
+        turn = 0
+        while (now := time.perf_counter()) < until or turn * len(batch) < at_least:
+            self._settle(self._room - 1)
+            if len(batch) == 1:
+                future = producer.send(next(topics), self._body)
+            else:
+                future = producer.send_batch(next(topics), batch)
+            turn += 1
+            waiting.append((future, 0.0 if turn % SAMPLE_EVERY else now))
+        self.sent += turn * len(batch)
+        self._settle(0)
+
+    def at_a_rate(self, seconds: float, at_least: int = 0) -> None:
+        """Each message is sent when it is due, late ones at once: none is left out."""
+        rate = self._order.rate_per_s
+        count = max(at_least, round(seconds * rate))
+        rest = self._body[_STAMP.size :]
+        began_ns = time.monotonic_ns()
+        for number in range(count):
+            due_ns = began_ns + number * 1_000_000_000 // rate
+            if (early_ns := due_ns - time.monotonic_ns()) > 0:
+                time.sleep(early_ns / 1e9)
+            self._settle(self._room - 1)
+            future = self._producer.send(next(self._topics), _STAMP.pack(due_ns) + rest)
+            self._waiting.append((future, 0.0))
+        self.sent += count
+        self._settle(0)
+
+
+def send(order: Send) -> Seen:
+    """Carry out a Send. Raises the first error of a message."""
+    with Producer(order.endpoint, ack=order.ack) as producer:
+        sender = _Sender(producer, order)
+        run = sender.at_a_rate if order.rate_per_s else sender.at_full_rate
+        run(order.warm_s, order.warm_messages)
+        warm, sender.latencies_ms = sender.sent, []
+        await_go()
+        began, cpu_began = time.perf_counter(), time.process_time()
+        run(order.seconds)
+        seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    return Seen(sender.sent - warm, warm, seconds, cpu_s, thinned(sender.latencies_ms))
+
+
+def receive(order: Receive) -> Seen:
+    """Carry out a Receive. Raises SystemExit for a topic that ends too early."""
+    with Consumer(order.endpoint, order.topic) as consumer:
+        if not order.stamped:
+            return _receive_backlog(order)
+        _take(consumer, order.warm)
+        await_go()
+        began, cpu_began = time.perf_counter(), time.process_time()
+        latencies_ms: list[float] = []
+        _take(consumer, order.messages, latencies_ms)
+        seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    return Seen(order.messages, order.warm, seconds, cpu_s, thinned(latencies_ms))
+
+
+def _take(consumer: Consumer, messages: int, latencies_ms: list[float] | None = None) -> None:
+    """Take so many messages as they come, and how late each is."""
+    done = 0
+    while done < messages:
+        batch = consumer.poll(ANSWER_TIMEOUT_S)
+        now_ns = time.monotonic_ns()
+        if not batch:
+            raise SystemExit(f"{done} of {messages} messages came")
+        done += len(batch)
+        if latencies_ms is not None:
+            stamps = (_STAMP.unpack_from(message.body)[0] for message in batch)
+            latencies_ms.extend((now_ns - due_ns) / 1e6 for due_ns in stamps)
+    if done > messages:
+        raise SystemExit(f"{done} messages came where {messages} were sent")
+
+
+def _receive_backlog(order: Receive) -> Seen:
+    """Read all bodies of a topic again and again; a latency is from one batch to the next."""
+    latencies_ms: list[float] = []
+    messages = 0
+    await_go()
+    began, cpu_began = time.perf_counter(), time.process_time()
+    while not messages or time.perf_counter() - began < order.seconds:
+        done = 0
+        with Consumer(order.endpoint, order.topic, follow=False) as consumer:
+            since = time.perf_counter()
+            while batch := consumer.poll(None):
+                done += sum(1 for message in batch if len(message.body) >= 0)
+                now = time.perf_counter()
+                latencies_ms.append((now - since) * 1000)
+                since = now
+        if done != order.messages:
+            raise SystemExit(f"{order.topic} has {done} messages, not {order.messages}")
+        messages += done
+    seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
+    return Seen(messages, 0, seconds, cpu_s, thinned(latencies_ms))
+
+
+def thinned(values: list[float]) -> list[float]:
+    """At most MAX_SAMPLES of the values, evenly spaced in their order of size."""
+    ordered = sorted(values)
+    step = max(1, -(-len(ordered) // MAX_SAMPLES))
+    return ordered[step // 2 :: step] if step > 1 else ordered
+
+
+def await_go() -> None:
+    print('{"ready":true}', flush=True)
+    if not sys.stdin.readline():
+        raise SystemExit("whoever measures is gone")
+
+
+def main() -> None:
+    order = msgspec.json.decode(sys.argv[1], type=Send | Receive)
+    seen = send(order) if isinstance(order, Send) else receive(order)
+    print(msgspec.json.encode(seen).decode(), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,114 @@
+"""How far are consume queues behind the disk under full load, and what memory does it all take?
+
+A thread here looks at the positions page every few milliseconds, and every half second at what
+memory each process has. The first is how long ago `flushed` was where `dispatched` is now.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_right
+from typing import Any
+
+from penstock.bench.load_process import Moved
+from penstock.bench.machine import Machine
+from penstock.bench.produce import produce
+from penstock.bench.report import Result, Shape, percentile
+from penstock.bench.target import Target, Where, opened
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.positions import Positions
+
+LOOK_S = 0.002
+MEMORY_S = 0.5
+
+
+def bench_pipeline(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
+    """Producers at full rate, looked at. Raises StoreUnavailable for a broker elsewhere."""
+    with opened(where, shape.ack) as target:
+        if target.positions is None:
+            raise StoreUnavailable("the broker runs on this machine", None, "name its --store")
+        watch = Watch(target, target.positions)
+        result = produce(target, shape, machine, moved, "pipeline", during=watch)
+        result.details = watch.summary()
+    return result
+
+
+class Lag:
+    """How old the oldest step of one position is that another has not reached."""
+
+    def __init__(self) -> None:
+        self._values: list[int] = []
+        self._times: list[float] = []
+
+    def behind_ms(self, ahead: int, behind: int, now: float) -> float:
+        """Note where the first is `now`; how many ms ago it passed the other."""
+        if not self._values or ahead > self._values[-1]:
+            self._values.append(ahead)
+            self._times.append(now)
+        if behind >= ahead:
+            return 0.0
+        return (now - self._times[bisect_right(self._values, behind)]) * 1000
+
+
+class Watch:
+    """The thread that looks, and what it saw."""
+
+    def __init__(self, target: Target, positions: Positions) -> None:
+        self._target = target
+        self._positions = positions
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look)
+        self._queues, self._disk = Lag(), Lag()
+        self.reput_ms: list[float] = []
+        self.flush_ms: list[float] = []
+        self.memory: list[dict[str, Any]] = []
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join()
+
+    def _look(self) -> None:
+        began = memory_at = time.monotonic()
+        while not self._ended.wait(LOOK_S):
+            # what is behind is read first: what is ahead only grows
+            dispatched, flushed = self._positions["dispatched"], self._positions["flushed"]
+            wrote, now = self._positions["wrote"], time.monotonic()
+            self.reput_ms.append(self._queues.behind_ms(flushed, dispatched, now))
+            self.flush_ms.append(self._disk.behind_ms(wrote, flushed, now))
+            if now >= memory_at:
+                memory_at += MEMORY_S
+                of_each = self._target.accounts.memory()
+                self.memory.append({"at_s": round(now - began, 2), "processes": of_each})
+
+    def summary(self) -> dict[str, Any]:
+        """Both lags, and the memory of each process over time and at its highest."""
+        names = self.memory[-1]["processes"] if self.memory else ()
+        peaks = {
+            name: max(each["processes"][name].pss_mib for each in self.memory) for name in names
+        }
+        return {
+            "reput_behind_flushed": _lag(self.reput_ms),
+            "flushed_behind_wrote": _lag(self.flush_ms),
+            "peak_pss_mib": peaks | {"total": round(sum(peaks.values()), 1)},
+            "memory_mib": [
+                {
+                    "at_s": each["at_s"],
+                    "rss": {name: used.rss_mib for name, used in each["processes"].items()},
+                    "pss": {name: used.pss_mib for name, used in each["processes"].items()},
+                }
+                for each in self.memory
+            ],
+        }
+
+
+def _lag(values: list[float]) -> dict[str, float | int | None]:
+    return {
+        "looks": len(values),
+        "p50_ms": percentile(values, 50),
+        "p99_ms": percentile(values, 99),
+        "max_ms": percentile(values, 100),
+    }

@@ -1,0 +1,30 @@
+"""What do many queues cost? The same load over a few of them, and over thousands.
+
+Each number of queues gets a broker of its own, whose queue files are small ones: as many of the
+default size would take more disk than the messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from penstock.bench.load_process import Moved
+from penstock.bench.machine import Machine
+from penstock.bench.produce import produce
+from penstock.bench.report import Result, Shape
+from penstock.bench.target import Where, opened
+from penstock.shared.layout import CQ_ENTRY_BYTES
+
+SMALL_QUEUE_FILES = {"mapped_file_size_consume_queue_bytes": str(2000 * CQ_ENTRY_BYTES)}
+
+
+def bench_topics(
+    shape: Shape, queues: Sequence[int], where: Where, machine: Machine, moved: Moved
+) -> Iterator[Result]:
+    """Send at full rate to so many queues, one number after the other."""
+    for number in queues:
+        with opened(where, shape.ack, SMALL_QUEUE_FILES) as target:
+            of_these = msgspec.structs.replace(shape, queues=number)
+            yield produce(target, of_these, machine, moved, "topics")
