@@ -1,7 +1,8 @@
 """The cleaner: deletes messages that have had their time, and says when the disk is full.
 
 Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_used`, `disk_full`; a
-          queue's min offset, once `queue_count` counts its slot; the deletion of expired files.
+          queue's min offset, once `queue_count` counts its slot; penstock/retention.json; the
+          deletion of expired files.
 Reads:    `committed`, `flushed`, `dispatched_record`, `read_only`; the checkpoint, segments' times.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
 Rings:    nobody.
@@ -32,7 +33,8 @@ from penstock.shared.faults import crash_point
 from penstock.shared.index_files import index_files
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
-from penstock.shared.retention import Decision, count_to_delete, decide
+from penstock.shared.retention import HOUR_MS, Decision, count_to_delete, decide
+from penstock.shared.retention_clock import RetentionClock
 from penstock.shared.verify_index import read_index_header
 
 # Asked by hand it goes on for as many batches; RocketMQ's number.
@@ -79,6 +81,13 @@ class Cleaner:
         self._queues = QueueExpiry(self._config, self._stage.run, self._positions)
         self._log_start = self._positions["log_start"]
         self._due_ms = self._look_ms = self._clock.monotonic_ms()
+        self._time = RetentionClock(
+            self._paths.retention,
+            self._clock,
+            self._config.file_reserved_time_h * HOUR_MS,
+            self._positions["wrote_timestamp"],
+            self._stage.say,
+        )
         if not self._positions["read_only"]:
             self._round = self._finish()
 
@@ -86,6 +95,7 @@ class Cleaner:
         now_ms = self._clock.monotonic_ms()
         if now_ms >= self._look_ms:  # also while a long round goes on
             self._look_ms = now_ms + self._config.clean_resource_interval_ms
+            self._time.now_ms()  # a jump is seen when it comes, not when something may go
             self._decide()
         if self._round is None and not self._begin(now_ms):
             return 0
@@ -172,7 +182,9 @@ class Cleaner:
         while left > 0:
             decision = self._decide()
             written_ms = self._closed_segments(left)
-            count = count_to_delete(self._config, self._clock.now_ms(), written_ms, decision)
+            # who asks has looked at the clock
+            now_ms = self._clock.now_ms() if self._asked else self._time.now_ms()
+            count = count_to_delete(self._config, now_ms, written_ms, decision)
             if not count:
                 break
             left -= count

@@ -25,7 +25,7 @@ from penstock.shared.errors import (
     StoreDamaged,
 )
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
-from penstock.shared.layout import StorePaths, check_group, check_topic
+from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, check_group, check_topic
 from penstock.shared.messages import (
     Described,
     Pull,
@@ -41,11 +41,16 @@ from penstock.shared.query_turns import QueryTurns
 from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader
 from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
+from penstock.shared.unsent import Unsent
 
 REQUESTS_AT_ONCE = 64
-MAX_REQUEST_BYTES = 1 << 20
+MAX_REQUEST_BYTES = 1 << 18
+# A consumer asks for one thing at a time.
+ANSWERS_WAITING = 4
 MAX_WAIT_MS = 30_000
 MAX_HELD = 20_000
+# A pull for many queues is held only while so few are that all together stay below this.
+MAX_HELD_CURSORS = 400_000
 # How long a question waits for what was acknowledged before it, and is on its way to the queues.
 CATCH_UP_MS = 1000
 # Last answers may still leave when the reader stops.
@@ -82,6 +87,7 @@ class Reader:
         # one for each consumer: a repeated pull replaces the one before
         self._held: dict[bytes, _Held] = {}
         self._asked: dict[bytes, _Asked] = {}
+        self._unsent = Unsent()
         self._dispatched = -1
         # what producers have an answer for lies below this
         self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
@@ -95,20 +101,26 @@ class Reader:
         self._filtered = FilteredPulls(
             self._queues,
             config.max_filter_message_size_bytes,
-            Answers(self._send_found, self._refuse_pull),
+            Answers(self._send_found, self._refuse_pull, self._unsent.room),
         )
         paths = StorePaths(config.store)
-        self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock.now_ms())
+        self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)
         self._topics = paths.topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
+        self._door = self._stage.door(config.max_connections)
         self._serve()
 
     def _serve(self) -> None:
         self._socket = serve(
-            self._stage.context, self._endpoints, MAX_REQUEST_BYTES, self._stage.listening
+            self._stage.context,
+            self._endpoints,
+            MAX_REQUEST_BYTES,
+            self._stage.listening,
+            ANSWERS_WAITING,
         )
 
     def work(self) -> int:
+        self._door.tend(self._clock.monotonic_ms())
         done = self._look_again()
         for _ in range(REQUESTS_AT_ONCE):
             try:
@@ -118,13 +130,13 @@ class Reader:
             self._receive(parts)
             done += 1
         done += self._answer_queries()
-        self._filter_file.save(self._clock.now_ms())
+        self._filter_file.save()
         if not done:
             self._queues.rest(self._clock.monotonic_ms())
         return done
 
-    def inputs(self) -> list[zmq.Socket[bytes]]:
-        return [self._socket]
+    def inputs(self) -> list[zmq.Socket[bytes] | int]:
+        return [*self._door.inputs(), self._socket]
 
     def idle_ms(self) -> int:
         return TICK_MS
@@ -150,7 +162,7 @@ class Reader:
         for held in self._held.values():
             self._answer(held, final=True)
         self._filtered.answer_all()
-        self._filter_file.save(self._clock.now_ms(), at_once=True)
+        self._filter_file.save(at_once=True)
         for peer, asked in self._asked.items():
             self._describe(peer, asked.request)
         self._socket.close(linger=LINGER_MS)
@@ -199,15 +211,19 @@ class Reader:
         for queue_id, offset in pull.cursors.items():
             if queue_id < 0 or offset < 0:
                 raise InvalidMessage("a cursor is not negative", f"queue {queue_id}: {offset}")
+        ends = pull.subscription.ends if pull.subscription is not None else {}
+        count = max(len(pull.cursors), len(ends))
+        if count > MAX_QUEUES_PER_TOPIC:
+            raise InvalidMessage(f"a pull is for {MAX_QUEUES_PER_TOPIC} queues at most", count)
         chosen = self._filter(pull)
         now_ms = self._clock.monotonic_ms()
         until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
-        if len(self._held) + len(self._filtered) >= MAX_HELD:
+        held_now = len(self._held) + len(self._filtered)
+        if held_now >= min(MAX_HELD, MAX_HELD_CURSORS // max(count, 1)):
             until_ms = now_ms
         position = self._stage.positions[self._acknowledged]
         before = self._held.pop(peer, None)
         if chosen is not None and pull.subscription is not None:
-            ends = pull.subscription.ends
             cursors = dict(pull.cursors)
             self._filtered.put(Wanted(peer, pull, chosen, ends, until_ms, position, cursors))
             return
@@ -232,13 +248,8 @@ class Reader:
             )
         chosen = parse_filter(wanted.expression_type, wanted.expression)
         if wanted.expression_type == SQL92 and wanted.group:
-            self._filter_file.filters.register(
-                pull.topic,
-                check_group(wanted.group),
-                wanted.expression,
-                wanted.version,
-                self._clock.now_ms(),
-            )
+            group = check_group(wanted.group)
+            self._filter_file.register(pull.topic, group, wanted.expression, wanted.version)
         return chosen
 
     def _look_again(self) -> int:
@@ -274,7 +285,7 @@ class Reader:
         pull = held.pull
         complete = self._stage.positions["dispatched"] >= held.position
         queues = self._queues.queues(pull.topic)
-        left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES)
+        left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._unsent.room())
         slices: list[QueueSlice] = []
         payload: list[memoryview] = []
         news = len(queues) > pull.known_queues
@@ -319,8 +330,12 @@ class Reader:
         queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
         answer = Pulled(pull.request, tuple(slices), queue_ids)
         # one long piece goes out of the mapped segment itself, which it then keeps mapped
-        body = payload[0] if len(payload) == 1 else b"".join(payload)
-        self._socket.send_multipart((peer, encode(answer), body), copy=False)
+        if len(payload) == 1:
+            self._socket.send_multipart((peer, encode(answer), payload[0]), copy=False)
+            return
+        body = b"".join(payload)
+        tracker = self._socket.send_multipart((peer, encode(answer), body), copy=False, track=True)
+        self._unsent.add(tracker, len(body))
 
     def _describe_asked(self) -> int:
         """Describe topics to those who asked, with all that was acknowledged when they did."""

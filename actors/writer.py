@@ -45,6 +45,8 @@ from penstock.shared.store_state import check_disk, check_writable, flush_failed
 from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
+# A producer has a few frames on their way, and asks again for what it does not hear of.
+ANSWERS_WAITING = 64
 ALLOCATE_TIMEOUT_MS = 5000
 RETRY_MEMORY_MS = 30_000
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
@@ -97,11 +99,17 @@ class Writer:
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape)
         endpoints = (run.endpoints.produce, run.endpoints.produce_ipc)
+        self._door = self._stage.door(config.max_connections)
         self._socket = serve(
-            self._stage.context, endpoints, config.max_frame_bytes, self._stage.listening
+            self._stage.context,
+            endpoints,
+            config.max_frame_bytes,
+            self._stage.listening,
+            ANSWERS_WAITING,
         )
 
     def work(self) -> int:
+        self._door.tend(self._clock.monotonic_ms())
         done = self._release()
         if self._waiting is not None:
             self._store(self._waiting)
@@ -123,8 +131,8 @@ class Writer:
             self._retries.forget()
         return done
 
-    def inputs(self) -> list[zmq.Socket[bytes]]:
-        return [self._socket] if self._may_receive() else []
+    def inputs(self) -> list[zmq.Socket[bytes] | int]:
+        return [*self._door.inputs(), *([self._socket] if self._may_receive() else [])]
 
     def idle_ms(self) -> int:
         return TICK_MS

@@ -21,7 +21,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Protocol
 
@@ -30,6 +30,7 @@ import zmq
 from penstock.shared.bus import Bus
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
+from penstock.shared.door import Door
 from penstock.shared.positions import Positions
 from penstock.shared.run_directory import Run, join_run
 
@@ -80,6 +81,10 @@ class Stage:
         """Tell whoever watches the broker's standard error."""
         print(f"penstock {self.name}: {line}", file=sys.stderr, flush=True)
 
+    def door(self, max_connections: int) -> Door:
+        """The door of this actor's endpoints."""
+        return Door(self.listening, max_connections, self.say)
+
     def close(self) -> None:
         self.bus.close()
         self.context.term()
@@ -94,7 +99,7 @@ class Actor(Protocol):
 
     def work(self) -> int: ...
 
-    def inputs(self) -> list[zmq.Socket[bytes]]:
+    def inputs(self) -> Sequence[zmq.Socket[bytes] | int]:
         """Sockets whose traffic ends the sleep; not those it must not read now."""
         ...
 
@@ -170,7 +175,7 @@ def run_actor(
 
 
 def _sleep(
-    bus: Bus, woken: socket.socket, inputs: list[zmq.Socket[bytes]], timeout_ms: int
+    bus: Bus, woken: socket.socket, inputs: Sequence[zmq.Socket[bytes] | int], timeout_ms: int
 ) -> None:
     poller = zmq.Poller()
     poller.register(bus.bells, zmq.POLLIN)

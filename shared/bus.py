@@ -40,6 +40,12 @@ RINGS = {
 # A larger frame makes ZeroMQ drop the peer without a word; up to here it gets a typed answer.
 FRAME_HEADROOM = 4
 REQUESTS_WAITING = 64
+# A client that greets for longer is no client.
+GREETING_TIMEOUT_MS = 10_000
+# One that takes nothing of what is sent to it for so long is gone; it comes back when it can.
+UNREAD_TIMEOUT_MS = 60_000
+# Then a connection that gets no answer knocks again.
+CONNECT_TIMEOUT_MS = 3000
 _BELLS_AT_ONCE = 10_000
 
 
@@ -92,8 +98,11 @@ def serve(
     endpoints: tuple[str, ...],
     max_frame_bytes: int,
     listening: Mapping[str, int],
+    answers_waiting: int,
 ) -> zmq.Socket[bytes]:
     """A ROUTER socket that clients connect to. Raises PenstockError when an address is taken.
+
+    A client that has `answers_waiting` answers unread gets no more: it asks again for those.
 
     Endpoints of which `listening` has a descriptor listen already, and go on when this closes.
     """
@@ -102,6 +111,9 @@ def serve(
     socket.maxmsgsize = FRAME_HEADROOM * max_frame_bytes
     # of one client; behind them its sends wait in the kernel, and memory stays bounded
     socket.rcvhwm = REQUESTS_WAITING
+    socket.sndhwm = answers_waiting
+    socket.handshake_ivl = GREETING_TIMEOUT_MS
+    socket.set(zmq.TCP_MAXRT, UNREAD_TIMEOUT_MS)
     socket.ipv6 = True
     # a client that is gone without a word is noticed, and its memory freed
     socket.heartbeat_ivl = 5000
@@ -132,6 +144,7 @@ def dial(context: zmq.Context[Any], endpoint: str) -> Any:
     socket.ipv6 = True
     socket.reconnect_ivl = 10
     socket.reconnect_ivl_max = 200
+    socket.connect_timeout = CONNECT_TIMEOUT_MS
     # nothing is queued for a peer that is not there: what is lost is known, and sent again
     socket.immediate = True
     socket.connect(endpoint)

@@ -83,6 +83,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     consume_port: int = DEFAULT_CONSUME_PORT
     max_queues: int = 65_536
     max_pending_bytes: int = 64 << 20
+    max_connections: int = 10_000
     actor_stopped_timeout_ms: int = 200
     actor_stall_timeout_ms: int = 10_000
 

@@ -62,6 +62,7 @@ RULES: tuple[Rule, ...] = (
         f"is from 1 to {MAX_QUEUES_PER_TOPIC}",
     ),
     ("max_queues", lambda c: 1 <= c.max_queues <= MAX_QUEUES, f"is from 1 to {MAX_QUEUES}"),
+    ("max_connections", lambda c: c.max_connections >= 1, "is at least 1"),
     ("max_hash_slot_num", lambda c: 1 <= c.max_hash_slot_num <= 1 << 28, "is from 1 to 2^28"),
     (
         "max_index_num",

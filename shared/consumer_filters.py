@@ -7,7 +7,8 @@
 Subscriptions by tags are not written down. A filter whose consumers have gone is dead, and dropped
 a day later; after a start all are, until they show up. Of two filters of one group, that of the
 later version counts. The reader owns the file; entries it does not know better are kept as they
-were. No clock: every call passes the time, in ms since 1970.
+were. No clock: every call passes the time, in ms since 1970, and where it measures how long
+something took a monotonic one, which does not jump.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.shared.bloom_filter import BITS, bit_positions
+from penstock.shared.clock import Clock
 from penstock.shared.config_json import encode_document, load_document, save_document
 from penstock.shared.errors import FilterError, StoreDamaged
 
@@ -61,9 +63,17 @@ class ConsumerFilters:
             if entry["deadTime"] == 0:
                 self._bury(entry, now_ms - DEAD_BEFORE_START_MS)
 
-    def register(self, topic: str, group: str, expression: str, version: int, now_ms: int) -> None:
+    def register(
+        self,
+        topic: str,
+        group: str,
+        expression: str,
+        version: int,
+        now_ms: int,
+        monotonic_ms: int,
+    ) -> None:
         """A consumer of a group shows up with its SQL92 filter. Raises FilterError."""
-        self._seen_ms[topic, group] = now_ms
+        self._seen_ms[topic, group] = monotonic_ms
         groups = self._topics.get(topic, {}).get("groupFilterData", {})
         old = groups.get(group)
         if old is not None and version <= old["clientVersion"]:
@@ -93,13 +103,14 @@ class ConsumerFilters:
             }
             self.changed = True
 
-    def clean(self, now_ms: int) -> None:
+    def clean(self, now_ms: int, monotonic_ms: int) -> None:
         """Bury those that have been silent, and drop those that have been dead for a day."""
         for topic in list(self._topics):
             groups = self._topics[topic]["groupFilterData"]
             for group, entry in list(groups.items()):
-                silent_ms = now_ms - self._seen_ms.get((topic, group), 0)
-                if entry["deadTime"] == 0 and silent_ms >= SILENT_MS:
+                # nobody has shown up since the start, so it is dead already
+                seen_ms = self._seen_ms.get((topic, group), monotonic_ms)
+                if entry["deadTime"] == 0 and monotonic_ms - seen_ms >= SILENT_MS:
                     self._bury(entry, now_ms)
                 if entry["deadTime"] and now_ms - entry["deadTime"] >= KEEP_DEAD_MS:
                     del groups[group]
@@ -142,23 +153,30 @@ def load_consumer_filters(file: Path) -> ConsumerFilters:
 class ConsumerFilterFile:
     """The file of a running broker, which its one owner saves now and then."""
 
-    def __init__(self, file: Path, now_ms: int) -> None:
+    def __init__(self, file: Path, clock: Clock) -> None:
         self._file = file
-        self._saved_ms = now_ms
+        self._clock = clock
+        self._saved_ms = clock.monotonic_ms()
         try:
             self.filters = load_consumer_filters(file)
         except StoreDamaged as error:
             # consumers that show up register again; nothing else depends on it
             _log.warning("starting without the written-down filters: %s", error)
             self.filters = ConsumerFilters({})
-        self.filters.began(now_ms)
+        self.filters.began(clock.now_ms())
 
-    def save(self, now_ms: int, *, at_once: bool = False) -> None:
+    def register(self, topic: str, group: str, expression: str, version: int) -> None:
+        """A consumer of a group shows up with its SQL92 filter. Raises FilterError."""
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        self.filters.register(topic, group, expression, version, now_ms, monotonic_ms)
+
+    def save(self, *, at_once: bool = False) -> None:
         """Save changes, at most every SAVE_EVERY_MS. A disk that refuses is asked again."""
-        if not at_once and now_ms - self._saved_ms < SAVE_EVERY_MS:
+        monotonic_ms = self._clock.monotonic_ms()
+        if not at_once and monotonic_ms - self._saved_ms < SAVE_EVERY_MS:
             return
-        self._saved_ms = now_ms
-        self.filters.clean(now_ms)
+        self._saved_ms = monotonic_ms
+        self.filters.clean(self._clock.now_ms(), monotonic_ms)
         if self.filters.changed:
             try:
                 save_document(self._file, self.filters.encode())

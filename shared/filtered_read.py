@@ -47,10 +47,14 @@ class Wanted(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """How the reader hears of an outcome: (peer, pull, slices, payload) and (peer, pull, error)."""
+    """How the reader hears of an outcome: (peer, pull, slices, payload) and (peer, pull, error).
+
+    `room` says how many bytes an answer may have at the moment.
+    """
 
     found: Callable[[bytes, Pull, list[QueueSlice], list[memoryview]], None]
     failed: Callable[[bytes, Pull, PenstockError | OSError], None]
+    room: Callable[[], int]
 
 
 class FilteredPulls:
@@ -142,7 +146,7 @@ class FilteredPulls:
         queues = self._queues.queues(wanted.pull.topic)
         complete, more = len(queues) > wanted.pull.known_queues, False
         left = self._look_entries
-        left_bytes = min(max(wanted.pull.max_bytes, 1), MAX_PULL_BYTES)
+        left_bytes = min(max(wanted.pull.max_bytes, 1), MAX_PULL_BYTES, self._answers.room())
         for queue_id, cursor in list(wanted.cursors.items()):
             slot = queues.get(queue_id, -1)
             low, high = self._queues.range(slot) if slot >= 0 else (0, 0)

@@ -100,6 +100,7 @@ class StorePaths:
         self.index_state = self.own / "index.json"
         self.half_made = self.own / "half-made"
         self.known_queues = self.own / "queues"
+        self.retention = self.own / "retention.json"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"
         self.quarantined = self.own / "quarantine.json"

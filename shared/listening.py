@@ -9,17 +9,24 @@ from __future__ import annotations
 
 import ipaddress
 import os
+import resource
 import socket
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.errors import ConfigError
 
-_BACKLOG = 4096
-
+# Connections that wait to be taken; fewer where few files may be open.
+_MOST_WAITING, _LEAST_WAITING = 1024, 8
 
 # actor -> the endpoints it serves
 SERVED_BY = {"writer": ("produce", "produce_ipc"), "reader": ("consume", "consume_ipc")}
+
+
+def backlog() -> int:
+    """How many connections may wait at one socket."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(max(files // 8, _LEAST_WAITING), _MOST_WAITING)
 
 
 class Listener(NamedTuple):
@@ -39,7 +46,7 @@ def listen_tcp(bind_host: str, port: int, default_port: int) -> tuple[Listener, 
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             listener.bind((bind_host, candidate))
-            listener.listen(_BACKLOG)
+            listener.listen(backlog())
         except OSError as error:
             listener.close()
             refused = error.strerror
@@ -60,7 +67,7 @@ def listen_ipc(path: Path) -> Listener:
     before = os.umask(0o177)
     try:
         listener.bind(str(path))
-        listener.listen(_BACKLOG)
+        listener.listen(backlog())
     except BaseException:
         listener.close()
         raise

@@ -14,6 +14,7 @@ from penstock.shared.hot_loops import stamp, walk
 from penstock.shared.messages import StoredRun
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.record import store_timestamp_ms
 from penstock.shared.run_directory import Run
 
 
@@ -33,6 +34,9 @@ class LogEnd:
             self._appender.forget_beyond(self.wrote)
         self._segment = self.wrote // self._segment_bytes
         self._offsets = _queue_offsets(run, positions, pieces)
+        self._stored_ms = positions["wrote_timestamp"]
+        if not positions["read_only"]:
+            self._stored_ms = max(self._stored_ms, _newest_ms(positions, pieces))
 
     def place(self, starts: list[int], batch: bool = False) -> int:
         """The log's end after these records; they and the blanks between need room up to there."""
@@ -64,7 +68,7 @@ class LogEnd:
         key = QueueKey(topic, queue_id)
         queue_offset = self._offsets.get(key, 0)
         # times do not go back along the log, even when the clock does
-        stored_ms = max(self._clock.now_ms(), self._positions["wrote_timestamp"])
+        stored_ms = max(self._clock.now_ms(), self._stored_ms)
         runs = []
         end = self.wrote
         view = memoryview(frame)
@@ -92,6 +96,7 @@ class LogEnd:
         self._positions.publish("wrote", end)
         crash_point("write.publish")
         self._positions.publish("wrote_timestamp", stored_ms)
+        self._stored_ms = stored_ms
         self._offsets[key] = queue_offset
         return runs
 
@@ -106,6 +111,17 @@ class LogEnd:
 
     def close(self) -> None:
         self._appender.close()
+
+
+def _newest_ms(positions: Positions, pieces: Pieces) -> int:
+    """The last record's store time: a writer may have died before it stored `wrote_timestamp`."""
+    last = positions["dispatched_record"]
+    start = min(last, positions["dispatched"]) if last else positions["dispatched"]
+    newest_ms = 0
+    for position, piece in pieces(max(start, positions["log_start"]), positions["wrote"]):
+        for found in walk(piece, position):
+            newest_ms = store_timestamp_ms(piece, found.position - position)
+    return newest_ms
 
 
 def _queue_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[QueueKey, int]:

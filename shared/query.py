@@ -97,7 +97,8 @@ def look_up(
     """The newest records with this key, in log order. Pauses now and then."""
     topic, key = wanted.topic.encode(), wanted.key.encode()
     code = int(key_hashes([topic + b"#" + key])[0])
-    found: dict[int, bytes] = {}
+    # offset -> size: many look-ups may be at work, and only the one that ends takes memory
+    found: dict[int, int] = {}
     size = 0
     for offset in _candidates(files, code, wanted.begin_ms, wanted.end_ms):
         if offset is None:
@@ -108,11 +109,12 @@ def look_up(
                 size += len(record)
                 if found and size > MAX_ANSWER_BYTES:
                     break
-                found[offset] = bytes(record)
+                found[offset] = len(record)
                 if len(found) >= wanted.max_num:
                     break
             yield
-    return [found[offset] for offset in sorted(found)]
+    records = (record_at(log_at, offset) for offset in sorted(found))
+    return [bytes(record) for record in records if record is not None]  # expired meanwhile
 
 
 def find_by_id(message_id: str, log_at: LogAt) -> memoryview:

@@ -20,7 +20,7 @@ from typing import NamedTuple
 
 from penstock.shared.config import Config
 
-_HOUR_MS = 3_600_000
+HOUR_MS = 3_600_000
 
 
 class Decision(NamedTuple):
@@ -61,7 +61,7 @@ def count_to_delete(
     """
     if not decision.expired_go:
         return 0
-    reserved_ms = config.file_reserved_time_h * _HOUR_MS
+    reserved_ms = config.file_reserved_time_h * HOUR_MS
     count = 0
     while count < len(written_ms) and now_ms >= written_ms[count] + reserved_ms:
         count += 1

@@ -73,6 +73,13 @@ class TopicAdmin:
             raise InvalidMessage(
                 f"a topic does not lose queues; {topic} has {now}", queues, "ask for that many"
             )
+        in_all = sum(self._topics.all().values()) - now + queues
+        if in_all > self._config.max_queues:
+            raise StoreUnavailable(
+                f"all topics together have at most {self._config.max_queues} queues",
+                in_all,
+                "raise max_queues at the broker and restart it",
+            )
         if queues != now:
             # what the file does not say must not be true in memory either
             changed = load_topics(self._file)

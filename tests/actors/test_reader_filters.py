@@ -173,7 +173,9 @@ def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
     store(*["b"] * 45, queue_id=1)
     answers: list[bytes] = []
     filtered = FilteredPulls(
-        reader._queues, 200, Answers(lambda peer, *_: answers.append(peer), lambda *_: None)
+        reader._queues,
+        200,
+        Answers(lambda peer, *_: answers.append(peer), lambda *_: None, lambda: 1 << 20),
     )
     chosen = parse_tags("a")
     assert chosen is not None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from penstock.shared.bloom_filter import bit_positions
+from penstock.shared.clock import ManualClock
 from penstock.shared.consumer_filters import (
     DEAD_BEFORE_START_MS,
     KEEP_DEAD_MS,
@@ -71,9 +72,9 @@ def test_a_file_of_rocketmq_is_read_and_kept(file: Path) -> None:
     file.write_text(ROCKETMQ)
     (entry,) = load_consumer_filters(file).all()
     assert (entry["consumerGroup"], entry["expression"]) == ("billing", "a > 5")
-    running = ConsumerFilterFile(file, NOW_MS)
-    running.filters.register("orders", "new", "b = 1", 7, NOW_MS)
-    running.save(NOW_MS, at_once=True)
+    running = ConsumerFilterFile(file, ManualClock(NOW_MS))
+    running.register("orders", "new", "b = 1", 7)
+    running.save(at_once=True)
     written = json.loads(file.read_text())["filterDataByTopic"]["orders"]
     assert written["topic"] == "orders" and set(written["groupFilterData"]) == {"billing", "new"}
     kept = written["groupFilterData"]["billing"]
@@ -101,42 +102,62 @@ def test_the_later_version_of_a_groups_filter_counts() -> None:
         (5, "a = 3", "a = 1"),
         (6, "a = 4", "a = 4"),
     ):
-        filters.register("t", "g", expression, version, NOW_MS + version)
+        filters.register("t", "g", expression, version, NOW_MS + version, version)
         assert [entry["expression"] for entry in filters.all()] == [counts]
-    filters.register("t", "g", "a = 4", 9, NOW_MS + 99)
+    filters.register("t", "g", "a = 4", 9, NOW_MS + 99, 99)
     (entry,) = filters.all()
     assert entry["clientVersion"] == 9 and entry["bornTime"] == NOW_MS + 6, "the same filter"
 
 
 def test_a_silent_group_is_dead_revives_and_is_dropped_after_a_day() -> None:
     filters = ConsumerFilters({})
-    filters.register("t", "g", "a = 1", 1, NOW_MS)
-    filters.clean(NOW_MS + SILENT_MS - 1)
+    filters.register("t", "g", "a = 1", 1, NOW_MS, 0)
+    filters.clean(NOW_MS + SILENT_MS - 1, SILENT_MS - 1)
     assert filters.all()[0]["deadTime"] == 0
     died_ms = NOW_MS + SILENT_MS
-    filters.clean(died_ms)
+    filters.clean(died_ms, SILENT_MS)
     assert filters.all()[0]["deadTime"] == died_ms and filters.all()[0]["dead"]
-    filters.register("t", "g", "a = 1", 1, died_ms + 5)
+    filters.register("t", "g", "a = 1", 1, died_ms + 5, SILENT_MS + 5)
     assert filters.all()[0]["deadTime"] == 0 and not filters.all()[0]["dead"]
-    filters.clean(died_ms + 5 + SILENT_MS)
-    filters.clean(died_ms + 5 + SILENT_MS + KEEP_DEAD_MS - 1)
+    filters.clean(died_ms + 5 + SILENT_MS, SILENT_MS + 5 + SILENT_MS)
+    filters.clean(died_ms + 5 + SILENT_MS + KEEP_DEAD_MS - 1, KEEP_DEAD_MS)
     assert len(filters.all()) == 1
-    filters.clean(died_ms + 5 + SILENT_MS + KEEP_DEAD_MS)
+    filters.clean(died_ms + 5 + SILENT_MS + KEEP_DEAD_MS, KEEP_DEAD_MS)
     assert filters.all() == [] and json.loads(filters.encode()) == {"filterDataByTopic": {}}
 
 
+def test_a_clock_that_jumps_buries_nobody_and_keeps_no_change_off_the_disk(file: Path) -> None:
+    clock = ManualClock(NOW_MS)
+    running = ConsumerFilterFile(file, clock)
+    running.register("t", "g", "a = 1", 1)
+    years_ms = 10 * 365 * 24 * 3_600_000
+    clock.jump(years_ms)
+    running.save(at_once=True)
+    assert not running.filters.all()[0]["dead"]
+    clock.jump(-2 * years_ms)
+    running.register("t", "other", "a = 1", 1)
+    clock.advance(SAVE_EVERY_MS)
+    running.save()
+    assert len(load_consumer_filters(file).all()) == 2
+
+
 def test_the_file_is_saved_now_and_then_and_only_after_changes(file: Path) -> None:
-    running = ConsumerFilterFile(file, NOW_MS)
-    running.save(NOW_MS + SAVE_EVERY_MS)
+    clock = ManualClock(NOW_MS)
+    running = ConsumerFilterFile(file, clock)
+    clock.advance(SAVE_EVERY_MS)
+    running.save()
     assert not file.exists()
-    running.filters.register("t", "g", "a = 1", 1, NOW_MS)
-    running.save(NOW_MS + 2 * SAVE_EVERY_MS - 1)
+    running.register("t", "g", "a = 1", 1)
+    clock.advance(SAVE_EVERY_MS - 1)
+    running.save()
     assert not file.exists()
-    running.save(NOW_MS + 2 * SAVE_EVERY_MS)
+    clock.advance(1)
+    running.save()
     assert len(load_consumer_filters(file).all()) == 1
     before = file.stat().st_mtime_ns
-    running.filters.register("t", "g", "a = 1", 1, NOW_MS)
-    running.save(NOW_MS + 3 * SAVE_EVERY_MS)
+    running.register("t", "g", "a = 1", 1)
+    clock.advance(SAVE_EVERY_MS)
+    running.save()
     assert file.stat().st_mtime_ns == before
 
 
@@ -148,17 +169,17 @@ def test_a_broken_file_counts_for_nothing_and_its_copy_does(file: Path, text: st
     file.write_text(text)
     with pytest.raises(StoreDamaged, match=r"config/consumerFilter\.json"):
         load_consumer_filters(file)
-    assert ConsumerFilterFile(file, NOW_MS).filters.all() == []
+    assert ConsumerFilterFile(file, ManualClock(NOW_MS)).filters.all() == []
     file.with_name("consumerFilter.json.bak").write_text(ROCKETMQ)
-    assert len(ConsumerFilterFile(file, NOW_MS).filters.all()) == 1
+    assert len(ConsumerFilterFile(file, ManualClock(NOW_MS)).filters.all()) == 1
 
 
 def test_a_disk_that_refuses_is_asked_again(file: Path) -> None:
-    running = ConsumerFilterFile(file, NOW_MS)
-    running.filters.register("t", "g", "a = 1", 1, NOW_MS)
+    running = ConsumerFilterFile(file, ManualClock(NOW_MS))
+    running.register("t", "g", "a = 1", 1)
     file.parent.write_text("no directory")
-    running.save(NOW_MS, at_once=True)
+    running.save(at_once=True)
     assert running.filters.changed
     file.parent.unlink()
-    running.save(NOW_MS, at_once=True)
+    running.save(at_once=True)
     assert len(load_consumer_filters(file).all()) == 1

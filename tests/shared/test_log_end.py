@@ -263,3 +263,17 @@ def test_without_a_pool_what_a_dead_writer_had_not_published_is_gone(tmp_path: P
     log.append("t", 0, [b"third"])
     assert [(r.queue_offset, r.body) for r in log.records()] == [(0, b"first"), (1, b"third")]
     log.close_all()
+
+
+def test_times_do_not_go_back_though_a_writer_died_before_it_told_the_time(tmp_path: Path) -> None:
+    log = Appending(tmp_path, pool=True)
+    told_ms = log.writer["wrote_timestamp"]
+    log.append("t", 0, [b"from the future"])
+    log.positions.initialise("wrote_timestamp", told_ms)  # `wrote` was its last word
+    first_ms = log.clock.now_ms()
+    log.close()
+    log.clock.jump(-3_600_000)
+    log.begin()
+    log.append("t", 0, [b"later"])
+    assert log.writer["wrote_timestamp"] == first_ms
+    log.close_all()

@@ -146,3 +146,18 @@ def test_a_name_that_a_predecessor_left_unsynced_is_synced_before_anything_is_an
     )
     TopicAdmin(file, make_config(), ManualClock())
     assert synced == [str(file.parent)]
+
+
+def test_no_topic_is_made_whose_queues_the_broker_has_no_room_for(
+    file: Path, make_config: ConfigMaker
+) -> None:
+    """Messages that no queue takes could be stored, and seen by nobody."""
+    admin = TopicAdmin(file, make_config(max_queues=10), ManualClock())
+    admin.answer(CreateTopic(1, "a", 8))
+    with pytest.raises(StoreUnavailable, match="at most 10 queues: 11"):
+        admin.answer(CreateTopic(2, "b", 3))
+    with pytest.raises(StoreUnavailable, match="at most 10 queues: 11"):
+        admin.answer(CreateTopic(2, "a", 11))
+    admin.answer(CreateTopic(3, "b", 2))
+    assert admin.answer(CreateTopic(4, "a", 8)) == Routed(4, "a", 8)
+    assert load_topics(file).all() == {"a": 8, "b": 2}

@@ -1,0 +1,34 @@
+"""Answers that were handed to ZeroMQ and have not left: what consumers do not read takes memory.
+
+A short one is copied and not counted here; the number of answers that may wait for one consumer
+bounds those. Knows no sockets.
+"""
+
+from __future__ import annotations
+
+import zmq
+
+# Together; beyond it an answer is short.
+MAX_UNSENT_BYTES = 64 << 20
+SHORT_ANSWER_BYTES = 64 << 10
+
+
+class Unsent:
+    """Long answers of one socket that nobody has read yet."""
+
+    def __init__(self) -> None:
+        self._under_way: list[tuple[zmq.MessageTracker, int]] = []
+        self._bytes = 0
+
+    def add(self, tracker: zmq.MessageTracker | None, size: int) -> None:
+        """An answer of this size is under way until its tracker says that it is not."""
+        if tracker is not None and not tracker.done:
+            self._under_way.append((tracker, size))
+            self._bytes += size
+
+    def room(self) -> int:
+        """How many bytes the next answer may have. At least a short one always goes."""
+        if self._bytes > MAX_UNSENT_BYTES // 2:
+            self._under_way = [each for each in self._under_way if not each[0].done]
+            self._bytes = sum(size for _, size in self._under_way)
+        return max(SHORT_ANSWER_BYTES, MAX_UNSENT_BYTES - self._bytes)

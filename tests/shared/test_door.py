@@ -1,0 +1,154 @@
+"""The door of an endpoint: at the limit nobody comes in, those inside stay, and no core burns."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import resource
+import socket
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from penstock.shared.bus import serve
+from penstock.shared.door import LOOK_MS, Door
+from penstock.shared.listening import listen_ipc, listen_tcp
+
+WAIT_S = 5
+# one more may have come before the look at the door
+FEW = 5
+
+
+class Endpoint:
+    """A ROUTER with its door, and those who knock."""
+
+    def __init__(self, directory: Path, kind: str, most: int) -> None:
+        listener = (
+            listen_tcp("127.0.0.1", 0, 1)[0]
+            if kind == "tcp"
+            else listen_ipc(directory / "knock.ipc")
+        )
+        self.listener = listener
+        self.said: list[str] = []
+        listening = {listener.endpoint: listener.socket.fileno()}
+        self.door = Door(listening, most, self.said.append)
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.socket = serve(self.context, (listener.endpoint,), 1 << 20, listening, 4)
+        self.knocking: list[socket.socket] = []
+        self.now_ms = 0
+
+    def knock(self) -> bool:
+        """Connect; whether a greeting comes."""
+        family = socket.AF_UNIX if self.listener.endpoint.startswith("ipc") else socket.AF_INET
+        address = self.listener.socket.getsockname()
+        if family == socket.AF_UNIX:
+            address = self.listener.endpoint.removeprefix("ipc://")
+        peer = socket.socket(family)
+        peer.settimeout(0.3)
+        try:
+            peer.connect(address)
+            greeted = bool(peer.recv(1))
+        except OSError:
+            peer.close()
+            return False
+        self.knocking.append(peer)
+        return greeted
+
+    def tend(self) -> None:
+        self.now_ms += LOOK_MS
+        self.door.tend(self.now_ms)
+
+    def close(self) -> None:
+        for each in self.knocking:
+            each.close()
+        self.socket.close()
+        self.context.term()
+        self.listener.socket.close()
+
+
+@pytest.fixture
+def endpoint(tmp_path: Path) -> Iterator[Callable[[str, int], Endpoint]]:
+    made: list[Endpoint] = []
+
+    def make(kind: str, most: int) -> Endpoint:
+        made.append(Endpoint(tmp_path, kind, most))
+        return made[-1]
+
+    yield make
+    for each in made:
+        each.close()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_beyond_the_limit_nobody_is_let_in_until_somebody_leaves(
+    endpoint: Callable[[str, int], Endpoint], kind: str
+) -> None:
+    it = endpoint(kind, 20)
+    inside = 0
+    while it.knock():
+        it.tend()
+        inside += 1
+        assert inside <= 20 + FEW
+    # sockets of this process are files too, so a half of the limit are theirs
+    assert inside >= 20 // 2 - FEW and len(it.said) == 1
+    assert not it.knock() and it.door.inputs() == []
+    for peer in it.knocking[: FEW + 1]:
+        peer.close()
+    deadline = time.monotonic() + WAIT_S
+    while not it.door.inputs():
+        assert time.monotonic() < deadline
+        it.tend()
+    assert it.knock()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_a_successor_opens_what_its_predecessor_had_closed(
+    endpoint: Callable[[str, int], Endpoint], kind: str
+) -> None:
+    it = endpoint(kind, 1)
+    while it.door.inputs():
+        it.knock()
+        it.tend()
+    assert not it.knock()
+    Door({it.listener.endpoint: it.listener.socket.fileno()}, 100, it.said.append)
+    assert it.knock()
+
+
+def _storm(said: Any) -> None:
+    """In a process that may have few files open: all at once; (files free, seconds of CPU)."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    it = Endpoint(Path("."), "tcp", 10_000)
+    said.send(it.listener.endpoint)
+    until = time.monotonic() + 1.5
+    began = 0.0
+    while time.monotonic() < until:
+        zmq.select([*it.door.inputs()], [], [], 0.1)
+        it.tend()
+        if not it.door.inputs() and not began:
+            time.sleep(0.3)  # what waited has come in
+            began = time.process_time()
+    burned = time.process_time() - began
+    free = 100 - len(os.listdir("/proc/self/fd"))
+    said.send((bool(began), free, burned))
+
+
+def test_a_storm_leaves_files_for_the_store_and_an_idle_core() -> None:
+    here, there = multiprocessing.get_context("spawn").Pipe()
+    process = multiprocessing.get_context("spawn").Process(target=_storm, args=(there,))
+    process.start()
+    host, port = here.recv().removeprefix("tcp://").split(":")
+    peers = []
+    for _ in range(300):
+        peers.append(socket.socket())
+        peers[-1].setblocking(False)
+        peers[-1].connect_ex((host, int(port)))
+    assert here.poll(30)
+    was_closed, free, burned = here.recv()
+    process.join()
+    for each in peers:
+        each.close()
+    assert was_closed and free >= 10 and burned < 0.3, (was_closed, free, burned)
