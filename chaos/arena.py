@@ -23,12 +23,16 @@ from penstock.shared.config import Config
 
 
 class Arena:
-    """One run: its place for files, its report, and whom to tell that something was done."""
+    """One run: its place for files, its report, whom to tell that something was done, and how
+    often a round has each crash point hit."""
 
-    def __init__(self, place: Path, report: Report, moved: Callable[[], None]) -> None:
+    def __init__(
+        self, place: Path, report: Report, moved: Callable[[], None], *, hits: int = 1
+    ) -> None:
         self.place = place
         self.report = report
         self.moved = moved
+        self.hits = hits
         self._library: Path | None = None
         self._workers = Workers()
         self._rounds = 0

@@ -180,10 +180,15 @@ class Broker:
         began = time.monotonic()
         self.process.kill()
         self.wait_end()
-        while self.processes():
-            if time.monotonic() - began > GONE_TIMEOUT_S:
-                raise StoreUnavailable("actors die with the supervisor", "", self.output())
+        self.await_gone()
         return time.monotonic() - began
+
+    def await_gone(self) -> None:
+        """The supervisor has died: wait until its actors have."""
+        deadline = time.monotonic() + GONE_TIMEOUT_S
+        while left := self.processes():
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("actors die with the supervisor", left, self.output())
 
     def forget_memory(self) -> None:
         """The machine has gone down with the broker: shared memory is lost."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -38,6 +38,8 @@ class Report(msgspec.Struct):
 
     seed: int
     faults: dict[str, int] = msgspec.field(default_factory=Counter)
+    # crash point -> how often a process has died or stopped there
+    points: dict[str, int] = msgspec.field(default_factory=dict)
     acknowledged: int = 0
     consumed: int = 0
     # what was struck -> seconds until acknowledged, and until consumed
@@ -51,6 +53,11 @@ class Report(msgspec.Struct):
 
     def add_recovery(self, what: str, acknowledged_s: float, consumed_s: float) -> None:
         self.recovered[what].append((acknowledged_s, consumed_s))
+
+    def add_points(self, fired: Mapping[str, int]) -> None:
+        for name, count in fired.items():
+            self.points[name] = self.points.get(name, 0) + count
+        self.add_fault("crash point", sum(fired.values()))
 
     def add_violations(self, found: list[str], replay: str) -> None:
         self.violations += [Violation(what, replay) for what in found]

@@ -43,6 +43,9 @@ Examples:
 @click.option("--minutes", default=1.0, show_default=True, help="How long; each kind runs once.")
 @click.option("--rounds", type=int, help="At most so many rounds.")
 @click.option(
+    "--hits", default=1, show_default=True, help="How often a round of points hits each of them."
+)
+@click.option(
     "--place", type=click.Path(path_type=Path), help="Where stores are made; a temporary place."
 )
 @click.option(
@@ -65,6 +68,7 @@ def chaos(
     seed: int | None,
     minutes: float,
     rounds: int | None,
+    hits: int,
     place: Path | None,
     replay: Path | None,
     image: str | None,
@@ -84,7 +88,7 @@ def chaos(
     if replay is not None:
         _replay(replay, image, report)
     else:
-        _run(report, _kinds(faults), minutes, rounds, place)
+        _run(report, _kinds(faults), minutes, rounds, hits, place)
     _print(report, time.monotonic() - began, output)
     if report.violations:
         ctx.exit(EXIT_PROBLEM)
@@ -99,7 +103,12 @@ def _kinds(faults: str) -> list[str]:
 
 
 def _run(
-    report: Report, kinds: list[str], minutes: float, rounds: int | None, place: Path | None
+    report: Report,
+    kinds: list[str],
+    minutes: float,
+    rounds: int | None,
+    hits: int,
+    place: Path | None,
 ) -> None:
     from penstock.chaos.arena import Arena
     from penstock.chaos.campaigns import run_chaos
@@ -108,7 +117,12 @@ def _run(
     began = time.monotonic()
     total = int(minutes * 60)
     with progress("breaking") as moved:
-        arena = Arena(home, report, lambda: moved(min(total, int(time.monotonic() - began)), total))
+        arena = Arena(
+            home,
+            report,
+            lambda: moved(min(total, int(time.monotonic() - began)), total),
+            hits=hits,
+        )
         try:
             run_chaos(arena, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
         finally:
@@ -136,6 +150,7 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "seed": report.seed,
                 "seconds": round(seconds, 1),
                 "faults": report.faults,
+                "points": report.points,
                 "acknowledged": report.acknowledged,
                 "consumed": report.consumed,
                 "recovery": recovery,

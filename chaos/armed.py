@@ -1,0 +1,118 @@
+"""Crash points that are armed for a broker: in which way of running each fires, and what has fired.
+
+Every point but the doorbells' belongs to one way; points.py, starts.py and repairs.py run them.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.chaos.broker import Broker
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.faults import FIRED_VARIABLE, POINTS, VARIABLE
+
+SEGMENT_BYTES = 256 << 10
+# so small that a second of load passes every boundary
+SMALL: dict[str, object] = {
+    "mapped_file_size_commit_log_bytes": SEGMENT_BYTES,
+    "mapped_file_size_consume_queue_bytes": 20 * 200,
+    "max_hash_slot_num": 100,
+    "max_index_num": 400,
+    # no multiple of a segment, so that records lie across its end
+    "transient_store_pool_bytes": (4 << 20) + (12 << 10),
+    "flush_interval_consume_queue_ms": 50,
+    "flush_consume_queue_thorough_interval_ms": 50,
+}
+
+
+def _named(*beginnings: str) -> frozenset[str]:
+    return frozenset(name for name in POINTS if name.startswith(beginnings))
+
+
+BELLS = _named("bell.")
+CLEANER = _named("clean.")
+OFFLINE = _named("repair.", "rebuild.")
+SUPERVISOR = _named("file.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair")
+ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR
+POOL_ONLY = frozenset({"write.mid_record", "commit.mid_copy"})
+# right in front of a store to a position: a frozen actor's look at its generation is behind it
+FROZEN = frozenset(
+    {
+        "write.before_publish",
+        "commit.before_cursor",
+        "flush.after_msync_before_cursor",
+        "reput.after_record_before_cursor",
+    }
+)
+# met in every cycle, so it need not be the first time; the others are met now and then
+_OFTEN = {
+    name
+    for name in _named("write.", "commit.", "flush.", "reput.", "ckpt.")
+    if not name.endswith((".mid_record", ".end_of_file_blank", ".roll", ".new_cq_file"))
+} - {"reput.new_queue", "flush.mid_index"}
+_LATEST = {"file.tmp_written": 3, "file.renamed": 3, "rebuild.before_swap": 2, "sup.after_spawn": 7}
+# these make the states that a rare point needs: an index file without an item that counts
+_MAKERS = {"make.named": 12, "reput.after_index_before_cursor": 6}
+
+
+class Armed:
+    """Points that are to fire `times` times each, at chance moments, in all processes together."""
+
+    def __init__(
+        self,
+        place: Path,
+        points: frozenset[str],
+        times: int,
+        dice: random.Random,
+        action: str = "crash",
+    ) -> None:
+        self.times = times
+        self.points = points
+        self._action = action
+        self._dice = dice
+        self._file = place / "fired"
+        self._file.touch()
+
+    def environment(self) -> dict[str, str]:
+        """What arms them in a process; each time at other moments."""
+        words = []
+        for name in sorted(self.points):
+            first = self._dice.randint(1, 8 if name in _OFTEN else _LATEST.get(name, 1))
+            times = self.times * (_MAKERS.get(name, 1) if self._action == "crash" else 1)
+            words.append(f"{name}={self._action}@{first}x{times}")
+        return {VARIABLE: " ".join(words), FIRED_VARIABLE: str(self._file)}
+
+    def fired(self) -> list[tuple[str, int]]:
+        """(point, process) in order."""
+        rows = [line.split() for line in self._file.read_text().splitlines()]
+        return [(name, int(pid)) for name, pid in rows]
+
+    def counts(self) -> Counter[str]:
+        """How often each has fired."""
+        return Counter(name for name, _ in self.fired())
+
+    def missing(self) -> set[str]:
+        """Points that have not fired often enough yet."""
+        counts = self.counts()
+        return {name for name in self.points if counts[name] < self.times}
+
+    def deadline(self) -> float:
+        """When all of them should have fired, at the latest."""
+        return time.monotonic() + 30 + 30 * self.times
+
+    def await_all(self, broker: Broker, moved: Callable[[], None]) -> None:
+        """Wait until each has fired often enough in a running broker."""
+        deadline = self.deadline()
+        while missing := self.missing():
+            if time.monotonic() > deadline or broker.process.poll() is not None:
+                raise not_reached(missing, broker)
+            time.sleep(0.02)
+            moved()
+
+
+def not_reached(missing: set[str], broker: Broker) -> StoreUnavailable:
+    return StoreUnavailable("every crash point is reached", sorted(missing), broker.output())

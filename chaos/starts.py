@@ -1,0 +1,107 @@
+"""Starts and stops of a broker that die at any of their points are done again, and cost nothing."""
+
+from __future__ import annotations
+
+import random
+import time
+from pathlib import Path
+from signal import SIGKILL, SIGSTOP
+
+from penstock.chaos.arena import Arena
+from penstock.chaos.armed import SEGMENT_BYTES, SMALL, Armed, not_reached
+from penstock.chaos.broker import GONE_TIMEOUT_S, Broker
+from penstock.chaos.load import TOPIC, Load
+from penstock.chaos.replay import check_store
+from penstock.chaos.under_load import await_acked, make_topics
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.positions import Positions
+from penstock.shared.run_directory import read_run
+
+# what is written stays in the pool, unless somebody waits for the disk or half of it is full
+LAZY: dict[str, object] = {
+    "commit_commit_log_least_pages": 10_000,
+    "commit_commit_log_thorough_interval_ms": 60_000,
+}
+
+
+def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
+    """See the head of this file."""
+    broker = Broker(place, SMALL | LAZY)
+    sent: list[Load] = []
+    try:
+        broker.start()
+        make_topics(broker)
+        deadline = armed.deadline()
+        number = torn = 0
+        while missing := armed.missing():
+            number += 1
+            if time.monotonic() > deadline:
+                raise not_reached(missing, broker)
+            _send_some(broker, sent, number)
+            _end(broker, missing, number)
+            if StorePaths(broker.store).abort.exists():
+                torn += _tear(broker, dice)
+            broker.environment = armed.environment()
+            _start_until_ready(broker, arena)
+        broker.stop()
+        acked = [each for load in sent for each in load.acked]
+        wrong = check_store(broker.store, broker.config, TOPIC, acked, [])
+        return wrong if torn else [*wrong, "no start found a torn end"]
+    finally:
+        for each in sent:
+            each.abandon()
+        broker.clear()
+
+
+def _send_some(broker: Broker, sent: list[Load], number: int) -> None:
+    """Messages that are on disk, and some more that are in the pool only."""
+    sent.append(Load(f"d{number}", broker.produce, ack="durable"))
+    await_acked(sent[-1:], 100)
+    sent[-1].finish()
+    sent.append(Load(f"w{number}", broker.produce, ack="written"))
+    await_acked(sent[-1:], 600)
+    sent[-1].abandon()
+
+
+def _end(broker: Broker, missing: set[str], number: int) -> None:
+    """Bring the broker down, in such a way that points which have not fired yet are met."""
+    if "sup.before_kill_old" in missing and broker.environment:
+        broker.strike("reader", SIGSTOP)
+        broker.process.wait(GONE_TIMEOUT_S)
+    elif number % 2 == 0 or all(name.startswith("shutdown.") for name in missing):
+        broker.process.terminate()
+    else:
+        broker.process.kill()
+    broker.wait_end()
+    broker.await_gone()
+
+
+def _tear(broker: Broker, dice: random.Random) -> bool:
+    """Leave bytes behind the log's end, as a write that a crash cut off; whether there is room."""
+    run = read_run(StorePaths(broker.store))
+    assert run is not None
+    positions = Positions(run.positions)
+    wrote = positions["wrote"]
+    positions.close()
+    path = StorePaths(broker.store).commit_log / segment_name(wrote - wrote % SEGMENT_BYTES)
+    if not path.exists() or wrote % SEGMENT_BYTES > SEGMENT_BYTES - 100:
+        return False
+    with path.open("r+b") as file:
+        file.seek(wrote % SEGMENT_BYTES)
+        file.write(dice.randbytes(30))
+    return True
+
+
+def _start_until_ready(broker: Broker, arena: Arena) -> None:
+    """Start again and again, until no point kills the start."""
+    while True:
+        broker.launch()
+        try:
+            broker.wait_ready()
+            return
+        except StoreUnavailable:
+            if broker.wait_end() != -SIGKILL:
+                raise
+            broker.await_gone()
+        arena.moved()

@@ -1,0 +1,109 @@
+"""A broker under load, to be broken: producers that wait for the disk and that do not, a consumer
+that follows; and in the end the comparison of what they were told with what is stored.
+
+This file knows no faults.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from penstock.chaos.broker import Broker
+from penstock.chaos.history import check_acknowledged, check_order
+from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
+from penstock.chaos.replay import check_index, check_whole
+from penstock.client.producer import Producer
+from penstock.shared.errors import StoreUnavailable
+
+ALONE_TIMEOUT_S = 15
+# one promise each: on disk, and in memory that outlives every process
+ACKS = ("durable", "written")
+
+
+class UnderLoad:
+    """A broker that runs, and who talks to it."""
+
+    def __init__(self, broker: Broker, loads: list[Load], follower: Follower) -> None:
+        self.broker = broker
+        self.loads = loads
+        self.follower = follower
+
+    def finish(self) -> list[str]:
+        """Let all outcomes come in, and stop the broker; what is lost, twice, disordered or
+        altered, and what is wrong with the store. Raises PenstockError when it hangs."""
+        for load in self.loads:
+            load.finish()
+        self.broker.await_dispatched()
+        stored = read_all(self.broker.consume)
+        wrong = check_order(stored)
+        # an actor is killed by us and by the supervisor, and has no other reason to end
+        said = self.broker.output().splitlines()
+        wrong += [line for line in said if " exited with " in line][:1]
+        wrong += _strays(self.broker)
+        for load in self.loads:
+            wrong += check_acknowledged(load.acked, stored, f"messages of {load.name} are lost")
+            if load.failed:
+                wrong.append(f"{len(load.failed)} sends failed, first {load.failed[0]}")
+            if not load.acked:
+                wrong.append(f"no message of {load.name} was acknowledged")
+        self.follower.await_counts({queue: len(found) for queue, found in stored.items()}, 30)
+        self.follower.finish()
+        if self.follower.bodies != stored:
+            wrong.append("a consumer that followed saw something else than what is stored")
+        self.broker.stop()
+        store, config = self.broker.store, self.broker.config
+        return wrong + check_whole(store, config) + check_index(store, config)
+
+
+@contextmanager
+def under_load(broker: Broker, *, rate: int = 1000, queues: int = 0) -> Iterator[UnderLoad]:
+    """Start the broker and its load; whatever happens, nothing of them stays.
+
+    With `queues` there is another topic, each of whose queues gets one message.
+    """
+    loads: list[Load] = []
+    follower: Follower | None = None
+    try:
+        broker.start()
+        make_topics(broker, queues)
+        follower = Follower(broker.consume)
+        loads += [Load(ack, broker.produce, rate=rate, ack=ack) for ack in ACKS]
+        yield UnderLoad(broker, loads, follower)
+    finally:
+        for each in loads:
+            each.abandon()
+        if follower is not None:
+            follower.abandon()
+        broker.clear()
+
+
+def make_topics(broker: Broker, queues: int = 0) -> None:
+    """The load's topic, and another with a message in each of so many queues."""
+    with Producer(broker.produce) as producer:
+        producer.create_topic(TOPIC, QUEUES)
+        if queues:
+            producer.create_topic("others", queues)
+        for queue in range(queues):
+            producer.send("others", b"other", queue=queue)
+
+
+def await_acked(loads: Sequence[Load], count: int, timeout_s: float = 30) -> None:
+    """Wait until each producer has so many more acknowledgements."""
+    goals = [each.count() + count for each in loads]
+    deadline = time.monotonic() + timeout_s
+    while any(each.count() < goal for each, goal in zip(loads, goals, strict=True)):
+        if time.monotonic() > deadline:
+            raise StoreUnavailable("producers get on in time", f"{count} messages")
+        time.sleep(0.005)
+
+
+def _strays(broker: Broker) -> list[str]:
+    """Processes beside the supervisor and the actors: a frozen one that was replaced alive."""
+    until = time.monotonic() + ALONE_TIMEOUT_S
+    while True:
+        known = {broker.process.pid, *broker.actors().values()}
+        strays = [pid for pid in broker.processes() if pid not in known]
+        if not strays or time.monotonic() > until:
+            return [f"process {pid} lives beside its successor" for pid in strays]
