@@ -73,6 +73,7 @@ class Committer:
         return pages >= config.commit_commit_log_least_pages
 
     def _copy(self, pool: TransientStorePool, start: int, stop: int) -> None:
+        crash_point("commit.before_copy")
         at = start
         while at < stop:
             segment = self._segments.segment(at)

@@ -15,6 +15,7 @@ from penstock.chaos.broker import Broker
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.faults import FIRED_VARIABLE, POINTS, VARIABLE
 
+STALL_S = 20
 SEGMENT_BYTES = 256 << 10
 # so small that a second of load passes every boundary
 SMALL: dict[str, object] = {
@@ -37,8 +38,10 @@ BELLS = _named("bell.")
 CLEANER = _named("clean.")
 OFFLINE = _named("repair.", "rebuild.")
 SUPERVISOR = _named("file.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair")
+# what a start passes behind a crash
+RECOVERY = _named("recover.", "run.", "start.", "index.mid_repair")
 ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR
-POOL_ONLY = frozenset({"write.mid_record", "commit.mid_copy"})
+POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
 # right in front of a store to a position: a frozen actor's look at its generation is behind it
 FROZEN = frozenset(
     {
@@ -76,11 +79,14 @@ class Armed:
         self._dice = dice
         self._file = place / "fired"
         self._file.touch()
+        self._count, self._moved_at = 0, time.monotonic()
 
-    def environment(self) -> dict[str, str]:
-        """What arms them in a process; each time at other moments."""
+    def environment(self, *, alone: bool = False) -> dict[str, str]:
+        """What arms them in a process, each time at other moments; `alone`, one that has not fired
+        yet."""
         words = []
-        for name in sorted(self.points):
+        names = sorted(self.points)
+        for name in [self._dice.choice(sorted(self.missing()) or names)] if alone else names:
             first = self._dice.randint(1, 8 if name in _OFTEN else _LATEST.get(name, 1))
             times = self.times * (_MAKERS.get(name, 1) if self._action == "crash" else 1)
             words.append(f"{name}={self._action}@{first}x{times}")
@@ -100,18 +106,24 @@ class Armed:
         counts = self.counts()
         return {name for name in self.points if counts[name] < self.times}
 
-    def deadline(self) -> float:
-        """When all of them should have fired, at the latest."""
-        return time.monotonic() + 30 + 30 * self.times
+    def has_stalled(self) -> bool:
+        """Whether none has fired for longer than it may take."""
+        count, now = len(self.fired()), time.monotonic()
+        if count != self._count:
+            self._count, self._moved_at = count, now
+        return now - self._moved_at > STALL_S
 
-    def await_all(self, broker: Broker, moved: Callable[[], None]) -> None:
-        """Wait until each has fired often enough in a running broker."""
-        deadline = self.deadline()
+    def await_all(self, broker: Broker, moved: Callable[[], None]) -> list[str]:
+        """Wait until each has fired often enough in a running broker; a complaint when it does not
+        come to that."""
         while missing := self.missing():
-            if time.monotonic() > deadline or broker.process.poll() is not None:
+            if broker.process.poll() is not None:
                 raise not_reached(missing, broker)
+            if self.has_stalled():
+                return [f"crash points are not reached: {sorted(missing)}"]
             time.sleep(0.02)
             moved()
+        return []
 
 
 def not_reached(missing: set[str], broker: Broker) -> StoreUnavailable:

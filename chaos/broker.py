@@ -169,6 +169,13 @@ class Broker:
             )
         return took
 
+    def kill_after(self, seconds: float) -> None:
+        """kill -9 at that time, if it has not ended by itself."""
+        try:
+            self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
     def wait_end(self) -> int:
         assert self.process.stdout is not None
         code = self.process.wait(STOP_TIMEOUT_S)

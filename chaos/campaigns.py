@@ -20,6 +20,7 @@ from penstock.chaos.kills import kills_round
 from penstock.chaos.missing import missing_round
 from penstock.chaos.points import points_round
 from penstock.chaos.power import power_round
+from penstock.chaos.recovery import recovery_round
 from penstock.shared.errors import PenstockError
 
 
@@ -39,6 +40,7 @@ KINDS: dict[str, Kind] = {
     "damage": Kind(damage_round, 6),
     "missing": Kind(missing_round, 2),
     "points": Kind(points_round, 3),
+    "recovery": Kind(recovery_round, 2),
     "bells": Kind(bells_round, 1),
 }
 

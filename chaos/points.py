@@ -77,8 +77,7 @@ def die_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) ->
     broker = Broker(place, SMALL | settings, environment=armed.environment())
     # each queue becomes known once, so there is one for each time that this is crashed at
     with under_load(broker, queues=arena.hits) as running:
-        armed.await_all(broker, arena.moved)
-        return running.finish()
+        return armed.await_all(broker, arena.moved) + running.finish()
 
 
 def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
@@ -88,17 +87,16 @@ def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed)
     wrong = []
     with under_load(broker) as running:
         met: set[int] = set()
-        deadline = armed.deadline()
         while armed.missing() or len(met) < len(armed.fired()):
             for name, pid in [row for row in armed.fired() if row[1] not in met]:
-                while pid in broker.actors().values() and time.monotonic() < deadline:
+                while pid in broker.actors().values() and not armed.has_stalled():
                     time.sleep(0.001)
                 try:
                     os.kill(pid, SIGCONT)
                     wrong.append(f"who was frozen at {name} lives beside its successor")
                 except ProcessLookupError:
                     met.add(pid)
-            if time.monotonic() > deadline:
+            if armed.has_stalled():
                 raise not_reached(armed.missing(), broker)
             arena.moved()
         return wrong + running.finish()
@@ -112,11 +110,12 @@ def die_cleaning(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
         broker.start()
         make_topics(broker)
         load = Load("p", broker.produce, rate=3000)
-        armed.await_all(broker, arena.moved)
+        wrong = armed.await_all(broker, arena.moved)
         load.finish()
         broker.await_dispatched()
         broker.stop()
-        return check_whole(broker.store, broker.config) + _check_kept(broker.store, load)
+        wrong += check_whole(broker.store, broker.config)
+        return wrong + _check_kept(broker.store, load)
     finally:
         if load is not None:
             load.abandon()

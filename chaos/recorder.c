@@ -222,20 +222,21 @@ int fsync(int fd) { return record(fd, the.fsync); }
 
 int fdatasync(int fd) { return record(fd, the.fdatasync); }
 
-/* A mapping's file is found by its address; the whole file counts as flushed only as far as asked. */
+/* A mapping's file is found by its address; only pages that were asked for count as flushed. */
 int msync(void *address, size_t length, int flags) {
+    unsigned long at = (unsigned long)address, from, to, offset;
     if (the.root) {
         FILE *maps = fopen("/proc/self/maps", "re");
         char line[PATH_MAX + 128], path[PATH_MAX];
         while (maps && fgets(line, sizeof line, maps)) {
-            unsigned long from, to;
-            if (sscanf(line, "%lx-%lx %*s %*s %*s %*s %4095[^\n]", &from, &to, path) == 3
-                && from <= (unsigned long)address && (unsigned long)address < to
-                && !strncmp(path, the.root, strlen(the.root))) {
+            if (sscanf(line, "%lx-%lx %*s %lx %*s %*s %4095[^\n]", &from, &to, &offset, path) == 4
+                && from <= at && at < to && !strncmp(path, the.root, strlen(the.root))) {
                 fclose(maps);
                 int fd = open(path, O_RDONLY | O_CLOEXEC);
-                int result = fd < 0 ? the.msync(address, length, flags) : record(fd, the.fdatasync);
-                if (fd >= 0) close(fd);
+                if (fd < 0) return the.msync(address, length, flags);
+                off_t start = offset + (at - from), stop = start + length;
+                int result = record_range(fd, the.fdatasync, start, (stop + PAGE - 1) / PAGE * PAGE);
+                close(fd);
                 return result;
             }
         }

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
@@ -32,18 +31,18 @@ def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
     try:
         broker.start()
         make_topics(broker)
-        deadline = armed.deadline()
         number = torn = 0
         while missing := armed.missing():
             number += 1
-            if time.monotonic() > deadline:
+            if armed.has_stalled():
                 raise not_reached(missing, broker)
-            _send_some(broker, sent, number)
+            send_some(broker, sent)
             _end(broker, missing, number)
             if StorePaths(broker.store).abort.exists():
-                torn += _tear(broker, dice)
+                torn += tear(broker, dice)
             broker.environment = armed.environment()
-            _start_until_ready(broker, arena)
+            while not start_or_die(broker):
+                arena.moved()
         broker.stop()
         acked = [each for load in sent for each in load.acked]
         wrong = check_store(broker.store, broker.config, TOPIC, acked, [])
@@ -54,12 +53,12 @@ def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
         broker.clear()
 
 
-def _send_some(broker: Broker, sent: list[Load], number: int) -> None:
+def send_some(broker: Broker, sent: list[Load]) -> None:
     """Messages that are on disk, and some more that are in the pool only."""
-    sent.append(Load(f"d{number}", broker.produce, ack="durable"))
+    sent.append(Load(f"d{len(sent)}", broker.produce, ack="durable"))
     await_acked(sent[-1:], 100)
     sent[-1].finish()
-    sent.append(Load(f"w{number}", broker.produce, ack="written"))
+    sent.append(Load(f"w{len(sent)}", broker.produce, ack="written"))
     await_acked(sent[-1:], 600)
     sent[-1].abandon()
 
@@ -77,7 +76,7 @@ def _end(broker: Broker, missing: set[str], number: int) -> None:
     broker.await_gone()
 
 
-def _tear(broker: Broker, dice: random.Random) -> bool:
+def tear(broker: Broker, dice: random.Random) -> bool:
     """Leave bytes behind the log's end, as a write that a crash cut off; whether there is room."""
     run = read_run(StorePaths(broker.store))
     assert run is not None
@@ -93,15 +92,14 @@ def _tear(broker: Broker, dice: random.Random) -> bool:
     return True
 
 
-def _start_until_ready(broker: Broker, arena: Arena) -> None:
-    """Start again and again, until no point kills the start."""
-    while True:
-        broker.launch()
-        try:
-            broker.wait_ready()
-            return
-        except StoreUnavailable:
-            if broker.wait_end() != -SIGKILL:
-                raise
-            broker.await_gone()
-        arena.moved()
+def start_or_die(broker: Broker) -> bool:
+    """Start; whether it serves, or else was killed at a point."""
+    broker.launch()
+    try:
+        broker.wait_ready()
+        return True
+    except StoreUnavailable:
+        if broker.wait_end() != -SIGKILL:
+            raise
+        broker.await_gone()
+        return False

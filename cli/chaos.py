@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.chaos.report import Report
 
 EXIT_PROBLEM = 1
-KINDS = ("kills", "power", "disk", "frames", "damage", "missing", "points", "bells")
+KINDS = ("kills", "power", "disk", "frames", "damage", "missing", "points", "recovery", "bells")
 
 
 def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:

@@ -54,6 +54,7 @@ POINTS: dict[str, str] = {
     "write.publish": "`wrote` is moved, `wrote_timestamp` is not, and nobody has heard of it",
     "write.before_answer": "the disk has a frame, and its producer has not heard of it",
     # committer
+    "commit.before_copy": "the pool has bytes, the segment file has none of them",
     "commit.mid_copy": "some of the bytes are in the segment file, `committed` is not moved",
     "commit.before_cursor": "all bytes are in the segment file, `committed` is not moved",
     "commit.after_cursor": "`committed` is moved, nobody has heard of it",

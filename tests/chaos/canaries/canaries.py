@@ -14,10 +14,12 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any, NamedTuple
 
 import msgspec
+
+PAGE_BYTES = 4096
 
 
 class Canary(NamedTuple):
@@ -76,7 +78,7 @@ def release(name: str) -> None:
 
 
 @canary("actors.writer", "power")
-def ack_before_flush(writer: Any) -> None:
+def acknowledged_before_flush(writer: Any) -> None:
     """A producer who waits for the disk is answered as soon as the message is in memory."""
     acknowledge = writer.Writer._acknowledge
 
@@ -129,7 +131,7 @@ def committed_before_copy(committer: Any) -> None:
 
 
 @canary("actors.reput", "kills")
-def dispatched_before_entries(reput: Any) -> None:
+def cursor_ahead_of_queue_entries(reput: Any) -> None:
     """`dispatched` is published before the queue entries are written."""
     dispatch = reput.Reput._dispatch
 
@@ -141,6 +143,26 @@ def dispatched_before_entries(reput: Any) -> None:
         return int(dispatch(self, view))
 
     reput.Reput._dispatch = publish_first
+
+
+@canary("actors.reput", "points")
+def index_cursor_ahead(reput: Any) -> None:
+    """`dispatched`, the index's position too, is published before the keys are in the index."""
+    put_keys, waiting = reput.Reput._put_keys, []
+
+    def put_those_before(self: Any, keys: Any) -> None:
+        for each in waiting:
+            put_keys(self, each)
+        waiting[:] = [keys]
+
+    def nothing_waits(self: Any) -> bool:
+        for each in waiting:
+            put_keys(self, each)
+        waiting.clear()
+        return bool(drained(self))
+
+    drained = reput.Reput.drained
+    reput.Reput._put_keys, reput.Reput.drained = put_those_before, nothing_waits
 
 
 # --- not synced ---
@@ -205,6 +227,36 @@ def only_last_queue_file_synced(consume_queue_files: Any) -> None:
     consume_queue_files.ConsumeQueueSync._sync_file = only_last
 
 
+@canary("actors.flusher", "power")
+def last_partial_page_skipped(flusher: Any) -> None:
+    """A flush leaves out the last page when it is not full yet."""
+    _flush_by_pages(flusher, lambda start, stop: stop - stop % PAGE_BYTES)
+
+
+@canary("actors.flusher", "power")
+def flush_length_not_page_rounded(flusher: Any) -> None:
+    """A flush begins at a page, as it must, and its length is still that of the new bytes."""
+    _flush_by_pages(flusher, lambda start, stop: stop - start % PAGE_BYTES)
+
+
+def _flush_by_pages(flusher: Any, last_byte: Callable[[int, int], int]) -> None:
+    """Have the log flushed by ranges: from the page of `start` up to what `last_byte` says."""
+    flush_log = flusher.Flusher._flush_log
+
+    def by_ranges(self: Any) -> int:
+        def sync(handle: int) -> None:
+            (segment,) = (each for each in self._segments._open.values() if each.handle == handle)
+            start = max(self._flushed - segment.base, 0)
+            stop = min(self._positions["committed"] - segment.base, segment.size)
+            first = start - start % PAGE_BYTES
+            segment.sync(first, max(first, last_byte(start, stop)))
+
+        flusher.os = SimpleNamespace(fdatasync=sync)
+        return int(flush_log(self))
+
+    flusher.Flusher._flush_log = by_ranges
+
+
 @canary("shared.index_sync", "power")
 def index_items_not_synced(index_sync: Any) -> None:
     """New items of the index count as synced, and are not."""
@@ -244,8 +296,8 @@ def checkpoint_ahead_of_log(checkpoint_file: Any) -> None:
 
 
 @canary("shared.queue_recovery", "power")
-def queue_entries_kept(queue_recovery: Any) -> None:
-    """A start leaves queue entries that nobody knows to be on disk."""
+def queue_entries_past_log_end_kept(queue_recovery: Any) -> None:
+    """A start leaves queue entries of records that the log does not have."""
     queue_recovery._cut = lambda directory, bases, size, good_to: None
 
 
@@ -253,6 +305,20 @@ def queue_entries_kept(queue_recovery: Any) -> None:
 def torn_tail_kept(recovery: Any) -> None:
     """A start leaves what stands behind the log's end."""
     recovery._cut_log = lambda directory, bases, size, start, end: 0
+
+
+@canary("shared.durable_files", "kills")
+def files_reused_without_zeroing(durable_files: Any) -> None:
+    """A new file is made of the one before it, with the bytes that one had."""
+    make_file = durable_files.make_file
+
+    def reuse(half_made: Any, target: Any, size: int, *, sparse: bool, head: bytes = b"") -> None:
+        before = sorted(path for path in target.parent.glob("0*") if path.stat().st_size == size)
+        if before and not head:
+            head = before[-1].read_bytes()
+        make_file(half_made, target, size, sparse=sparse, head=head)
+
+    durable_files.make_file = reuse
 
 
 @canary("shared.recovery", "missing")
@@ -276,8 +342,33 @@ def pool_not_recovered(pool_recovery: Any) -> None:
     pool_recovery.empty_pool = without_pool
 
 
+@canary("shared.pool_recovery", "recovery")
+def pool_counted_before_copied(pool_recovery: Any) -> None:
+    """A start takes the pool's bytes for committed before they are in the segments."""
+    empty_pool = pool_recovery.empty_pool
+
+    def count_first(paths: Any, config: Any, run: Any) -> tuple[int, int]:
+        from penstock.shared.positions import Positions
+
+        positions = Positions(run.positions, owner="supervisor")
+        committed, wrote = positions["committed"], positions["wrote"]
+        seen = Positions.__getitem__
+        positions.initialise("committed", wrote)
+        positions.close()
+
+        def as_before(self: Any, name: str) -> int:
+            return committed if name == "committed" else seen(self, name)
+
+        Positions.__getitem__ = as_before  # type: ignore[method-assign]
+        found: tuple[int, int] = empty_pool(paths, config, run)
+        Positions.__getitem__ = seen  # type: ignore[method-assign]
+        return found
+
+    pool_recovery.empty_pool = count_first
+
+
 @canary("supervisor", "power")
-def abort_removed_early(supervisor: Any) -> None:
+def abort_marker_removed_early(supervisor: Any) -> None:
     """`abort` goes when a stop begins, and not when everything is on disk."""
     stop, finish_store = supervisor.Supervisor.stop, supervisor.finish_store
 
@@ -298,7 +389,7 @@ def abort_removed_early(supervisor: Any) -> None:
 
 
 @canary("actors.flusher", "disk")
-def flush_tried_again(flusher: Any) -> None:
+def flush_tried_again_after_eio(flusher: Any) -> None:
     """The flusher goes on after an error, as if it had not been."""
     flusher.Flusher._fail = lambda self, error: None
 
@@ -310,7 +401,7 @@ def retries_stored_twice(writer: Any) -> None:
 
 
 @canary("supervisor", "kills")
-def zombie_beside_successor(supervisor: Any) -> None:
+def generation_check_left_out(supervisor: Any) -> None:
     """A frozen actor gets a successor without being killed, and no actor looks at generations."""
     watch = supervisor.Supervisor._watch
 
