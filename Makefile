@@ -59,9 +59,10 @@ test: lint ## check style and types, then run all tests, fast ones first
 MINUTES ?= 10
 
 .PHONY: chaos
-chaos: setup ## break brokers for MINUTES (10), after a test that every seeded bug is found
+chaos: setup ## break brokers: every seeded bug, every crash point, then all for MINUTES (10)
 	PENSTOCK_CHAOS_CANARIES=all .venv/bin/python -m pytest tests/chaos/test_canaries.py \
 	  --timeout 600 --durations 0 --durations-min 1
+	.venv/bin/penstock chaos --faults points --hits 20 --rounds 1
 	.venv/bin/penstock chaos --minutes $(MINUTES)
 
 .PHONY: interop

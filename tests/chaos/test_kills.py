@@ -31,6 +31,6 @@ def test_nothing_acknowledged_is_lost_repeated_or_disordered_by_random_kills(
     run_kills(arena, tmp_path / "broker", settings, KILLS, random.Random(seed), "")
     report = arena.report
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_KILLS={KILLS}", report.faults)
-    print(*report.percentiles_ms().items(), sep="\n")
-    assert report.violations == [] and sum(report.faults.values()) == KILLS
+    print(*report.recovery().items(), sep="\n")
+    assert report.violations == [] and sum(report.faults.values()) >= KILLS
     assert report.acknowledged > KILLS and report.consumed > KILLS
