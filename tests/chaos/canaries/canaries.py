@@ -103,7 +103,7 @@ def flushed_before_sync(flusher: Any) -> None:
     flusher.Flusher._flush_log = publish_first
 
 
-@canary("shared.log_end", "kills")
+@canary("shared.log_end", "points")
 def wrote_before_bytes(log_end: Any) -> None:
     """`wrote` is published before the frame's bytes are in their place."""
     append = log_end.LogEnd.append
@@ -117,7 +117,7 @@ def wrote_before_bytes(log_end: Any) -> None:
     log_end.LogEnd.append = publish_first
 
 
-@canary("actors.committer", "kills")
+@canary("actors.committer", "points")
 def committed_before_copy(committer: Any) -> None:
     """`committed` is published before the pool's bytes are in the segment."""
     copy = committer.Committer._copy
@@ -130,7 +130,7 @@ def committed_before_copy(committer: Any) -> None:
     committer.Committer._copy = publish_first
 
 
-@canary("actors.reput", "kills")
+@canary("actors.reput", "points")
 def cursor_ahead_of_queue_entries(reput: Any) -> None:
     """`dispatched` is published before the queue entries are written."""
     dispatch = reput.Reput._dispatch
@@ -313,9 +313,9 @@ def files_reused_without_zeroing(durable_files: Any) -> None:
     make_file = durable_files.make_file
 
     def reuse(half_made: Any, target: Any, size: int, *, sparse: bool, head: bytes = b"") -> None:
-        before = sorted(path for path in target.parent.glob("0*") if path.stat().st_size == size)
-        if before and not head:
-            head = before[-1].read_bytes()
+        before = sorted(path for path in target.parent.iterdir() if path.stat().st_size == size)
+        if before:
+            head += before[-1].read_bytes()[len(head) :]
         make_file(half_made, target, size, sparse=sparse, head=head)
 
     durable_files.make_file = reuse
@@ -394,7 +394,7 @@ def flush_tried_again_after_eio(flusher: Any) -> None:
     flusher.Flusher._fail = lambda self, error: None
 
 
-@canary("actors.writer", "kills")
+@canary("actors.writer", "points")
 def retries_stored_twice(writer: Any) -> None:
     """A frame that is sent again is stored again."""
     writer.Writer._without_stored = lambda self, frame, stored_after: frame
@@ -423,7 +423,7 @@ def generation_check_left_out(supervisor: Any) -> None:
     Positions.beat = always  # type: ignore[method-assign]
 
 
-@canary("shared.log_end", "kills")
+@canary("shared.log_end", "points")
 def offsets_from_queues_only(log_end: Any) -> None:
     """A new writer takes queue offsets from the queues, not from the log behind them."""
     queue_offsets = log_end._queue_offsets
