@@ -19,6 +19,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from penstock.chaos.processes import MARK, descriptors, processes_of, run_directories_below
 from penstock.shared.broker_status import read_status
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.config import Config
@@ -60,7 +61,7 @@ class Broker:
         self.run_directories: set[Path] = set()
         self.environment = dict(environment or {})
         self.file = place / "broker.toml"
-        self._mark = uuid.uuid4().hex
+        self._mark = MARK + uuid.uuid4().hex
         self._wrap = wrap
         self.configure(settings)
 
@@ -95,6 +96,12 @@ class Broker:
     def wait_ready(self) -> None:
         self.read_ready_line()
         self.run_directories.add(Path(self.status()["run_directory"]))
+        self._descriptors = descriptors(self.process.pid)
+
+    def descriptors_gained(self) -> list[str]:
+        """What the supervisor has open beyond what it had when it was ready."""
+        more = descriptors(self.process.pid) - self._descriptors
+        return [f"the supervisor has {n} more of {what}" for what, n in sorted(more.items())]
 
     def read_ready_line(self) -> None:
         """Raises StoreUnavailable when there is none in time."""
@@ -205,22 +212,11 @@ class Broker:
 
     def processes(self) -> list[int]:
         """Living processes that this broker started, whoever their parent is now."""
-        found = []
-        for entry in Path("/proc").iterdir():
-            try:
-                if entry.name.isdigit() and self._mark in (entry / "environ").read_text():
-                    found.append(int(entry.name))
-            except (OSError, UnicodeDecodeError):
-                continue  # gone, or not ours
-        return found
+        return processes_of(self._mark)
 
     def shared_memory(self) -> list[Path]:
         """Run directories of this store, whether its run.json names them or not."""
-        return [
-            path.parent
-            for path in Path("/dev/shm").glob("penstock-*/store")
-            if path.is_file() and path.read_text() == str(self.store.resolve())
-        ]
+        return run_directories_below(self.store)
 
     def leftovers(self) -> list[str]:
         """Processes and shared memory that are still there."""

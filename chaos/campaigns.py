@@ -17,6 +17,7 @@ from penstock.chaos.damage import damage_round
 from penstock.chaos.disk import disk_round
 from penstock.chaos.frames import frames_round
 from penstock.chaos.kills import kills_round
+from penstock.chaos.leaks import Baseline
 from penstock.chaos.missing import missing_round
 from penstock.chaos.points import points_round
 from penstock.chaos.power import power_round
@@ -62,8 +63,10 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
         else:
             return
         replay = f"penstock chaos --faults {kind} --seed {seed} --rounds 1"
+        before = Baseline(arena.place)
         try:
             KINDS[kind].round(arena, random.Random(seed), replay)
         except PenstockError as error:
             arena.report.add_violations([str(error)], replay)
+        arena.report.add_leaks(before.leaked(with_workers=True), replay)
         spent[kind] += time.monotonic() - started

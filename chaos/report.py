@@ -40,6 +40,8 @@ class Report(msgspec.Struct):
     faults: dict[str, int] = msgspec.field(default_factory=Counter)
     # crash point -> how often a process has died or stopped there
     points: dict[str, int] = msgspec.field(default_factory=dict)
+    # things that were still held after a round
+    leaked: int = 0
     acknowledged: int = 0
     consumed: int = 0
     # what was struck -> seconds until acknowledged, and until consumed
@@ -61,6 +63,10 @@ class Report(msgspec.Struct):
 
     def add_violations(self, found: list[str], replay: str) -> None:
         self.violations += [Violation(what, replay) for what in found]
+
+    def add_leaks(self, found: list[str], replay: str) -> None:
+        self.leaked += len(found)
+        self.add_violations(found, replay)
 
     def recovery(self) -> dict[str, Recovery]:
         """For each that was struck."""

@@ -41,7 +41,7 @@ class UnderLoad:
         # an actor is killed by us and by the supervisor, and has no other reason to end
         said = self.broker.output().splitlines()
         wrong += [line for line in said if " exited with " in line][:1]
-        wrong += _strays(self.broker)
+        wrong += _strays(self.broker) + self.broker.descriptors_gained()
         for load in self.loads:
             wrong += check_acknowledged(load.acked, stored, f"messages of {load.name} are lost")
             if load.failed:

@@ -112,6 +112,7 @@ def _run(
 ) -> None:
     from penstock.chaos.arena import Arena
     from penstock.chaos.campaigns import run_chaos
+    from penstock.chaos.leaks import Baseline
 
     home = Path(tempfile.mkdtemp(prefix="penstock-chaos-", dir=place))
     began = time.monotonic()
@@ -123,10 +124,12 @@ def _run(
             lambda: moved(min(total, int(time.monotonic() - began)), total),
             hits=hits,
         )
+        before = Baseline(home)
         try:
             run_chaos(arena, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
         finally:
             arena.close()
+    report.add_leaks(before.leaked(), f"penstock chaos --faults {','.join(kinds)}")
 
 
 def _replay(bundle: Path, image: str | None, report: Report) -> None:
@@ -151,6 +154,7 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "seconds": round(seconds, 1),
                 "faults": report.faults,
                 "points": report.points,
+                "leaked": report.leaked,
                 "acknowledged": report.acknowledged,
                 "consumed": report.consumed,
                 "recovery": recovery,

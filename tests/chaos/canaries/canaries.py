@@ -436,3 +436,15 @@ def offsets_from_queues_only(log_end: Any) -> None:
 def index_not_cut(index_files: Any) -> None:
     """A new reput puts keys into the index that are there already."""
     index_files.IndexFiles.cut = lambda self, offset, stored_ms: None
+
+
+@canary("supervisor", "kills")
+def descriptor_left_by_each_start(supervisor: Any) -> None:
+    """The supervisor opens a file for each actor it starts, and does not close it."""
+    start = supervisor.Supervisor._start
+
+    def start_and_open(self: Any, child: Any) -> None:
+        start(self, child)
+        supervisor.os.open("/dev/null", supervisor.os.O_RDONLY)
+
+    supervisor.Supervisor._start = start_and_open

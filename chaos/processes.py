@@ -1,0 +1,48 @@
+"""What is seen of processes from outside: whose they are, what they have open, their memory.
+
+This file starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import uuid
+from collections import Counter
+from pathlib import Path
+
+# In the environment of every process that a broker of this one has started, whoever its parent is.
+MARK = f"{uuid.uuid4().hex}-"
+_NUMBER = re.compile(r"\d+")
+
+
+def descriptors(pid: int | str = "self") -> Counter[str]:
+    """Kinds of open files of a process, and how many of each: numbers of sockets are left out."""
+    found: Counter[str] = Counter()
+    for entry in os.listdir(f"/proc/{pid}/fd"):
+        try:
+            found[_NUMBER.sub("", os.readlink(f"/proc/{pid}/fd/{entry}"))] += 1
+        except FileNotFoundError:
+            continue  # the one that lists, or closed meanwhile
+    return found
+
+
+def processes_of(mark: str = MARK) -> list[int]:
+    """Living processes with this mark, by default of all brokers that this process has started."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        try:
+            if entry.name.isdigit() and mark in (entry / "environ").read_text():
+                found.append(int(entry.name))
+        except (OSError, UnicodeDecodeError):
+            continue  # gone, or not ours
+    return found
+
+
+def run_directories_below(place: Path) -> list[Path]:
+    """Run directories in shared memory whose store is `place`, or lies in it."""
+    return [
+        path.parent
+        for path in Path("/dev/shm").glob("penstock-*/store")
+        if path.is_file() and Path(path.read_text()).is_relative_to(place.resolve())
+    ]
