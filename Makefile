@@ -83,6 +83,13 @@ demo: setup ## a broker, a killed actor, and the same messages in Spark
 bench: setup ## measure on this machine how fast one client sends
 	.venv/bin/penstock bench produce
 
+# for `make bench-peers`: for example PEERS='--only redis,nats --runs 1 --seconds 1'
+PEERS ?=
+
+.PHONY: bench-peers
+bench-peers: setup ## measure Penstock beside other brokers for 20 minutes, write docs/performance.md
+	.venv/bin/python -m penstock.bench.peers.compare $(PEERS)
+
 .PHONY: clean
 clean: ## remove .venv and everything else that was made here
 	rm -rf .venv build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
@@ -90,4 +97,4 @@ clean: ## remove .venv and everything else that was made here
 
 .PHONY: help
 help: ## this list
-	@sed -n 's/^\([a-z]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 14
+	@sed -n 's/^\([a-z-]*\):.*## /make \1\t/p' $(MAKEFILE_LIST) | expand -t 18

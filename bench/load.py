@@ -31,7 +31,8 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
 
     With a `rate_per_s` that many are due each second, `seconds` times as many in all, and each
     carries the moment at which it was due. A `batch` above 1 sends so many as one batch. Before,
-    it warms up for `warm_s` and until `warm_messages` are sent.
+    it warms up for `warm_s` and until `warm_messages` are sent. With a `consume` endpoint it counts
+    in the end what the topics hold.
     """
 
     endpoint: str
@@ -44,6 +45,7 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
     warm_messages: int = 0
     rate_per_s: int = 0
     batch: int = 1
+    consume: str = ""
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
@@ -148,7 +150,27 @@ def send(order: Send) -> Seen:
         began, cpu_began = time.perf_counter(), time.process_time()
         run(order.seconds)
         seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
-    return Seen(sender.sent - warm, warm, seconds, cpu_s, thinned(sender.latencies_ms))
+    stored = _await_stored(order, sender.sent) if order.consume else -1
+    return Seen(sender.sent - warm, warm, seconds, cpu_s, thinned(sender.latencies_ms), stored)
+
+
+def stored_in(consume: str, topics: list[str]) -> int:
+    """How many messages the queues of these topics hold, by their offsets."""
+    found = 0
+    for topic in topics:
+        with Consumer(consume, topic, start="latest", follow=False) as consumer:
+            consumer.poll(None)
+            found += sum(consumer.positions.values())
+    return found
+
+
+def _await_stored(order: Send, messages: int) -> int:
+    """What is stored once that are so many messages, or after a while."""
+    until = time.monotonic() + ANSWER_TIMEOUT_S
+    while (found := stored_in(order.consume, order.topics)) < messages:
+        if time.monotonic() > until:
+            break
+    return found
 
 
 def receive(order: Receive) -> Seen:

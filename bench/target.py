@@ -15,8 +15,9 @@ from pathlib import Path
 import msgspec
 
 from penstock.bench.accounts import Accounts
+from penstock.bench.load import stored_in
 from penstock.bench.stack import running_stack
-from penstock.client import Consumer, Producer
+from penstock.client import Producer
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths
 from penstock.shared.positions import ACTORS, Positions
@@ -53,15 +54,6 @@ class Target:
                 producer.create_topic(made[-1], min(MAX_QUEUES_PER_TOPIC, queues - first), 60)
         return made
 
-    def stored(self, topics: list[str]) -> int:
-        """How many messages the queues of these topics hold, by their offsets."""
-        found = 0
-        for topic in topics:
-            with Consumer(self.consume, topic, start="latest", follow=False) as consumer:
-                consumer.poll(None)
-                found += sum(consumer.positions.values())
-        return found
-
     def await_caught_up(self) -> None:
         """Wait until consume queues hold everything that was sent. Nobody may be sending."""
         if self.positions is None:
@@ -86,7 +78,7 @@ class Target:
                 "what was acknowledged as durable is on disk", f"{wrote - flushed} bytes are not"
             )
         self.await_caught_up()
-        if (found := self.stored(topics)) != messages:
+        if (found := stored_in(self.consume, topics)) != messages:
             raise StoreUnavailable(f"all {messages} acknowledged messages are stored", found)
         return found
 

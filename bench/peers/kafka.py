@@ -1,0 +1,72 @@
+"""Apache Kafka: one broker that is its own controller, from Maven, with its own client."""
+
+from __future__ import annotations
+
+import base64
+import subprocess
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.bench.peers.java import Java
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.process import HOST, free_ports, serving
+from penstock.shared.errors import StoreUnavailable
+
+HEAP = ("-Xms1g", "-Xmx1g")  # as its own start script has it
+PROPERTIES = """\
+process.roles=broker,controller
+node.id=1
+listeners=PLAINTEXT://{host}:{port},CONTROLLER://{host}:{controller}
+controller.listener.names=CONTROLLER
+controller.quorum.voters=1@{host}:{controller}
+log.dirs={place}/data
+offsets.topic.replication.factor=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+group.initial.rebalance.delay.ms=0
+"""
+
+
+class Kafka:
+    name = "Kafka"
+    client = "kafka-clients, Java"
+    warm_s = 2.0
+    variants: tuple[Variant, ...] = (Variant("Kafka"),)
+    settings = {
+        DURABLE: "flush.messages=1, acks=all, batch.size=256 KiB, linger.ms=0",
+        WRITTEN: "acks=all, batch.size=256 KiB, linger.ms=0",
+    }
+
+    def __init__(self) -> None:
+        self._java = Java("kafka", "KafkaPeer")
+
+    def version(self) -> str:
+        self._java.build()
+        return self._java.library_version("kafka_2.13")
+
+    @contextmanager
+    def serve(self, place: Path, ack: str) -> Iterator[Server]:
+        place.mkdir()
+        port, controller = free_ports(2)
+        file = place / "server.properties"
+        file.write_text(PROPERTIES.format(host=HOST, port=port, controller=controller, place=place))
+        run = ["java", *HEAP, "-cp", self._java.class_path]
+        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        done = subprocess.run(
+            [*run, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)],
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        if done.returncode != 0:
+            said = (done.stdout + done.stderr)[-2000:]
+            raise StoreUnavailable(
+                "Kafka formats its storage", f"exit code {done.returncode}", said
+            )
+        with serving([*run, "kafka.Kafka", str(file)], place, port) as pid:
+            yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}", "linger_ms": "0"})
+
+    def command(self, server: Server, load: Load) -> list[str]:
+        return self._java.command(load, server.told)

@@ -1,0 +1,140 @@
+"""docs/performance.md, from what a comparison found. No number in it is written by hand.
+
+python -m penstock.bench.peers.page docs/performance.json      writes the page beside it again
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.bench.machine import Machine
+from penstock.bench.peers.table import Comparison, Known, table
+from penstock.bench.plot import write_plots
+from penstock.bench.report import Result
+
+PAGE = """\
+# Performance
+
+This page was written by the command below, from what it measured;
+[performance.json](performance.json) has every single run. Measure your own machine with
+`make bench-peers`, or Penstock alone with `penstock bench produce`.
+
+```text
+{command}
+```
+
+Finished {finished} on {processor}, {cpus} processors, {memory} GiB, Linux {kernel},
+Python {python}. The load average was {load_average}; meanwhile the machine itself could do this:
+
+{limits}
+
+## Beside other brokers
+
+{table}
+
+One producer process sends bodies of the size for {seconds} s with up to {in_flight} messages
+unanswered, to {queues} queues where the broker has such, one stream otherwise. Figures are medians
+over {runs} rounds, in which the brokers take turns; each was warmed up before. Broker and client
+are on this machine, on loopback, and share its processors. Every acknowledged message was found in the
+broker afterwards. `durable` is on disk before it is acknowledged, `written` is not. MB are 10^6
+bytes of bodies. A latency is from the send to its acknowledgement under this full load: it is
+mostly the queue of {in_flight} messages. CPU seconds are for a million messages. A client packs
+what waits into one request by itself, except RocketMQ's, which has batches for that.
+
+{peers}
+{alone}{plots}"""
+
+ALONE = """
+## Penstock alone
+
+{rows}
+
+`consume` reads a backlog again and again; its latency is from one batch of messages to the next.
+`latency` sends 1,000 messages a second; theirs is from when a message was due at the producer to
+when its consumer had it. `pipeline` sends at full rate; "queues behind" is how long what is on disk
+waits for its place in the consume queues, and memory is the PSS of all processes of the broker at
+its highest.
+"""
+
+
+def write_page(found: Comparison, to: Path) -> None:
+    """Write the page and its plots; performance.json is there already."""
+    plots = write_plots(to / "performance.json")
+    machine = found.machines[-1]
+    page = PAGE.format(
+        command=found.command,
+        finished=found.finished,
+        processor=machine.processor,
+        cpus=machine.cpus,
+        memory=machine.memory_gib,
+        kernel=machine.kernel,
+        python=machine.python,
+        load_average=_range([each.load_average for each in found.machines], 1),
+        limits=_limits(found.machines),
+        table=table(found),
+        seconds=found.seconds,
+        in_flight=found.in_flight,
+        queues=found.queues,
+        runs=found.runs,
+        peers="\n".join(_peer(each) for each in found.peers),
+        alone=ALONE.format(rows=_alone(found.sweeps.alone)) if found.sweeps.alone else "",
+        plots="\n## Over a range\n\n" + "\n".join(f"![]({name})" for name in plots) + "\n"
+        if plots
+        else "",
+    )
+    (to / "performance.md").write_text(page)
+
+
+def _range(values: Sequence[float], digits: int) -> str:
+    low, high = min(values), max(values)
+    shown = f"{low:,.{digits}f}"
+    return shown if low == high else f"{shown} to {high:,.{digits}f}"
+
+
+def _limits(machines: Sequence[Machine]) -> str:
+    rows = (
+        ("sequential write to a new file, with fdatasync", "MB/s", "write_new_file_mb_per_s"),
+        ("the same to an existing file", "MB/s", "write_existing_file_mb_per_s"),
+        ("copy into mapped memory that is warm", "MB/s", "memcpy_to_map_mb_per_s"),
+        ("ZeroMQ frames of 256 KiB over ipc", "frames/s", "zeromq_frames_per_s"),
+    )
+    lines = ["| limit | measured | unit |", "|---|--:|---|"]
+    for name, unit, key in rows:
+        lines.append(f"| {name} | {_range([getattr(m, key) for m in machines], 0)} | {unit} |")
+    return "\n".join(lines)
+
+
+def _peer(peer: Known) -> str:
+    if peer.missing:
+        return f"- {peer.name}: {peer.missing}"
+    settings = "; ".join(f"{ack}: {what}" for ack, what in peer.settings.items())
+    return f"- {peer.name} {peer.version}; client: {peer.client}; {settings}"
+
+
+def _alone(results: Iterable[Result]) -> str:
+    heads = ("kind", "acknowledged", "body", "messages/s", "p50 ms", "p99 ms", "CPU s", "more")
+    lines = ["| " + " | ".join(heads) + " |", "|---|---" + "|--:" * 5 + "|---|"]
+    for result in results:
+        more = ""
+        if result.kind == "pipeline":
+            lag = result.details["reput_behind_flushed"]
+            more = (
+                f"queues behind p50 {lag['p50_ms']:.1f}, p99 {lag['p99_ms']:.1f}, at most "
+                f"{lag['max_ms']:.1f} ms; {result.details['peak_pss_mib']['total']:.0f} MiB"
+            )
+        cells = (
+            *(result.kind, result.shape.ack, str(result.shape.size)),
+            *(f"{result.messages_per_s:,.0f}", f"{result.p50_ms}", f"{result.p99_ms}"),
+            *(f"{result.cpu_s_per_million['total']:.1f}", more),
+        )
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    file = Path(sys.argv[1])
+    write_page(msgspec.json.decode(file.read_bytes(), type=Comparison), file.parent)

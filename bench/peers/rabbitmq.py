@@ -1,0 +1,73 @@
+"""RabbitMQ streams: Debian's server with its stream plugin, and the stream protocol's client."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from penstock.bench.peers.java import Java
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.process import HOST, free_ports, serving
+from penstock.shared.errors import MissingDependency
+
+# the scripts behind the wrappers in /usr/sbin, which would change to another user
+SCRIPTS = Path("/usr/lib/rabbitmq/bin")
+LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
+CONFIG = """\
+listeners.tcp = none
+stream.listeners.tcp.1 = {host}:{port}
+stream.advertised_host = {host}
+stream.advertised_port = {port}
+"""
+
+
+class RabbitMQ:
+    name = "RabbitMQ streams"
+    client = "stream-client, Java"
+    warm_s = 2.0
+    variants: tuple[Variant, ...] = (Variant("RabbitMQ streams"),)
+    settings = {WRITTEN: "one node, no replicas"}
+
+    def __init__(self) -> None:
+        self._java = Java("rabbitmq", "RabbitMQPeer")
+
+    def version(self) -> str:
+        if not (SCRIPTS / "rabbitmq-server").exists() or shutil.which("epmd") is None:
+            raise MissingDependency(
+                "rabbitmq-server is installed", None, "apt-get install rabbitmq-server"
+            )
+        self._java.build()
+        (found,) = SCRIPTS.parent.glob("lib/rabbitmq_server-*")
+        return found.name.removeprefix("rabbitmq_server-")
+
+    @contextmanager
+    def serve(self, place: Path, ack: str) -> Iterator[Server]:
+        if ack == DURABLE:
+            raise MissingDependency("streams are synced before they are confirmed", "they are not")
+        place.mkdir()
+        port, names, distribution = free_ports(3)
+        (place / "rabbitmq.conf").write_text(CONFIG.format(host=HOST, port=port))
+        (place / "plugins").write_text("[rabbitmq_stream].\n")
+        environment = {
+            "HOME": str(place),  # for its cookie
+            "ERL_EPMD_ADDRESS": HOST,
+            "ERL_EPMD_PORT": str(names),
+            "RABBITMQ_NODENAME": "peer@localhost",
+            "RABBITMQ_DIST_PORT": str(distribution),
+            "RABBITMQ_CONFIG_FILE": str(place / "rabbitmq.conf"),
+            "RABBITMQ_ENABLED_PLUGINS_FILE": str(place / "plugins"),
+            "RABBITMQ_MNESIA_BASE": str(place / "data"),
+            "RABBITMQ_LOG_BASE": str(place / "log"),
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": LOOPBACK,
+        }
+        # its own would stay behind as a daemon
+        with (
+            serving(["epmd"], place / "names", names, environment),
+            serving([str(SCRIPTS / "rabbitmq-server")], place, port, environment) as pid,
+        ):
+            yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
+
+    def command(self, server: Server, load: Load) -> list[str]:
+        return self._java.command(load, server.told)

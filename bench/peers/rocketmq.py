@@ -1,0 +1,102 @@
+"""Apache RocketMQ: name server and broker from Maven in one process, with its own client.
+
+The two are started as in tests/interop, whose class leaves out the replication: that would listen
+on every address of the machine.
+"""
+
+from __future__ import annotations
+
+import json
+import selectors
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from penstock.bench.peers.java import HERE, Java
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.process import HOST, START_TIMEOUT_S, free_ports, stop
+from penstock.shared.errors import StoreUnavailable
+
+TESTS = HERE.parent.parent / "tests"
+SERVERS = TESTS / "interop" / "rocketmq" / "java"
+MAKERS = (TESTS / "golden" / "maker" / "java", TESTS / "golden" / "maker" / "java-5.3")
+SERVER_FLAGS = (
+    *("-Xms2g", "-Xmx2g", "-XX:MaxDirectMemorySize=2g"),
+    *("--add-opens", "java.base/java.nio=ALL-UNNAMED"),
+    *("--add-opens", "java.base/sun.nio.ch=ALL-UNNAMED"),
+    *("--add-opens", "java.base/jdk.internal.ref=ALL-UNNAMED"),
+)
+FLUSH = {DURABLE: "SYNC_FLUSH", WRITTEN: "ASYNC_FLUSH"}
+
+
+class RocketMQ:
+    name = "RocketMQ"
+    client = "rocketmq-client, Java, asynchronous sends"
+    warm_s = 2.0
+    variants: tuple[Variant, ...] = (Variant("RocketMQ"), Variant("RocketMQ, batches of 64", 64))
+    settings = {ack: f"flushDiskType={kind}, segments of 1 GiB" for ack, kind in FLUSH.items()}
+
+    def __init__(self) -> None:
+        servers = SERVERS / "penstock" / "interop" / "Servers.java"
+        self._java = Java("rocketmq", "RocketMQPeer", [servers], [SERVERS, *MAKERS])
+
+    def version(self) -> str:
+        self._java.build()
+        return self._java.library_version("rocketmq-broker")
+
+    @contextmanager
+    def serve(self, place: Path, ack: str) -> Iterator[Server]:
+        place.mkdir()
+        names, port = free_ports(2)
+        common: dict[str, object] = {"bindAddress": HOST}
+        name_server = _properties(place / "names.properties", common | {"listenPort": names})
+        broker: dict[str, object] = {
+            "brokerName": "peer",
+            "brokerIP1": HOST,
+            "listenPort": port,
+            "namesrvAddr": f"{HOST}:{names}",
+            "storePathRootDir": place / "store",
+            "storePathCommitLog": place / "store" / "commitlog",
+            "flushDiskType": FLUSH[ack],
+            # a busy machine is no reason to refuse a message
+            "waitTimeMillsInSendQueue": 20_000,
+            "osPageCacheBusyTimeOutMills": 20_000,
+        }
+        flags = (*SERVER_FLAGS, f"-Duser.home={place}", f"-Drocketmq.home.dir={place}")
+        servers = ["penstock.interop.Servers", str(name_server)]
+        servers.append(str(_properties(place / "broker.properties", common | broker)))
+        command = ["java", *flags, "-cp", self._java.class_path, *servers]
+        told = {"endpoint": f"{HOST}:{names}", "broker": f"{HOST}:{port}"}
+        with (place / "said.txt").open("wb") as said:
+            process = subprocess.Popen(
+                command, cwd=place, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=said
+            )
+        try:
+            _await_ready(process, place / "said.txt")
+            yield Server({"broker": process.pid}, told)
+        finally:
+            assert process.stdin is not None and process.stdout is not None
+            process.stdin.close()  # it then ends at once: in order takes it 15 s
+            stop(process)
+            process.stdout.close()
+
+    def command(self, server: Server, load: Load) -> list[str]:
+        return self._java.command(load, server.told)
+
+
+def _properties(file: Path, values: dict[str, object]) -> Path:
+    file.write_text("".join(f"{key}={value}\n" for key, value in values.items()))
+    return file
+
+
+def _await_ready(process: subprocess.Popen[Any], said: Path) -> None:
+    assert process.stdout is not None
+    with selectors.DefaultSelector() as selector:
+        selector.register(process.stdout, selectors.EVENT_READ)
+        line = process.stdout.readline() if selector.select(START_TIMEOUT_S) else b""
+    if not line or json.loads(line) != {"ready": True}:
+        raise StoreUnavailable(
+            f"RocketMQ serves within {START_TIMEOUT_S} s", line, said.read_text()[-2000:]
+        )

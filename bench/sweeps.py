@@ -1,0 +1,107 @@
+"""Penstock by itself over a range: in flight, size, queues, a growing store; for docs and plots.
+
+Each figure is one run of a kind of `penstock bench`; one broker serves a whole range, but for the
+queues, which need smaller files.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.bench.consume import bench_consume
+from penstock.bench.latency import bench_latency
+from penstock.bench.machine import Machine, measure_machine
+from penstock.bench.pipeline import bench_pipeline
+from penstock.bench.produce import produce
+from penstock.bench.report import Result, Shape
+from penstock.bench.target import Where, opened
+from penstock.bench.topics import bench_topics
+
+IN_FLIGHT = (1, 8, 64, 512, 4096)
+SIZES = (16, 100, 1024, 10_240, 102_400)
+QUEUES = (1, 8, 64, 512, 4096)
+GROWTH_STEPS = 10
+ACKS = ("written", "durable")
+
+
+class Point(msgspec.Struct, frozen=True):
+    """One figure of a line: `x` is what the range is over."""
+
+    line: str
+    x: float
+    messages_per_s: float
+    mb_per_s: float
+
+
+class Sweeps(msgspec.Struct):
+    """All ranges; and single results of the other kinds."""
+
+    in_flight: list[Point] = []
+    size: list[Point] = []
+    queues: list[Point] = []
+    store_gb: list[Point] = []
+    alone: list[Result] = []
+
+
+def sweep(seconds: float, say: Callable[[str], None]) -> Sweeps:
+    """Measure all of it, `seconds` a point."""
+    machine = measure_machine(Path(tempfile.gettempdir()))
+    found = Sweeps()
+    for ack in ACKS:
+        flights = [Shape(ack=ack, in_flight=number, seconds=seconds) for number in IN_FLIGHT]
+        found.in_flight += _points(flights, machine, ack, lambda shape: shape.in_flight, say)
+        sizes = [Shape(ack=ack, size=size, seconds=seconds) for size in SIZES]
+        found.size += _points(sizes, machine, ack, lambda shape: shape.size, say)
+    for result in bench_topics(Shape(seconds=seconds), QUEUES, Where(), machine, _unseen):
+        say(f"{result.shape.queues} queues: {result.messages_per_s:.0f}/s")
+        found.queues.append(_point("durable", result.shape.queues, result))
+    found.store_gb += _growth(Shape(ack="written", seconds=seconds), machine, say)
+    found.alone += _alone(seconds, machine, say)
+    return found
+
+
+def _points(
+    shapes: Sequence[Shape],
+    machine: Machine,
+    line: str,
+    over: Callable[[Shape], float],
+    say: Callable[[str], None],
+) -> Iterator[Point]:
+    with opened(Where(), shapes[0].ack) as target:
+        for shape in shapes:
+            result = produce(target, shape, machine, _unseen, "produce")
+            say(f"{line}, {over(shape):.0f}: {result.messages_per_s:.0f}/s")
+            yield _point(line, over(shape), result)
+
+
+def _growth(shape: Shape, machine: Machine, say: Callable[[str], None]) -> Iterator[Point]:
+    """The same load again and again into one store, which grows."""
+    with opened(Where(), shape.ack) as target:
+        assert target.positions is not None
+        for _ in range(GROWTH_STEPS):
+            result = produce(target, shape, machine, _unseen, "produce")
+            held_gb = target.positions["wrote"] / 1e9
+            say(f"a store of {held_gb:.2f} GB: {result.messages_per_s:.0f}/s")
+            yield _point(shape.ack, held_gb, result)
+
+
+def _alone(seconds: float, machine: Machine, say: Callable[[str], None]) -> Iterator[Result]:
+    for size in (100, 1024):
+        yield bench_consume(Shape(size=size, seconds=seconds), Where(), machine, _unseen)
+    for ack in ACKS:
+        paced = Shape(ack=ack, rate_per_s=1000, seconds=seconds)
+        yield bench_latency(paced, Where(), machine, _unseen)
+        yield bench_pipeline(Shape(ack=ack, seconds=seconds), Where(), machine, _unseen)
+    say("consume, latency and pipeline: done")
+
+
+def _point(line: str, x: float, result: Result) -> Point:
+    return Point(line, round(x, 3), result.messages_per_s, result.mb_per_s)
+
+
+def _unseen(done: int, total: int) -> None:
+    """No bar: a line is printed for each figure."""
