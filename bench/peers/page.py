@@ -37,13 +37,13 @@ Python {python}. The load average was {load_average}; meanwhile the machine itse
 {table}
 
 One producer process sends bodies of the size for {seconds} s with up to {in_flight} messages
-unanswered, to {queues} queues where the broker has such, one stream otherwise. Figures are medians
-over {runs} rounds, in which the brokers take turns; each was warmed up before. Broker and client
-are on this machine, on loopback, and share its processors. Every acknowledged message was found in the
-broker afterwards. `durable` is on disk before it is acknowledged, `written` is not. MB are 10^6
-bytes of bodies. A latency is from the send to its acknowledgement under this full load: it is
-mostly the queue of {in_flight} messages. CPU seconds are for a million messages. A client packs
-what waits into one request by itself, except RocketMQ's, which has batches for that.
+unanswered, to {queues} queues where the broker has such, to one stream otherwise. Figures are
+medians over {runs} rounds, in which the brokers take turns; each was warmed up before. Broker and
+client are on this machine, on loopback, and share its processors. Every acknowledged message was
+found in the broker afterwards. `durable` is on disk before it is acknowledged, `written` is not. MB
+are 10^6 bytes of bodies. A latency is from the send to its acknowledgement under this full load: it
+is mostly the queue of {in_flight} messages. CPU seconds are for a million messages. Clients pack
+what waits into one request by themselves; RocketMQ's does not, and has batches for that.
 
 {peers}
 {alone}{plots}"""
