@@ -23,8 +23,6 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.run_directory import Run, read_run
 
 DEATHS = 5
-# of them at a moment of chance, the others at a point
-_AT_A_MOMENT = 2
 # Of a start's time, until somebody serves: before the first share it has not come to the store yet.
 _MOMENTS = (0.5, 1.0)
 _TRIES = 30
@@ -83,10 +81,10 @@ def _wreck(broker: Broker, sent: list[Load], dice: random.Random) -> Run:
 
 
 def _die(arena: Arena, broker: Broker, armed: Armed, took: float, dice: random.Random) -> None:
-    """Start and be killed, DEATHS times."""
-    at_a_moment = set(dice.sample(range(DEATHS), _AT_A_MOMENT))
+    """Start and be killed, DEATHS times: once at a moment of chance, else at a point."""
+    at_a_moment = dice.randrange(DEATHS)
     for death in range(DEATHS):
-        if death in at_a_moment:
+        if death == at_a_moment:
             broker.launch()
             broker.kill_after(took * dice.uniform(*_MOMENTS))
             arena.report.add_fault("start killed at some moment")

@@ -10,6 +10,7 @@ import os
 import runpy
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,9 @@ CANARIES = runpy.run_path(str(HERE / "canaries.py"))["CANARIES"]
 ALL = os.environ.get("PENSTOCK_CHAOS_CANARIES") == "all"
 QUICK = ("flushed_before_sync", "retries_stored_twice")
 CHOSEN = sorted(CANARIES) if ALL else QUICK
-# Rounds are chance, and a bug may show in the next one only; every other of these has async
-# flushing with the pool on, where most is under way.
-SEEDS = (1, 12, 2, 13, 3, 16, 4)
+# Rounds are chance, and a bug may show in the next one only. All of these take about a minute on a
+# machine that does nothing else.
+SEEDS = (1, 12, 2, 13)
 SECONDS = 120
 
 
@@ -48,10 +49,15 @@ def run_chaos(place: Path, kind: str, seed: int, canary: str = "") -> tuple[int,
 @pytest.mark.parametrize("name", CHOSEN)
 def test_a_seeded_bug_is_found(name: str, tmp_path: Path) -> None:
     kind = CANARIES[name].faults
-    for seed in SEEDS:
+    began = time.monotonic()
+    for index, seed in enumerate(SEEDS):
         code, report = run_chaos(tmp_path, kind, seed, name)
         if code == 1:
             break
+    seconds, load = time.monotonic() - began, os.getloadavg()[0]
+    print(
+        f"{name} {kind} round {index}: {seconds:.1f} s, load {load:.1f}", report["violations"][:1]
+    )
     assert code == 1 and report["violations"], f"{name} is not found: {CANARIES[name].sentence}"
 
 

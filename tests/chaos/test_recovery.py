@@ -24,4 +24,4 @@ def test_a_recovery_killed_five_times_in_a_row_ends_in_the_same_bytes(
     print(f"\nPENSTOCK_CHAOS_SEED={seed}", arena.report.faults, arena.report.points)
     assert wrong == []
     assert arena.report.points.keys() >= RECOVERY - (set() if pool else {"recover.mid_pool"})
-    assert arena.report.faults["start killed at some moment"] >= 4
+    assert arena.report.faults["start killed at some moment"] >= 2

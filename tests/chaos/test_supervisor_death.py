@@ -93,38 +93,6 @@ def test_a_killed_supervisor_takes_its_actors_along_and_the_restart_finds_every_
     check_store(running)
 
 
-def test_a_start_that_is_killed_half_way_is_done_again(
-    broker: Callable[..., Any],
-    load: Callable[..., Any],
-    read_all: Callable[..., Any],
-    check_history: Callable[..., None],
-    check_store: Callable[..., None],
-    ports: dict[str, int],
-) -> None:
-    running = broker(**ports)
-    took = running.start()
-    with Producer(running.produce) as producer:
-        producer.create_topic(TOPIC, QUEUES)
-    loads = [load("durable", running.produce), load("written", running.produce, ack="written")]
-    dice = random.Random(20_26)
-    for _ in range(3):
-        _await_more(loads, 100)
-        running.kill()
-        for _ in range(4):
-            running.launch()
-            time.sleep(took * dice.uniform(0.3, 1.1))  # anywhere in the start, or just behind it
-            running.kill()
-        running.start()
-    _await_more(loads, 100)
-    for each in loads:
-        each.finish()
-    running.await_dispatched()
-    check_history(loads, read_all(running.consume))
-    running.stop()
-    check_store(running)
-    assert running.shared_memory() == [], "a killed start left its shared memory behind"
-
-
 def test_after_a_reboot_everything_durable_is_there(
     broker: Callable[..., Any],
     load: Callable[..., Any],
