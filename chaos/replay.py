@@ -6,6 +6,7 @@ What runs is the product's own recovery, reput and verification. This file knows
 from __future__ import annotations
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -14,8 +15,10 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.chaos.history import SHOWN, Sent, check_acknowledged, check_order, read_stored
+from penstock.chaos.stepped_wire import Wire
 from penstock.shared.actor import Stage
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
@@ -51,13 +54,15 @@ def settle(root: Path, config: Config) -> Recovered:
     )
     clock = SystemClock()
     store = open_store(settings, clock)
-    stage = Stage("reput", settings, store.run, clock)
-    reput = Reput(stage)
-    reput.start()
-    while not reput.drained():
-        reput.work()
-    reput.close()
-    stage.close()
+    wire = Wire(random.Random(0))  # which nobody rings
+    for name, build in (("reput", Reput), ("flusher", Flusher)):
+        stage = Stage(name, settings, store.run, clock, context=wire.context(name))
+        actor = build(stage)
+        actor.start()
+        while not actor.drained():
+            actor.work()
+        actor.close()
+        stage.close()
     finish_store(store, settings)
     store.listeners.close()
     store.positions.close()

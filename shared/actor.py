@@ -48,7 +48,8 @@ _PR_SET_PDEATHSIG = 1
 class Stage:
     """What an actor is given: configuration, shared memory, doorbells, time.
 
-    `stopping` says that no new work is to be taken; `listening` has the sockets of endpoints.
+    `stopping` says that no new work is to be taken; `listening` has the sockets of endpoints, and
+    `context` makes sockets, where they are not to be ZeroMQ's.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Stage:
         clock: Clock,
         generation: int = 0,
         listening: Mapping[str, int] | None = None,
+        context: zmq.Context[zmq.Socket[bytes]] | None = None,
     ) -> None:
         self.name = name
         self.config = config
@@ -69,7 +71,7 @@ class Stage:
         self.stopping = False
         self._membership = join_run(run)
         self.positions = Positions(run.positions, owner=name)
-        self.context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self.context = context or zmq.Context(io_threads=1)
         self.bus = Bus(self.context, run, name)
 
     def beat(self) -> None:

@@ -1,0 +1,121 @@
+"""Sockets without threads: what ZeroMQ carries between actors and clients, when one process steps
+them all.
+
+Frames between a client and an actor arrive at once and in order; doorbells get lost, are repeated
+and come late, by chance, which a doorbell may. Who has received something is `awake`.
+
+This file knows the calls of ZeroMQ that bus.py and the actors make, and nothing of what is sent.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from typing import Any
+
+import zmq
+
+LOST, LATE, REPEATED = 0.2, 0.2, 0.1
+
+
+class Wire:
+    """All sockets of one broker, and the peers that talk to it."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+        self._bound: dict[str, Socket] = {}
+        self._late: list[tuple[Socket, bytes]] = []
+        # answers by peer
+        self.answers: dict[bytes, deque[list[bytes]]] = {}
+        self.awake: set[str] = set()
+
+    def context(self, name: str) -> Any:
+        """What an actor of this name takes for ZeroMQ's context."""
+        return Context(self, name)
+
+    def ask(self, endpoint: str, peer: bytes, parts: tuple[bytes, ...]) -> bool:
+        """Send a request; whether there is somebody who hears it."""
+        socket = self._bound.get(endpoint)
+        if socket is None:
+            return False
+        socket.inbox.append([peer, *parts])
+        self.awake.add(socket.name)
+        return True
+
+    def ring(self, endpoint: str, bell: bytes) -> None:
+        socket, chance = self._bound.get(endpoint), self._dice.random()
+        if socket is None or chance < LOST:
+            return
+        if chance < LOST + LATE:
+            self._late.append((socket, bell))
+            return
+        socket.hear(bell)
+        if chance > 1 - REPEATED:
+            self._late.append((socket, bell))
+
+    def deliver(self) -> None:
+        """One of the doorbells that are late comes, if there is one."""
+        if self._late:
+            socket, bell = self._late.pop(self._dice.randrange(len(self._late)))
+            socket.hear(bell)
+
+    def bind(self, endpoint: str, socket: Socket) -> None:
+        self._bound[endpoint] = socket
+
+    def unbind(self, socket: Socket) -> None:
+        for endpoint in [at for at, found in self._bound.items() if found is socket]:
+            del self._bound[endpoint]
+
+
+class Context:
+    """Makes the sockets of one actor."""
+
+    def __init__(self, wire: Wire, name: str) -> None:
+        self._wire, self._name = wire, name
+
+    def socket(self, kind: int) -> Socket:
+        return Socket(self._wire, self._name)
+
+    def term(self) -> None:
+        """There are no threads to wait for."""
+
+
+class Socket:
+    """A PULL or PUSH socket of the bells, or an endpoint's ROUTER."""
+
+    linger = maxmsgsize = rcvhwm = heartbeat_ivl = heartbeat_timeout = use_fd = reconnect_ivl = 0
+    ipv6 = False
+
+    def __init__(self, wire: Wire, name: str) -> None:
+        self.name = name
+        self.inbox: deque[list[bytes]] = deque()
+        self._wire = wire
+        self._target = ""
+
+    def bind(self, endpoint: str) -> None:
+        self._wire.bind(endpoint, self)
+
+    def connect(self, endpoint: str) -> None:
+        self._target = endpoint
+
+    def hear(self, bell: bytes) -> None:
+        self.inbox.append([bell])
+        self._wire.awake.add(self.name)
+
+    def send(self, bell: bytes, flags: int = 0) -> None:
+        self._wire.ring(self._target, bell)
+
+    def recv(self, flags: int = 0) -> bytes:
+        return self.recv_multipart(flags)[0]
+
+    def recv_multipart(self, flags: int = 0) -> list[bytes]:
+        if not self.inbox:
+            raise zmq.Again
+        return self.inbox.popleft()
+
+    def send_multipart(self, parts: Any, *given: Any, **named: Any) -> None:
+        peer, *rest = (bytes(part) for part in parts)
+        self._wire.answers.setdefault(peer, deque()).append(rest)
+
+    def close(self, linger: int | None = None) -> None:
+        self._wire.unbind(self)

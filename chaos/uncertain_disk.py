@@ -1,0 +1,208 @@
+"""A disk after each event of a trace, and all that a power failure at that moment might leave of it.
+
+A disk is made of pieces, each of which has a value:
+
+    (BYTES, file, n)    512 bytes of a file, the nth: what a disk writes whole, or not
+    (SIZE, file, "")    a file's length
+    (NAME, directory, name)   the file or directory that bears a name; 0 is none
+
+An event changes pieces, or makes them certain. A piece that has changed since may have, after a
+failure, the value it had when it was certain, or any it has had since, whatever the others have.
+Files are numbers above 0 and directories below it; the root is -1. Only one rule ties names: a directory has one at
+most, so two that have changed places are both old or both new.
+
+This file knows nothing of what is stored, and nothing of how a trace is made.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import product
+from math import prod
+from pathlib import Path
+from typing import NamedTuple
+
+SECTOR_BYTES = 512
+BYTES, SIZE, NAME = "bytes", "size", "name"
+ROOT = -1
+_ZEROS = bytes(SECTOR_BYTES)
+
+Piece = tuple[str, int, int | str]
+Value = bytes | int
+_NOTHING: dict[str, Value] = {BYTES: _ZEROS, SIZE: 0, NAME: 0}
+
+
+class Event(NamedTuple):
+    """One thing that happened to the disk: `what`, in words; pieces that changed, and now are
+    certain."""
+
+    what: str
+    changes: tuple[tuple[Piece, Value], ...] = ()
+    certain: tuple[Piece, ...] = ()
+
+
+class Image(NamedTuple):
+    """One state of the disk: (path, content) of each file, None for a directory, sorted."""
+
+    entries: tuple[tuple[str, bytes | None], ...]
+
+    def digest(self) -> bytes:
+        found = blake2b(digest_size=16)
+        for path, content in self.entries:
+            found.update(b"%d %d " % (len(path), -1 if content is None else len(content)))
+            found.update(path.encode())
+            found.update(content or b"")
+        return found.digest()
+
+    def write(self, target: Path) -> None:
+        """Lay it out as a directory, which is made."""
+        target.mkdir()
+        for path, content in self.entries:
+            if content is None:
+                os.mkdir(target / path)
+                continue
+            handle = os.open(target / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+            os.write(handle, content)
+            os.close(handle)
+
+
+class UncertainDisk:
+    """What is certain, and the values that the other pieces have had since, oldest first."""
+
+    def __init__(self) -> None:
+        self._certain: dict[Piece, Value] = {}
+        self._since: dict[Piece, list[Value]] = {}
+        # of each file the numbers of its sectors that were ever written; of directories the names
+        self._parts: dict[int, set[int | str]] = {ROOT: set()}
+
+    def take(self, event: Event) -> None:
+        """Move on by one event."""
+        for piece, value in event.changes:
+            kind, owner, part = piece
+            if kind != SIZE:
+                self._parts.setdefault(owner, set()).add(part)
+            # the youngest last
+            self._since[piece] = [*self._since.pop(piece, ()), value]
+        for piece in event.certain:
+            if piece in self._since:
+                self._certain[piece] = self._since.pop(piece)[-1]
+        if any(piece[0] == NAME for piece in event.certain):
+            self._forget_nameless()
+
+    def _forget_nameless(self) -> None:
+        """What can have no name after a failure makes no difference."""
+        named: set[Value] = {ROOT}
+        for piece, value in self._certain.items():
+            if piece[0] == NAME:
+                named.add(value)
+        for piece, values in self._since.items():
+            if piece[0] == NAME:
+                named.update(values)
+        for piece in [piece for piece in self._since if piece[1] not in named]:
+            del self._since[piece]
+
+    def newest(self, piece: Piece) -> Value:
+        """What every process reads."""
+        if piece in self._since:
+            return self._since[piece][-1]
+        return self._certain.get(piece, _NOTHING[piece[0]])
+
+    def uncertain(self, owner: int, kinds: tuple[str, ...]) -> list[Piece]:
+        """The pieces of a file or directory that a sync makes certain."""
+        return [piece for piece in self._since if piece[1] == owner and piece[0] in kinds]
+
+    def names(self, directory: int) -> dict[str, int]:
+        """The names in a directory that every process sees."""
+        found = {}
+        for name in self._parts.get(directory, ()):
+            child = self.newest((NAME, directory, name))
+            if child:
+                found[str(name)] = int(child)
+        return found
+
+    def count(self) -> int:
+        """How many states of the disk there may be, counted without the rule for directories."""
+        return prod(len(self._options(piece)) for piece in self._since)
+
+    def live(self) -> Image:
+        """The disk when nothing is lost."""
+        return self._image({piece: values[-1] for piece, values in self._since.items()})
+
+    def images_of_youngest(self, few: int, dice: random.Random) -> Iterator[Image]:
+        """Every state of the pieces that changed last, so many of them that there are `few` states
+        at most; in each the older pieces are as the dice say."""
+        young: list[Piece] = []
+        states = 1
+        for piece in reversed(self._since):
+            states *= len(self._options(piece))
+            if states > few:
+                break
+            young.append(piece)
+        old = [piece for piece in self._since if piece not in young]
+        for values in product(*map(self._options, young)):
+            chosen = {piece: dice.choice(self._options(piece)) for piece in old}
+            yield from self._possible({**chosen, **dict(zip(young, values, strict=True))})
+
+    def some_images(self, count: int, dice: random.Random) -> Iterator[Image]:
+        """Some of the states: nothing kept, all kept, and so many in between by chance."""
+        yield from self._possible({})
+        yield from self._possible({piece: values[-1] for piece, values in self._since.items()})
+        for _ in range(count):
+            share = dice.choice((0.1, 0.5, 0.9))
+            chosen: dict[Piece, Value] = {}
+            for piece, values in self._since.items():
+                if dice.random() < share:
+                    chosen[piece] = values[-1] if dice.random() < 0.7 else dice.choice(values)
+            yield from self._possible(chosen)
+
+    def _options(self, piece: Piece) -> list[Value]:
+        found = [self._certain.get(piece, _NOTHING[piece[0]]), *self._since[piece]]
+        return list(dict.fromkeys(found))
+
+    def _possible(self, chosen: dict[Piece, Value]) -> Iterator[Image]:
+        image = self._image(chosen)
+        if image.entries is not _IMPOSSIBLE:
+            yield image
+
+    def _image(self, chosen: dict[Piece, Value]) -> Image:
+        entries: list[tuple[str, bytes | None]] = []
+        met = {ROOT}
+        waiting = [(ROOT, "")]
+        while waiting:
+            directory, prefix = waiting.pop()
+            for name in self._parts.get(directory, ()):
+                child = self._value((NAME, directory, name), chosen)
+                if not child:
+                    continue
+                path = f"{prefix}{name}"
+                if int(child) > 0:
+                    entries.append((path, self._content(int(child), chosen)))
+                    continue
+                if child in met:
+                    return Image(_IMPOSSIBLE)
+                met.add(int(child))
+                entries.append((path, None))
+                waiting.append((int(child), f"{path}/"))
+        return Image(tuple(sorted(entries)))
+
+    def _content(self, file: int, chosen: dict[Piece, Value]) -> bytes:
+        size = int(self._value((SIZE, file, ""), chosen))
+        content = bytearray(size)
+        for number in self._parts.get(file, ()):
+            at = int(number) * SECTOR_BYTES
+            if at < size:
+                sector = self._value((BYTES, file, number), chosen)
+                assert isinstance(sector, bytes)
+                content[at : at + SECTOR_BYTES] = sector[: size - at]
+        return bytes(content)
+
+    def _value(self, piece: Piece, chosen: dict[Piece, Value]) -> Value:
+        if piece in chosen:
+            return chosen[piece]
+        return self._certain.get(piece, _NOTHING[piece[0]])
+
+
+_IMPOSSIBLE: tuple[tuple[str, bytes | None], ...] = (("", None),)
