@@ -15,6 +15,7 @@ from penstock.chaos.arena import Arena
 from penstock.chaos.bells import bells_round
 from penstock.chaos.damage import damage_round
 from penstock.chaos.disk import disk_round
+from penstock.chaos.events import events_round
 from penstock.chaos.frames import frames_round
 from penstock.chaos.kills import kills_round
 from penstock.chaos.leaks import Baseline
@@ -36,6 +37,7 @@ class Kind(NamedTuple):
 KINDS: dict[str, Kind] = {
     "kills": Kind(kills_round, 10),
     "power": Kind(power_round, 14),
+    "events": Kind(events_round, 10),
     "disk": Kind(disk_round, 2),
     "frames": Kind(frames_round, 2),
     "damage": Kind(damage_round, 6),

@@ -173,7 +173,7 @@ class SteppedProducer:
         unique = f"{self.name}-{number:08d}"
         properties = encode_properties({"UNIQ_KEY": unique, "KEYS": f"key{number % 3}"})
         record = encode_record(Record(self._topic, body, properties, queue, born_host=_HOST))
-        future = SendFuture(unique, self._settled)
+        future = SendFuture(self._settled, unique)
         self._core.send(self._topic, queue, self._ack, record, future)
         self._waiting.append((future, queue, body))
 

@@ -17,12 +17,13 @@ import builtins
 import io
 import mmap
 import os
+import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Self
 from unittest.mock import patch
 
 from penstock.chaos.uncertain_disk import (
@@ -32,6 +33,7 @@ from penstock.chaos.uncertain_disk import (
     SECTOR_BYTES,
     SIZE,
     Event,
+    Image,
     Piece,
     UncertainDisk,
     Value,
@@ -42,7 +44,7 @@ WATCHED = frozenset(str(each.__file__) for each in (commit_log, index_files))
 # calls that write to the open file that is their first argument
 _WRITES = ("write", "pwrite", "writev", "pwritev", "ftruncate", "posix_fallocate", "sendfile")
 _REAL = {name: getattr(os, name) for name in (*_WRITES, "open", "close")}
-_REAL_OPEN, _REAL_MAP = io.open, mmap.mmap
+_REAL_OPEN = io.open
 _LOOKS = os.O_CREAT | os.O_TRUNC
 
 
@@ -59,14 +61,17 @@ class Tap:
         self.events: list[Event] = []
         # after so many events this process is "killed"
         self.kill_at = -1
+        # descriptors of our own; files whose bytes may change without a call; what others opened
+        self._readers: dict[int, int] = {}
+        self._mapped: set[int] = set()
+        self._handles: set[int] = set()
+        self._is_blind = False
+        self._begin()
+
+    def _begin(self) -> None:
         self._numbers: dict[int, int] = {os.stat(self.root).st_ino: ROOT}
         self._content: dict[int, bytes] = {}
         self._paths: dict[int, str] = {ROOT: self.root}
-        # descriptors of our own; and files whose bytes may change without a call
-        self._readers: dict[int, int] = {}
-        self._mapped: set[int] = set()
-        # what the product has open
-        self._handles: set[int] = set()
 
     # --- what is done to files ---
 
@@ -101,6 +106,32 @@ class Tap:
         self._readers.clear()
         self._mapped.clear()
 
+    def fail_power(self, image: Image) -> None:
+        """The disk is as in this image from now on, and all of it is certain. Nothing is open."""
+        self._close()
+        self._begin()
+        self._is_blind = True
+        for name in os.listdir(self.root):
+            shutil.rmtree(os.path.join(self.root, name))
+        image.write(Path(self.root))
+        self._is_blind = False
+        before, events = self.disk, self.events
+        self.disk, self.events = UncertainDisk(), []
+        for directory, _, files in os.walk(self.root):
+            self._see_names("", directory)
+            for name in files:
+                path = os.path.join(directory, name)
+                self._see(self._numbers[os.stat(path).st_ino], path, "")
+        changes = [change for event in self.events for change in event.changes]
+        self.disk, self.events = before, events
+        pieces = [piece for piece, _ in changes]
+        self._happened("power failure", changes, pieces, anew=True)
+
+    def age(self) -> None:
+        """All that was written has got to the disk by itself."""
+        self.look()
+        self._happened("time goes by", [], self.disk.all_uncertain())
+
     def close_handles(self) -> None:
         """A "killed" process has no open files any more."""
         for handle in self._handles:
@@ -120,7 +151,7 @@ class Tap:
                 return real(handle, *given, **named)
             self.look()
             done = real(handle, *given, **named)
-            self._see(number, f"/proc/self/fd/{handle}", f"{name} {self._short(number)}")
+            self._see(number, f"/proc/self/fd/{handle}", name)
             if name == "pwritev" and given[-1] & os.RWF_DSYNC:
                 at = given[1]
                 self._certain_bytes(number, at, at + done, "dsync")
@@ -140,7 +171,7 @@ class Tap:
             if is_new:
                 self._renew(os.fstat(handle).st_ino)
                 self._see_names(f"create {full}", os.path.dirname(full))
-            self._see(self._numbers[os.fstat(handle).st_ino], full, f"truncate {full}")
+            self._see(self._numbers[os.fstat(handle).st_ino], full, "truncate")
         return handle
 
     def _open_file(self, file: Any, mode: str = "r", *given: Any, **named: Any) -> Any:
@@ -204,7 +235,7 @@ class Tap:
             self.look()
             real(handle)
             kinds = (NAME,) if number < 0 else (BYTES, SIZE)
-            certain = self.disk.uncertain(number, kinds)
+            certain = self.disk.uncertain(number, *kinds)
             self._happened(f"{name} {self._short(number)}", [], certain)
 
         return sync
@@ -212,19 +243,18 @@ class Tap:
     def _mapping_class(self) -> type[mmap.mmap]:
         tap = self
 
-        class Mapping(_REAL_MAP):
+        class Mapping(mmap.mmap):
             """A mapping that tells when it is synced."""
 
-            number = 0
+            number: int
 
             def __new__(
                 cls, handle: int, length: int, flags: int = mmap.MAP_SHARED, prot: int = 3
-            ) -> Mapping:
+            ) -> Self:
                 made = super().__new__(cls, handle, length, flags, prot)
-                number = tap._numbers.get(os.fstat(handle).st_ino, 0)
-                if number and prot & mmap.PROT_WRITE:
-                    tap._watch(number, f"/proc/self/fd/{handle}")
-                made.number = number
+                made.number = tap._numbers.get(os.fstat(handle).st_ino, 0)
+                if made.number and prot & mmap.PROT_WRITE:
+                    tap._watch(made.number, f"/proc/self/fd/{handle}")
                 return made
 
             def flush(self, offset: int = 0, size: int = -1) -> None:
@@ -240,8 +270,8 @@ class Tap:
 
     def look(self) -> None:
         """See what was stored into mappings since this was called last."""
-        for number in self._mapped:
-            self._see(number, "", f"store into {self._short(number)}")
+        for number in tuple(self._mapped):
+            self._see(number, "", "store into")
 
     def check(self) -> list[str]:
         """What is different on the real disk: changes that no event tells of."""
@@ -260,7 +290,9 @@ class Tap:
         return wrong + [f"{path} is not there" for path in found]
 
     def _trace(self, frame: FrameType, event: str, given: Any) -> Any:
-        return self._trace_line if frame.f_code.co_filename in WATCHED else None
+        code = frame.f_code
+        is_watched = code.co_filename in WATCHED and not code.co_name.startswith("<")
+        return self._trace_line if is_watched else None
 
     def _trace_line(self, frame: FrameType, event: str, given: Any) -> Any:
         self.look()
@@ -278,6 +310,8 @@ class Tap:
 
     def _full(self, path: Any, dir_fd: int | None) -> str:
         """The absolute path, "" where it is not below the root."""
+        if self._is_blind:
+            return ""
         text = os.fsdecode(path)
         if dir_fd is not None:
             text = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), text)
@@ -294,8 +328,10 @@ class Tap:
     def _see(self, number: int, path: str, what: str) -> None:
         """Compare a file's bytes with what they were."""
         handle = self._reader(number, path)
-        size = os.fstat(handle).st_size
-        now = os.pread(handle, size, 0)
+        state = os.fstat(handle)
+        if not state.st_nlink:
+            self._mapped.discard(number)
+        now = os.pread(handle, state.st_size, 0)
         before = self._content.get(number, b"")
         if now == before:
             return
@@ -308,7 +344,7 @@ class Tap:
             if old != new:
                 changes.append(((BYTES, number, at // SECTOR_BYTES), new))
         self._content[number] = now
-        self._happened(what, changes)
+        self._happened(f"{what} {self._short(number)}", changes)
 
     def _see_names(self, what: str, *directories: str) -> None:
         changes: list[tuple[Piece, Value]] = []
@@ -336,15 +372,20 @@ class Tap:
     def _certain_bytes(self, number: int, start: int, stop: int, what: str) -> None:
         pieces = [
             piece
-            for piece in self.disk.uncertain(number, (BYTES,))
+            for piece in self.disk.uncertain(number, BYTES)
             if start < (int(piece[2]) + 1) * SECTOR_BYTES and int(piece[2]) * SECTOR_BYTES < stop
         ]
         self._happened(f"{what} {self._short(number)}", [], pieces)
 
     def _happened(
-        self, what: str, changes: list[tuple[Piece, Value]], certain: list[Piece] | None = None
+        self,
+        what: str,
+        changes: list[tuple[Piece, Value]],
+        certain: Sequence[Piece] = (),
+        *,
+        anew: bool = False,
     ) -> None:
-        event = Event(what, tuple(changes), tuple(certain or ()))
+        event = Event(what, tuple(changes), tuple(certain), anew)
         self.events.append(event)
         self.disk.take(event)
         if len(self.events) == self.kill_at:

@@ -1,4 +1,4 @@
-"""A disk after each event of a trace, and all that a power failure at that moment might leave of it.
+"""A disk after each event of a trace, and all that a power failure might leave of it then.
 
 A disk is made of pieces, each of which has a value:
 
@@ -8,8 +8,8 @@ A disk is made of pieces, each of which has a value:
 
 An event changes pieces, or makes them certain. A piece that has changed since may have, after a
 failure, the value it had when it was certain, or any it has had since, whatever the others have.
-Files are numbers above 0 and directories below it; the root is -1. Only one rule ties names: a directory has one at
-most, so two that have changed places are both old or both new.
+Files are numbers above 0 and directories below it; the root is -1. Only one rule ties names: a
+directory has one at most, so two that have changed places are both old or both new.
 
 This file knows nothing of what is stored, and nothing of how a trace is made.
 """
@@ -20,7 +20,7 @@ import os
 import random
 from collections.abc import Iterator
 from hashlib import blake2b
-from itertools import product
+from itertools import chain, product
 from math import prod
 from pathlib import Path
 from typing import NamedTuple
@@ -36,12 +36,13 @@ _NOTHING: dict[str, Value] = {BYTES: _ZEROS, SIZE: 0, NAME: 0}
 
 
 class Event(NamedTuple):
-    """One thing that happened to the disk: `what`, in words; pieces that changed, and now are
-    certain."""
+    """One thing that happened to the disk: `what`, in words; pieces that changed, and those that
+    are certain now. With `anew` nothing is there but these."""
 
     what: str
     changes: tuple[tuple[Piece, Value], ...] = ()
     certain: tuple[Piece, ...] = ()
+    anew: bool = False
 
 
 class Image(NamedTuple):
@@ -58,8 +59,7 @@ class Image(NamedTuple):
         return found.digest()
 
     def write(self, target: Path) -> None:
-        """Lay it out as a directory, which is made."""
-        target.mkdir()
+        """Lay it out in a directory that is empty."""
         for path, content in self.entries:
             if content is None:
                 os.mkdir(target / path)
@@ -75,18 +75,29 @@ class UncertainDisk:
     def __init__(self) -> None:
         self._certain: dict[Piece, Value] = {}
         self._since: dict[Piece, list[Value]] = {}
+        # names of directories that have changed places, which a disk does in one step
+        self._tied: dict[Piece, Piece] = {}
         # of each file the numbers of its sectors that were ever written; of directories the names
         self._parts: dict[int, set[int | str]] = {ROOT: set()}
 
     def take(self, event: Event) -> None:
         """Move on by one event."""
+        if event.anew:
+            self.__init__()  # type: ignore[misc]
         for piece, value in event.changes:
             kind, owner, part = piece
             if kind != SIZE:
                 self._parts.setdefault(owner, set()).add(part)
             # the youngest last
             self._since[piece] = [*self._since.pop(piece, ()), value]
-        for piece in event.certain:
+        exchanged = [
+            piece for piece, value in event.changes if piece[0] == NAME and _is_directory(value)
+        ]
+        if len(exchanged) == 2 and not event.certain:
+            first, second = exchanged
+            self._tied |= {first: second, second: first}
+        tied = [self._tied[piece] for piece in event.certain if piece in self._tied]
+        for piece in chain(event.certain, tied):
             if piece in self._since:
                 self._certain[piece] = self._since.pop(piece)[-1]
         if any(piece[0] == NAME for piece in event.certain):
@@ -110,9 +121,12 @@ class UncertainDisk:
             return self._since[piece][-1]
         return self._certain.get(piece, _NOTHING[piece[0]])
 
-    def uncertain(self, owner: int, kinds: tuple[str, ...]) -> list[Piece]:
+    def uncertain(self, owner: int, *kinds: str) -> list[Piece]:
         """The pieces of a file or directory that a sync makes certain."""
         return [piece for piece in self._since if piece[1] == owner and piece[0] in kinds]
+
+    def all_uncertain(self) -> list[Piece]:
+        return list(self._since)
 
     def names(self, directory: int) -> dict[str, int]:
         """The names in a directory that every process sees."""
@@ -148,15 +162,21 @@ class UncertainDisk:
 
     def some_images(self, count: int, dice: random.Random) -> Iterator[Image]:
         """Some of the states: nothing kept, all kept, and so many in between by chance."""
-        yield from self._possible({})
-        yield from self._possible({piece: values[-1] for piece, values in self._since.items()})
+        yield self._image({})
+        yield self.live()
         for _ in range(count):
+            yield self.any_image(dice)
+
+    def any_image(self, dice: random.Random) -> Image:
+        """One of the states."""
+        while True:
             share = dice.choice((0.1, 0.5, 0.9))
             chosen: dict[Piece, Value] = {}
             for piece, values in self._since.items():
                 if dice.random() < share:
                     chosen[piece] = values[-1] if dice.random() < 0.7 else dice.choice(values)
-            yield from self._possible(chosen)
+            for image in self._possible(chosen):
+                return image
 
     def _options(self, piece: Piece) -> list[Value]:
         found = [self._certain.get(piece, _NOTHING[piece[0]]), *self._since[piece]]
@@ -178,7 +198,7 @@ class UncertainDisk:
                 if not child:
                     continue
                 path = f"{prefix}{name}"
-                if int(child) > 0:
+                if not _is_directory(child):
                     entries.append((path, self._content(int(child), chosen)))
                     continue
                 if child in met:
@@ -206,3 +226,7 @@ class UncertainDisk:
 
 
 _IMPOSSIBLE: tuple[tuple[str, bytes | None], ...] = (("", None),)
+
+
+def _is_directory(value: Value) -> bool:
+    return isinstance(value, int) and value < 0

@@ -16,7 +16,18 @@ if TYPE_CHECKING:
     from penstock.chaos.report import Report
 
 EXIT_PROBLEM = 1
-KINDS = ("kills", "power", "disk", "frames", "damage", "missing", "points", "recovery", "bells")
+KINDS = (
+    "kills",
+    "power",
+    "events",
+    "disk",
+    "frames",
+    "damage",
+    "missing",
+    "points",
+    "recovery",
+    "bells",
+)
 
 
 def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -35,6 +46,7 @@ Examples:
   penstock chaos                                  every kind of fault, for a minute
   penstock chaos --minutes 60 -o json
   penstock chaos --faults kills,power --seed 7
+  penstock chaos --faults events --seed 7 --rounds 1
   penstock chaos --replay DIR --image 17:0.5:99   one image of a power failure again
 """
 )

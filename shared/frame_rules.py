@@ -16,7 +16,8 @@ _DELAY = DELAY.encode()
 
 
 def check_properties(frame: bytes | bytearray, starts: list[int], prop_crc: bool) -> None:
-    """Raise InvalidMessage for a delayed message, or a checksum where none belongs or is missing.
+    """Raise InvalidMessage for a delayed message, a checksum where none belongs or is missing, and
+    properties whose end could not be told from one that is torn.
 
     `starts` are the records' places, the frame's length last; `prop_crc` says whether each has to
     end in the room for a checksum.
@@ -27,6 +28,8 @@ def check_properties(frame: bytes | bytearray, starts: list[int], prop_crc: bool
             "one has none",
             "the broker's Welcome says so",
         )
+    if not all(frame[end - 1] for end in starts[1:]):
+        _check_ends(frame, starts)
     own = len(starts) - 1 if prop_crc else 0
     if _DELAY + b"\x01" not in frame and frame.count(PROP_CRC_LEAD) == own:
         return
@@ -41,6 +44,16 @@ def check_properties(frame: bytes | bytearray, starts: list[int], prop_crc: bool
                 "a sender gives no checksum of the record: the broker makes it",
                 "property __CRC32#",
                 "leave the property out",
+            )
+
+
+def _check_ends(frame: bytes | bytearray, starts: list[int]) -> None:
+    """Properties that end in a zero byte would look, after a power failure, as if torn there."""
+    view = memoryview(frame)
+    for at, end in zip(starts, starts[1:], strict=False):
+        if properties_at(view, at, end - at).endswith(b"\0"):
+            raise InvalidMessage(
+                "properties do not end in a zero byte", "they do", "end each property with 0x02"
             )
 
 

@@ -14,8 +14,16 @@ from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.quarantine import Damage, damage_between
-from penstock.shared.record import NO_RECORD_CRC, Found, examine, store_timestamp_ms
+from penstock.shared.record import (
+    NO_RECORD_CRC,
+    Found,
+    decode_record,
+    examine,
+    store_timestamp_ms,
+)
 from penstock.shared.store_directory import StoreDirectory
+
+_SECTOR_OF_ZEROS = bytes(512)
 
 
 class Scanned(msgspec.Struct):
@@ -82,7 +90,7 @@ class _OnDisk(NamedTuple):
 
     all: bool
     before_ms: int = 0
-    confirmed: int = 0
+    confirmed: int = -1
 
     def covers(self, position: int, timestamp_ms: int) -> bool:
         return self.all or timestamp_ms < self.before_ms or position <= self.confirmed
@@ -93,7 +101,8 @@ def _on_disk(store: StoreDirectory, unclean: bool, known_end: int) -> _OnDisk:
     if not unclean or known_end > 0 or not store.paths.checkpoint.exists():
         return _OnDisk(all=True)
     checkpoint = store.checkpoint()
-    return _OnDisk(False, checkpoint.physic_timestamp_ms, checkpoint.confirm_offset)
+    # 0 is where nothing is confirmed yet, and not the record there
+    return _OnDisk(False, checkpoint.physic_timestamp_ms, checkpoint.confirm_offset or -1)
 
 
 def scan(
@@ -122,6 +131,10 @@ def scan(
                 f"the one at {position} has none",
                 "set force_verify_prop_crc = false: the store was not written with it",
             )
+        if found is Found.RECORD and not on_disk.all and _may_be_torn(record):
+            stored_ms = store_timestamp_ms(record, 0)
+            if not on_disk.covers(position, stored_ms) and _is_torn(record):
+                found, reason = Found.DAMAGED, "topic or properties are not whole"
         if found is Found.DAMAGED or 0 <= wrote < position + size:
             stop = position + size if wrote < 0 else min(wrote, position + size)
             pending += damage_between(
@@ -156,6 +169,21 @@ def scan(
         )
         scanned.end = least_end
     return scanned
+
+
+def _may_be_torn(record: memoryview) -> bool:
+    """Quick, and no for nearly every whole record."""
+    return not record[-1] or _SECTOR_OF_ZEROS in bytes(record)
+
+
+def _is_torn(record: memoryview) -> bool:
+    """Whether some of topic or properties, which no checksum covers, never got to the disk.
+
+    Zeros stand there then. No topic has one, and the writer takes no properties that end in one.
+    """
+    found = decode_record(record)
+    properties = found.properties
+    return "\0" in found.topic or properties.endswith(b"\0") or _SECTOR_OF_ZEROS in properties
 
 
 def dispatched_to(store: StoreDirectory) -> int:

@@ -52,7 +52,9 @@ def test_records_have_the_brokers_address_and_a_checksum_where_it_makes_one(
     assert broker.positions["wrote"] == len(log)
 
 
-@pytest.mark.parametrize("property_text", [b"DELAY\x013\x02", b"x\x01y\x02__CRC32#\x01123\x02"])
+@pytest.mark.parametrize(
+    "property_text", [b"DELAY\x013\x02", b"x\x01y\x02__CRC32#\x01123\x02", b"x\x01y\0"]
+)
 def test_what_only_a_broker_may_set_is_refused_and_in_a_body_it_is_nothing(
     pipeline: Callable[..., Any], client: Callable[..., Any], property_text: bytes
 ) -> None:

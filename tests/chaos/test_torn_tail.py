@@ -1,0 +1,83 @@
+"""A log whose last record is cut at any byte ends where that record began, and nowhere else."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.chaos.replay import in_memory
+from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.config import Config
+from penstock.shared.durable_files import make_directory
+from penstock.shared.hot_loops import stamp
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.properties import encode_properties
+from penstock.shared.record import Record, Shape, encode_record, pack_host, reshape
+from penstock.shared.recovery import recover_store
+
+RECORDS = 20
+SEGMENT_BYTES = 8192
+STORED_MS = 1_700_000_000_000
+V4, V6 = pack_host("127.0.0.1", 10911), pack_host("::1", 10911)
+
+
+@pytest.fixture
+def paths() -> Iterator[StorePaths]:
+    """An unclean store with nothing in it, in memory; its checkpoint knows of nothing."""
+    with tempfile.TemporaryDirectory(prefix="torn-tail-of-penstock-", dir=in_memory()) as made:
+        paths = StorePaths(Path(made))
+        for directory in (paths.commit_log, paths.consume_queue, paths.half_made):
+            make_directory(directory)
+        paths.abort.write_bytes(b"1")
+        paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint(0)).ljust(4096, b"\0"))
+        yield paths
+
+
+def _records(prop_crc: bool) -> list[bytes]:
+    """Records of many shapes, each stamped with its place."""
+    dice = random.Random(7)
+    found: list[bytes] = []
+    for number in range(RECORDS):
+        body = (b"", bytes(9), b"end" + bytes(9), dice.randbytes(dice.randint(1, 60)))[number % 4]
+        names = {"KEYS": "k"} if number % 5 == 1 else {"UNIQ_KEY": f"u{number}", "TAGS": "t"}
+        topic = "t" * (130 if number == 13 else 1 + number % 7)
+        record = Record(
+            "%RETRY%" + topic if number == 13 else topic,
+            body,
+            b"" if number % 5 == 2 else encode_properties(names),
+            flag=number,
+            born_host=V6 if number % 6 == 5 else V4,
+        )
+        host = V6 if number % 6 == 4 else V4
+        frame = bytearray(reshape(encode_record(record), Shape(len(host), prop_crc)))
+        stamp(frame, [0], number, sum(map(len, found)), STORED_MS + number, host, prop_crc)
+        found.append(bytes(frame))
+    return found
+
+
+@pytest.mark.parametrize("prop_crc", [False, True])
+def test_a_record_that_is_cut_at_any_byte_is_cut_off_whole(
+    paths: StorePaths, prop_crc: bool
+) -> None:
+    config = Config(
+        store_path_root_dir=str(paths.root),
+        mapped_file_size_commit_log_bytes=SEGMENT_BYTES,
+        force_verify_prop_crc=prop_crc,
+    )
+    segment, before, cuts = paths.commit_log / segment_name(0), b"", 0
+    for record in _records(prop_crc):
+        for cut in range(len(record) + 1):
+            segment.write_bytes((before + record[:cut]).ljust(SEGMENT_BYTES, b"\0"))
+            found = recover_store(paths, config, None)
+            # bytes that are zeros are there, cut or not
+            whole = before + record if not record[cut:].strip(b"\0") else before
+            assert found.log_end == len(whole), f"cut at {cut} of {len(record)}"
+            assert not found.quarantined
+            assert segment.read_bytes() == whole.ljust(SEGMENT_BYTES, b"\0")
+            cuts += 1
+        before += record
+    assert cuts == len(before) + RECORDS < SEGMENT_BYTES
