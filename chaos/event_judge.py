@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -19,17 +19,15 @@ import msgspec
 from penstock.chaos.event_trace import QUEUES, Trace
 from penstock.chaos.history import Sent, Stored, check_acknowledged, check_order, read_stored
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import settle
+from penstock.chaos.replay import check_whole, settle
 from penstock.chaos.uncertain_disk import Image, UncertainDisk
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
-from penstock.shared.index_files import index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.repair import repair_store
 from penstock.shared.store_lock import stopped_store
 from penstock.shared.topics import load_topics
-from penstock.shared.verify import verify_store
 
 # Every so many states are started twice, to see that the second start changes nothing.
 _TWICE = 8
@@ -56,15 +54,18 @@ class Judged(NamedTuple):
 
 
 def judge_trace(
-    trace: Trace, scratch: Path, dice: random.Random, depth: Depth, moved: Callable[[], None]
+    trace: Trace, scratch: Path, dice: random.Random, depth: Depth, part: range | None = None
 ) -> Judged:
-    """Crash at every event; `scratch` is an empty directory."""
+    """Crash at every event, or at those of a `part`; `scratch` is an empty directory."""
+    part = part if part is not None else range(1, len(trace.events) + 1)
     judge = _Judge(scratch, trace)
     disk = UncertainDisk()
     wrong, states, whole = list(trace.wrong), 0, 0
     for number, event in enumerate(trace.events, 1):
         disk.take(event)
         judge.move_on(number)
+        if number not in part:
+            continue
         is_whole = disk.count() <= depth.few
         whole += is_whole
         possible = disk.images_of_youngest(depth.few, dice)
@@ -78,8 +79,7 @@ def judge_trace(
                 break
         if len(wrong) >= _ENOUGH:
             break
-        moved()
-    return Judged(len(trace.events), states, judge.started, whole, wrong)
+    return Judged(len(part), states, judge.started, whole, wrong)
 
 
 class _Outcome(NamedTuple):
@@ -160,10 +160,7 @@ class _Judge:
                 shutil.rmtree(path)
 
     def _look(self) -> _Outcome:
-        report = verify_store(self._store, index=index_geometry(self._config))
-        wrong = [f"{each.kind}: {each.detail}" for each in report.problems[:3]]
-        if not report.clean:
-            wrong.append("the store is not clean")
+        wrong = check_whole(self._store, self._config)
         stored, complaints = read_stored(str(self._store), TOPIC)
         queues = load_topics(StorePaths(self._store).topics).queues(TOPIC)
         return _Outcome(stored, queues, [*wrong, *complaints, *check_order(_messages(stored))])

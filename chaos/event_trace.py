@@ -14,6 +14,7 @@ from typing import NamedTuple
 from penstock.chaos.damage import read_placed
 from penstock.chaos.history import Sent
 from penstock.chaos.load import TOPIC
+from penstock.chaos.seen_files import Killed
 from penstock.chaos.stepped import (
     ACTORS,
     SteppedBroker,
@@ -21,7 +22,7 @@ from penstock.chaos.stepped import (
     SteppedProducer,
     create_topic,
 )
-from penstock.chaos.tap import Killed, Tap
+from penstock.chaos.tap import Tap
 from penstock.chaos.uncertain_disk import Event
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config

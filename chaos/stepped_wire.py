@@ -81,16 +81,16 @@ class Context:
 
 
 class Socket:
-    """A PULL or PUSH socket of the bells, or an endpoint's ROUTER."""
-
-    linger = maxmsgsize = rcvhwm = heartbeat_ivl = heartbeat_timeout = use_fd = reconnect_ivl = 0
-    ipv6 = False
+    """A PULL or PUSH socket of the bells, or an endpoint's ROUTER. It needs no options."""
 
     def __init__(self, wire: Wire, name: str) -> None:
         self.name = name
         self.inbox: deque[list[bytes]] = deque()
         self._wire = wire
         self._target = ""
+
+    def set(self, option: int, value: int) -> None:
+        """See above."""
 
     def bind(self, endpoint: str) -> None:
         self._wire.bind(endpoint, self)
@@ -113,9 +113,11 @@ class Socket:
             raise zmq.Again
         return self.inbox.popleft()
 
-    def send_multipart(self, parts: Any, *given: Any, **named: Any) -> None:
+    def send_multipart(self, parts: Any, *given: Any, **named: Any) -> zmq.MessageTracker:
+        """Answers arrive at once, so nothing is being sent any more."""
         peer, *rest = (bytes(part) for part in parts)
         self._wire.answers.setdefault(peer, deque()).append(rest)
+        return zmq.MessageTracker()
 
     def close(self, linger: int | None = None) -> None:
         self._wire.unbind(self)

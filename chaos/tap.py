@@ -17,27 +17,16 @@ import builtins
 import io
 import mmap
 import os
-import shutil
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
 from unittest.mock import patch
 
-from penstock.chaos.uncertain_disk import (
-    BYTES,
-    NAME,
-    ROOT,
-    SECTOR_BYTES,
-    SIZE,
-    Event,
-    Image,
-    Piece,
-    UncertainDisk,
-    Value,
-)
+from penstock.chaos.seen_files import SeenFiles
+from penstock.chaos.uncertain_disk import BYTES, NAME, SIZE
 from penstock.shared import commit_log, durable_files, index_files
 
 WATCHED = frozenset(str(each.__file__) for each in (commit_log, index_files))
@@ -48,32 +37,13 @@ _REAL_OPEN = io.open
 _LOOKS = os.O_CREAT | os.O_TRUNC
 
 
-class Killed(BaseException):
-    """The process ends here, as by kill -9; no handler of the product's may take it."""
-
-
-class Tap:
-    """The events so far, and the disk behind the last of them."""
+class Tap(SeenFiles):
+    """Sees files whenever this process changes one."""
 
     def __init__(self, root: Path) -> None:
-        self.root = os.path.realpath(root)
-        self.disk = UncertainDisk()
-        self.events: list[Event] = []
-        # after so many events this process is "killed"
-        self.kill_at = -1
-        # descriptors of our own; files whose bytes may change without a call; what others opened
-        self._readers: dict[int, int] = {}
-        self._mapped: set[int] = set()
+        super().__init__(root)
+        # what is open below the root
         self._handles: set[int] = set()
-        self._is_blind = False
-        self._begin()
-
-    def _begin(self) -> None:
-        self._numbers: dict[int, int] = {os.stat(self.root).st_ino: ROOT}
-        self._content: dict[int, bytes] = {}
-        self._paths: dict[int, str] = {ROOT: self.root}
-
-    # --- what is done to files ---
 
     @contextmanager
     def open(self) -> Iterator[Tap]:
@@ -99,38 +69,6 @@ class Tap:
             sys.settrace(self._trace)
             yield self
             self.look()
-
-    def _close(self) -> None:
-        for handle in self._readers.values():
-            _REAL["close"](handle)
-        self._readers.clear()
-        self._mapped.clear()
-
-    def fail_power(self, image: Image) -> None:
-        """The disk is as in this image from now on, and all of it is certain. Nothing is open."""
-        self._close()
-        self._begin()
-        self._is_blind = True
-        for name in os.listdir(self.root):
-            shutil.rmtree(os.path.join(self.root, name))
-        image.write(Path(self.root))
-        self._is_blind = False
-        before, events = self.disk, self.events
-        self.disk, self.events = UncertainDisk(), []
-        for directory, _, files in os.walk(self.root):
-            self._see_names("", directory)
-            for name in files:
-                path = os.path.join(directory, name)
-                self._see(self._numbers[os.stat(path).st_ino], path, "")
-        changes = [change for event in self.events for change in event.changes]
-        self.disk, self.events = before, events
-        pieces = [piece for piece, _ in changes]
-        self._happened("power failure", changes, pieces, anew=True)
-
-    def age(self) -> None:
-        """All that was written has got to the disk by itself."""
-        self.look()
-        self._happened("time goes by", [], self.disk.all_uncertain())
 
     def close_handles(self) -> None:
         """A "killed" process has no open files any more."""
@@ -268,27 +206,6 @@ class Tap:
 
     # --- what has become of them ---
 
-    def look(self) -> None:
-        """See what was stored into mappings since this was called last."""
-        for number in tuple(self._mapped):
-            self._see(number, "", "store into")
-
-    def check(self) -> list[str]:
-        """What is different on the real disk: changes that no event tells of."""
-        found = {path: content for path, content in self.disk.live().entries}
-        wrong = []
-        for directory, names, files in os.walk(self.root):
-            for name in (*names, *files):
-                full = os.path.join(directory, name)
-                path = os.path.relpath(full, self.root)
-                content = None
-                if name in files:
-                    with _REAL_OPEN(full, "rb") as file:
-                        content = file.read()
-                if path not in found or found.pop(path) != content:
-                    wrong.append(f"{path} is not as it was seen")
-        return wrong + [f"{path} is not there" for path in found]
-
     def _trace(self, frame: FrameType, event: str, given: Any) -> Any:
         code = frame.f_code
         is_watched = code.co_filename in WATCHED and not code.co_name.startswith("<")
@@ -297,16 +214,6 @@ class Tap:
     def _trace_line(self, frame: FrameType, event: str, given: Any) -> Any:
         self.look()
         return self._trace_line
-
-    def _watch(self, number: int, path: str) -> None:
-        self._reader(number, path)
-        self._mapped.add(number)
-
-    def _reader(self, number: int, path: str) -> int:
-        found = self._readers.get(number)
-        if found is None:
-            found = self._readers[number] = int(_REAL["open"](path, os.O_RDONLY))
-        return found
 
     def _full(self, path: Any, dir_fd: int | None) -> str:
         """The absolute path, "" where it is not below the root."""
@@ -317,79 +224,6 @@ class Tap:
             text = os.path.join(os.readlink(f"/proc/self/fd/{dir_fd}"), text)
         full = os.path.abspath(text)
         return full if full.startswith(self.root + "/") else ""
-
-    def _short(self, number: int) -> str:
-        return os.path.relpath(self._paths.get(number, "?"), self.root)
-
-    def _renew(self, inode: int) -> None:
-        """A file was made: another one than any that had this inode number before it."""
-        self._numbers.pop(inode, None)
-
-    def _see(self, number: int, path: str, what: str) -> None:
-        """Compare a file's bytes with what they were."""
-        handle = self._reader(number, path)
-        state = os.fstat(handle)
-        if not state.st_nlink:
-            self._mapped.discard(number)
-        now = os.pread(handle, state.st_size, 0)
-        before = self._content.get(number, b"")
-        if now == before:
-            return
-        changes: list[tuple[Piece, Value]] = []
-        if len(now) != len(before):
-            changes.append(((SIZE, number, ""), len(now)))
-        for at in range(0, max(len(now), len(before)), SECTOR_BYTES):
-            old = before[at : at + SECTOR_BYTES].ljust(SECTOR_BYTES, b"\0")
-            new = now[at : at + SECTOR_BYTES].ljust(SECTOR_BYTES, b"\0")
-            if old != new:
-                changes.append(((BYTES, number, at // SECTOR_BYTES), new))
-        self._content[number] = now
-        self._happened(f"{what} {self._short(number)}", changes)
-
-    def _see_names(self, what: str, *directories: str) -> None:
-        changes: list[tuple[Piece, Value]] = []
-        for directory in dict.fromkeys(directories):
-            owner = self._numbers[os.stat(directory).st_ino]
-            before, now = self.disk.names(owner), {}
-            for entry in os.scandir(directory):
-                now[entry.name] = self._number_of(entry)
-                self._paths[now[entry.name]] = entry.path
-            for name in sorted(before.keys() | now.keys()):
-                if before.get(name, 0) != now.get(name, 0):
-                    changes.append(((NAME, owner, name), now.get(name, 0)))
-        self._happened(what.replace(self.root + "/", ""), changes)
-
-    def _number_of(self, entry: os.DirEntry[str]) -> int:
-        number = self._numbers.get(entry.inode(), 0)
-        if not number:
-            number = len(self._paths) + 1
-            if entry.is_dir(follow_symlinks=False):
-                number = -number
-            self._numbers[entry.inode()] = number
-        self._paths[number] = entry.path
-        return number
-
-    def _certain_bytes(self, number: int, start: int, stop: int, what: str) -> None:
-        pieces = [
-            piece
-            for piece in self.disk.uncertain(number, BYTES)
-            if start < (int(piece[2]) + 1) * SECTOR_BYTES and int(piece[2]) * SECTOR_BYTES < stop
-        ]
-        self._happened(f"{what} {self._short(number)}", [], pieces)
-
-    def _happened(
-        self,
-        what: str,
-        changes: list[tuple[Piece, Value]],
-        certain: Sequence[Piece] = (),
-        *,
-        anew: bool = False,
-    ) -> None:
-        event = Event(what, tuple(changes), tuple(certain), anew)
-        self.events.append(event)
-        self.disk.take(event)
-        if len(self.events) == self.kill_at:
-            raise Killed
 
 
 class _Exchanging:

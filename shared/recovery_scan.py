@@ -95,6 +95,21 @@ class _OnDisk(NamedTuple):
     def covers(self, position: int, timestamp_ms: int) -> bool:
         return self.all or timestamp_ms < self.before_ms or position <= self.confirmed
 
+    def doubts(self, position: int, record: memoryview) -> bool:
+        """Whether a record may not have been on disk, and is not: it has zeros where none belong.
+
+        No checksum covers topic and properties. No topic has a zero, and the writer takes no
+        properties that end in one.
+        """
+        # quick, and no for nearly every record
+        if self.all or record[-1] and _SECTOR_OF_ZEROS not in bytes(record):
+            return False
+        found = decode_record(record)
+        properties = found.properties
+        torn = properties.endswith(b"\0") or _SECTOR_OF_ZEROS in properties
+        stored_ms = store_timestamp_ms(record, 0)
+        return (torn or "\0" in found.topic) and not self.covers(position, stored_ms)
+
 
 def _on_disk(store: StoreDirectory, unclean: bool, known_end: int) -> _OnDisk:
     """What the checkpoint says; everything, where nobody can have lost what was not flushed."""
@@ -126,15 +141,9 @@ def scan(
         if found is Found.END or 0 <= wrote <= position:
             break
         if reason == NO_RECORD_CRC:  # RocketMQ would cut off everything from here on
-            raise StoreDamaged(
-                "with force_verify_prop_crc every record has a checksum of its own",
-                f"the one at {position} has none",
-                "set force_verify_prop_crc = false: the store was not written with it",
-            )
-        if found is Found.RECORD and not on_disk.all and _may_be_torn(record):
-            stored_ms = store_timestamp_ms(record, 0)
-            if not on_disk.covers(position, stored_ms) and _is_torn(record):
-                found, reason = Found.DAMAGED, "topic or properties are not whole"
+            raise _without_checksum(position)
+        if found is Found.RECORD and on_disk.doubts(position, record):
+            found, reason = Found.DAMAGED, "topic or properties are torn"
         if found is Found.DAMAGED or 0 <= wrote < position + size:
             stop = position + size if wrote < 0 else min(wrote, position + size)
             pending += damage_between(
@@ -162,28 +171,20 @@ def scan(
     scanned.damaged = bool(pending or scanned.quarantined)
     scanned.torn_records = held
     if scanned.end < least_end:
-        reason = f"the log was written up to {least_end}"
-        reason = f"{pending[0].reason}; {reason}" if pending else reason
+        reasons = [*(each.reason for each in pending[:1]), f"the log was written up to {least_end}"]
         scanned.quarantined += damage_between(
-            store.paths, segment_bytes, scanned.end, least_end, reason
+            store.paths, segment_bytes, scanned.end, least_end, "; ".join(reasons)
         )
         scanned.end = least_end
     return scanned
 
 
-def _may_be_torn(record: memoryview) -> bool:
-    """Quick, and no for nearly every whole record."""
-    return not record[-1] or _SECTOR_OF_ZEROS in bytes(record)
-
-
-def _is_torn(record: memoryview) -> bool:
-    """Whether some of topic or properties, which no checksum covers, never got to the disk.
-
-    Zeros stand there then. No topic has one, and the writer takes no properties that end in one.
-    """
-    found = decode_record(record)
-    properties = found.properties
-    return "\0" in found.topic or properties.endswith(b"\0") or _SECTOR_OF_ZEROS in properties
+def _without_checksum(position: int) -> StoreDamaged:
+    return StoreDamaged(
+        "with force_verify_prop_crc every record has a checksum of its own",
+        f"the one at {position} has none",
+        "set force_verify_prop_crc = false: the store was not written with it",
+    )
 
 
 def dispatched_to(store: StoreDirectory) -> int:

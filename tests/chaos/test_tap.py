@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.chaos.tap import Killed, Tap
+from penstock.chaos.seen_files import Killed
+from penstock.chaos.tap import Tap
 from penstock.chaos.uncertain_disk import BYTES
 from penstock.shared.durable_files import (
     exchange,
