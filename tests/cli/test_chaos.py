@@ -15,7 +15,7 @@ from penstock.shared.faults import POINTS
 
 NEED_A_COMPILER = {"power", "disk"}
 # long ones, which have tests of their own
-TRIED_ELSEWHERE = {"points", "recovery"}
+TRIED_ELSEWHERE = {"points", "recovery", "events"}
 
 
 def _chaos(*arguments: str, timeout_s: float = 240) -> subprocess.CompletedProcess[str]:
