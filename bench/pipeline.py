@@ -1,7 +1,8 @@
 """How far are consume queues behind the disk under full load, and what memory does it all take?
 
 A thread here looks at the positions page every few milliseconds, and every half second at what
-memory each process has. The first is how long ago `flushed` was where `dispatched` is now.
+memory each process has. The first is how long ago `flushed` was where `dispatched` is now; a broker
+that acknowledges earlier also dispatches earlier, and there `committed` is what counts.
 """
 
 from __future__ import annotations
@@ -59,8 +60,9 @@ class Watch:
         self._positions = positions
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._look)
-        self._queues, self._disk = Lag(), Lag()
-        self.reput_ms: list[float] = []
+        self._on_disk, self._in_files, self._disk = Lag(), Lag(), Lag()
+        self.behind_flushed_ms: list[float] = []
+        self.behind_committed_ms: list[float] = []
         self.flush_ms: list[float] = []
         self.memory: list[dict[str, Any]] = []
 
@@ -76,8 +78,11 @@ class Watch:
         while not self._ended.wait(LOOK_S):
             # what is behind is read first: what is ahead only grows
             dispatched, flushed = self._positions["dispatched"], self._positions["flushed"]
-            wrote, now = self._positions["wrote"], time.monotonic()
-            self.reput_ms.append(self._queues.behind_ms(flushed, dispatched, now))
+            committed, wrote = self._positions["committed"], self._positions["wrote"]
+            now = time.monotonic()
+            self.behind_flushed_ms.append(self._on_disk.behind_ms(flushed, dispatched, now))
+            committed_ms = self._in_files.behind_ms(committed, dispatched, now)
+            self.behind_committed_ms.append(committed_ms)
             self.flush_ms.append(self._disk.behind_ms(wrote, flushed, now))
             if now >= memory_at:
                 memory_at += MEMORY_S
@@ -85,13 +90,14 @@ class Watch:
                 self.memory.append({"at_s": round(now - began, 2), "processes": of_each})
 
     def summary(self) -> dict[str, Any]:
-        """Both lags, and the memory of each process over time and at its highest."""
+        """The lags, and the memory of each process over time and at its highest."""
         names = self.memory[-1]["processes"] if self.memory else ()
         peaks = {
             name: max(each["processes"][name].pss_mib for each in self.memory) for name in names
         }
         return {
-            "reput_behind_flushed": _lag(self.reput_ms),
+            "reput_behind_flushed": _lag(self.behind_flushed_ms),
+            "reput_behind_committed": _lag(self.behind_committed_ms),
             "flushed_behind_wrote": _lag(self.flush_ms),
             "peak_pss_mib": peaks | {"total": round(sum(peaks.values()), 1)},
             "memory_mib": [

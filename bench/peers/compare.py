@@ -32,7 +32,7 @@ from penstock.bench.peers.redis import Redis
 from penstock.bench.peers.rocketmq import RocketMQ
 from penstock.bench.peers.table import Comparison, Known, Row, table
 from penstock.bench.report import percentile
-from penstock.bench.sweeps import Sweeps, sweep
+from penstock.bench.sweeps import sweep
 from penstock.shared.errors import MissingDependency, PenstockError, StoreUnavailable
 
 PEERS: dict[str, Callable[[], Peer]] = {
@@ -92,9 +92,9 @@ def _in_turns(
             try:
                 serving = peer.serve(place / f"{peer.name}-{ack}".replace(" ", "-"), ack)
                 server = servers.enter_context(serving)
-            except MissingDependency as error:
+            except PenstockError as error:
                 say(f"{peer.name}, {ack}: {error}")
-                yield Row(peer.name, ack, 0, why=str(error))
+                yield Row(peer.name, ack, 0, why=str(error)[:300])
             else:
                 up += [(peer, server, variant) for variant in peer.variants]
         for run in range(-1, plan.runs):
@@ -177,15 +177,20 @@ def main(
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
         compared = compare([PEERS[name]() for name in only], plan, Path(place))
-    compared.sweeps = sweep(seconds, say) if sweeps else Sweeps()
     compared.command = " ".join(["python -m penstock.bench.peers.compare", *sys.argv[1:]])
+    _write(compared, to)
+    if sweeps:
+        compared.sweeps = sweep(seconds, say)
+        _write(compared, to)
+    print(table(compared))
+
+
+def _write(compared: Comparison, to: Path) -> None:
     compared.finished = datetime.now(UTC).isoformat(timespec="minutes")
     to.mkdir(parents=True, exist_ok=True)
-    (to / "performance.json").write_bytes(
-        msgspec.json.format(msgspec.json.encode(compared), indent=1) + b"\n"
-    )
+    pretty = msgspec.json.format(msgspec.json.encode(compared), indent=1)
+    (to / "performance.json").write_bytes(pretty + b"\n")
     write_page(compared, to)
-    print(table(compared))
 
 
 if __name__ == "__main__":

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import base64
 import subprocess
-import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +12,8 @@ from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
 from penstock.bench.peers.process import HOST, free_ports, serving
 from penstock.shared.errors import StoreUnavailable
 
+# 16 bytes in base 64, as it wants them
+CLUSTER_ID = "cGVuc3RvY2stcGVlcnMtMQ"
 HEAP = ("-Xms1g", "-Xmx1g")  # as its own start script has it
 PROPERTIES = """\
 process.roles=broker,controller
@@ -53,9 +53,8 @@ class Kafka:
         file = place / "server.properties"
         file.write_text(PROPERTIES.format(host=HOST, port=port, controller=controller, place=place))
         run = ["java", *HEAP, "-cp", self._java.class_path]
-        identity = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         done = subprocess.run(
-            [*run, "kafka.tools.StorageTool", "format", "-t", identity, "-c", str(file)],
+            [*run, "kafka.tools.StorageTool", "format", "-t", CLUSTER_ID, "-c", str(file)],
             capture_output=True,
             text=True,
             timeout=60,

@@ -12,6 +12,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.bench.machine import Machine
+from penstock.bench.peers.peer import DURABLE
 from penstock.bench.peers.table import Comparison, Known, table
 from penstock.bench.plot import write_plots
 from penstock.bench.report import Result
@@ -56,7 +57,7 @@ ALONE = """
 `consume` reads a backlog again and again; its latency is from one batch of messages to the next.
 `latency` sends 1,000 messages a second; theirs is from when a message was due at the producer to
 when its consumer had it. `pipeline` sends at full rate; "queues behind" is how long what is on disk
-waits for its place in the consume queues, and memory is the PSS of all processes of the broker at
+(`written`: in the log's files) waits for its place in the consume queues, and memory is the PSS of all processes of the broker at
 its highest.
 """
 
@@ -121,7 +122,8 @@ def _alone(results: Iterable[Result]) -> str:
     for result in results:
         more = ""
         if result.kind == "pipeline":
-            lag = result.details["reput_behind_flushed"]
+            ahead = "flushed" if result.shape.ack == DURABLE else "committed"
+            lag = result.details[f"reput_behind_{ahead}"]
             more = (
                 f"queues behind p50 {lag['p50_ms']:.1f}, p99 {lag['p99_ms']:.1f}, at most "
                 f"{lag['max_ms']:.1f} ms; {result.details['peak_pss_mib']['total']:.0f} MiB"
