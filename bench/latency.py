@@ -37,6 +37,7 @@ def bench_latency(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
             shape,
             machine,
             seen=[receiver],
+            beside=[sender],
             stored=stored,
             cpu=(before, target.accounts.cpu_s()),
             latency_of="due at the producer to there at the consumer",
@@ -44,6 +45,5 @@ def bench_latency(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
     result.details = {
         "max_ms": round(max(receiver.latencies_ms), 3),
         "p90_ms": percentile(receiver.latencies_ms, 90),
-        "producer_cpu_s": round(sender.cpu_s, 3),
     }
     return result

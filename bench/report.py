@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -56,8 +56,12 @@ def found(
     stored: int,
     cpu: tuple[dict[str, float], dict[str, float]],
     latency_of: str,
+    beside: Sequence[Seen] = (),
 ) -> Result:
-    """What load processes that ran side by side saw; `cpu` is the broker's before and after."""
+    """What load processes that ran side by side saw; `cpu` is the broker's before and after.
+
+    Of processes `beside` them only the CPU time counts.
+    """
     messages = sum(each.messages for each in seen)
     seconds = max(each.seconds for each in seen)
     latencies = [value for each in seen for value in each.latencies_ms]
@@ -72,7 +76,9 @@ def found(
         p50_ms=percentile(latencies, 50),
         p99_ms=percentile(latencies, 99),
         latency_of=latency_of,
-        cpu_s_per_million=cpu_s_per_million(*cpu, sum(each.cpu_s for each in seen), messages),
+        cpu_s_per_million=cpu_s_per_million(
+            *cpu, sum(each.cpu_s for each in (*seen, *beside)), messages
+        ),
         machine=machine,
     )
 

@@ -57,8 +57,8 @@ ALONE = """
 `consume` reads a backlog again and again; its latency is from one batch of messages to the next.
 `latency` sends 1,000 messages a second; theirs is from when a message was due at the producer to
 when its consumer had it. `pipeline` sends at full rate; "queues behind" is how long what is on disk
-(`written`: in the log's files) waits for its place in the consume queues, and memory is the PSS of all processes of the broker at
-its highest.
+(`written`: in the log's files) waits for its place in the consume queues, and memory is the PSS of
+all processes of the broker at its highest.
 """
 
 
