@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -14,7 +14,7 @@ from penstock.bench.load import Send
 from penstock.bench.load_process import load_command, measured, started
 from penstock.bench.pipeline import Lag
 from penstock.bench.report import percentile
-from penstock.bench.stack import running_stack
+from penstock.bench.stack import Stack, running_stack
 from penstock.bench.target import Where, opened
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.verify import verify_store
@@ -47,36 +47,45 @@ def _check(result: dict[str, Any]) -> None:
     assert all(result["machine"][limit] > 0 for limit in LIMITS)
 
 
-def test_several_producers_on_a_broker_that_runs_store_what_is_counted(tmp_path: Path) -> None:
-    shape = ("--seconds", "0.3", "--runs", "1")
-    with running_stack(tmp_path, (SMALL[1].replace("=", " = "),)) as stack:
-        two = ("--producers", "2", "--size", "100", "--ack", "written", "--store", str(tmp_path))
-        (sent,) = _bench("produce", *shape, *two)
-        endpoints = ("--endpoint", stack.produce, stack.consume)
-        (read,) = _bench("consume", *shape, *endpoints)
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
+    """A broker that serves all tests that do not need one of their own."""
+    small = "mapped_file_size_commit_log_bytes = 67_108_864"
+    with running_stack(tmp_path_factory.mktemp("bench"), (small,)) as running:
+        yield running
+
+
+def test_several_producers_store_what_is_counted_and_a_consumer_reads_it(stack: Stack) -> None:
+    before = verify_store(stack.store).messages
+    two = ("--producers", "2", "--size", "100", "--ack", "written", "--store", str(stack.store))
+    sent, again = _bench("produce", "--seconds", "0.2", "--runs", "2", *two)
+    endpoints = ("--endpoint", stack.produce, stack.consume)
+    (read,) = _bench("consume", "--seconds", "0.2", "--runs", "1", *endpoints)
     _check(sent)
     assert sent["shape"] | {"size": 100, "producers": 2, "ack": "written"} == sent["shape"]
+    assert (sent["run"], again["run"]) == (0, 1)
+    assert sent["stored"] > sent["messages"]
     # nobody can look at the processes behind an endpoint
     assert set(read["cpu_s_per_million"]) == {"client", "total"}
     backlog = read["details"]["backlog"]
     assert read["stored"] == backlog
     assert read["messages"] == backlog * read["details"]["passes"] > 0
-    assert sent["stored"] > sent["messages"]
-    assert verify_store(tmp_path).messages == sent["stored"] + backlog
+    stored = sent["stored"] + again["stored"] + backlog
+    assert verify_store(stack.store).messages == before + stored
 
 
-def test_latency_is_that_of_each_message_at_the_rate(tmp_path: Path) -> None:
-    first, second = _bench("latency", "--seconds", "0.5", "--runs", "2", "--rate", "500", *SMALL)
-    assert (first["run"], second["run"]) == (0, 1)
-    for result in (first, second):
-        _check(result)
-        assert (result["messages"], result["stored"]) == (250, 500)
-        assert result["messages_per_s"] < 520
-        assert result["p99_ms"] <= result["details"]["max_ms"]
+def test_latency_is_that_of_each_message_at_the_rate(stack: Stack) -> None:
+    shape = ("--seconds", "0.5", "--runs", "1", "--rate", "500")
+    (result,) = _bench("latency", *shape, "--store", str(stack.store))
+    _check(result)
+    assert (result["messages"], result["stored"]) == (250, 500)
+    assert result["messages_per_s"] < 520
+    assert result["p99_ms"] <= result["details"]["max_ms"]
 
 
-def test_pipeline_tells_how_far_queues_are_behind_and_what_memory_is_used() -> None:
-    (result,) = _bench("pipeline", "--seconds", "0.6", "--runs", "1", *SMALL)
+def test_pipeline_tells_how_far_queues_are_behind_and_what_memory_is_used(stack: Stack) -> None:
+    shape = ("--seconds", "0.6", "--runs", "1")
+    (result,) = _bench("pipeline", *shape, "--store", str(stack.store))
     _check(result)
     details = result["details"]
     lags = ("reput_behind_flushed", "reput_behind_committed", "flushed_behind_wrote")
@@ -98,14 +107,10 @@ def test_topics_measures_each_number_of_queues() -> None:
     assert many["stored"] >= 100
 
 
-def test_a_store_that_holds_another_number_fails_the_measurement(tmp_path: Path) -> None:
-    with opened(
-        Where(settings=(("mapped_file_size_commit_log_bytes", "67108864"),)), "durable"
-    ) as target:
+def test_a_store_that_holds_another_number_fails_the_measurement(stack: Stack) -> None:
+    with opened(Where(stack.store), "durable") as target:
         topics = target.new_topics(2)
-        order = Send(
-            target.produce, topics, 10, "durable", 10, seconds=0, warm_s=0, warm_messages=7
-        )
+        order = Send(target.produce, topics, 10, "durable", 10, 0, warm_s=0, warm_messages=7)
         with started([load_command(order)]) as processes:
             (seen,) = measured(processes, 0, lambda done, total: None)
         assert (seen.messages, seen.warm_messages) == (0, 7)
