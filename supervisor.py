@@ -13,6 +13,7 @@ actors. It knows no broker logic: what a start and a stop do to the store is in 
 from __future__ import annotations
 
 import gc
+import importlib
 import os
 import resource
 import select
@@ -28,8 +29,6 @@ from penstock.actors.allocator import Allocator
 from penstock.actors.cleaner import Cleaner
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
-from penstock.actors.reader import Reader
-from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.shared.actor import SIGNALS, Actor, Stage, die_with_parent, run_actor
 from penstock.shared.clock import Clock, SystemClock
@@ -38,19 +37,35 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.memory_allocator import keep_large_blocks
 from penstock.shared.positions import STATES
+from penstock.shared.recovery_history import keep_recovery
 from penstock.shared.store_start import OpenStore, finish_store, open_store
 
-# In start order, each behind the one that feeds it; all can start at once, for what they need to
-# know stands in shared memory.
+
+def _reput(stage: Stage) -> Actor:
+    from penstock.actors.reput import Reput
+
+    return Reput(stage)
+
+
+def _reader(stage: Stage) -> Actor:
+    from penstock.actors.reader import Reader
+
+    return Reader(stage)
+
+
+# In start order: those come first whom an acknowledgement needs. All can start at once, for what
+# they need to know stands in shared memory.
 ACTORS: dict[str, Callable[[Stage], Actor]] = {
-    "allocator": Allocator,
-    "reader": Reader,
-    "reput": Reput,
-    "flusher": Flusher,
-    "committer": Committer,
     "writer": Writer,
+    "committer": Committer,
+    "flusher": Flusher,
+    "allocator": Allocator,
+    "reput": _reput,
+    "reader": _reader,
     "cleaner": Cleaner,
 }
+# These need numpy, whose import takes as long as all the rest of a start.
+NUMPY_ACTORS = ("reput", "reader")
 # Upstream first, so that each can finish what it was given. The flusher makes the queues durable
 # that the reput writes last.
 STOP_ORDER = ("cleaner", "writer", "allocator", "committer", "reput", "reader", "flusher")
@@ -118,11 +133,16 @@ class Supervisor:
             if signal.getsignal(number) is not signal.SIG_IGN:  # nohup
                 signal.signal(number, self._on_signal)
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
-        gc.collect()
         gc.freeze()  # what is here now is shared with the children, so leave its pages alone
         self._tended_ms = self._clock.monotonic_ms()
         for child in self._children.values():
+            if child.name in NUMPY_ACTORS:
+                _import_numpy_actors()
             self._start(child)
+        try:
+            keep_recovery(self.store.paths, self.store.recovered, self._clock.now_ms())
+        except OSError as error:
+            self._say(f"what this start has recovered is not written down: {error}")
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._asked_to_stop = True
@@ -367,6 +387,14 @@ class Supervisor:
         ready, _, _ = select.select([self._woken], [], [], timeout_ms / 1000)
         if ready:
             self._woken.recv(4096)
+
+
+def _import_numpy_actors() -> None:
+    """Here and not in the forks, so that their successors need no imports."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
+    importlib.import_module("penstock.actors.reput")
+    importlib.import_module("penstock.actors.reader")
+    gc.freeze()
 
 
 def _is_stopped(pid: int) -> bool:

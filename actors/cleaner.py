@@ -30,7 +30,7 @@ from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.durable_files import delete_file
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.index_files import index_files
+from penstock.shared.index_directory import index_files
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
 from penstock.shared.retention import HOUR_MS, Decision, count_to_delete, decide

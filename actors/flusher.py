@@ -24,7 +24,7 @@ from penstock.shared.checkpoint_file import CheckpointKeeper
 from penstock.shared.consume_queue_files import ConsumeQueueSync
 from penstock.shared.durable_files import write_again
 from penstock.shared.faults import crash_point
-from penstock.shared.index_files import index_geometry
+from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_sync import IndexSync
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue

@@ -25,8 +25,9 @@ from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import blank_size, walk
+from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_file import KeyBatch
-from penstock.shared.index_files import IndexFiles, index_geometry
+from penstock.shared.index_files import IndexFiles
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.record import SMALLEST_RECORD_BYTES

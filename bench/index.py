@@ -11,8 +11,9 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.clock import SystemClock
-from penstock.shared.index_file import Geometry, KeyBatch
+from penstock.shared.index_file import KeyBatch
 from penstock.shared.index_files import IndexFiles
+from penstock.shared.index_header import Geometry
 
 TOPIC = b"bench"
 RECORD_BYTES = 1200

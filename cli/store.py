@@ -104,7 +104,7 @@ def verify(
     """
     from penstock.shared.config_sources import load_config
     from penstock.shared.consume_queue import parse_delay_levels
-    from penstock.shared.index_file import Geometry
+    from penstock.shared.index_header import Geometry
     from penstock.shared.record_crc import Checksum
     from penstock.shared.verify import verify_store
 

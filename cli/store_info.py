@@ -15,8 +15,8 @@ import msgspec
 
 from penstock.shared.consumer_filters import load_consumer_filters
 from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, StoreUnavailable
-from penstock.shared.index_file import Geometry
-from penstock.shared.index_files import index_files
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import Geometry
 from penstock.shared.record import BLANK, Found
 from penstock.shared.record_crc import Checksum
 from penstock.shared.segment_files import Problem, shown

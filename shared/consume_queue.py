@@ -13,16 +13,12 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-import numpy.typing as npt
-
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.string_hash import string_hash
 
 ENTRY = struct.Struct(">qiq")
 BLANK_SIZE = 0x7FFFFFFF
 BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
-ENTRY_DTYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
 
 SCHEDULE_TOPIC = "SCHEDULE_TOPIC_XXXX"
 _DELAY_UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -35,7 +31,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 DELAY_LEVELS_MS = parse_delay_levels("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h")
 
-assert ENTRY.size == CQ_ENTRY_BYTES == ENTRY_DTYPE.itemsize, "one entry is 20 bytes in every form"
+assert ENTRY.size == CQ_ENTRY_BYTES, "one entry is 20 bytes"
 
 
 def tags_code(tags: str) -> int:
@@ -50,8 +46,3 @@ def delay_due_ms(
     if level <= 0:
         return store_timestamp_ms + 1000
     return store_timestamp_ms + levels_ms[min(level, len(levels_ms)) - 1]
-
-
-def entries(raw: bytes | memoryview) -> npt.NDArray[np.void]:
-    """The entries in a buffer of whole entries, as a structured array (no copy)."""
-    return np.frombuffer(raw, dtype=ENTRY_DTYPE)

@@ -17,7 +17,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from penstock.shared.consume_queue import BLANK_SIZE, entries
+from penstock.shared.consume_queue import BLANK_SIZE
+from penstock.shared.entry_arrays import entries
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.messages import Pull, QueueSlice

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from isal import isal_zlib
 
@@ -20,7 +20,6 @@ from penstock.shared.consume_queue import (
     tags_code,
 )
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.index_file import KeyBatch
 from penstock.shared.layout import BLANK_HEADER_BYTES, MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
 from penstock.shared.record import (
@@ -44,6 +43,9 @@ from penstock.shared.record import (
     store_timestamp_ms,
 )
 from penstock.shared.record_crc import complete_prop_crc
+
+if TYPE_CHECKING:
+    from penstock.shared.index_file import KeyBatch
 
 _CHECK_HEAD = struct.Struct(">iIii20xi")  # totalSize, magic, bodyCRC, queueId, sysFlag
 # totalSize, magic, queueId, two offsets, sysFlag, storeTimestamp where the hosts are IPv4

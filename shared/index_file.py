@@ -1,96 +1,25 @@
-"""One hash index file: where is the message with this key? Pure functions on buffers.
+"""One hash index file: where is the message with this key? Pure functions on arrays.
 
-    off            field                  type
-      0            begin timestamp ms     i64   store time of item 1's record
-      8            end timestamp ms       i64   store time of the last item's record
-     16            begin offset           i64   log offset of item 1's record
-     24            end offset             i64   log offset of the last item's record
-     32            slots in use           i32   counts puts that found their slot empty
-     36            next item              i32   starts at 1: item 0 is never used
-     40            slots                  i32 each: the slot's newest item, 0 for none
-     40 + 4*slots  items                  20 bytes each:
-                     +0  hash             i32   of `topic#key`, never negative
-                     +4  offset           i64   of the record in the log
-                    +12  seconds          i32   store time, from the begin timestamp on
-                    +16  previous         i32   the next older item of the slot, 0 for none
-
-How many slots and items a file has is configuration and stands nowhere in it. A put is the items,
-then the slots, then the header: items are only ever appended, so slots and counts follow from them.
+The layout is drawn in index_header.py.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from penstock.shared.string_hash import string_hashes
+from penstock.shared.index_header import ITEM, SLOT_BYTES, Geometry, IndexHeader
+from penstock.shared.string_hashes import string_hashes
 
-HEADER = struct.Struct(">qqqqii")
-ITEM = struct.Struct(">iqii")
 ITEM_DTYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT_DTYPE = np.dtype(">i4")
-SLOT_BYTES = SLOT_DTYPE.itemsize
 
-assert ITEM.size == ITEM_DTYPE.itemsize == 20 and HEADER.size == 40, "sizes as drawn above"
+assert ITEM.size == ITEM_DTYPE.itemsize and SLOT_DTYPE.itemsize == SLOT_BYTES
 
 Ints = npt.NDArray[np.int64]
-
-
-class Geometry(NamedTuple):
-    """RocketMQ's maxHashSlotNum and maxIndexNum."""
-
-    slots: int
-    items: int
-
-    @property
-    def table_bytes(self) -> int:
-        """Header and slots."""
-        return HEADER.size + SLOT_BYTES * self.slots
-
-    @property
-    def file_bytes(self) -> int:
-        return self.table_bytes + ITEM.size * self.items
-
-    def item_at(self, number: int) -> int:
-        """Where an item stands in its file."""
-        return self.table_bytes + ITEM.size * number
-
-
-class IndexHeader(msgspec.Struct, frozen=True):
-    """The header's words; all zero, and 1 as the next item, in the first file of a store."""
-
-    begin_timestamp_ms: int = 0
-    end_timestamp_ms: int = 0
-    begin_offset: int = 0
-    end_offset: int = 0
-    slots_in_use: int = 0
-    next_item: int = 1
-
-    def encode(self) -> bytes:
-        return HEADER.pack(
-            self.begin_timestamp_ms,
-            self.end_timestamp_ms,
-            self.begin_offset,
-            self.end_offset,
-            self.slots_in_use,
-            self.next_item,
-        )
-
-    def successor(self) -> IndexHeader:
-        """What the next file begins with: its begin is this one's end until item 1 replaces it."""
-        end_ms, end = self.end_timestamp_ms, self.end_offset
-        return IndexHeader(end_ms, end_ms, end, end)
-
-
-def decode_header(raw: bytes | memoryview) -> IndexHeader:
-    """The words of a header. A file that has just been made counts from 1 as well."""
-    begin_ms, end_ms, begin, end, in_use, next_item = HEADER.unpack_from(raw)
-    return IndexHeader(begin_ms, end_ms, begin, end, in_use, max(next_item, 1))
 
 
 class Entries(NamedTuple):

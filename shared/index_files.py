@@ -20,7 +20,6 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     make_directory,
     make_file,
@@ -28,59 +27,16 @@ from penstock.shared.durable_files import (
     write_at,
     zero_from,
 )
-from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.index_file import (
-    HEADER,
-    ITEM_DTYPE,
-    SLOT_DTYPE,
-    Entries,
-    Geometry,
-    IndexHeader,
-    decode_header,
-    put,
-)
+from penstock.shared.index_directory import NAME_DIGITS, check_index_size, index_files
+from penstock.shared.index_file import ITEM_DTYPE, SLOT_DTYPE, Entries, put
+from penstock.shared.index_header import HEADER, Geometry, IndexHeader, decode_header
 
-NAME_DIGITS = 17
 # Items that are taken into memory at once.
 _PIECE = 1 << 18
 
 # The store time in ms of the record at a log offset; None when the log does not have it any more.
 StoredMs = Callable[[int], int | None]
-
-
-def index_geometry(config: Config) -> Geometry:
-    return Geometry(config.max_hash_slot_num, config.max_index_num)
-
-
-def index_files(directory: Path) -> list[Path]:
-    """The index files, oldest first. Whatever has another name is skipped, as RocketMQ does."""
-    try:
-        names = os.listdir(directory)
-    except FileNotFoundError:
-        return []
-    return [
-        directory / name
-        for name in sorted(names)
-        if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
-    ]
-
-
-def check_index_sizes(directory: Path, geometry: Geometry) -> None:
-    """Raise StoreDamaged for a file of another length than the geometry's; an empty one may be."""
-    for path in index_files(directory):
-        if size := path.stat().st_size:
-            _check_size(path, size, geometry)
-
-
-def _check_size(path: Path, size: int, geometry: Geometry) -> None:
-    if size != geometry.file_bytes:
-        raise StoreDamaged(
-            f"an index file of {geometry.slots} slots and {geometry.items} items is "
-            f"{geometry.file_bytes} bytes long",
-            f"{path} has {size}",
-            "set max_hash_slot_num and max_index_num to what it was written with, or move it away",
-        )
 
 
 class IndexFile:
@@ -95,7 +51,7 @@ class IndexFile:
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
         self.handle = os.open(path, flags)
         try:
-            _check_size(path, os.fstat(self.handle).st_size, geometry)
+            check_index_size(path, os.fstat(self.handle).st_size, geometry)
             if writable:
                 os.posix_fallocate(self.handle, 0, geometry.table_bytes)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)

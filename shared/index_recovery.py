@@ -1,10 +1,12 @@
-"""Start-up of the index, and building it from the log: the part that is missing, or all of it.
+"""Start-up of the index: whether it is as it was left, and what has to be done where it is not.
 
 A record is in the index under its UNIQ_KEY and under each word of its KEYS, unless it rolls a
 transaction back. At a start, everything below `dispatch_from` has to be there, and nothing else:
 
     after our own orderly stop     it is there
-    after a crash of our own       items below `dispatch_from` are on disk, whatever became of the
+    after all our processes died   it is as a reput leaves it that is killed: the next one begins
+                                   with a cut
+    after a power failure          items below `dispatch_from` are on disk, whatever became of the
                                    rest: files are made anew from their items
     after anybody else             RocketMQ's rule: after a crash, files go that are newer than the
                                    checkpoint's index time. Then what the log has behind the last
@@ -12,49 +14,21 @@ transaction back. At a start, everything below `dispatch_from` has to be there, 
 
 Which of these it is stands in penstock/index.json: the run that kept the index, how far the index
 was whole then, and the newest file's name. What an unknown hand did in between does not fit it.
+
+The work itself is in index_repair.py, which is imported where there is some: numpy takes longer to
+import than everything else that stands between a crash and the first acknowledgement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from pathlib import Path
-from typing import NamedTuple
-
 import msgspec
 
-from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.config import Config
-from penstock.shared.durable_files import replace_file, sync_directory
-from penstock.shared.errors import OffsetOutOfRange
-from penstock.shared.index_file import Geometry, KeyBatch
-from penstock.shared.index_files import (
-    IndexFile,
-    IndexFiles,
-    StoredMs,
-    index_files,
-    index_geometry,
-)
+from penstock.shared.durable_files import replace_file
+from penstock.shared.index_directory import index_files
 from penstock.shared.layout import StorePaths
-from penstock.shared.properties import KEYS, UNIQ_KEY, find_property
-from penstock.shared.record import (
-    SYS_TRANSACTION_MASK,
-    SYS_TRANSACTION_ROLLBACK,
-    Found,
-    store_timestamp_ms,
-)
-from penstock.shared.record_crc import Checksum
-from penstock.shared.record_outline import Outline, outline
 from penstock.shared.recovery import Recovered
 from penstock.shared.run_directory import Run
-from penstock.shared.store_directory import StoreDirectory
-
-# What a start reads of the log to complete an index: seconds.
-CATCH_UP_BYTES = 1 << 30
-
-_KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
-_BATCH_KEYS = 1 << 16
-
-Progress = Callable[[int, int], None]
 
 
 class IndexState(msgspec.Struct, frozen=True):
@@ -73,29 +47,26 @@ def recover_index(
 
     Doing it twice, or dying half way and doing it again, ends in the same state.
     """
-    enabled = config.message_index_enable
     for path in index_files(paths.index):
         if path.stat().st_size == 0:  # a RocketMQ died making it
             path.unlink()
-    if not enabled and not index_files(paths.index):
+    if not config.message_index_enable and not index_files(paths.index):
         return ""
-    geometry = index_geometry(config)
     known = _is_known(paths, recovered, last_run)
-    with StoreDirectory(paths.root) as store:
-        stored_ms = _stored_ms(store)
-        if recovered.mode == "unclean":
-            if known:
-                _mend(paths, geometry, recovered.dispatch_from, stored_ms)
-            elif enabled:
-                _drop_newer(paths, geometry)
-        files = IndexFiles(paths.index, paths.half_made, geometry, lambda: now_ms)
-        try:
-            # with nobody to put it there again, only what the log does not have goes
-            files.cut(recovered.dispatch_from if enabled else recovered.log_end, stored_ms)
-            files.clear()
-            return _catch_up(store, files, recovered) if enabled and not known else ""
-        finally:
-            files.close()
+    if known and config.message_index_enable and _is_as_left(recovered):
+        return ""
+    from penstock.shared.index_repair import repair_index
+
+    return repair_index(paths, config, recovered, known=known, now_ms=now_ms)
+
+
+def _is_as_left(recovered: Recovered) -> bool:
+    """Whether what a run of ours has left can stay as it is."""
+    if recovered.quarantined:
+        return False  # what the log has lost must not stay in the index
+    if recovered.mode == "unclean":
+        return recovered.from_memory
+    return recovered.dispatch_from == recovered.log_end
 
 
 def keep_index_state(paths: StorePaths, config: Config, run: Run, whole_to: int) -> None:
@@ -140,136 +111,3 @@ def _abort(paths: StorePaths) -> str:
         return paths.abort.read_text("ascii", "replace")
     except FileNotFoundError:
         return ""
-
-
-def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredMs) -> None:
-    """Make files anew that are not known to be whole on disk.
-
-    A full one of no later time than the checkpoint's is, if all of its records are below `offset`:
-    one that was full once, and then cut by a start, may be about to become full again.
-    """
-    full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
-    for path in index_files(paths.index):
-        file = IndexFile(path, geometry, writable=True)
-        header = file.header
-        is_whole = header.next_item >= geometry.items and header.end_timestamp_ms <= full_ms
-        if not is_whole or header.end_offset >= offset:
-            file.repair(offset, stored_ms)
-        file.close()
-
-
-def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
-    full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
-    for path in index_files(paths.index):
-        file = IndexFile(path, geometry)
-        if file.header.end_timestamp_ms > full_ms:
-            path.unlink()
-        file.close()
-    if paths.index.exists():
-        sync_directory(paths.index)
-
-
-def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) -> str:
-    """Put in what the log has behind the newest record of the index."""
-    start, stop = store.log_start, recovered.dispatch_from
-    if files.end_offset is not None:
-        # that record itself may be there with a part of its keys
-        start = max(start, files.end_offset)
-    if stop - start > CATCH_UP_BYTES:
-        return (
-            f"{stop - start} bytes of the log, from offset {start} on, are not in the index: "
-            f"queries by key find nothing there until: penstock store rebuild {store.paths.root}"
-        )
-    files.cut(start, _stored_ms(store))
-    index_log(store, files, start, stop)
-    for path in index_files(store.paths.index):
-        file = IndexFile(path, files.geometry)
-        file.sync()
-        file.close()
-    return ""
-
-
-def _stored_ms(store: StoreDirectory) -> StoredMs:
-    """The store time of the record at a log offset, from the files."""
-
-    def stored_ms(offset: int) -> int | None:
-        try:
-            left = store.segment_of(offset).end - offset
-            return store_timestamp_ms(store.read_log(offset, min(left, 128)), 0)
-        except OffsetOutOfRange:
-            return None
-
-    return stored_ms
-
-
-class RebuiltIndex(NamedTuple):
-    """What a rebuild has written."""
-
-    files: int
-    keys: int
-
-
-def record_keys(record: Outline) -> tuple[bytes, bytes]:
-    """(unique key, keys) that a record is to be indexed under; empty where there are none."""
-    if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
-        return b"", b""
-    return (
-        find_property(record.properties, _UNIQ_KEY),
-        find_property(record.properties, _KEYS),
-    )
-
-
-def rebuild_index(
-    store: StoreDirectory,
-    directory: Path,
-    half_made: Path,
-    geometry: Geometry,
-    now_ms: Callable[[], int],
-    progress: Progress | None = None,
-) -> RebuiltIndex:
-    """Index the whole log of `store` into `directory`, which holds no index file yet.
-
-    Files grow in `half_made`, on the same file system. Damaged parts of the log are passed over.
-    `progress` is told (bytes done, bytes in all). All is durable on return. Raises OSError.
-    """
-    files = IndexFiles(directory, half_made, geometry, now_ms)
-    try:
-        keys = index_log(store, files, store.log_start, None, progress)
-    finally:
-        files.close()
-    made = index_files(directory)
-    for path in made:
-        file = IndexFile(path, geometry)
-        file.sync()
-        file.close()
-    if made:
-        sync_directory(directory)
-    return RebuiltIndex(len(made), keys)
-
-
-def index_log(
-    store: StoreDirectory,
-    files: IndexFiles,
-    start: int,
-    stop: int | None,
-    progress: Progress | None = None,
-) -> int:
-    """Index the records in [start, stop) of the log, None for all; how many keys. Not synced."""
-    total = (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
-    batch, keys = KeyBatch(), 0
-    for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
-        if stop is not None and position >= stop:
-            break
-        if found is Found.RECORD:
-            fields = outline(record)
-            unique_key, words = record_keys(fields)
-            batch.add(fields.topic, unique_key, words, position, fields.store_timestamp_ms)
-        if len(batch) >= _BATCH_KEYS:
-            keys += len(batch)
-            files.put(batch.entries())
-            batch = KeyBatch()
-            if progress:
-                progress(position - start, total)
-    if len(batch):
-        files.put(batch.entries())
-    return keys + len(batch)

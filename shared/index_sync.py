@@ -14,8 +14,8 @@ from pathlib import Path
 
 from penstock.shared.durable_files import sync_directory
 from penstock.shared.faults import crash_point
-from penstock.shared.index_file import HEADER, Geometry, decode_header
-from penstock.shared.index_files import index_files
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import HEADER, Geometry, decode_header
 
 _PIECE_BYTES = 1 << 20
 

@@ -13,7 +13,7 @@ from penstock.shared import query
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreDamaged, StoreUnavailable
-from penstock.shared.index_files import index_geometry
+from penstock.shared.index_directory import index_geometry
 from penstock.shared.layout import StorePaths, check_topic
 from penstock.shared.messages import Query, QueryById
 from penstock.shared.positions import Positions

@@ -11,19 +11,20 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import numpy.typing as npt
-
-from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, ENTRY_DTYPE, entries
+from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
 
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 _CHUNK_BYTES = 1 << 20
-
-
 # So many entries before a queue's end are held against each other.
 _LOOKED_AT = 16
 
@@ -74,19 +75,38 @@ class QueueFiles:
         """Whether the last entries of these follow each other, and are not something else."""
         start = max(0, count - _LOOKED_AT)
         size = (count - start) * CQ_ENTRY_BYTES
-        found = entries(self._read(segment, start * CQ_ENTRY_BYTES, size))
-        found = found[found["size"] != BLANK_SIZE]
-        grows = found["offset"][1:] >= found["offset"][:-1] + found["size"][:-1]
-        return bool((found["size"] > 0).all() and grows.all())
+        found = [
+            (offset, size)
+            for offset, size, _ in ENTRY.iter_unpack(
+                self._read(segment, start * CQ_ENTRY_BYTES, size)
+            )
+            if size != BLANK_SIZE
+        ]
+        grows = all(after[0] >= sum(before) for before, after in pairwise(found))
+        return grows and all(size > 0 for _, size in found)
 
     def _first_unwritten(self, segment: Segment) -> int:
         """Where RocketMQ ends such a segment: at the first entry that is none."""
-        found = entries(self._read(segment, 0, segment.size))
-        written = (found["offset"] >= 0) & (found["size"] > 0)
-        return len(found) if written.all() else int(written.argmin())
+        count = segment.size // CQ_ENTRY_BYTES
+        found = ENTRY.iter_unpack(self._read(segment, 0, count * CQ_ENTRY_BYTES))
+        none = (k for k, (offset, size, _) in enumerate(found) if offset < 0 or size <= 0)
+        return next(none, count)
+
+    @cached_property
+    def dispatched_to(self) -> int:
+        """The log offset behind the newest record that is named here; 0 when none is."""
+        if self.max_offset == self.min_offset:
+            return 0
+        offset, size, _ = self._entry(self.max_offset - 1)
+        return offset + size
 
     def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
         """The entries [start, stop) as a structured array, blanks included."""
+        # numpy takes longer to import than the rest of a start, which does without
+        import numpy as np
+
+        from penstock.shared.entry_arrays import ENTRY_DTYPE, entries
+
         if not self.first_slot <= start <= stop <= self.max_offset:
             raise OffsetOutOfRange(
                 f"queue {self.topic}/{self.queue_id} holds [{self.first_slot}, {self.max_offset})",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, entries
+from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
+from penstock.shared.entry_arrays import entries
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.positions import Positions

@@ -26,8 +26,9 @@ from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import walk
-from penstock.shared.index_files import index_files, index_geometry
-from penstock.shared.index_recovery import index_is_rebuilt, rebuild_index
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import index_files, index_geometry
+from penstock.shared.index_recovery import index_is_rebuilt
 from penstock.shared.layout import StorePaths, is_segment_name
 from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_table import QueueKey

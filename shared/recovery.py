@@ -43,6 +43,7 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.pool_recovery import empty_pool, is_named_by
 from penstock.shared.quarantine import Damage, joined, load_quarantine
+from penstock.shared.queue_files import QueueFiles
 from penstock.shared.recovery_scan import dispatched_to, scan, scan_start
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
@@ -50,7 +51,7 @@ from penstock.shared.store_directory import StoreDirectory
 _COPY_BYTES = 1 << 20
 
 
-class Recovered(msgspec.Struct, frozen=True):
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     """What a start found and did; offsets are log offsets."""
 
     mode: str  # new, clean, or unclean
@@ -63,6 +64,9 @@ class Recovered(msgspec.Struct, frozen=True):
     segments: int  # scanned
     scanned_bytes: int
     messages: int  # scanned, not in all
+    read_files: int = 0  # of the log and of consume queues
+    read_bytes: int = 0
+    from_memory: bool = False  # how far the log went is known from the last run's memory
     pool_bytes: int  # written by the last run, committed now
     torn_bytes: int  # cut behind the log's end
     torn_records: int  # of them whole, kept beside
@@ -96,17 +100,19 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     with StoreDirectory(paths.root) as store:
         log_start = store.log_start
         known = [each for each in known if each.position >= log_start]
-        missing = _missing_queues(paths, store)
-        start = log_start if missing else scan_start(store, unclean, wrote)
+        queues = store.queues()
+        missing = _missing_queues(paths, queues)
+        start = log_start if missing else scan_start(store, unclean, wrote, queues)
         start = min([start, *(each.position for each in known)])
         # behind the end that is known the log may go on, as its last run is not
         least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
-        scanned = scan(store, config, start, wrote, unclean, least_end)
+        scanned = scan(store, config, start, wrote, unclean, least_end, queues)
         dispatch_from = start
         # where damage was known, a repair may have put records that no queue has yet
         if not (unclean or missing or known or scanned.quarantined):
-            dispatched = dispatched_to(store) >= scanned.records_end
+            dispatched = dispatched_to(queues) >= scanned.records_end
             dispatch_from = scanned.end if dispatched else start
+        read_files, read_bytes = store.files_read, store.bytes_read
     crash_point("recover.after_scan")
     if missing:
         _forget_checkpoint(paths)
@@ -131,6 +137,9 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         segments=len({at // size for at in (*bases, start) if start - size < at < scanned.end}),
         scanned_bytes=scanned.end - start,
         messages=scanned.messages,
+        read_files=read_files,
+        read_bytes=read_bytes,
+        from_memory=wrote >= 0,
         pool_bytes=pool_bytes,
         torn_bytes=torn,
         torn_records=scanned.torn_records,
@@ -152,7 +161,7 @@ def _refuse_lost_log(paths: StorePaths) -> None:
     if last is not None and (not last.name.isdigit() or last.stat().st_size):
         return
     with StoreDirectory(paths.root) as store:
-        if dispatched_to(store) > (0 if last is None else int(last.name)):
+        if dispatched_to(store.queues()) > (0 if last is None else int(last.name)):
             raise StoreDamaged(
                 "consume queues have a commit log",
                 f"{last or paths.commit_log} is empty",
@@ -160,9 +169,9 @@ def _refuse_lost_log(paths: StorePaths) -> None:
             )
 
 
-def _missing_queues(paths: StorePaths, store: StoreDirectory) -> set[str]:
+def _missing_queues(paths: StorePaths, queues: list[QueueFiles]) -> set[str]:
     """Queues that have been dispatched to and are gone; the checkpoint does not know."""
-    there = {f"{queue.topic}/{queue.queue_id}" for queue in store.queues() if queue.segments}
+    there = {f"{queue.topic}/{queue.queue_id}" for queue in queues if queue.segments}
     return load_known_queues(paths.known_queues) - there
 
 

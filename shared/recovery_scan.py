@@ -6,6 +6,7 @@ that goes. Reads only; what is done about it is recovery.py's.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -14,6 +15,7 @@ from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.quarantine import Damage, damage_between
+from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import (
     NO_RECORD_CRC,
     Found,
@@ -40,7 +42,9 @@ class Scanned(msgspec.Struct):
     torn_end: int = 0
 
 
-def scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
+def scan_start(
+    store: StoreDirectory, unclean: bool, wrote: int, queues: Sequence[QueueFiles]
+) -> int:
     """A record of which everything before it is known to be good: log, consume queues and all.
 
     Behind `wrote`, where that is known (not -1), stands nothing that counts.
@@ -56,7 +60,7 @@ def scan_start(store: StoreDirectory, unclean: bool, wrote: int) -> int:
             start = segment.base
             break
     start = max(start, _confirmed(store, checkpoint))
-    dispatched = dispatched_to(store)
+    dispatched = dispatched_to(queues)
     if start <= dispatched:
         return start
     # the queues are behind what the checkpoint says, or not there at all
@@ -121,7 +125,13 @@ def _on_disk(store: StoreDirectory, unclean: bool, known_end: int) -> _OnDisk:
 
 
 def scan(
-    store: StoreDirectory, config: Config, start: int, wrote: int, unclean: bool, least_end: int
+    store: StoreDirectory,
+    config: Config,
+    start: int,
+    wrote: int,
+    unclean: bool,
+    least_end: int,
+    queues: Sequence[QueueFiles],
 ) -> Scanned:
     """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1).
 
@@ -131,7 +141,7 @@ def scan(
     pending: list[Damage] = []
     least_end = max(least_end, wrote)
     # a clean store's queues know its end, if it has any
-    known_end = None if unclean or least_end > 0 else dispatched_to(store) or None
+    known_end = None if unclean or least_end > 0 else dispatched_to(queues) or None
     if known_end is not None and known_end <= store.segments[-1].end:
         least_end = known_end
     on_disk = _on_disk(store, unclean, least_end)
@@ -168,6 +178,8 @@ def scan(
             scanned.last_record = position
             scanned.records_end = scanned.end
             scanned.timestamp_ms = store_timestamp_ms(record, 0)
+        if scanned.end == wrote:
+            break  # and not on to look for something behind it, through pages that may be warm
     scanned.damaged = bool(pending or scanned.quarantined)
     scanned.torn_records = held
     if scanned.end < least_end:
@@ -187,11 +199,6 @@ def _without_checksum(position: int) -> StoreDamaged:
     )
 
 
-def dispatched_to(store: StoreDirectory) -> int:
-    """The end of the newest record that a consume queue names."""
-    end = 0
-    for queue in store.queues():
-        if queue.max_offset > queue.min_offset:
-            last = queue.entries(queue.max_offset - 1, queue.max_offset)[0]
-            end = max(end, int(last["offset"]) + int(last["size"]))
-    return end
+def dispatched_to(queues: Sequence[QueueFiles]) -> int:
+    """The end of the newest record that one of these names. Each looks it up once."""
+    return max([0, *(queue.dispatched_to for queue in queues)])

@@ -16,9 +16,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
-import secrets
 import stat
-import tempfile
 import time
 from pathlib import Path
 
@@ -97,7 +95,7 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         if free < need_bytes:
             refused.append(f"{place} has {free >> 20} MiB free, {need_bytes >> 20} are needed")
             continue
-        run_id = secrets.token_hex(8)
+        run_id = os.urandom(8).hex()
         directory = place / f"penstock-{run_id}"
         directory.mkdir(mode=0o700)
         (directory / "store").write_bytes(_identity(store))
@@ -109,7 +107,7 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
 
 
 def _places() -> tuple[Path, ...]:
-    return _MEMORY, Path(tempfile.gettempdir())
+    return _MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")
 
 
 def _identity(store: Path) -> bytes:

@@ -122,11 +122,13 @@ def _misfits(segments: Sequence[Segment], family: str, multiple_of: int) -> list
 
 
 class FileCache:
-    """Reads at offsets, keeping the last few files open. For one thread."""
+    """Reads at offsets, keeping the last few files open, and counts. For one thread."""
 
     def __init__(self, open_files: int = OPEN_FILES) -> None:
         self._open_files = open_files
         self._files: OrderedDict[Path, int] = OrderedDict()
+        self._read: set[Path] = set()
+        self.bytes_read = 0
 
     def descriptor(self, path: Path) -> int:
         """An open descriptor, good until the next call. A link in the file's place is refused."""
@@ -140,6 +142,11 @@ class FileCache:
                 os.close(self._files.popitem(last=False)[1])
         self._files[path] = fd
         return fd
+
+    @property
+    def files_read(self) -> int:
+        """How many files something was read of."""
+        return len(self._read)
 
     def exists(self, path: Path) -> bool:
         """Whether it can be read; from now on that stays so for a while, deleted or not."""
@@ -157,6 +164,8 @@ class FileCache:
         except OSError as error:
             error.filename = str(path)  # a disk that cannot read does not say it
             raise
+        self._read.add(path)
+        self.bytes_read += len(raw)
         if len(raw) == size or not raw:
             return raw
         parts = [raw]  # one call moves 2 GiB at most and may be interrupted
@@ -164,6 +173,7 @@ class FileCache:
             raw = os.pread(fd, size - have, offset + have)
             if not raw:
                 break
+            self.bytes_read += len(raw)
             parts.append(raw)
         return b"".join(parts)
 

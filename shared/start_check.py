@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.index_files import check_index_sizes, index_geometry
+from penstock.shared.index_directory import check_index_sizes, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.store_directory import StoreDirectory

@@ -61,6 +61,16 @@ class StoreDirectory:
         self._bases = [segment.base for segment in self.segments]
 
     @property
+    def files_read(self) -> int:
+        """How many files something was read of, since this was made."""
+        return self._files.files_read
+
+    @property
+    def bytes_read(self) -> int:
+        """What was read of them, the same bytes counted again when they were read again."""
+        return self._files.bytes_read
+
+    @property
     def log_start(self) -> int:
         """The first log offset that the files hold."""
         return self.segments[0].base if self.segments else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from penstock.shared.index_file import Geometry
+from penstock.shared.index_header import Geometry
 from penstock.shared.layout import check_topic
 from penstock.shared.query import IndexView, Wanted, find_by_id, look_up
 from penstock.shared.store_directory import StoreDirectory

@@ -25,7 +25,6 @@ from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
 from penstock.shared.queue_table import QueueTable, create_queue_table
 from penstock.shared.recovery import Recovered, recover_store
-from penstock.shared.recovery_history import keep_recovery
 from penstock.shared.run_directory import (
     Endpoints,
     Run,
@@ -99,7 +98,6 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
-        keep_recovery(paths, recovered, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
         crash_point("recover.after_index")
         if last_run is not None:

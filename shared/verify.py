@@ -17,8 +17,8 @@ from pathlib import Path
 from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import DELAY_LEVELS_MS
-from penstock.shared.index_file import Geometry
-from penstock.shared.index_files import index_geometry
+from penstock.shared.index_directory import index_geometry
+from penstock.shared.index_header import Geometry
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.properties import UNIQ_KEY, find_property
 from penstock.shared.record import Found

@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from penstock.shared.index_file import HEADER, ITEM
-from penstock.shared.index_files import index_files
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import HEADER, ITEM
 from penstock.shared.segment_files import shown
 from penstock.shared.verify_report import Findings
 

@@ -293,3 +293,9 @@ def test_a_closed_terminal_stops_the_broker_in_order(broker: Callable[..., Broke
     running.await_ready()
     assert running.end(signal.SIGHUP) == 0
     assert "the store is clean" in running.output()
+
+
+def test_nothing_that_an_acknowledgement_waits_for_imports_numpy() -> None:
+    """Its import takes as long as all the rest of a start; it comes when the writer is there."""
+    look = "import sys, penstock.cli.up, penstock.supervisor; sys.exit('numpy' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", look], timeout=60).returncode == 0

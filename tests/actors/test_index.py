@@ -16,9 +16,9 @@ from penstock.actors.reput import RETRY_MS, Reput
 from penstock.shared import messages
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC
-from penstock.shared.index_file import Geometry, decode_header
-from penstock.shared.index_files import index_files
-from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import Geometry, decode_header
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.messages import Queried, Query, QueryById, Refused, encode
 from penstock.shared.properties import encode_properties

@@ -16,8 +16,8 @@ from penstock.client.aio import MessageQuery as AsyncMessageQuery
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
 from penstock.shared.errors import ConnectError, InvalidMessage, MessageNotFound
-from penstock.shared.index_file import Geometry
-from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_header import Geometry
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record
 from penstock.shared.store_directory import StoreDirectory

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.shared.config import Config
-from penstock.shared.index_file import Geometry
+from penstock.shared.index_header import Geometry
 from penstock.shared.query import IndexView, Wanted, look_up
 from penstock.shared.record import AT_PHYSICAL_OFFSET
 from penstock.shared.store_directory import StoreDirectory

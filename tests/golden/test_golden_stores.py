@@ -15,9 +15,9 @@ import pytest
 from penstock.cli.main import main
 from penstock.shared.checkpoint import decode_checkpoint, encode_checkpoint
 from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
-from penstock.shared.index_file import Geometry
-from penstock.shared.index_files import index_files
-from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import Geometry
 from penstock.shared.properties import DELAY, TAGS, decode_properties
 from penstock.shared.record import (
     BLANK,

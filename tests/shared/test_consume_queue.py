@@ -10,11 +10,10 @@ from penstock.shared.consume_queue import (
     BLANK_ENTRY,
     DELAY_LEVELS_MS,
     ENTRY,
-    ENTRY_DTYPE,
     delay_due_ms,
-    entries,
     tags_code,
 )
+from penstock.shared.entry_arrays import ENTRY_DTYPE, entries
 
 ST = 1700000001456
 

@@ -9,17 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.index_file import (
-    SLOT_DTYPE,
-    Entries,
-    Geometry,
-    IndexHeader,
-    KeyBatch,
-    decode_header,
-    index_keys,
-    key_hashes,
-    put,
-)
+from penstock.shared.index_file import SLOT_DTYPE, Entries, KeyBatch, index_keys, key_hashes, put
+from penstock.shared.index_header import Geometry, IndexHeader, decode_header
 
 ST = 1700000001456
 GOLDEN = """

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.index_file import Entries, Geometry, IndexHeader, decode_header, put
-from penstock.shared.index_files import IndexFile, IndexFiles, index_files
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_file import Entries, put
+from penstock.shared.index_files import IndexFile, IndexFiles
+from penstock.shared.index_header import Geometry, IndexHeader, decode_header
 
 ST = 1700000001456
 TINY = Geometry(5, 8)

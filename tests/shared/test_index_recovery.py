@@ -13,20 +13,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.shared import index_recovery
+from penstock.shared import index_repair
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.index_file import Geometry, decode_header
-from penstock.shared.index_files import index_files
-from penstock.shared.index_recovery import (
-    index_is_rebuilt,
-    keep_index_state,
-    rebuild_index,
-    recover_index,
-)
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import check_index_sizes, index_files, index_geometry
+from penstock.shared.index_header import Geometry, decode_header
+from penstock.shared.index_recovery import index_is_rebuilt, keep_index_state, recover_index
 from penstock.shared.layout import StorePaths
 from penstock.shared.properties import encode_properties
+from penstock.shared.quarantine import Damage
 from penstock.shared.record import Found, Record
 from penstock.shared.recovery import Recovered
 from penstock.shared.run_directory import Run
@@ -106,7 +103,7 @@ def test_after_an_orderly_stop_of_ours_nothing_is_read_or_changed(
 ) -> None:
     store = indexed()
     store.ended(unclean=False)
-    monkeypatch.delattr(index_recovery, "index_log")
+    monkeypatch.delattr(index_repair, "repair_index")
     assert store.start() == store.whole and store.remark == ""
 
 
@@ -145,6 +142,23 @@ def test_after_a_crash_of_ours_items_below_the_confirmed_record_are_enough(
         at = TINY.item_at(count + 1)
         assert raw[TINY.table_bytes : at] == expected[TINY.table_bytes : at]
         assert not any(raw[at:])
+
+
+def test_when_all_processes_died_the_index_stays_for_the_next_reput_to_cut(
+    indexed: Callable[[], Indexed], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel still has all that was written; making it anew takes seconds with large files."""
+    store = indexed()
+    store.ended(unclean=True)
+    died = {"mode": "unclean", "dispatch_from": 0, "from_memory": True}
+    lost = (Damage(0, 100, "log", 0, "lost"),)
+    monkeypatch.delattr(index_repair, "repair_index")
+    assert store.start(**died) == store.whole
+    with pytest.raises(ImportError):  # what the log has lost must go
+        store.start(**died, quarantined=lost)
+    store.config = msgspec.structs.replace(store.config, message_index_enable=False)
+    with pytest.raises(ImportError):  # nobody is there to cut
+        store.start(**died)
 
 
 def _lose(raw: bytearray, whole: int, data: st.DataObject) -> None:
@@ -212,7 +226,7 @@ def test_much_is_not_put_in_but_said(
     indexed: Callable[[], Indexed], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = indexed()
-    monkeypatch.setattr(index_recovery, "CATCH_UP_BYTES", 1000)
+    monkeypatch.setattr(index_repair, "CATCH_UP_BYTES", 1000)
     files = index_files(store.paths.index)
     files[-1].unlink()
     assert store.start() == store.whole[:-1]
@@ -226,10 +240,10 @@ def test_an_index_rebuilt_since_the_crash_is_kept(
     store.paths.abort.write_text("4711")
     store.paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint()))
     index_is_rebuilt(store.paths)
-    monkeypatch.delattr(index_recovery, "index_log")
+    monkeypatch.delattr(index_repair, "index_log")
     assert store.start(mode="unclean", dispatch_from=store.recovered().log_end) == store.whole
     store.paths.abort.write_text("4712")  # another broker has had it
-    monkeypatch.setattr(index_recovery, "CATCH_UP_BYTES", 0)
+    monkeypatch.setattr(index_repair, "CATCH_UP_BYTES", 0)
     assert store.start(mode="unclean", dispatch_from=store.recovered().log_end) == []
 
 
@@ -261,4 +275,4 @@ def test_an_empty_last_file_goes_and_another_geometry_is_named(
     assert store.start() == store.whole
     store.config = msgspec.structs.replace(store.config, max_index_num=TINY.items + 1)
     with pytest.raises(StoreDamaged, match="max_index_num"):
-        store.start()
+        check_index_sizes(store.paths.index, index_geometry(store.config))

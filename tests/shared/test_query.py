@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import InvalidMessage, MessageNotFound
-from penstock.shared.index_file import Geometry
-from penstock.shared.index_files import index_files
-from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import Geometry
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import decode_properties, encode_properties
 from penstock.shared.record import SYS_TRANSACTION_ROLLBACK, Found, Record, decode_record

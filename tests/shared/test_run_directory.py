@@ -52,7 +52,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]
     memory.mkdir()
     temporary.mkdir()
     monkeypatch.setattr(run_directory, "_MEMORY", memory)
-    monkeypatch.setattr("tempfile.tempdir", str(temporary))
+    monkeypatch.setenv("TMPDIR", str(temporary))
     return memory, temporary
 
 

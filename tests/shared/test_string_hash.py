@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.string_hash import shard_queue, string_hash, string_hashes
+from penstock.shared.string_hash import shard_queue, string_hash
+from penstock.shared.string_hashes import string_hashes
 
 
 @pytest.mark.parametrize(

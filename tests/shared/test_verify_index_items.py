@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.shared.index_file import Geometry
-from penstock.shared.index_files import index_files
-from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import Geometry
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record
 from penstock.shared.store_directory import StoreDirectory

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from penstock.shared.index_file import Geometry
+from penstock.shared.index_header import Geometry
 from penstock.shared.query import IndexView, Wanted, look_up
 from penstock.shared.store_directory import StoreDirectory
 

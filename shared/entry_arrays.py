@@ -1,0 +1,17 @@
+"""Consume queue entries as arrays: see consume_queue.py, which does without."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.layout import CQ_ENTRY_BYTES
+
+ENTRY_DTYPE = np.dtype([("offset", ">i8"), ("size", ">i4"), ("tags_code", ">i8")])
+
+assert ENTRY_DTYPE.itemsize == CQ_ENTRY_BYTES, "one entry is 20 bytes in every form"
+
+
+def entries(raw: bytes | memoryview) -> npt.NDArray[np.void]:
+    """The entries in a buffer of whole entries, as a structured array (no copy)."""
+    return np.frombuffer(raw, dtype=ENTRY_DTYPE)
