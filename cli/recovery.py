@@ -40,7 +40,8 @@ def show(store: Path | None, output: str) -> None:
         click.echo(f"{paths.root}: no start has had to recover anything")
         return
     print_table(
-        ("start", "mode", "from", "to", "segments", "messages", "pool", "torn", "damaged", "s"),
+        ("start", "mode", "from", "to", "segments", "messages", "files", "read", "pool", "torn")
+        + ("damaged", "s"),
         [
             (
                 datetime.fromtimestamp(row.at_ms / 1000, UTC).isoformat(timespec="seconds"),
@@ -49,6 +50,8 @@ def show(store: Path | None, output: str) -> None:
                 row.found.log_end,
                 row.found.segments,
                 row.found.messages,
+                row.found.read_files,
+                row.found.read_bytes,
                 row.found.pool_bytes,
                 row.found.torn_bytes,
                 len(row.found.quarantined),
