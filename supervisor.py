@@ -13,7 +13,6 @@ actors. It knows no broker logic: what a start and a stop do to the store is in 
 from __future__ import annotations
 
 import gc
-import importlib
 import os
 import resource
 import select
@@ -40,32 +39,18 @@ from penstock.shared.positions import STATES
 from penstock.shared.recovery_history import keep_recovery
 from penstock.shared.store_start import OpenStore, finish_store, open_store
 
-
-def _reput(stage: Stage) -> Actor:
-    from penstock.actors.reput import Reput
-
-    return Reput(stage)
-
-
-def _reader(stage: Stage) -> Actor:
-    from penstock.actors.reader import Reader
-
-    return Reader(stage)
-
-
-# In start order: those come first whom an acknowledgement needs. All can start at once, for what
-# they need to know stands in shared memory.
+# Those come first whom an acknowledgement needs. All can start at once, for what they need to know
+# stands in shared memory.
+START_ORDER = ("writer", "committer", "flusher", "allocator", "reput", "reader", "cleaner")
+# These need numpy, whose import takes as long as all the rest of a start.
+NUMPY_ACTORS = ("reput", "reader")
 ACTORS: dict[str, Callable[[Stage], Actor]] = {
     "writer": Writer,
     "committer": Committer,
     "flusher": Flusher,
     "allocator": Allocator,
-    "reput": _reput,
-    "reader": _reader,
     "cleaner": Cleaner,
 }
-# These need numpy, whose import takes as long as all the rest of a start.
-NUMPY_ACTORS = ("reput", "reader")
 # Upstream first, so that each can finish what it was given. The flusher makes the queues durable
 # that the reput writes last.
 STOP_ORDER = ("cleaner", "writer", "allocator", "committer", "reput", "reader", "flusher")
@@ -112,7 +97,7 @@ class Supervisor:
         self._config = config
         self._clock = clock or SystemClock()
         self._say = say or (lambda line: None)
-        self._children = {name: _Child(name) for name in ACTORS}
+        self._children = {name: _Child(name) for name in START_ORDER}
         self._failures: deque[int] = deque()
         self._asked_to_stop = False
         self._tended_ms = self._attentive_since_ms = self._clock.monotonic_ms()
@@ -139,10 +124,8 @@ class Supervisor:
             if child.name in NUMPY_ACTORS:
                 _import_numpy_actors()
             self._start(child)
-        try:
-            keep_recovery(self.store.paths, self.store.recovered, self._clock.now_ms())
-        except OSError as error:
-            self._say(f"what this start has recovered is not written down: {error}")
+        if remark := keep_recovery(self.store.paths, self.store.recovered, self._clock.now_ms()):
+            self._say(remark)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._asked_to_stop = True
@@ -392,8 +375,11 @@ class Supervisor:
 def _import_numpy_actors() -> None:
     """Here and not in the forks, so that their successors need no imports."""
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
-    importlib.import_module("penstock.actors.reput")
-    importlib.import_module("penstock.actors.reader")
+    from penstock.actors.reader import Reader
+    from penstock.actors.reput import Reput
+
+    ACTORS.setdefault("reput", Reput)
+    ACTORS.setdefault("reader", Reader)
     gc.freeze()
 
 

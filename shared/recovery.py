@@ -89,10 +89,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     unclean = paths.abort.exists()
     known = load_quarantine(paths)
     _refuse_lost_log(paths)
-    wrote = -1
-    pool_bytes = 0
-    if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
-        wrote, pool_bytes = empty_pool(paths, config, last_run)
+    wrote, pool_bytes = _take_from_memory(paths, config, last_run)
     drop_empty_last(paths.commit_log)
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
     size = config.mapped_file_size_commit_log_bytes
@@ -102,16 +99,16 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         known = [each for each in known if each.position >= log_start]
         queues = store.queues()
         missing = _missing_queues(paths, queues)
-        start = log_start if missing else scan_start(store, unclean, wrote, queues)
+        dispatched = dispatched_to(queues)
+        start = log_start if missing else scan_start(store, unclean, wrote, dispatched)
         start = min([start, *(each.position for each in known)])
         # behind the end that is known the log may go on, as its last run is not
         least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
-        scanned = scan(store, config, start, wrote, unclean, least_end, queues)
+        scanned = scan(store, config, start, wrote, unclean, least_end, dispatched)
         dispatch_from = start
         # where damage was known, a repair may have put records that no queue has yet
         if not (unclean or missing or known or scanned.quarantined):
-            dispatched = dispatched_to(queues) >= scanned.records_end
-            dispatch_from = scanned.end if dispatched else start
+            dispatch_from = scanned.end if dispatched >= scanned.records_end else start
         read_files, read_bytes = store.files_read, store.bytes_read
     crash_point("recover.after_scan")
     if missing:
@@ -146,6 +143,13 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         quarantined=tuple(joined(scanned.quarantined)),
         seconds=time.monotonic() - began,
     )
+
+
+def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> tuple[int, int]:
+    """The log's end by the last run's memory, -1 without; and how many bytes that gave the log."""
+    if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
+        return empty_pool(paths, config, last_run)
+    return -1, 0
 
 
 def remove_rebuild(paths: StorePaths) -> None:

@@ -1,6 +1,6 @@
 """penstock/recovery.json: what the last starts that were not clean have found and done.
 
-Written at a start before anything is served, newest last; a start writes it whole, so a crash
+Written at a start when producers can be served, newest last; a start writes it whole, so a crash
 leaves the old or the new. Nobody decides anything by it: it is for people.
 """
 
@@ -37,13 +37,17 @@ def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
         ) from error
 
 
-def keep_recovery(paths: StorePaths, found: Recovered, now_ms: int) -> None:
-    """Add a start, unless it was clean; durable on return."""
+def keep_recovery(paths: StorePaths, found: Recovered, now_ms: int) -> str:
+    """Add a start, unless it was clean; durable on return. Why that cannot be, or ""."""
     if found.mode != "unclean" and not found.quarantined and not found.torn_bytes:
-        return
+        return ""
     try:
         past = load_recoveries(paths)
     except StoreDamaged:
         past = []  # no history is worth a start that fails; the new one replaces it
     rows = [*past, PastRecovery(now_ms, found)][-KEPT:]
-    replace_file(paths.recoveries, msgspec.json.format(msgspec.json.encode(rows)))
+    try:
+        replace_file(paths.recoveries, msgspec.json.format(msgspec.json.encode(rows)))
+    except OSError as error:
+        return f"what this start has found is not written down: {error}"
+    return ""

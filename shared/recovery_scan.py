@@ -41,10 +41,15 @@ class Scanned(msgspec.Struct):
     torn_records: int = 0
     torn_end: int = 0
 
+    def add_record(self, position: int, record: memoryview) -> None:
+        """The log has a whole record up to `end`."""
+        self.messages += 1
+        self.last_record = position
+        self.records_end = self.end
+        self.timestamp_ms = store_timestamp_ms(record, 0)
 
-def scan_start(
-    store: StoreDirectory, unclean: bool, wrote: int, queues: Sequence[QueueFiles]
-) -> int:
+
+def scan_start(store: StoreDirectory, unclean: bool, wrote: int, dispatched: int) -> int:
     """A record of which everything before it is known to be good: log, consume queues and all.
 
     Behind `wrote`, where that is known (not -1), stands nothing that counts.
@@ -60,7 +65,6 @@ def scan_start(
             start = segment.base
             break
     start = max(start, _confirmed(store, checkpoint))
-    dispatched = dispatched_to(queues)
     if start <= dispatched:
         return start
     # the queues are behind what the checkpoint says, or not there at all
@@ -131,17 +135,16 @@ def scan(
     wrote: int,
     unclean: bool,
     least_end: int,
-    queues: Sequence[QueueFiles],
+    dispatched: int,
 ) -> Scanned:
     """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1).
 
     It is `least_end` at least: so far the log went when its damage was found.
     """
-    scanned = Scanned(start, start)
-    pending: list[Damage] = []
+    scanned, pending = Scanned(start, start), list[Damage]()
     least_end = max(least_end, wrote)
     # a clean store's queues know its end, if it has any
-    known_end = None if unclean or least_end > 0 else dispatched_to(queues) or None
+    known_end = None if unclean or least_end > 0 else dispatched or None
     if known_end is not None and known_end <= store.segments[-1].end:
         least_end = known_end
     on_disk = _on_disk(store, unclean, least_end)
@@ -174,12 +177,9 @@ def scan(
         pending, held = [], 0
         scanned.end = position + size
         if is_record:
-            scanned.messages += 1
-            scanned.last_record = position
-            scanned.records_end = scanned.end
-            scanned.timestamp_ms = store_timestamp_ms(record, 0)
+            scanned.add_record(position, record)
         if scanned.end == wrote:
-            break  # and not on to look for something behind it, through pages that may be warm
+            break  # what lies behind it may be a whole segment of warm pages
     scanned.damaged = bool(pending or scanned.quarantined)
     scanned.torn_records = held
     if scanned.end < least_end:
