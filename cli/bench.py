@@ -6,6 +6,7 @@ import click
 
 from penstock.cli.bench_load import COMMANDS
 from penstock.cli.output import output_option, print_json, print_table, progress
+from penstock.cli.settings import set_option
 
 
 @click.group()
@@ -54,3 +55,57 @@ def index(keys: int, batch: int, runs: int, output: str) -> None:
                 for r in results
             ],
         )
+
+
+@bench.command(
+    "restart",
+    epilog="""\b
+Examples:
+  penstock bench restart
+  penstock bench restart --gib 1,100 --queues 1000 --runs 10 -o json
+  penstock bench restart --power --set max_index_num=20
+""",
+)
+@click.option("--gib", default="1,100", show_default=True, help="Sizes of stores, with commas.")
+@click.option("--queues", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option(
+    "--messages",
+    type=click.IntRange(min=1),
+    default=20_000,
+    show_default=True,
+    help="Sent right before each kill, of 1000 bytes.",
+)
+@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--power", is_flag=True, help="Shared memory is lost, as with a power failure.")
+@set_option
+@output_option
+def restart(
+    gib: str,
+    queues: int,
+    messages: int,
+    runs: int,
+    power: bool,
+    settings: tuple[tuple[str, str], ...],
+    output: str,
+) -> None:
+    """From the start of a killed broker to its first acknowledgement, by size of its store.
+
+    The stores are sparse: each takes some GiB of disk. The sizes take turns.
+    """
+    from penstock.bench.restart import bench_restart, medians
+
+    try:
+        sizes = [float(each) for each in gib.split(",")]
+    except ValueError:
+        raise click.UsageError(f"--gib: {gib!r} are no sizes with commas between") from None
+    results = []
+    with progress("killing") as moved:
+        for result in bench_restart(
+            sizes, queues, messages, runs, dict(settings), memory=not power, moved=moved
+        ):
+            results.append(result)
+            if output == "json":
+                print_json(result)
+    if output == "table":
+        columns = ("GiB", "of", "acknowledged s", "most", "ready s", "CPU s", "recovery s", "read")
+        print_table(columns, medians(results))

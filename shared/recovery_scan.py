@@ -56,15 +56,16 @@ def scan_start(store: StoreDirectory, unclean: bool, wrote: int, dispatched: int
     """
     checkpoint = store.checkpoint()
     limit_ms = checkpoint.recovery_timestamp_ms
-    start = store.log_start
+    start = max(store.log_start, _confirmed(store, checkpoint))
     for segment in reversed(store.segments):
+        if segment.base <= start:
+            break
         if 0 <= wrote <= segment.base:
             continue
         timestamp_ms = _first_timestamp_ms(store, segment.base)
         if timestamp_ms and (not unclean or timestamp_ms <= limit_ms):
             start = segment.base
             break
-    start = max(start, _confirmed(store, checkpoint))
     if start <= dispatched:
         return start
     # the queues are behind what the checkpoint says, or not there at all

@@ -141,3 +141,14 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
     values = [float(number) for number in range(1, 201)]
     assert [percentile(values, percent) for percent in (50, 99, 100)] == [100, 198, 200]
     assert percentile([7.0], 50) == 7 and percentile([], 99) is None
+
+
+def test_restarts_of_stores_of_two_sizes_take_turns(tmp_path: Path) -> None:
+    sizes = ("--gib", "0.064,0.128", "--set", "max_message_size_bytes=65536")
+    found = _bench("restart", *sizes, *SMALL, "--messages", "50", "--runs", "1", "--queues", "3")
+    assert [each["gib"] for each in found] == [0.064, 0.128]
+    for each in found:
+        assert each["from_memory"] and each["index_files"] == 1
+        assert each["acknowledged_s"] > 0 and 0 < each["cpu_s"] < 60
+        # of the log one segment, of the sparse store's three queues and the new ones each one
+        assert 3 <= each["read_files"] <= 1 + 3 + 4 + 1

@@ -1,0 +1,70 @@
+"""A store of any size that takes next to no disk: some records in each segment, the rest a blank.
+
+Nothing about it is untrue: log, consume queues and index are whole, and `penstock store verify`
+finds nothing to say. It stands for a store that has been used for long. Knows no broker.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.consume_queue import ENTRY
+from penstock.shared.consume_queue_files import ConsumeQueueFiles
+from penstock.shared.durable_files import make_directory
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import index_geometry
+from penstock.shared.index_recovery import index_is_rebuilt
+from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, segment_name
+from penstock.shared.properties import UNIQ_KEY, encode_properties
+from penstock.shared.queue_table import QueueKey
+from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.store_directory import StoreDirectory
+
+BODY = b"one of many"
+
+
+def make_sparse_store(
+    root: Path, config: Config, segments: int, queues: int, moved: Callable[[int, int], None]
+) -> None:
+    """Make a clean store of so many segments, in which each queue has a message at least."""
+    paths = StorePaths(root)
+    for directory in (paths.commit_log, paths.consume_queue, paths.half_made):
+        make_directory(directory)
+    size = config.mapped_file_size_commit_log_bytes
+    each = -(-max(queues, segments) // segments)
+    began_ms = int(time.time() * 1000) - 1000 * (segments + 10)
+    files = ConsumeQueueFiles(paths, config, writable=True)
+    for segment in range(segments):
+        raw, base = b"", segment * size
+        for number in range(segment * each, (segment + 1) * each):
+            record = _record(number, queues, base + len(raw), began_ms + 1000 * segment)
+            entry = ENTRY.pack(record.physical_offset, len(encode_record(record)), 0)
+            files.put(QueueKey(record.topic, record.queue_id), record.queue_offset, entry)
+            raw += encode_record(record)
+        if segment < segments - 1:
+            raw += BLANK.pack(size - len(raw), MAGIC_BLANK)
+        with (paths.commit_log / segment_name(base)).open("wb") as file:
+            file.write(raw)
+            file.truncate(size)
+        moved(segment + 1, segments)
+    files.close()
+    with StoreDirectory(root) as store:
+        rebuild_index(store, paths.index, paths.half_made, index_geometry(config), lambda: began_ms)
+    index_is_rebuilt(paths)
+
+
+def _record(number: int, queues: int, position: int, stored_ms: int) -> Record:
+    topic, queue_id = divmod(number % queues, MAX_QUEUES_PER_TOPIC)
+    return Record(
+        f"old-{topic}",
+        BODY,
+        encode_properties({UNIQ_KEY: f"{number:032X}"}),
+        queue_id=queue_id,
+        queue_offset=number // queues,
+        physical_offset=position,
+        born_timestamp_ms=stored_ms,
+        store_timestamp_ms=stored_ms,
+    )
