@@ -23,8 +23,8 @@ from penstock.shared.actor import Stage
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
-from penstock.shared.index_files import index_files, index_geometry
-from penstock.shared.index_recovery import rebuild_index
+from penstock.shared.index_building import rebuild_index
+from penstock.shared.index_directory import index_files, index_geometry
 from penstock.shared.recovery import Recovered
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.store_start import finish_store, open_store
