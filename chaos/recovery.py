@@ -24,29 +24,43 @@ from penstock.shared.run_directory import Run, read_run
 
 DEATHS = 5
 # Of a start's time, until somebody serves: before the first share it has not come to the store yet.
-_MOMENTS = (0.5, 1.0)
+_MOMENTS = (0.25, 1.0)
 _TRIES = 30
+# pool on, and shared memory there; what was written into a lost pool is lost
+KINDS = ((True, True), (False, True), (False, False))
 
 
 def recovery_round(arena: Arena, dice: random.Random, replay: str) -> None:
-    for pool in (True, False):
+    for pool, memory in KINDS:
         with arena.room() as room:
-            wrong = check_recovery(arena, room, dice, pool=pool)
+            wrong = check_recovery(arena, room, dice, pool=pool, memory=memory)
             arena.report.add_violations(wrong, replay)
 
 
-def check_recovery(arena: Arena, place: Path, dice: random.Random, *, pool: bool) -> list[str]:
+def points(pool: bool, memory: bool) -> frozenset[str]:
+    """What such a start passes."""
+    passed = RECOVERY if pool else RECOVERY - {"recover.mid_pool"}
+    if memory:
+        return passed
+    return passed - {"run.mid_removal"} | {"index.mid_repair"}
+
+
+def check_recovery(
+    arena: Arena, place: Path, dice: random.Random, *, pool: bool, memory: bool
+) -> list[str]:
     """Try until a start has died at every point; what is wrong."""
     settings = any_settings(dice) | {"transient_store_pool_enable": pool}
     broker = Broker(place, SMALL | LAZY | settings)
     sent: list[Load] = []
     try:
-        image = _Image(broker, _wreck(broker, sent, dice), place / "image")
+        run = _wreck(broker, sent, dice)
+        if not memory:
+            broker.forget_memory()
+        image = _Image(broker, run, place / "image")
         took = broker.start()
         broker.stop()
         expected = contents(broker.store)
-        points = RECOVERY if pool else RECOVERY - {"recover.mid_pool"}
-        armed = Armed(place, points, 1, dice)
+        armed = Armed(place, points(pool, memory), 1, dice)
         for _ in range(_TRIES):
             image.put_back()
             _die(arena, broker, armed, took, dice)
@@ -102,7 +116,8 @@ class _Image:
     """What a killed broker has left, to be had again and again."""
 
     def __init__(self, broker: Broker, run: Run, place: Path) -> None:
-        self._kept = {broker.store: place / "store", run.path: place / "memory"}
+        kept = {broker.store: place / "store", run.path: place / "memory"}
+        self._kept = {original: copy for original, copy in kept.items() if original.exists()}
         for original, copy in self._kept.items():
             shutil.copytree(original, copy, ignore=shutil.ignore_patterns("*.ipc"))
 
