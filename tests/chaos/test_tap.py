@@ -21,8 +21,8 @@ from penstock.shared.durable_files import (
     replace_file,
     sync_directory,
 )
-from penstock.shared.index_file import Geometry
 from penstock.shared.index_files import IndexFile
+from penstock.shared.index_header import Geometry
 
 MAP_BYTES = 4096
 
