@@ -41,8 +41,11 @@ class Scanned(msgspec.Struct):
     torn_records: int = 0
     torn_end: int = 0
 
-    def add_record(self, position: int, record: memoryview) -> None:
-        """The log has a whole record up to `end`."""
+    def add(self, position: int, size: int, record: memoryview | None) -> None:
+        """The log goes on with a whole record, or with a blank."""
+        self.end = position + size
+        if record is None:
+            return
         self.messages += 1
         self.last_record = position
         self.records_end = self.end
@@ -176,9 +179,7 @@ def scan(
         scanned.quarantined += pending
         scanned.messages += held
         pending, held = [], 0
-        scanned.end = position + size
-        if is_record:
-            scanned.add_record(position, record)
+        scanned.add(position, size, record if is_record else None)
         if scanned.end == wrote:
             break  # what lies behind it may be a whole segment of warm pages
     scanned.damaged = bool(pending or scanned.quarantined)
