@@ -143,7 +143,7 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
     assert percentile([7.0], 50) == 7 and percentile([], 99) is None
 
 
-def test_restarts_of_stores_of_two_sizes_take_turns(tmp_path: Path) -> None:
+def test_restarts_of_stores_of_two_sizes_take_turns() -> None:
     sizes = ("--gib", "0.064,0.128", "--set", "max_message_size_bytes=65536")
     found = _bench("restart", *sizes, *SMALL, "--messages", "50", "--runs", "1", "--queues", "3")
     assert [each["gib"] for each in found] == [0.064, 0.128]
