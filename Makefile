@@ -32,7 +32,8 @@ BETWEEN := $(filter-out $(FIRST) $(LAST) tests/interop tests/__pycache__, \
 .PHONY: setup
 setup: $(READY) ## make .venv and install Penstock with all extras into it
 
-$(READY): pyproject.toml
+# what is compiled counts like what is configured: either changed, it is installed again
+$(READY): pyproject.toml shared/native_loops.pyx shared/native_crc.h
 	@test -n "$(PYTHON)" || { \
 	  echo 'error: no Python 3.11 or later with its venv module was found on PATH.' >&2; \
 	  echo '  Debian, Ubuntu: apt install python3 python3-venv' >&2; \
@@ -92,7 +93,7 @@ bench-peers: setup ## measure Penstock beside other brokers for 20 minutes, writ
 
 .PHONY: clean
 clean: ## remove .venv and everything else that was made here
-	rm -rf .venv build dist src/*.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist src/*.egg-info shared/*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help

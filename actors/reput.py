@@ -24,13 +24,13 @@ from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.hot_loops import blank_size, walk
+from penstock.shared.hot_loops import dispatch
 from penstock.shared.index_directory import index_geometry
-from penstock.shared.index_file import KeyBatch
+from penstock.shared.index_file import Entries
 from penstock.shared.index_files import IndexFiles
 from penstock.shared.layout import StorePaths
 from penstock.shared.queue_table import QueueKey, QueueTable
-from penstock.shared.record import SMALLEST_RECORD_BYTES
+from penstock.shared.record import SMALLEST_RECORD_BYTES, blank_size
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
@@ -106,36 +106,19 @@ class Reput:
 
     def _dispatch(self, view: memoryview) -> int:
         """Write the entries of the whole records in a piece of the log; its length in bytes."""
-        runs: dict[tuple[bytes, int], list[tuple[int, bytearray]]] = {}
-        size, record = 0, -1
-        name, number, expected, entries = b"", -1, -1, bytearray()
-        keys = KeyBatch() if self._stage.config.message_index_enable else None
-        walked = walk(view, self._dispatched, self._levels_ms, keys)
-        for topic, queue_id, queue_offset, entry, position, length in walked:
-            size += length
-            record = position
-            if not entry:
-                continue
-            # usually the next one of the same queue: frames are for one queue
-            if queue_offset != expected or queue_id != number or topic != name:
-                name, number, expected = topic, queue_id, queue_offset
-                pieces = runs.setdefault((topic, queue_id), [])
-                if not pieces or pieces[-1][0] + len(pieces[-1][1]) // ENTRY.size != queue_offset:
-                    pieces.append((queue_offset, bytearray()))
-                entries = pieces[-1][1]
-            entries += entry
-            expected += 1
+        indexed = self._stage.config.message_index_enable
+        found = dispatch(view, self._dispatched, self._levels_ms, indexed)
         crash_point("reput.before_cq")
-        for (topic, queue_id), pieces in runs.items():
+        for (topic, queue_id), pieces in found.runs.items():
             self._put(topic, queue_id, pieces)
             crash_point("reput.mid_cq")
         crash_point("reput.after_cq_before_index")
-        if keys:
-            self._put_keys(keys)
+        if found.keys is not None and len(found.keys.hashes):
+            self._put_keys(found.keys)
         crash_point("reput.after_index_before_cursor")
-        if record >= 0:
-            self._positions.publish("dispatched_record", record)
-        return size
+        if found.records:
+            self._positions.publish("dispatched_record", found.last)
+        return found.size
 
     def _put(self, topic: bytes, queue_id: int, pieces: list[tuple[int, bytearray]]) -> None:
         key = QueueKey(topic.decode(), queue_id)
@@ -164,13 +147,13 @@ class Reput:
             lost = ENTRY.pack(damage.position, damage.size, 0)
             self._queues.put(key, start, lost * (stop - start))
 
-    def _put_keys(self, keys: KeyBatch) -> None:
+    def _put_keys(self, keys: Entries) -> None:
         if self._index is None:
             paths, config = StorePaths(self._stage.config.store), self._stage.config
             geometry, now_ms = index_geometry(config), self._stage.clock.now_ms
             self._index = IndexFiles(paths.index, paths.half_made, geometry, now_ms)
             self._index.cut(self._dispatched, self._log.stored_ms)
-        self._index.put(keys.entries())
+        self._index.put(keys)
 
     def _close_index(self) -> None:
         """After an error the next use begins with a cut: nobody knows what was written."""

@@ -33,11 +33,11 @@ from penstock.shared.errors import (
 )
 from penstock.shared.faults import crash_point
 from penstock.shared.frame_check import FrameCheck
-from penstock.shared.hot_loops import unique_key_at
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
 from penstock.shared.messages import Append, Appended, StoredRun, encode, refusal
 from penstock.shared.record import Shape, pack_host
+from penstock.shared.record_outline import unique_key
 from penstock.shared.retry_index import RetryIndex
 from penstock.shared.send_queue import BUSY_RETRY_MS, SendQueue
 from penstock.shared.sessions import Sessions
@@ -68,7 +68,7 @@ class _Frame(NamedTuple):
 
     peer: bytes
     request: Append
-    data: bytearray
+    data: bytes
     starts: list[int]
     stored: tuple[StoredRun, ...]
     since_ms: int
@@ -278,7 +278,7 @@ class Writer:
             check_writable(self._positions, StorePaths(self._config.store))
             starts = self._check.starts(request, payload)
             now_ms = self._clock.monotonic_ms()
-            frame = _Frame(peer, request, bytearray(payload), starts, (), now_ms)
+            frame = _Frame(peer, request, payload, starts, (), now_ms)
             if request.retry:
                 frame = self._without_stored(frame, session.stored_after)
             if len(frame.starts) > 1:
@@ -387,7 +387,7 @@ class Writer:
         self._retries.cover(min(stored_after, wrote), wrote)
         view, stored = memoryview(frame.data), []
         for i, at in enumerate(frame.starts[:-1]):
-            found = self._retries.find(unique_key_at(view, at, frame.starts[i + 1] - at))
+            found = self._retries.find(unique_key(view[at : frame.starts[i + 1]]))
             if found is None:
                 break
             stored.append(StoredRun(i, *found))

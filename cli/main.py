@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "store": ("penstock.cli.store:store", "Look into a store directory, check and repair it."),
     "bench": ("penstock.cli.bench:bench", "Measure this installation on this machine."),
     "chaos": ("penstock.cli.chaos:chaos", "Break brokers, and hold them to their promises."),
+    "version": ("penstock.cli.version:version", "Show the version and how it was built."),
     "demo": ("penstock.cli.demo:demo", "336,776 flights through a broker into Spark."),
 }
 

@@ -16,7 +16,6 @@ import zmq.asyncio
 
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
-from penstock.client.batches import encode_messages
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
@@ -150,8 +149,8 @@ class Producer:
         ack, terms = check_ack(ack, wait), self._core.terms
         queue_id = self._core.routes.queue_for(topic, shard, queue)
         now_ms = self._clock.now_ms()
-        records, unique_keys = encode_messages(
-            self._encoder, terms, topic, max(queue_id, 0), messages, shard, wait, now_ms
+        records, unique_keys = self._encoder.encode_batch(
+            topic, max(queue_id, 0), messages, shard, now_ms, wait
         )
         future, inner = self._future(unique_keys)
         if queue_id >= 0:

@@ -9,11 +9,13 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from functools import cached_property
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Any
 
 from penstock.shared.compression import MAX_BODY_BYTES, compression_of, decompress
 from penstock.shared.errors import StoreDamaged, UnreadableBody
+from penstock.shared.hot_loops import split
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import (
     KEYS,
@@ -30,7 +32,6 @@ from penstock.shared.record import (
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     MAGIC_V1,
-    SMALLEST_RECORD_BYTES,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
     body_crc,
@@ -39,8 +40,7 @@ from penstock.shared.record import (
 )
 
 _HEAD = struct.Struct(">iiqqiq")  # queueId, flag, queueOffset, physicalOffset, sysFlag, born
-_LEAD = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
-_ANY_OFFSET = range(1 << 63)
+_ANY_OFFSET = range((1 << 63) - 1)
 _I64 = struct.Struct(">q")
 
 
@@ -222,19 +222,11 @@ def split_records(
     StoreDamaged where they are not: a queue entry that has changed on disk leads anywhere.
     """
     view = memoryview(payload)
-    messages, at, least = [], 0, offsets.start
-    while at < len(view):
-        left = len(view) - at
-        if left < SMALLEST_RECORD_BYTES:
-            raise _led_astray(queue_id, least)
-        size, of_queue, offset = _LEAD.unpack_from(view, at)
-        if not SMALLEST_RECORD_BYTES <= size <= left or not (
-            queue_id is None or of_queue == queue_id and least <= offset < offsets.stop
-        ):
-            raise _led_astray(queue_id, least)
-        messages.append(Message(view[at : at + size], max_body_bytes))
-        at += size
-        least = offset + 1
+    starts = split(view, queue_id, offsets.start, offsets.stop)
+    messages = [Message(view[at:stop], max_body_bytes) for at, stop in pairwise(starts)]
+    if starts[-1] != len(view):
+        least = messages[-1].queue_offset + 1 if messages else offsets.start
+        raise _led_astray(queue_id, least)
     return messages
 
 

@@ -14,7 +14,6 @@ from typing import NoReturn
 
 import zmq
 
-from penstock.client.batches import encode_messages
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
 from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
 from penstock.client.local_address import local_address
@@ -169,8 +168,8 @@ class Producer:
             self._check_usable()
             queue_id = core.routes.queue_for(topic, shard, queue)
             now_ms = self._clock.now_ms()
-            records, unique_keys = encode_messages(
-                self._encoder, core.terms, topic, max(queue_id, 0), messages, shard, wait, now_ms
+            records, unique_keys = self._encoder.encode_batch(
+                topic, max(queue_id, 0), messages, shard, now_ms, wait
             )
             future = SendFuture(self._settled, unique_keys)
             if queue_id >= 0:

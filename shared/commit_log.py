@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.shared.config import Config
 from penstock.shared.durable_files import zero_from
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.hot_loops import blank_size
+from penstock.shared.hot_loops import Stamp, put_stamped
 from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.positions import Positions
@@ -26,6 +26,7 @@ from penstock.shared.record import (
     MAGIC_V1,
     MAGIC_V2,
     SMALLEST_RECORD_BYTES,
+    blank_size,
     store_timestamp_ms,
 )
 from penstock.shared.run_directory import Run
@@ -56,6 +57,9 @@ def place(starts: list[int], position: int, segment_bytes: int) -> list[Placed]:
     `starts` are the records' places in the frame, its length last. A record that would leave less
     than a blank's header behind it in its segment goes to the next one, as in RocketMQ.
     """
+    left = segment_bytes - position % segment_bytes
+    if starts[-1] - starts[0] + BLANK_HEADER_BYTES <= left:  # mostly all of it fits
+        return [Placed(0, len(starts) - 1, position, 0)]
     placed = []
     first, blank = 0, 0
     run_at = position
@@ -111,6 +115,20 @@ class LogAppender:
             self._pool.write(position, data)
         else:
             self._segments.view(position, position + len(data))[:] = data
+
+    def put_records(self, position: int, frame: bytes, starts: list[int], stamp: Stamp) -> None:
+        """Put a frame's records, which do not cross a segment's end, to this offset, stamped."""
+        stop = position + starts[-1] - starts[0]
+        if self._pool is None:
+            put_stamped(self._segments.view(position, stop), frame, starts, position, stamp)
+            return
+        pieces = self._pool.pieces(position, stop)
+        if len(pieces) == 1:
+            put_stamped(pieces[0], frame, starts, position, stamp)
+        else:  # the ring's end is somewhere in a record
+            stamped = bytearray(stop - position)
+            put_stamped(stamped, frame, starts, position, stamp)
+            self._pool.write(position, stamped)
 
     def put_blank(self, position: int, size: int) -> None:
         """Fill the rest of a segment: header, then zeros."""

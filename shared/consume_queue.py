@@ -43,6 +43,6 @@ def delay_due_ms(
     level: int, store_timestamp_ms: int, levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
 ) -> int:
     """When a message of this delay level is due: what its entry carries instead of a tag hash."""
-    if level <= 0:
-        return store_timestamp_ms + 1000
-    return store_timestamp_ms + levels_ms[min(level, len(levels_ms)) - 1]
+    wait_ms = 1000 if level <= 0 else levels_ms[min(level, len(levels_ms)) - 1]
+    # a Java long: damage may have made the timestamp any number
+    return (store_timestamp_ms + wait_ms + 2**63) % 2**64 - 2**63

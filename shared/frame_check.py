@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidMessage, QueueNotFound, TopicNotFound
-from penstock.shared.frame_rules import check_batch, check_properties
-from penstock.shared.hot_loops import check_frame
+from penstock.shared.frame_rules import check_batch
+from penstock.shared.hot_loops import check_frame, check_properties
 from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.messages import Append
 from penstock.shared.record import Shape, body_span

@@ -9,8 +9,9 @@ from __future__ import annotations
 from penstock.shared.clock import Clock
 from penstock.shared.commit_log import LogAppender, Pieces, Placed, place
 from penstock.shared.config import Config
+from penstock.shared.consume_queue import ENTRY
 from penstock.shared.faults import crash_point
-from penstock.shared.hot_loops import stamp, walk
+from penstock.shared.hot_loops import Stamp, dispatch
 from penstock.shared.messages import StoredRun
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueKey, QueueTable
@@ -58,7 +59,7 @@ class LogEnd:
         self,
         topic: str,
         queue_id: int,
-        frame: bytearray,
+        frame: bytes,
         starts: list[int],
         host: bytes,
         batch: bool = False,
@@ -71,26 +72,16 @@ class LogEnd:
         stored_ms = max(self._clock.now_ms(), self._stored_ms)
         runs = []
         end = self.wrote
-        view = memoryview(frame)
         for piece in self._placed(starts, batch):
-            at, stop = starts[piece.first], starts[piece.last]
-            shift = piece.position - at
-            stamp(
-                frame,
-                starts[piece.first : piece.last],
-                queue_offset,
-                shift,
-                stored_ms,
-                host,
-                self._prop_crc,
-            )
+            places = starts[piece.first : piece.last + 1]
             if piece.blank:
                 self._appender.put_blank(piece.position - piece.blank, piece.blank)
                 crash_point("write.end_of_file_blank")
-            self._appender.put(piece.position, view[at:stop])
+            stamp = Stamp(queue_offset, stored_ms, host, self._prop_crc)
+            self._appender.put_records(piece.position, frame, places, stamp)
             runs.append(StoredRun(piece.first, queue_offset, piece.position))
             queue_offset += piece.last - piece.first
-            end = piece.position + stop - at
+            end = piece.position + places[-1] - places[0]
         crash_point("write.before_publish")
         self.wrote = end
         self._positions.publish("wrote", end)
@@ -134,8 +125,8 @@ def _queue_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[Queue
         offsets[key] = table.max_offset(slot)
     table.close()
     for position, piece in pieces(dispatched, positions["wrote"]):
-        for found in walk(piece, position):
-            if found.entry:
-                key = QueueKey(found.topic.decode(), found.queue_id)
-                offsets[key] = max(offsets.get(key, 0), found.queue_offset + 1)
+        for (topic, queue_id), entries in dispatch(piece, position).runs.items():
+            key = QueueKey(topic.decode(), queue_id)
+            stops = [first + len(raw) // ENTRY.size for first, raw in entries]
+            offsets[key] = max(offsets.get(key, 0), *stops)
     return offsets

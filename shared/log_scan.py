@@ -15,9 +15,10 @@ moment. So damage is looked at twice: again after something valid was found behi
 from __future__ import annotations
 
 import re
-import struct
 from collections.abc import Generator, Iterator, Sequence
+from itertools import pairwise
 
+from penstock.shared.hot_loops import record_starts
 from penstock.shared.record import (
     AT_PHYSICAL_OFFSET,
     BLANK,
@@ -25,22 +26,16 @@ from penstock.shared.record import (
     MAGIC_V1,
     MAGIC_V2,
     SMALLEST_RECORD_BYTES,
-    SYS_BORN_HOST_V6,
-    SYS_STORE_HOST_V6,
     Found,
-    crc32,
     examine,
 )
-from penstock.shared.record_crc import Checksum, prop_crc_holds
+from penstock.shared.record_crc import Checksum
 from penstock.shared.segment_files import FileCache, Segment
 
 WINDOW_BYTES = 8 << 20
 
 Step = tuple[int, Found, int, memoryview, str]
 
-# size, magic, body CRC, physical offset, sysFlag and body length of a record with IPv4 hosts
-_USUAL = struct.Struct(">iIi16xqi44xi")
-_ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 _MAGIC_LEADS = (b"\xda\xa3\x20", b"\xcb\xd4\x31\x94")
 _NOTHING = memoryview(b"")
@@ -48,7 +43,6 @@ _ZEROS = bytes(WINDOW_BYTES + BLANK.size)
 
 assert MAGIC_V1.to_bytes(4, "big")[:3] == MAGIC_V2.to_bytes(4, "big")[:3] == _MAGIC_LEADS[0]
 assert MAGIC_BLANK.to_bytes(4, "big") == _MAGIC_LEADS[1], "the search finds every magic"
-assert _USUAL.size == 88, "an IPv4 record's body begins right behind these fields"
 
 
 def scan(
@@ -206,46 +200,9 @@ def _magic(buffer: bytes) -> int:
 
 
 def _walk(buffer: bytes, position: int, checksum: Checksum) -> Generator[Step, None, int]:
-    """The whole records at the buffer's beginning; returns how many bytes they take.
-
-    The usual record is checked in place, with the rules of `examine` written out: at a million
-    records a call for each costs more than the checksum. Whatever looks unusual goes to `examine`.
-    """
-    view, end, at, record = memoryview(buffer), len(buffer), 0, Found.RECORD
-    unpack = _USUAL.unpack_from
-    check_body, check_record = checksum is Checksum.BODY, checksum is Checksum.RECORD
-    while end - at >= SMALLEST_RECORD_BYTES:
-        size, magic, crc, named, sys_flag, body_length = unpack(buffer, at)
-        next_at = at + size
-        if (
-            magic == MAGIC_V1
-            and named == position + at
-            and not sys_flag & _ANY_HOST_V6
-            and 0 <= body_length <= size - SMALLEST_RECORD_BYTES
-            and next_at <= end
-        ):
-            topic_at = at + 89 + body_length
-            topic_end = topic_at + buffer[topic_at - 1]
-            if (
-                topic_end + 2 <= next_at
-                and buffer[topic_at - 1] < 128
-                and buffer[topic_end] < 128
-                and topic_end + 2 + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
-                and (
-                    not check_body
-                    or body_length == 0
-                    or crc32(view[at + 88 : topic_at - 1]) & 0x7FFFFFFF == crc
-                )
-                and (not check_record or prop_crc_holds(view, at, next_at))
-            ):
-                yield position + at, record, size, view[at:next_at], ""
-                at = next_at
-                continue
-        if magic == MAGIC_BLANK:
-            break
-        found, size, _ = examine(buffer, at, end, position=position + at, checksum=checksum)
-        if found is not record:
-            break
-        yield position + at, record, size, view[at : at + size], ""
-        at += size
-    return at
+    """The whole records at the buffer's beginning; returns how many bytes they take."""
+    view, record = memoryview(buffer), Found.RECORD
+    starts = record_starts(buffer, position, checksum)
+    for at, stop in pairwise(starts):
+        yield position + at, record, stop - at, view[at:stop], ""
+    return starts[-1]

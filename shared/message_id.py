@@ -13,6 +13,7 @@ import struct
 import time
 from collections.abc import Callable
 from functools import lru_cache
+from typing import NamedTuple
 
 from penstock.shared.errors import InvalidMessage
 
@@ -34,15 +35,28 @@ def parse_message_id(text: str) -> tuple[bytes, int]:
     return raw[:-8], int.from_bytes(raw[-8:], "big")
 
 
-def unique_keys(ip: bytes, now_ms: int) -> Callable[[int], str]:
+class KeyOrigin(NamedTuple):
+    """What all UNIQ_KEYs of one client have in common."""
+
+    prefix: str
+    month_start_ms: int
+
+
+def key_origin(ip: bytes, now_ms: int) -> KeyOrigin:
+    """A new client's. The process constant is random, so that two clients of one process, or of
+    two processes with one pid on one address, do not meet.
+    """
+    prefix = ip + struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)
+    return KeyOrigin(prefix.hex().upper(), _month_start_ms(now_ms))
+
+
+def unique_keys(origin: KeyOrigin) -> Callable[[int], str]:
     """A function that makes UNIQ_KEYs of one client from the time in ms; each call another one.
 
-    65,536 keys a millisecond are distinct; the process constant is random, so that two clients of
-    one process, or of two processes with one pid on one address, do not meet.
+    65,536 keys a millisecond are distinct.
     """
-    prefix = (ip + struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)).hex().upper()
+    prefix, month_start_ms = origin
     numbers = itertools.cycle(_counter_texts())
-    month_start_ms = _month_start_ms(now_ms)
     last_ms, head = -1, ""
 
     def make(now_ms: int) -> str:

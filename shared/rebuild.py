@@ -25,7 +25,7 @@ from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.hot_loops import walk
+from penstock.shared.hot_loops import dispatch
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
@@ -149,36 +149,28 @@ class _Queues:
                 self._lost = ENTRY.pack(position, size, 0)
 
     def _take(self, start: int, stop: int) -> None:
-        expected, pending, key, done = -1, bytearray(), (b"", -1), self._done
-        end = start
-        for topic, queue_id, queue_offset, entry, position, size in walk(
-            memoryview(self._store.read_log(start, stop - start)), start, self._levels_ms
-        ):
-            end = position + size
-            done.messages += 1
-            if not entry:
-                continue
-            if queue_offset != expected or queue_id != key[1] or topic != key[0]:
-                if key[1] >= 0:
-                    self._next[key] = expected
-                key = (topic, queue_id)
-                pending = self._go_to(key, queue_offset, entry, position)
-                expected = queue_offset
-            pending += entry
-            expected += 1
-            done.entries += 1
-            if len(pending) >= _PENDING_BYTES:
-                self._next[key] = expected
-                self._write(key)
-        if key[1] >= 0:
-            self._next[key] = expected
-        if end != stop:
-            raise StoreDamaged("a record begins where the last one ends", end)
+        log = memoryview(self._store.read_log(start, stop - start))
+        found = dispatch(log, start, self._levels_ms)
+        self._done.messages += found.records
+        for key, runs in found.runs.items():
+            for slot, entries in runs:
+                pending = self._go_to(key, slot, bytes(entries[: ENTRY.size]))
+                pending += entries
+                self._next[key] = slot + len(entries) // ENTRY.size
+                self._done.entries += len(entries) // ENTRY.size
+                if len(pending) >= _PENDING_BYTES:
+                    self._write(key)
+        if found.size != stop - start:
+            raise StoreDamaged("a record begins where the last one ends", start + found.size)
 
-    def _go_to(self, key: tuple[bytes, int], slot: int, entry: bytes, position: int) -> bytearray:
-        """The entries before `slot`, to append to; slots between are those of lost messages."""
+    def _go_to(self, key: tuple[bytes, int], slot: int, entry: bytes) -> bytearray:
+        """The entries before `slot`, to append to; slots between are those of lost messages.
+
+        `entry` is the slot's own.
+        """
         pending = self._pending.setdefault(key, bytearray())
         before = self._next.get(key, slot)
+        (position, _, _) = ENTRY.unpack(entry)
         if slot - before > (position - self._store.log_start) // SMALLEST_RECORD_BYTES or slot < 0:
             raise StoreDamaged(
                 "a queue has no more lost messages than the log had room for",

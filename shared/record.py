@@ -307,6 +307,15 @@ def _crc_holds(buffer: bytes | memoryview, at: int) -> bool:
     return body_length == 0 or body_crc(body) == stored
 
 
+def blank_size(view: memoryview, at: int = 0) -> int:
+    """The size of the blank at `at`; 0 when there is none."""
+    if len(view) - at < BLANK.size:
+        return 0
+    size: int
+    size, magic = BLANK.unpack_from(view, at)
+    return size if magic == MAGIC_BLANK else 0
+
+
 def store_timestamp_ms(buffer: bytes | memoryview, at: int) -> int:
     """The store timestamp of the record at `at`."""
     sys_flag = int.from_bytes(buffer[at + AT_SYS_FLAG : at + AT_BORN_TIMESTAMP], "big")

@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from penstock.shared.consume_queue import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delay_due_ms, tags_code
-from penstock.shared.properties import DELAY, TAGS, find_property
+from penstock.shared.properties import DELAY, TAGS, UNIQ_KEY, find_property
 from penstock.shared.record import (
     AT_BODY_V4,
     AT_MAGIC,
@@ -29,7 +29,7 @@ from penstock.shared.record import (
 
 _ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _UNQUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
-_DELAY, _TAGS = DELAY.encode(), TAGS.encode()
+_DELAY, _TAGS, _UNIQ_KEY = DELAY.encode(), TAGS.encode(), UNIQ_KEY.encode()
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 # queueId, queueOffset, sysFlag, storeTimestamp and body length, where both hosts are IPv4
 _USUAL = struct.Struct(">12xi4xq8xi16xq20xi")
@@ -90,6 +90,11 @@ def raw_properties(record: memoryview) -> bytes:
     if record[AT_MAGIC + 3] == MAGIC_V2 & 0xFF:
         return bytes(record[at + 4 + (record[at] << 8 | record[at + 1]) :])
     return bytes(record[at + 3 + record[at] :])
+
+
+def unique_key(record: memoryview) -> bytes:
+    """The UNIQ_KEY of one whole record; b"" when it has none."""
+    return find_property(raw_properties(record), _UNIQ_KEY)
 
 
 def entry_tags_code(record: Outline, delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS) -> int:

@@ -14,9 +14,10 @@ from bisect import bisect_right
 
 from penstock.shared.commit_log import Pieces
 from penstock.shared.errors import OffsetOutOfRange, PenstockError
-from penstock.shared.hot_loops import unique_key_at, walk
 from penstock.shared.properties import UNIQ_KEY
+from penstock.shared.pure_walk import walk
 from penstock.shared.record import MAGIC_V1, MAGIC_V2
+from penstock.shared.record_outline import unique_key as key_of
 
 # What is looked through at most.
 MAX_BYTES = 1 << 30
@@ -113,7 +114,7 @@ def _record_around(
             # a body may hold the same bytes, but not with this very offset; walk compares it
             record = next(walk(piece[begin:], position + begin), None) if begin >= 0 else None
             if record is not None and begin + record.size > stop:
-                if unique_key_at(piece, begin, record.size) == unique_key:
+                if key_of(piece[begin : begin + record.size]) == unique_key:
                     return record.queue_offset, record.position
                 return None
             lead = before.rfind(_MAGIC_LEAD, 0, lead)

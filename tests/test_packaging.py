@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import signal
 import subprocess
 import sys
+import sysconfig
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -14,35 +16,54 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parent.parent
-NOT_PRODUCT = (".*", "build", "dist", "tests", "docs", "*.egg-info", "__pycache__")
+NOT_PRODUCT = (".*", "build", "dist", "tests", "docs", "*.egg-info", "__pycache__", "*.so")
+NATIVE = f"penstock/shared/native_loops{sysconfig.get_config_var('EXT_SUFFIX')}"
+HAS_COMPILER = shutil.which(shlex.split(sysconfig.get_config_var("CC"))[0]) is not None
 
 
-def _has_setuptools_80() -> bool:
+def _can_build() -> bool:
+    """Whether this environment has what [build-system] asks for, so nothing is downloaded."""
     try:
-        return int(version("setuptools").partition(".")[0]) >= 80
+        return int(version("setuptools").partition(".")[0]) >= 80 and bool(version("cython"))
     except PackageNotFoundError:
         return False
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def _build(place: Path, **environment: str) -> Path:
     """The wheel, built from a copy: building leaves things beside the sources."""
-    place = tmp_path_factory.mktemp("wheel")
     ignored = shutil.ignore_patterns(*NOT_PRODUCT)
     shutil.copytree(ROOT, place / "source", symlinks=True, ignore=ignored)
-    isolation = ["--no-build-isolation"] if _has_setuptools_80() else []
+    isolation = ["--no-build-isolation"] if _can_build() else []
     command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", *isolation]
-    subprocess.run([*command, "--wheel-dir", place, place / "source"], check=True)
+    command += ["--no-cache-dir", "--wheel-dir", str(place), str(place / "source")]
+    subprocess.run(command, check=True, env={**os.environ, **environment})
     (built,) = place.glob("*.whl")
     return built
 
 
-@pytest.fixture
-def installed(wheel: Path, tmp_path: Path) -> dict[str, str]:
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return _build(tmp_path_factory.mktemp("wheel"))
+
+
+def _installed(wheel: Path, place: Path) -> dict[str, str]:
     """An environment in which `penstock` is the unpacked wheel; the sources are not found."""
     with zipfile.ZipFile(wheel) as archive:
-        archive.extractall(tmp_path / "site")
-    return {**os.environ, "PYTHONPATH": str(tmp_path / "site"), "PYTHONUNBUFFERED": "1"}
+        archive.extractall(place / "site")
+    return {**os.environ, "PYTHONPATH": str(place / "site"), "PYTHONUNBUFFERED": "1"}
+
+
+@pytest.fixture
+def installed(wheel: Path, tmp_path: Path) -> dict[str, str]:
+    return _installed(wheel, tmp_path)
+
+
+def _version(environment: dict[str, str], place: Path) -> str:
+    command = [sys.executable, "-m", "penstock.cli.main", "version"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=place, env=environment, check=True
+    )
+    return done.stdout.splitlines()[1]
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
@@ -51,7 +72,9 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     packages = [link.name for link in links if link.is_dir()]
     expected = {"penstock/__init__.py", "penstock/py.typed", "penstock/supervisor.py"}
     expected.add("pyspark_penstock.py")
-    suffixes = {"configs": {".toml"}, "chaos": {".py", ".c"}}
+    if HAS_COMPILER:
+        expected.add(NATIVE)
+    suffixes = {"configs": {".toml"}, "chaos": {".py", ".c"}, "shared": {".py", ".pyi"}}
     for package in packages:
         expected |= {
             f"penstock/{path.relative_to(source)}"
@@ -63,6 +86,22 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
         (points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         assert "penstock = penstock.cli.main:main" in archive.read(points).decode()
     assert found == expected
+
+
+@pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler here")
+def test_the_wheels_loops_are_compiled(installed: dict[str, str], tmp_path: Path) -> None:
+    installed.pop("PENSTOCK_PURE", None)
+    assert _version(installed, tmp_path) == "native loops: yes"
+
+
+def test_without_a_compiler_there_is_a_wheel_all_the_same_which_says_so(tmp_path: Path) -> None:
+    built = _build(tmp_path, CC="false")
+    assert NATIVE not in zipfile.ZipFile(built).namelist()
+    environment = _installed(built, tmp_path)
+    environment.pop("PENSTOCK_PURE", None)
+    assert _version(environment, tmp_path).startswith(
+        "native loops: no, the compiled module is not"
+    )
 
 
 def test_a_broker_runs_from_the_wheel_alone(installed: dict[str, str], tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.actors.writer import ALLOCATE_TIMEOUT_MS, LINGER_MS, Writer
-from penstock.shared.hot_loops import blank_size, walk
 from penstock.shared.messages import (
     Appended,
     OutOfStep,
     Refused,
 )
+from penstock.shared.pure_walk import walk
 from penstock.shared.queue_table import QueueKey
+from penstock.shared.record import blank_size
 
 SEGMENT_BYTES = 64 << 10
 

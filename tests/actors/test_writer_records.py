@@ -9,9 +9,8 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.shared.hot_loops import blank_size
 from penstock.shared.messages import Appended, Refused
-from penstock.shared.record import Found, Shape, decode_record, examine
+from penstock.shared.record import Found, Shape, blank_size, decode_record, examine
 from penstock.shared.record_crc import Checksum
 
 SEGMENT_BYTES = 64 << 10

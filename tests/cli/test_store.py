@@ -17,6 +17,7 @@ import pytest
 from penstock.cli.main import COMMANDS, main
 from penstock.cli.store_info import gather
 from penstock.shared.consume_queue import SCHEDULE_TOPIC
+from penstock.shared.hot_loops import why_pure
 from penstock.shared.layout import segment_name
 from penstock.shared.properties import encode_properties
 from penstock.shared.queue_files import QueueFiles
@@ -338,3 +339,13 @@ def test_an_unknown_command_is_wrong_usage(penstock: Command) -> None:
 def test_the_version_is_printed(penstock: Command) -> None:
     code, out, _ = penstock("--version")
     assert (code, out.split()[0]) == (0, "penstock")
+
+
+def test_the_version_says_which_loops_run_and_why(penstock: Command) -> None:
+    code, out, _ = penstock("version", "-o", "json")
+    said = json.loads(out)
+    assert (code, said["native"], said["why_pure"]) == (0, not why_pure, why_pure)
+    code, out, _ = penstock("version")
+    first, second = out.splitlines()
+    assert (code, first) == (0, f"penstock {said['version']}, Python {said['python']}")
+    assert second == f"native loops: {f'no, {why_pure}' if why_pure else 'yes'}"

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from penstock.client.batches import encode_messages
 from penstock.client.consumer_core import REPEAT_MS, ConsumerCore
 from penstock.client.encoding import Encoder
 from penstock.client.frames import SendFuture
@@ -23,10 +22,11 @@ from penstock.client.routes import Parked
 from penstock.shared import messages
 from penstock.shared.commit_log import place
 from penstock.shared.errors import BrokerBusy, SegmentUnavailable, TopicNotFound
-from penstock.shared.hot_loops import check_frame, unique_key_at
+from penstock.shared.hot_loops import check_frame
 from penstock.shared.messages import encode, refusal
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record
+from penstock.shared.record_outline import unique_key
 from penstock.shared.sessions import Sessions
 from penstock.shared.tombstone import LOST
 
@@ -118,7 +118,7 @@ class Writer:
             self._turn_away(peer, request)
             return
         keys = [
-            unique_key_at(memoryview(payload), at, stop - at).decode()
+            unique_key(memoryview(payload)[at:stop]).decode()
             for at, stop in zip(starts, starts[1:], strict=False)
         ]
         runs = self._runs_of_a_retry(keys, session.stored_after) if request.retry else []
@@ -248,9 +248,7 @@ class Wire:
         """What `Producer.send_batch` does."""
         queue_id = self.core.routes.queue_for(topic, None, queue)
         bodies = [b"x" * size for size in sizes]
-        records, keys = encode_messages(
-            self.encoder, self.core.terms, topic, max(queue_id, 0), bodies, None, True, NOW_MS
-        )
+        records, keys = self.encoder.encode_batch(topic, max(queue_id, 0), bodies, None, NOW_MS)
         future, shape = SendFuture(Condition(), keys), self.core.terms.shape
         if queue_id >= 0:
             self.core.send_batch(topic, queue_id, ack, records, future)

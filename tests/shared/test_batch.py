@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.shared.batch import BatchItem, batch_frame, decode_batch, encode_batch
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.hot_loops import check_frame, stamp
+from penstock.shared.hot_loops import Stamp, check_frame, put_stamped
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Shape, decode_record, pack_host
 
@@ -48,11 +48,13 @@ def test_a_batch_has_the_golden_bytes_and_becomes_the_golden_records() -> None:
     """store-format, 17.7."""
     assert encode_batch(ITEMS) == RAW
     assert decode_batch(RAW) == ITEMS
-    frame = bytearray(frame_of())
+    frame = frame_of()
     starts = check_frame(frame, b"orders", 3, 1 << 20)
-    stamp(frame, starts[:-1], 2, 1000, 1700000001456, pack_host("192.168.7.9", 10911))
+    stored = bytearray(len(frame))
+    stamp = Stamp(2, 1700000001456, pack_host("192.168.7.9", 10911))
+    put_stamped(stored, frame, starts, 1000, stamp)
     assert starts == [0, 119, 238]
-    assert bytes(frame[119:]) == STORED
+    assert bytes(stored[119:]) == STORED
 
 
 @given(items)

@@ -18,9 +18,9 @@ from penstock.shared.commit_log import (
 )
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.hot_loops import walk
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions
+from penstock.shared.pure_walk import walk
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
 from penstock.shared.run_directory import Run
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.hot_loops import blank_size, check_frame, stamp, unique_key_at, walk
+from penstock.shared.hot_loops import Stamp, check_frame, dispatch, put_stamped
 from penstock.shared.properties import encode_properties
+from penstock.shared.pure_walk import walk
 from penstock.shared.record import (
     BLANK,
     MAGIC_BLANK,
@@ -24,11 +25,12 @@ from penstock.shared.record import (
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
     Record,
+    blank_size,
     body_crc,
     encode_record,
     pack_host,
 )
-from penstock.shared.record_outline import entry_tags_code, outline
+from penstock.shared.record_outline import entry_tags_code, outline, unique_key
 
 RecordMaker = Callable[..., Record]
 LIMIT = 1 << 20
@@ -192,6 +194,12 @@ def test_a_refusal_names_the_record(make_record: RecordMaker) -> None:
         check_frame(good + good + good[:-1], b"orders", 0, LIMIT)
 
 
+def stamped(frame: bytes | bytearray, starts: list[int], position: int, stamp: Stamp) -> bytearray:
+    target = bytearray(len(frame))
+    put_stamped(target, bytes(frame), starts, position, stamp)
+    return target
+
+
 # --- any bytes ---
 
 
@@ -231,8 +239,7 @@ def test_what_passes_with_flipped_bits_is_still_a_frame_the_log_can_hold(
     if starts is None:
         return
     assert starts[-1] == len(frame)
-    stamp(frame, starts[:-1], 0, 0, 1, HOST)
-    walked = list(walk(memoryview(frame), 0))
+    walked = list(walk(memoryview(stamped(frame, starts, 0, Stamp(0, 1, HOST))), 0))
     assert [found.position for found in walked] == starts[:-1]
     assert {found.topic for found in walked} == {b"orders"}
 
@@ -257,9 +264,9 @@ def test_the_smallest_frames_with_any_field_are_refused_or_pass(
 def test_a_stamped_frame_is_the_encoding_of_the_stamped_records(
     found: list[Record], queue_offset: int, position: int, stored_ms: int
 ) -> None:
-    frame = bytearray(joined(found))
-    starts = check_frame(frame, b"orders", 3, LIMIT)
-    stamp(frame, starts[:-1], queue_offset, position, stored_ms, HOST)
+    raw = joined(found)
+    starts = check_frame(raw, b"orders", 3, LIMIT)
+    frame = stamped(raw, starts, position, Stamp(queue_offset, stored_ms, HOST))
     expected = [
         msgspec.structs.replace(
             record,
@@ -306,15 +313,43 @@ def test_the_walk_says_of_each_record_what_its_outline_says(
     ]
     raw = piece_of_log(found, position)
     at = 0
-    for dispatch in walk(memoryview(raw), position):
+    for said_of in walk(memoryview(raw), position):
         size = int.from_bytes(raw[at : at + 4], "big")
         fields = outline(memoryview(raw)[at : at + size])
         code = entry_tags_code(fields)
         entry = ENTRY.pack(position + at, size, code) if fields.is_queued else b""
         said = (fields.topic, fields.queue_id, fields.queue_offset, entry, position + at, size)
-        assert tuple(dispatch) == said
+        assert tuple(said_of) == said
         at += size
     assert at == len(raw)
+
+
+@given(st.lists(stored, max_size=6), st.lists(st.integers(0, 2), min_size=6, max_size=6))
+def test_all_at_once_queues_get_the_entries_that_the_walk_gives(
+    found: list[Record], queues: list[int]
+) -> None:
+    """Each queue's in their order, joined where one follows the other."""
+    raw, offsets = b"", [0, 0, 5]
+    for record, queue in zip(found, queues, strict=False):
+        raw += encode_record(
+            msgspec.structs.replace(
+                record, queue_id=queue, queue_offset=offsets[queue], physical_offset=len(raw)
+            )
+        )
+        offsets[queue] += 1
+    walked = list(walk(memoryview(raw), 0))
+    size, records, last, runs, keys = dispatch(memoryview(raw), 0)
+    assert (size, records, keys) == (len(raw), len(found), None)
+    assert last == (walked[-1].position if walked else -1)
+    assert set(runs) == {(each.topic, each.queue_id) for each in walked}
+    for key, pieces in runs.items():
+        entries = [
+            (first + at // ENTRY.size, bytes(raw[at : at + ENTRY.size]))
+            for first, raw in pieces
+            for at in range(0, len(raw), ENTRY.size)
+        ]
+        of_queue = [each for each in walked if (each.topic, each.queue_id) == key]
+        assert entries == [(each.queue_offset, each.entry) for each in of_queue]
 
 
 def test_the_walk_of_a_delayed_message_says_when_it_is_due(make_record: RecordMaker) -> None:
@@ -362,4 +397,4 @@ def test_the_unique_key_of_a_record_is_found_wherever_it_stands(
     for each, expected in ((with_key, key.encode()), (without, b""), (alone, key.encode())):
         raw = encode_record(each)
         view = memoryview(before + raw + b"UNIQ_KEY\x01behind\x02")
-        assert unique_key_at(view, len(before), len(raw)) == expected
+        assert unique_key(view[len(before) : len(before) + len(raw)]) == expected

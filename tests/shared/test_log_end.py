@@ -14,10 +14,11 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from penstock.shared.clock import ManualClock
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
-from penstock.shared.hot_loops import check_frame, walk
+from penstock.shared.hot_loops import check_frame
 from penstock.shared.layout import segment_name
 from penstock.shared.log_end import LogEnd
 from penstock.shared.positions import Positions, create_positions
+from penstock.shared.pure_walk import walk
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.record import Record, decode_record, encode_record, pack_host
 from penstock.shared.run_directory import Endpoints, Run

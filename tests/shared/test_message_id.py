@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.message_id import offset_message_id, parse_message_id, unique_keys
+from penstock.shared.message_id import key_origin, offset_message_id, parse_message_id, unique_keys
 from penstock.shared.record import pack_host
 
 STORE = pack_host("192.168.7.9", 10911)
@@ -51,7 +51,7 @@ def test_a_unique_key_names_its_client_and_its_moment_in_the_month() -> None:
     now_ms = 1700000001456
     month = time.localtime(now_ms / 1000)
     start_ms = int(time.mktime((month.tm_year, month.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
-    make = unique_keys(bytes([172, 17, 2, 3]), now_ms)
+    make = unique_keys(key_origin(bytes([172, 17, 2, 3]), now_ms))
     first, second = make(now_ms), make(now_ms)
     assert first[:8] == "AC110203"
     assert int(first[8:12], 16) == os.getpid() & 0xFFFF
@@ -61,7 +61,7 @@ def test_a_unique_key_names_its_client_and_its_moment_in_the_month() -> None:
 
 
 def test_65536_keys_of_one_millisecond_are_distinct() -> None:
-    make = unique_keys(bytes(16), 1700000001456)
+    make = unique_keys(key_origin(bytes(16), 1700000001456))
     keys = {make(1700000001456) for _ in range(65536)}
     assert len(keys) == 65536
     assert {len(key) for key in keys} == {56}

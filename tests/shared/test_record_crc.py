@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.hot_loops import check_frame, stamp
+from penstock.shared.hot_loops import Stamp, check_frame, put_stamped
 from penstock.shared.properties import decode_properties, encode_properties
 from penstock.shared.record import (
     NO_RECORD_CRC,
@@ -52,12 +52,17 @@ def with_room(record: Record) -> bytes:
     return encode_record(msgspec.structs.replace(record, properties=raw))
 
 
+def stamped(frame: bytes, starts: list[int], position: int, stamp: Stamp) -> bytearray:
+    target = bytearray(len(frame))
+    put_stamped(target, frame, starts, position, stamp)
+    return target
+
+
 def test_a_stamped_record_is_the_golden_one(make_record: RecordMaker) -> None:
     """store-format, 17.5: the least significant digit comes first."""
     record = make_record(queue_id=3, properties=b"TAGS\x01TagA\x02", store_host=bytes(8))
-    frame = bytearray(with_room(record))
-    assert len(frame) == 138
-    stamp(frame, [0], 0, 0, 1700000001456, pack_host("192.168.7.9", 10911), True)
+    stamp = Stamp(0, 1700000001456, pack_host("192.168.7.9", 10911), True)
+    frame = stamped(with_room(record), [0, 138], 0, stamp)
     assert bytes(frame) == GOLDEN_E
     assert decode_properties(decode_record(frame).properties)["__CRC32#"] == "2084096711"
     assert examine(GOLDEN_E, 0, 138, position=0, checksum=Checksum.RECORD)[0] is Found.RECORD
@@ -65,8 +70,8 @@ def test_a_stamped_record_is_the_golden_one(make_record: RecordMaker) -> None:
 
 def test_digits_of_a_small_checksum_are_filled_up_on_the_right(make_record: RecordMaker) -> None:
     for number in range(10_000):
-        frame = bytearray(with_room(make_record(flag=number)))
-        stamp(frame, [0], 0, 0, 1, bytes(8), True)
+        raw = with_room(make_record(flag=number))
+        frame = stamped(raw, [0, len(raw)], 0, Stamp(0, 1, bytes(8), True))
         digits = bytes(frame[-11:-1])
         if digits.endswith(b"0"):
             assert prop_crc_holds(frame, 0, len(frame))
@@ -79,10 +84,10 @@ def test_a_changed_bit_anywhere_is_seen(
     found: bytes, body: bytes, born: bytes, host: bytes, data: st.DataObject
 ) -> None:
     record = Record("orders", body, found, queue_id=3, born_host=born, store_host=bytes(len(host)))
-    frame = bytearray(with_room(record))
+    raw = with_room(record)
     shape = Shape(len(host), True)
-    starts = check_frame(frame, b"orders", 3, 1 << 20, shape=shape)
-    stamp(frame, starts[:-1], 7, 4096, 1700000001456, host, True)
+    starts = check_frame(raw, b"orders", 3, 1 << 20, shape=shape)
+    frame = stamped(raw, starts, 4096, Stamp(7, 1700000001456, host, True))
     assert examine(frame, 0, len(frame), position=4096, checksum=Checksum.RECORD) == (
         Found.RECORD,
         len(frame),

@@ -1,0 +1,28 @@
+"""What the compiled module has; what each is for stands in its twin (see `hot_loops`)."""
+
+from penstock.shared.pure_encode import RecordMaker as RecordMaker  # one by one the same methods
+from penstock.shared.pure_frame import Stamp
+from penstock.shared.pure_walk import Dispatched
+from penstock.shared.record import Shape
+from penstock.shared.record_crc import Checksum
+
+INTERFACE: int
+
+def crc32(data: bytes | bytearray | memoryview, portable: bool = False) -> int: ...
+def check_frame(
+    frame: bytes | bytearray,
+    topic: bytes,
+    queue_id: int,
+    max_record_bytes: int,
+    max_body_bytes: int = ...,
+    shape: Shape = ...,
+) -> list[int]: ...
+def check_properties(frame: bytes, starts: list[int], prop_crc: bool) -> None: ...
+def put_stamped(
+    target: memoryview | bytearray, frame: bytes, starts: list[int], position: int, stamp: Stamp
+) -> None: ...
+def dispatch(
+    view: memoryview, position: int, levels_ms: tuple[int, ...] = ..., keyed: bool = False
+) -> Dispatched: ...
+def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]: ...
+def split(payload: memoryview, queue_id: int | None, low: int, high: int) -> list[int]: ...

@@ -1,0 +1,810 @@
+# cython: language_level=3, freethreading_compatible=False
+"""The loops that run once per message, compiled. `pure_frame`, `pure_walk` and `pure_encode` are the
+same in Python, say what each function is for, and decide: what looks unusual here goes to them, so
+every refusal is theirs, word for word.
+
+Bytes are looked at through pointers. So each length is bounded by what the caller gave before it
+leads anywhere, and nothing here is read or written beside that, whatever the bytes are.
+"""
+
+from cpython.buffer cimport (
+    PyBUF_CONTIG,
+    PyBUF_CONTIG_RO,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from penstock.shared import pure_encode, pure_frame, pure_walk
+from penstock.shared.consume_queue import tags_code
+from penstock.shared.properties import find_property
+from penstock.shared.record_crc import PROP_CRC_LEAD, PROP_CRC_ROOM, Checksum
+from penstock.shared.string_hash import string_hash
+
+INTERFACE = 1
+
+cdef extern from "native_crc.h" nogil:
+    void crc_begin(int portable)
+    uint32_t crc_of(const unsigned char *at, size_t length)
+    uint32_t crc_on(uint32_t before, const unsigned char *at, size_t length)
+    void keep_order()
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+    object PyUnicode_FromKindAndData(int kind, const void *buffer, Py_ssize_t size)
+
+ctypedef const unsigned char *Bytes
+
+cdef enum:
+    MAGIC_V1 = <int> 0xDAA320A7
+    MAGIC_V2 = <int> 0xDAA320AB
+    SMALLEST = 91
+    BODY_AT = 88  # with IPv4 hosts
+    V6_EXTRA = 12
+    BORN_V6 = 0x10
+    STORE_V6 = 0x20
+    TRANSACTION = 0x0C
+    PREPARED = 0x04
+    ROLLED_BACK = 0x0C
+    ENTRY_BYTES = 20
+    CRC_ROOM = 20
+    MOST_PROPERTIES = 32767
+
+crc_begin(0)
+
+
+def crc32(data, bint portable=False):
+    """CRC-32 of some bytes, as zlib's; `portable` as where the processor does not multiply."""
+    cdef Py_buffer buffer
+    cdef uint32_t crc
+    PyObject_GetBuffer(data, &buffer, PyBUF_CONTIG_RO)
+    try:
+        if portable:
+            crc_begin(1)
+        crc = crc_of(<Bytes> buffer.buf, buffer.len)
+    finally:
+        if portable:
+            crc_begin(0)
+        PyBuffer_Release(&buffer)
+    return crc
+
+
+# --- words of a record; all are big-endian ---
+
+cdef inline uint32_t u32(Bytes at) noexcept nogil:
+    return <uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3]
+
+
+cdef inline int32_t i32(Bytes at) noexcept nogil:
+    return <int32_t> u32(at)
+
+
+cdef inline int64_t i64(Bytes at) noexcept nogil:
+    return <int64_t> (<uint64_t> u32(at) << 32 | u32(at + 4))
+
+
+cdef inline int i16(Bytes at) noexcept nogil:
+    return <signed char> at[0] * 256 + at[1]
+
+
+cdef inline void put32(unsigned char *at, uint32_t value) noexcept nogil:
+    at[0] = value >> 24
+    at[1] = value >> 16 & 255
+    at[2] = value >> 8 & 255
+    at[3] = value & 255
+
+
+cdef inline void put64(unsigned char *at, int64_t value) noexcept nogil:
+    put32(at, <uint32_t> (<uint64_t> value >> 32))
+    put32(at + 4, <uint32_t> value)
+
+
+cdef struct Parts:
+    # Where the parts of a record are, from its beginning on.
+    Py_ssize_t size
+    Py_ssize_t body_at
+    Py_ssize_t body_bytes
+    Py_ssize_t topic_at
+    Py_ssize_t topic_bytes
+    Py_ssize_t properties_at
+
+
+cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogil:
+    """Whether a record begins here whose lengths add up to its size, and that within `left`."""
+    cdef Py_ssize_t topic_end
+    cdef int lead = 1
+    if left < SMALLEST:
+        return False
+    parts.size = i32(at)
+    if parts.size < SMALLEST or parts.size > left:
+        return False
+    if i32(at + 4) != MAGIC_V1:
+        if i32(at + 4) != MAGIC_V2:
+            return False
+        lead = 2
+    parts.body_at = BODY_AT
+    if at[39] & BORN_V6:
+        parts.body_at += V6_EXTRA
+    if at[39] & STORE_V6:
+        parts.body_at += V6_EXTRA
+    if parts.body_at > parts.size:
+        return False
+    parts.body_bytes = i32(at + parts.body_at - 4)
+    parts.topic_at = parts.body_at + parts.body_bytes + lead
+    if parts.body_bytes < 0 or parts.topic_at + 2 > parts.size:
+        return False
+    if lead == 1:
+        parts.topic_bytes = <signed char> at[parts.topic_at - 1]
+    else:
+        parts.topic_bytes = i16(at + parts.topic_at - 2)
+    topic_end = parts.topic_at + parts.topic_bytes
+    if parts.topic_bytes < 0 or topic_end + 2 > parts.size:
+        return False
+    parts.properties_at = topic_end + 2
+    return i16(at + topic_end) == parts.size - parts.properties_at
+
+
+cdef inline uint32_t body_crc(Bytes at, Parts *parts) noexcept nogil:
+    if not parts.body_bytes:
+        return 0
+    return crc_of(at + parts.body_at, parts.body_bytes) & 0x7FFFFFFF
+
+
+cdef bytes _LEAD = PROP_CRC_LEAD
+cdef Bytes crc_lead = <Bytes> PyBytes_AS_STRING(_LEAD)
+cdef Py_ssize_t crc_lead_bytes = PyBytes_GET_SIZE(_LEAD)
+
+
+cdef inline void digits_of(uint32_t crc, unsigned char *digits) noexcept nogil:
+    """The ten digits of a record's checksum: least significant first."""
+    cdef int place
+    crc &= 0x7FFFFFFF
+    for place in range(10):
+        digits[place] = 48 + crc % 10
+        crc //= 10
+
+
+cdef inline void put_digits(unsigned char *record, Bytes head, Py_ssize_t size) noexcept nogil:
+    """Put the checksum to a record's end; its first 8 bytes stand at `head` as yet."""
+    digits_of(crc_on(crc_of(head, 8), record + 8, size - CRC_ROOM - 8), record + size - 11)
+
+
+cdef inline bint ends_in_crc(Bytes at, Py_ssize_t size) noexcept nogil:
+    """Whether the checksum, or the room for it, is a record's last property."""
+    cdef Bytes room = at + size - CRC_ROOM
+    return memcmp(room, crc_lead, crc_lead_bytes) == 0 and room[CRC_ROOM - 1] == 2
+
+
+# --- frames ---
+
+def check_frame(
+    frame,
+    bytes topic,
+    queue_id,
+    max_record_bytes,
+    max_body_bytes=1 << 31,
+    shape=pure_frame.Shape(),
+):
+    cdef Py_buffer buffer
+    cdef Parts parts
+    cdef Py_ssize_t at = 0, count = 0, topic_bytes = PyBytes_GET_SIZE(topic), end, room
+    cdef Py_ssize_t *starts
+    cdef int64_t most_record, most_body
+    cdef int32_t queue
+    cdef int own = STORE_V6 if shape.store_host_bytes == 20 else 0
+    cdef Bytes raw, name = <Bytes> PyBytes_AS_STRING(topic)
+    cdef bint good = True
+    if not -(2**31) <= queue_id < 2**31 or not 0 < topic_bytes < 256:
+        return pure_frame.check_frame(
+            frame, topic, queue_id, max_record_bytes, max_body_bytes, shape
+        )
+    most_record, most_body = min(max_record_bytes, 1 << 31), min(max_body_bytes, 1 << 31)
+    queue = queue_id
+    PyObject_GetBuffer(frame, &buffer, PyBUF_CONTIG_RO)
+    raw, end = <Bytes> buffer.buf, buffer.len
+    room = end // SMALLEST + 2
+    starts = <Py_ssize_t *> PyMem_RawMalloc(room * sizeof(Py_ssize_t))
+    if starts == NULL:
+        PyBuffer_Release(&buffer)
+        raise MemoryError
+    try:
+        with nogil:
+            while at < end:
+                if (
+                    not is_whole(raw + at, end - at, &parts)
+                    or parts.size > most_record
+                    or parts.body_bytes > most_body
+                    or i32(raw + at + 12) != queue
+                    or raw[at + 39] & (STORE_V6 | TRANSACTION) != own
+                    or parts.topic_bytes != topic_bytes
+                    or memcmp(raw + at + parts.topic_at, name, topic_bytes) != 0
+                    or u32(raw + at + 8) != body_crc(raw + at, &parts)
+                ):
+                    good = False
+                    break
+                starts[count] = at
+                count += 1
+                at += parts.size
+        starts[count] = at
+        if good:
+            return [starts[number] for number in range(count + 1)]
+    finally:
+        PyMem_RawFree(starts)
+        PyBuffer_Release(&buffer)
+    return pure_frame.check_frame(frame, topic, queue_id, max_record_bytes, max_body_bytes, shape)
+
+
+cdef inline bint names_reserved(Bytes properties, Py_ssize_t length) noexcept nogil:
+    """Whether DELAY or the checksum's name stands anywhere before a separator."""
+    cdef Bytes at = properties, stop = properties + length
+    while True:
+        at = <Bytes> memchr(at, 1, stop - at)
+        if at == NULL:
+            return False
+        at += 1
+        if at - properties >= 6 and memcmp(at - 6, b"DELAY\x01", 6) == 0:
+            return True
+        if at - properties >= crc_lead_bytes:
+            if memcmp(at - crc_lead_bytes, crc_lead, crc_lead_bytes) == 0:
+                return True
+
+
+def check_properties(frame, list starts, bint prop_crc):
+    cdef Py_buffer buffer
+    cdef Parts parts
+    cdef Py_ssize_t at, number, length
+    cdef Bytes raw, properties
+    cdef bint good = True
+    PyObject_GetBuffer(frame, &buffer, PyBUF_CONTIG_RO)
+    try:
+        raw = <Bytes> buffer.buf
+        for number in range(len(starts) - 1):
+            at = starts[number]
+            if at < 0 or at > buffer.len or not is_whole(raw + at, buffer.len - at, &parts):
+                good = False
+                break
+            properties = raw + at + parts.properties_at
+            length = parts.size - parts.properties_at
+            if length and properties[length - 1] == 0:
+                good = False
+                break
+            if prop_crc:
+                if length < CRC_ROOM or not ends_in_crc(raw + at, parts.size):
+                    good = False
+                    break
+                length -= CRC_ROOM
+            if names_reserved(properties, length):
+                good = False
+                break
+    finally:
+        PyBuffer_Release(&buffer)
+    if not good:
+        pure_frame.check_properties(frame, starts, prop_crc)
+
+
+def put_stamped(target, frame, list starts, int64_t position, stamp):
+    cdef Py_buffer into, buffer
+    cdef Py_ssize_t count = len(starts) - 1, number, at, size, first, stop, born
+    cdef Py_ssize_t host_bytes
+    cdef int64_t queue_offset = stamp.queue_offset, stored_ms = stamp.stored_ms
+    cdef bint prop_crc = stamp.prop_crc
+    cdef bytes host = stamp.host
+    cdef Bytes raw, address = <Bytes> PyBytes_AS_STRING(host)
+    cdef unsigned char *record
+    host_bytes = PyBytes_GET_SIZE(host)
+    PyObject_GetBuffer(target, &into, PyBUF_CONTIG)
+    try:
+        PyObject_GetBuffer(frame, &buffer, PyBUF_CONTIG_RO)
+        try:
+            raw = <Bytes> buffer.buf
+            first, stop = starts[0], starts[count]
+            if stop - first > into.len:
+                raise ValueError(f"{stop - first} bytes of records do not fit in {into.len}")
+            for number in range(count):
+                at, stop = starts[number], starts[number + 1]
+                size = stop - at
+                if at < first or first < 0 or stop > buffer.len or size < SMALLEST:
+                    raise ValueError("the places of records are in order, and in their frame")
+                born = V6_EXTRA if raw[at + 39] & BORN_V6 else 0
+                if 64 + born + host_bytes > size or stop - first > into.len:
+                    raise ValueError("a record has room for what is stamped")
+                record = <unsigned char *> into.buf + (at - first)
+                with nogil:
+                    memcpy(record + 8, raw + at + 8, size - 8)
+                    put64(record + 20, queue_offset + number)
+                    put64(record + 28, position + (at - first))
+                    put64(record + 56 + born, stored_ms)
+                    memcpy(record + 64 + born, address, host_bytes)
+                    if prop_crc:
+                        put_digits(record, raw + at, size)
+                    # size and magic make it a record, so they come last, whoever dies before
+                    keep_order()
+                    memcpy(record, raw + at, 8)
+        finally:
+            PyBuffer_Release(&buffer)
+    finally:
+        PyBuffer_Release(&into)
+
+
+# --- walking the log ---
+
+cdef struct Value:
+    # a property's value; `is_empty` where the last property of the name has none
+    Bytes at
+    Py_ssize_t size
+    bint is_empty
+
+
+cdef struct Properties:
+    Value tags
+    Value keys
+    Value unique_key
+
+
+cdef inline void take_value(
+    Value *value, Bytes at, Py_ssize_t size, const char *lead, Py_ssize_t lead_bytes
+) noexcept nogil:
+    """Note a property of the name that `lead` begins with; a later one replaces it."""
+    if size >= lead_bytes and memcmp(at, lead, lead_bytes) == 0:
+        value.at = at + lead_bytes
+        value.size = size - lead_bytes
+        value.is_empty = value.size == 0
+
+
+cdef inline void find_properties(Bytes at, Py_ssize_t left, Properties *found) noexcept nogil:
+    cdef Bytes stop
+    cdef Py_ssize_t size
+    memset(found, 0, sizeof(Properties))
+    while left > 0:
+        stop = <Bytes> memchr(at, 2, left)
+        size = left if stop == NULL else stop - at
+        if size:
+            if at[0] == c"T":
+                take_value(&found.tags, at, size, b"TAGS\x01", 5)
+            elif at[0] == c"K":
+                take_value(&found.keys, at, size, b"KEYS\x01", 5)
+            elif at[0] == c"U":
+                take_value(&found.unique_key, at, size, b"UNIQ_KEY\x01", 9)
+        at += size + 1
+        left -= size + 1
+
+
+cdef inline bint hash_on(Bytes at, Py_ssize_t size, uint32_t *code) noexcept nogil:
+    """Java's String.hashCode, continued from `code`; False where a byte is not ASCII."""
+    cdef uint32_t value = code[0]
+    cdef unsigned char any_bits = 0
+    cdef Py_ssize_t place
+    for place in range(size):
+        value = 31 * value + at[place]
+        any_bits |= at[place]
+    code[0] = value
+    return any_bits < 128
+
+
+cdef bytes text_of(Value *value, Bytes properties, Py_ssize_t size, str name):
+    """A value as bytes; an earlier one of the name where the last is empty."""
+    if value.is_empty:
+        raw = PyBytes_FromStringAndSize(<const char *> properties, size)
+        return find_property(raw, name.encode())
+    return PyBytes_FromStringAndSize(<const char *> value.at, value.size)
+
+
+cdef int64_t code_of_tags(Properties *found, Bytes properties, Py_ssize_t size) except? -1:
+    cdef uint32_t code = 0
+    if not found.tags.is_empty and hash_on(found.tags.at, found.tags.size, &code):
+        return <int32_t> code
+    tags = text_of(&found.tags, properties, size, "TAGS")
+    return tags_code(tags.decode("utf-8", "replace"))
+
+
+cdef class Keys:
+    """What goes into the index, three words a key."""
+
+    cdef int64_t *words
+    cdef Py_ssize_t count, room
+    cdef bytes topic
+    cdef uint32_t topic_code
+    cdef bint is_ascii
+
+    def __cinit__(self):
+        self.room = 4096
+        self.words = <int64_t *> PyMem_RawMalloc(self.room * 24)
+        if self.words == NULL:
+            raise MemoryError
+
+    def __dealloc__(self):
+        PyMem_RawFree(self.words)
+
+    cdef void take_topic(self, bytes topic):
+        self.topic = topic
+        self.topic_code = 0
+        self.is_ascii = hash_on(
+            <Bytes> PyBytes_AS_STRING(topic), PyBytes_GET_SIZE(topic), &self.topic_code
+        )
+        hash_on(b"#", 1, &self.topic_code)
+
+    cdef int put(self, int64_t code, int64_t offset, int64_t stored_ms) except -1:
+        cdef int64_t *more
+        if self.count == self.room:
+            more = <int64_t *> PyMem_RawRealloc(self.words, 2 * self.room * 24)
+            if more == NULL:
+                raise MemoryError
+            self.words = more
+            self.room *= 2
+        self.words[3 * self.count] = code
+        self.words[3 * self.count + 1] = offset
+        self.words[3 * self.count + 2] = stored_ms
+        self.count += 1
+        return 0
+
+    cdef int add(self, Bytes at, Py_ssize_t size, int64_t offset, int64_t stored_ms) except -1:
+        cdef uint32_t code = self.topic_code
+        if not hash_on(at, size, &code) or not self.is_ascii:
+            text = self.topic + b"#" + PyBytes_FromStringAndSize(<const char *> at, size)
+            code = string_hash(text.decode("utf-8", "replace")) & 0xFFFFFFFF
+        if <int32_t> code < 0:
+            code = 0 - code
+        # Java's abs(-2**31) stays negative, and counts as 0
+        return self.put(0 if code > 0x7FFFFFFF else code, offset, stored_ms)
+
+    cdef int add_words(self, Bytes at, Py_ssize_t left, int64_t offset, int64_t ms) except -1:
+        cdef Bytes stop
+        cdef Py_ssize_t size
+        while left > 0:
+            stop = <Bytes> memchr(at, 32, left)
+            size = left if stop == NULL else stop - at
+            if size:
+                self.add(at, size, offset, ms)
+            at += size + 1
+            left -= size + 1
+        return 0
+
+    cdef int add_record(
+        self, Properties *found, Bytes properties, Py_ssize_t size, int64_t offset, int64_t ms
+    ) except -1:
+        if found.unique_key.size:
+            self.add(found.unique_key.at, found.unique_key.size, offset, ms)
+        elif found.unique_key.is_empty:
+            key = text_of(&found.unique_key, properties, size, "UNIQ_KEY")
+            if key:
+                self.add(<Bytes> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), offset, ms)
+        if found.keys.is_empty:
+            key = text_of(&found.keys, properties, size, "KEYS")
+            self.add_words(<Bytes> PyBytes_AS_STRING(key), PyBytes_GET_SIZE(key), offset, ms)
+        else:
+            self.add_words(found.keys.at, found.keys.size, offset, ms)
+        return 0
+
+    cdef object entries(self):
+        # these bring numpy, which takes longer to import than a start may
+        import numpy as np
+
+        from penstock.shared.index_file import Entries
+
+        raw = PyBytes_FromStringAndSize(<const char *> self.words, self.count * 24)
+        words = np.frombuffer(raw, np.int64).reshape(-1, 3)
+        return Entries(*(np.ascontiguousarray(words[:, column]) for column in range(3)))
+
+
+def dispatch(view, int64_t position, tuple levels_ms=pure_walk.DELAY_LEVELS_MS, bint keyed=False):
+    cdef Py_buffer buffer
+    cdef Parts parts
+    cdef Properties found
+    cdef Py_ssize_t at = 0, left, count = 0, run = 0, filled = 0, properties_bytes
+    cdef Bytes raw, record, properties, name = NULL
+    cdef Py_ssize_t name_bytes = -1
+    cdef unsigned char *rows
+    cdef int32_t queue_id = 0, queue
+    cdef int64_t expected = -1, queue_offset, last = -1, code, stored_ms
+    cdef int kind
+    cdef bint in_queue
+    cdef Keys keys = Keys() if keyed else None
+    cdef bytes topic = b""
+    runs = {}
+    entries = None
+    PyObject_GetBuffer(view, &buffer, PyBUF_CONTIG_RO)
+    raw, left = <Bytes> buffer.buf, buffer.len
+    rows = <unsigned char *> PyMem_RawMalloc((left // SMALLEST + 1) * ENTRY_BYTES)
+    try:
+        if rows == NULL:
+            raise MemoryError
+        while is_whole(raw + at, left, &parts):
+            record = raw + at
+            if i64(record + 28) != position + at:
+                break
+            properties = record + parts.properties_at
+            properties_bytes = parts.size - parts.properties_at
+            if name_bytes != parts.topic_bytes or memcmp(
+                name, record + parts.topic_at, name_bytes
+            ):
+                name, name_bytes = record + parts.topic_at, parts.topic_bytes
+                topic = PyBytes_FromStringAndSize(<const char *> name, name_bytes)
+                entries = flush(entries, rows, &run, filled)
+                if keys is not None:
+                    keys.take_topic(topic)
+            kind = record[39] & TRANSACTION
+            in_queue = kind != PREPARED and kind != ROLLED_BACK
+            find_properties(properties, properties_bytes, &found)
+            stored_ms = i64(record + 56 + (V6_EXTRA if record[39] & BORN_V6 else 0))
+            if in_queue:
+                queue, queue_offset = i32(record + 12), i64(record + 20)
+                if entries is None or queue != queue_id or queue_offset != expected:
+                    flush(entries, rows, &run, filled)
+                    queue_id = queue
+                    entries = entries_for(runs, topic, queue, queue_offset)
+                expected = queue_offset + 1
+                code = code_of_tags(&found, properties, properties_bytes)
+                if topic == SCHEDULE_TOPIC:
+                    code = pure_walk.due_ms(
+                        stored_ms,
+                        PyBytes_FromStringAndSize(<const char *> properties, properties_bytes),
+                        code,
+                        levels_ms,
+                    )
+                put64(rows + filled, position + at)
+                put32(rows + filled + 8, <uint32_t> parts.size)
+                put64(rows + filled + 12, code)
+                filled += ENTRY_BYTES
+            if keys is not None and kind != ROLLED_BACK:
+                keys.add_record(&found, properties, properties_bytes, position + at, stored_ms)
+            last = position + at
+            count += 1
+            at += parts.size
+            left -= parts.size
+        flush(entries, rows, &run, filled)
+    finally:
+        PyMem_RawFree(rows)
+        PyBuffer_Release(&buffer)
+    return pure_walk.Dispatched(at, count, last, runs, None if keys is None else keys.entries())
+
+
+cdef bytes SCHEDULE_TOPIC = pure_walk.SCHEDULE_TOPIC.encode()
+
+
+cdef bytearray entries_for(dict runs, bytes topic, int32_t queue_id, int64_t queue_offset):
+    """The entries that one with this offset is to be appended to."""
+    cdef list pieces = runs.setdefault((topic, queue_id), [])
+    if pieces:
+        first, entries = pieces[-1]
+        if first + len(entries) // ENTRY_BYTES == queue_offset:
+            return entries
+    entries = bytearray()
+    pieces.append((queue_offset, entries))
+    return entries
+
+
+cdef object flush(object entries, unsigned char *rows, Py_ssize_t *run, Py_ssize_t filled):
+    """Append what stands in `rows` from `run` on; the next entries are others'."""
+    if entries is not None and filled > run[0]:
+        (<bytearray> entries).extend(
+            PyBytes_FromStringAndSize(<const char *> rows + run[0], filled - run[0])
+        )
+    run[0] = filled
+    return None
+
+
+def record_starts(buffer_of, int64_t position, checksum):
+    cdef Py_buffer buffer
+    cdef Parts parts
+    cdef Py_ssize_t at = 0, left, count = 0
+    cdef Py_ssize_t *starts
+    cdef Bytes raw
+    cdef bint check_body = checksum is Checksum.BODY, check_record = checksum is Checksum.RECORD
+    PyObject_GetBuffer(buffer_of, &buffer, PyBUF_CONTIG_RO)
+    raw, left = <Bytes> buffer.buf, buffer.len
+    starts = <Py_ssize_t *> PyMem_RawMalloc((left // SMALLEST + 2) * sizeof(Py_ssize_t))
+    try:
+        if starts == NULL:
+            raise MemoryError
+        with nogil:
+            while is_whole(raw + at, left, &parts) and i64(raw + at + 28) == position + at:
+                # of an empty body no checksum is compared, as in RocketMQ
+                if check_body and parts.body_bytes:
+                    if u32(raw + at + 8) != body_crc(raw + at, &parts):
+                        break
+                if check_record and not crc_holds(raw + at, parts.size):
+                    break
+                starts[count] = at
+                count += 1
+                at += parts.size
+                left -= parts.size
+            starts[count] = at
+        return [starts[number] for number in range(count + 1)]
+    finally:
+        PyMem_RawFree(starts)
+        PyBuffer_Release(&buffer)
+
+
+cdef inline bint crc_holds(Bytes at, Py_ssize_t size) noexcept nogil:
+    """Whether a record ends in its checksum."""
+    cdef unsigned char digits[10]
+    if not ends_in_crc(at, size):
+        return False
+    digits_of(crc_of(at, size - CRC_ROOM), digits)
+    return memcmp(at + size - 11, digits, 10) == 0
+
+
+def split(payload, queue_id, low, high):
+    cdef Py_buffer buffer
+    cdef Py_ssize_t at = 0, left, size
+    cdef Bytes raw
+    cdef int64_t offset, least = low, beyond = high, queue = -(1 << 40)
+    cdef list starts = [0]
+    if queue_id is not None:
+        queue = queue_id
+    PyObject_GetBuffer(payload, &buffer, PyBUF_CONTIG_RO)
+    try:
+        raw, left = <Bytes> buffer.buf, buffer.len
+        while left >= SMALLEST:
+            size, offset = i32(raw + at), i64(raw + at + 20)
+            if size < SMALLEST or size > left:
+                break
+            if queue != -(1 << 40):
+                if i32(raw + at + 12) != queue or offset < least or offset >= beyond:
+                    break
+                least = offset + 1
+            at += size
+            left -= size
+            starts.append(at)
+        return starts
+    finally:
+        PyBuffer_Release(&buffer)
+
+
+# --- encoding ---
+
+cdef class RecordMaker:
+    cdef bytes born_host, end
+    cdef object origin
+    cdef int store_bytes, host_bits
+    cdef int64_t month_start_ms
+    cdef uint16_t number
+    cdef unsigned char key[64]
+    cdef Py_ssize_t key_lead
+
+    def __init__(self, bytes born_host, origin, shape):
+        if len(born_host) not in (8, 20) or len(origin.prefix) > 52:
+            raise ValueError("a host has 8 or 20 bytes")
+        self.born_host = born_host
+        self.month_start_ms = origin.month_start_ms
+        raw = origin.prefix.encode("ascii")
+        self.key_lead = len(raw)
+        memcpy(self.key, PyBytes_AS_STRING(raw), self.key_lead)
+        self.number = 0
+        self.take_shape(shape)
+
+    def take_shape(self, shape):
+        self.store_bytes = shape.store_host_bytes
+        if self.store_bytes not in (8, 20):
+            raise ValueError("a host has 8 or 20 bytes")
+        self.host_bits = BORN_V6 if len(self.born_host) == 20 else 0
+        self.host_bits |= STORE_V6 if self.store_bytes == 20 else 0
+        self.end = PROP_CRC_ROOM if shape.prop_crc else b""
+
+    def record(self, bytes name, int32_t queue_id, tuple draft, shard, int64_t now_ms):
+        return self.make(name, queue_id, draft, shard, now_ms)
+
+    def records(self, bytes name, int32_t queue_id, list drafts, shard, int64_t now_ms):
+        made, keys = [], []
+        for draft in drafts:
+            record, unique_key = self.make(name, queue_id, draft, shard, now_ms)
+            made.append(record)
+            keys.append(unique_key)
+        return made, keys
+
+    cdef str next_key(self, int64_t now_ms):
+        """The next UNIQ_KEY; its characters stay in `key`."""
+        put_hex(self.key + self.key_lead, <uint32_t> (now_ms - self.month_start_ms), 8)
+        put_hex(self.key + self.key_lead + 8, self.number, 4)
+        self.number += 1
+        return PyUnicode_FromKindAndData(1, self.key, self.key_lead + 12)
+
+    cdef tuple make(self, bytes name, int32_t queue_id, tuple draft, object shard, int64_t now_ms):
+        cdef bytes body, extra, raw = None
+        cdef Text tags, keys, sharding
+        cdef int32_t flag, sys_flag
+        cdef Py_ssize_t length, name_bytes = PyBytes_GET_SIZE(name), born = len(self.born_host)
+        cdef Py_ssize_t own_bytes, raw_bytes, size
+        cdef unsigned char *at
+        cdef str unique_key = self.next_key(now_ms)
+        body, tags_text, keys_text, extra, flag, sys_flag = draft
+        length = PyBytes_GET_SIZE(body)
+        own_bytes = 9 + self.key_lead + 12 + 1
+        raw_bytes = own_bytes + PyBytes_GET_SIZE(extra) + PyBytes_GET_SIZE(self.end)
+        if (
+            take_text(&tags, tags_text, 6)
+            and take_text(&keys, keys_text, 6)
+            and take_text(&sharding, shard, 15)
+        ):
+            raw_bytes += tags.room + keys.room + sharding.room
+        else:
+            raw_bytes = MOST_PROPERTIES + 1
+        if raw_bytes > MOST_PROPERTIES:
+            raw = pure_encode.properties_of(
+                tags_text, keys_text, shard, unique_key, extra + self.end
+            )
+            raw_bytes = len(raw)
+        size = 74 + born + self.store_bytes + length + name_bytes + raw_bytes
+        if size > 0x7FFFFFFF:
+            raise OverflowError("a record is shorter than 2 GiB")
+        made = PyBytes_FromStringAndSize(NULL, size)
+        at = <unsigned char *> PyBytes_AS_STRING(made)
+        put32(at, <uint32_t> size)
+        put32(at + 4, MAGIC_V1 if name_bytes <= 128 else MAGIC_V2)
+        put32(at + 12, queue_id)
+        put32(at + 16, flag)
+        memset(at + 20, 0, 16)
+        put32(at + 36, sys_flag | self.host_bits)
+        put64(at + 40, now_ms)
+        memcpy(at + 48, PyBytes_AS_STRING(self.born_host), born)
+        memset(at + 48 + born, 0, 20 + self.store_bytes)
+        put32(
+            at + 8,
+            crc_of(<Bytes> PyBytes_AS_STRING(body), length) & 0x7FFFFFFF if length else 0,
+        )
+        at += 68 + born + self.store_bytes
+        put32(at, <uint32_t> length)
+        memcpy(at + 4, PyBytes_AS_STRING(body), length)
+        at += 4 + length
+        memcpy(at, PyBytes_AS_STRING(name), name_bytes)
+        at += name_bytes
+        at[0] = raw_bytes >> 8
+        at[1] = raw_bytes & 255
+        at += 2
+        if raw is not None:
+            memcpy(at, PyBytes_AS_STRING(raw), raw_bytes)
+            return made, unique_key
+        at = put_text(at, b"TAGS\x01", 5, &tags)
+        at = put_text(at, b"__SHARDINGKEY\x01", 14, &sharding)
+        at = put_text(at, b"KEYS\x01", 5, &keys)
+        memcpy(at, b"UNIQ_KEY\x01", 9)
+        memcpy(at + 9, self.key, self.key_lead + 12)
+        at[own_bytes - 1] = 2
+        at += own_bytes
+        memcpy(at, PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra))
+        at += PyBytes_GET_SIZE(extra)
+        memcpy(at, PyBytes_AS_STRING(self.end), PyBytes_GET_SIZE(self.end))
+        return made, unique_key
+
+
+cdef struct Text:
+    # a value, and what the property takes with name and separators; nothing where it is empty
+    const char *at
+    Py_ssize_t size
+    Py_ssize_t room
+
+
+cdef bint take_text(Text *into, object text, Py_ssize_t around):
+    """Whether the text may be a property's value as it is."""
+    into.room = 0
+    if not text:
+        return True
+    if type(text) is not str:
+        return False
+    try:
+        into.at = PyUnicode_AsUTF8AndSize(text, &into.size)
+    except UnicodeEncodeError:
+        return False
+    into.room = into.size + around
+    return memchr(into.at, 1, into.size) == NULL and memchr(into.at, 2, into.size) == NULL
+
+
+cdef inline unsigned char *put_text(
+    unsigned char *at, const char *lead, Py_ssize_t lead_bytes, Text *text
+) noexcept:
+    if not text.room:
+        return at
+    memcpy(at, lead, lead_bytes)
+    memcpy(at + lead_bytes, text.at, text.size)
+    at[text.room - 1] = 2
+    return at + text.room
+
+
+cdef inline void put_hex(unsigned char *at, uint32_t value, int digits) noexcept:
+    cdef const char *signs = b"0123456789ABCDEF"
+    for place in range(digits - 1, -1, -1):
+        at[place] = signs[value & 15]
+        value >>= 4

@@ -1,0 +1,208 @@
+"""Frames of produced records: check them, and put them into the log, stamped. In pure Python.
+
+The twin of what `native_loops` has under the same names, and what both are held to; which of the
+two a process uses is said in `hot_loops`. Pure functions on buffers: no sockets, no files, no
+clock. All trust no length before it is bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from isal import isal_zlib
+
+from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.frame_rules import delay_refused
+from penstock.shared.layout import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
+from penstock.shared.properties import DELAY, find_property
+from penstock.shared.record import (
+    AT_BODY_V4,
+    AT_QUEUE_OFFSET,
+    AT_STORE_TIMESTAMP_V4,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    Shape,
+)
+from penstock.shared.record_crc import (
+    PROP_CRC_BYTES,
+    PROP_CRC_LEAD,
+    complete_prop_crc,
+    has_prop_crc,
+)
+from penstock.shared.record_outline import raw_properties
+
+_CHECK_HEAD = struct.Struct(">iIii20xi")  # totalSize, magic, bodyCRC, queueId, sysFlag
+_I32 = struct.Struct(">i")
+_I16 = struct.Struct(">h")
+_OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
+# storeTimestamp, storeHost
+_STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6_BYTES)}
+_V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
+_DELAY = DELAY.encode()
+
+_ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
+_NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
+
+
+def check_frame(
+    frame: bytes | bytearray,
+    topic: bytes,
+    queue_id: int,
+    max_record_bytes: int,
+    max_body_bytes: int = 1 << 31,
+    shape: Shape = Shape(),  # noqa: B008 - a tuple
+) -> list[int]:
+    """Check every record of a produce frame; where each begins, and the frame's length last.
+
+    Raises InvalidMessage for the first record that is not whole, too large, damaged, of another
+    topic or queue, or has no room for the store host of `shape`. Nothing is changed.
+    """
+    starts: list[int] = []
+    at, end = 0, len(frame)
+    view = memoryview(frame)
+    crc32, unpack = isal_zlib.crc32, _CHECK_HEAD.unpack_from
+    length_at, short_at = _I32.unpack_from, _I16.unpack_from
+    own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
+    names = _names(topic)
+    while at < end:
+        if end - at < SMALLEST_RECORD_BYTES:
+            raise _bad("a record is whole", f"{end - at} bytes are left", starts)
+        size, magic, crc, queue, sys_flag = unpack(frame, at)
+        if not SMALLEST_RECORD_BYTES <= size <= end - at:
+            raise _bad("a record ends inside its frame", f"{size} bytes", starts)
+        if size > max_record_bytes:
+            raise _bad(f"a record has at most {max_record_bytes} bytes", size, starts)
+        if queue != queue_id:
+            raise _bad(f"all records of the frame are for queue {queue_id}", queue, starts)
+        if sys_flag & _NOT_THE_SENDERS != own_bits:
+            rule = "sysFlag has the broker's store host bit and no transaction bits"
+            raise _bad(rule, hex(sys_flag), starts)
+        body_at = at + AT_BODY_V4
+        if sys_flag & _ANY_V6:
+            body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
+            if body_at > at + size:
+                raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
+        body_end = body_at + length_at(frame, body_at - 4)[0]
+        if body_end - body_at > max_body_bytes:
+            rule = f"a body has at most {max_body_bytes} bytes"
+            raise _bad(rule, body_end - body_at, starts)
+        name = names.get(magic)
+        if name is None:
+            raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
+        topic_end, record_end = body_end + len(name), at + size
+        properties_at = topic_end + 2
+        if body_end < body_at or properties_at > record_end or frame[body_end:topic_end] != name:
+            raise _bad("all records of the frame are for the topic named", topic.decode(), starts)
+        if short_at(frame, topic_end)[0] != record_end - properties_at:
+            if record_end - properties_at > MAX_PROPERTIES_BYTES:
+                rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
+                raise _bad(rule, record_end - properties_at, starts, PropertiesTooLarge)
+            raise _bad("the lengths inside a record add up to its size", size, starts)
+        if crc != (crc32(view[body_at:body_end]) & 0x7FFFFFFF if body_end > body_at else 0):
+            raise _bad("the body CRC holds", crc, starts)
+        starts.append(at)
+        at = record_end
+    starts.append(at)
+    return starts
+
+
+def _names(topic: bytes) -> dict[int, bytes]:
+    """The topic behind its length, as each version has it."""
+    names = {MAGIC_V2: len(topic).to_bytes(2, "big") + topic}
+    if len(topic) <= MAX_TOPIC_BYTES:  # the length byte of the first version is signed
+        names[MAGIC_V1] = len(topic).to_bytes(1, "big") + topic
+    return names
+
+
+def _bad(
+    rule: str, value: object, starts: list[int], kind: type[InvalidMessage] = InvalidMessage
+) -> InvalidMessage:
+    return kind(rule, f"{value} in record {len(starts)} of the frame")
+
+
+def check_properties(frame: bytes, starts: list[int], prop_crc: bool) -> None:
+    """Raise InvalidMessage for a delayed message, a checksum where none belongs or is missing, and
+    properties whose end could not be told from one that is torn.
+
+    `starts` are the records' places, the frame's length last; `prop_crc` says whether each has to
+    end in the room for a checksum. Most frames hold none of the names looked for, so one search
+    through a frame's bytes usually does; where one occurs, in a body perhaps, records are taken
+    apart.
+    """
+    if prop_crc and not all(has_prop_crc(frame, end) for end in starts[1:]):
+        raise InvalidMessage(
+            "each record ends in 20 bytes for its checksum (enabled_append_prop_crc)",
+            "one has none",
+            "the broker's Welcome says so",
+        )
+    if not all(frame[end - 1] for end in starts[1:]):
+        _check_ends(frame, starts)
+    own = len(starts) - 1 if prop_crc else 0
+    if _DELAY + b"\x01" not in frame and frame.count(PROP_CRC_LEAD) == own:
+        return
+    view = memoryview(frame)
+    for at, end in zip(starts, starts[1:], strict=False):
+        properties = raw_properties(view[at:end])
+        level = find_property(properties, _DELAY)
+        if level and level != b"0":
+            raise delay_refused(level.decode("utf-8", "replace"))
+        if PROP_CRC_LEAD in b"\x02" + properties[: -PROP_CRC_BYTES if prop_crc else None]:
+            raise InvalidMessage(
+                "a sender gives no checksum of the record: the broker makes it",
+                "property __CRC32#",
+                "leave the property out",
+            )
+
+
+def _check_ends(frame: bytes, starts: list[int]) -> None:
+    """Properties that end in a zero byte would look, after a power failure, as if torn there."""
+    view = memoryview(frame)
+    for at, end in zip(starts, starts[1:], strict=False):
+        if raw_properties(view[at:end]).endswith(b"\0"):
+            raise InvalidMessage(
+                "properties do not end in a zero byte", "they do", "end each property with 0x02"
+            )
+
+
+class Stamp(NamedTuple):
+    """What the broker puts into the records of a frame. `queue_offset` is that of the first one.
+
+    The records have room for `host`, and at their ends for the checksum where `prop_crc` says so.
+    """
+
+    queue_offset: int
+    stored_ms: int
+    host: bytes
+    prop_crc: bool = False
+
+
+def put_stamped(
+    target: memoryview | bytearray, frame: bytes, starts: list[int], position: int, stamp: Stamp
+) -> None:
+    """Put the records [starts[0], starts[-1]) to the beginning of `target`, stamped.
+
+    `position` is the log offset of the first one. No record stands in `target` unstamped at any
+    time: `target` may be the log itself, and this process may die at any instruction. Raises
+    ValueError where `target` is too short.
+    """
+    first, stop = starts[0], starts[-1]
+    if stop - first > len(target):
+        raise ValueError(f"{stop - first} bytes of records do not fit in {len(target)}")
+    stamped = bytearray(frame[first:stop])
+    offsets, stored = _OFFSETS.pack_into, _STORED[len(stamp.host)].pack_into
+    for number, start in enumerate(starts[:-1]):
+        at = start - first
+        offsets(stamped, at + AT_QUEUE_OFFSET, stamp.queue_offset + number, position + at)
+        if stamped[at + 39] & SYS_BORN_HOST_V6:
+            at += _V6_EXTRA_BYTES
+        stored(stamped, at + AT_STORE_TIMESTAMP_V4, stamp.stored_ms, stamp.host)
+        if stamp.prop_crc:
+            complete_prop_crc(stamped, start - first, starts[number + 1] - first)
+    target[: len(stamped)] = stamped

@@ -1,0 +1,280 @@
+"""The compiled loops and their twin in Python: the same bytes, the same results, the same refusals.
+
+Both are given the same things, good ones and damaged ones, from seeds: a failure comes again.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import zlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.shared import hot_loops, pure_encode, pure_frame, pure_walk
+from penstock.shared.consume_queue import SCHEDULE_TOPIC
+from penstock.shared.hot_loops import INTERFACE
+from penstock.shared.message_id import KeyOrigin
+from penstock.shared.pure_frame import Stamp
+from penstock.shared.record import (
+    BLANK,
+    MAGIC_BLANK,
+    SYS_TRANSACTION_MASK,
+    Record,
+    Shape,
+    encode_record,
+    pack_host,
+)
+from penstock.shared.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
+
+native = pytest.importorskip("penstock.shared.native_loops", reason="was not built")
+
+HOSTS = (pack_host("10.1.2.3", 54321), pack_host("2001:db8::1", 9))
+TOPICS = ("a", "orders", "t" * 127, "%RETRY%" + "g" * 200, "größe", SCHEDULE_TOPIC)
+VALUES = (b"", b"", b"x", b"3", b"0", b"99", b"two words", b"  a  b ", "ü€𝄞".encode(), b"\xff\xc3")
+NAMES = (b"TAGS", b"KEYS", b"UNIQ_KEY", b"DELAY", b"XTAGS", b"TAG", b"T", b"", b"__CRC32#")
+WORDS = (0, 1, 11, 91, 127, 128, 255, 2**15, 2**31 - 1, 2**31, 2**32 - 1, 0xDAA320A7, 0xDAA320AB)
+
+
+def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
+    """What a call returns, as comparable things, or how it fails."""
+    try:
+        found = call(*arguments)
+    except Exception as error:
+        return type(error), str(error)
+    if isinstance(found, pure_walk.Dispatched) and found.keys is not None:
+        found = found._replace(keys=[each.tolist() for each in found.keys])  # type: ignore[arg-type]
+    return found
+
+
+def properties(rng: random.Random) -> bytes:
+    count = rng.choices(range(5), (2, 4, 3, 1, 1))[0]
+    ends = rng.choices((b"\x02", b"", b"\x02\x02", b"\x01", b"\0"), (20, 1, 1, 1, 1), k=count)
+    return b"".join(rng.choice(NAMES) + b"\x01" + rng.choice(VALUES) + end for end in ends)
+
+
+def record(rng: random.Random, shape: Shape, **fields: Any) -> Record:
+    body = rng.randbytes(rng.choice((0, 0, 1, 9, 63, 64, 65, 80, 127, 128, 300)))
+    raw = rng.choice((b"", b"UNIQ_KEY\x01" + b"0A" * 16 + b"\x02", properties(rng)))
+    return Record(
+        body=rng.choice((body, body, b"DELAY\x01", b"__CRC32#\x01")),
+        properties=with_prop_crc_room(raw, shape.prop_crc),
+        flag=rng.randrange(-(2**31), 2**31),
+        sys_flag=rng.choice((0, 0, 1, 3)),
+        born_timestamp_ms=rng.randrange(2**41),
+        born_host=rng.choice(HOSTS),
+        store_host=bytes(shape.store_host_bytes),
+        **fields,
+    )
+
+
+def damaged(rng: random.Random, raw: bytes) -> bytes:
+    """Bits flipped, words set, pieces cut, doubled or put elsewhere; sometimes nothing."""
+    changed = bytearray(raw)
+    for _ in range(rng.choice((0, 1, 1, 1, 2, 3))):
+        at = rng.randrange(len(changed) + 1)
+        kind = rng.randrange(8)
+        if kind < 2 and at < len(changed):
+            changed[at] ^= 1 << rng.randrange(8)
+        elif kind < 5:
+            field = rng.choice((0, 4, 8, 12, 28, 32, 36, 84, 88, 90, 96, at))
+            changed[field : field + 4] = rng.choice(WORDS).to_bytes(4, "big")
+        elif kind == 5:
+            del changed[at : at + rng.choice((1, 4, 1000))]
+        elif kind == 6:
+            changed[at:at] = changed[: rng.randrange(200)]
+        else:
+            changed[at : at + 1] = rng.randbytes(1)
+    return bytes(changed)
+
+
+def check_frames(seed: int, count: int) -> int:
+    """Frames, whole and damaged: what is refused, and what is put into the log of the others."""
+    rng, passed = random.Random(seed), 0
+    for number in range(count):
+        if number % 10 == 0:
+            shape = Shape(rng.choice((8, 20)), rng.random() < 0.3)
+            topic, queue = rng.choice(TOPICS), rng.randrange(5)
+            made = [
+                encode_record(record(rng, shape, topic=topic, queue_id=queue))
+                for _ in range(rng.choice((1, 1, 2, 4)))
+            ]
+        frame = damaged(rng, b"".join(made))
+        limits = rng.choice(((1 << 20, 1 << 20), (1 << 20, 64), (300, 1 << 31), (1 << 40, 1 << 40)))
+        asked = (frame, topic.encode(), queue, *limits, shape)
+        starts = outcome(native.check_frame, *asked)
+        assert starts == outcome(pure_frame.check_frame, *asked), (seed, number)
+        if not isinstance(starts, list) or len(starts) < 2:
+            continue
+        passed += 1
+        asked = (frame, starts, shape.prop_crc)
+        said = outcome(native.check_properties, *asked)
+        assert said == outcome(pure_frame.check_properties, *asked), (seed, number)
+        if said is not None:
+            continue
+        stamp = Stamp(rng.randrange(2**50), rng.randrange(2**50), HOSTS[shape[0] > 8], shape[1])
+        first = rng.randrange(len(starts) - 1)
+        targets = bytearray(len(frame) + 3), bytearray(len(frame) + 3)
+        for loops, target in zip((native, pure_frame), targets, strict=True):
+            loops.put_stamped(target, frame, starts[first:], 4096, stamp)
+        assert targets[0] == targets[1], (seed, number)
+    return passed
+
+
+def piece_of_log(rng: random.Random, position: int) -> bytes:
+    raw, offsets = b"", {}
+    for _ in range(rng.choice((1, 2, 3, 6))):
+        topic, queue = rng.choice(TOPICS[rng.randrange(5) :]), rng.randrange(2)
+        offset = offsets[topic, queue] = offsets.get((topic, queue), -1) + rng.choice((1, 1, 1, 3))
+        shape = Shape(rng.choice((8, 20)), rng.random() < 0.3)
+        fields = record(rng, shape, topic=topic, queue_id=queue, queue_offset=offset)
+        one = bytearray(encode_record(fields))
+        one[28:36] = (position + len(raw)).to_bytes(8, "big")
+        one[39] |= rng.choice((0, 0, 0, 4, 8, SYS_TRANSACTION_MASK))
+        at = 56 + 12 * (one[39] >> 4 & 1)
+        one[at : at + 8] = rng.choice((1700000001456, 0, 2**63 - 1)).to_bytes(8, "big")
+        if shape.prop_crc:
+            complete_prop_crc(one, 0, len(one))
+        raw += one
+    return raw + rng.choice((b"", bytes(100), BLANK.pack(500, MAGIC_BLANK) + bytes(92)))
+
+
+def check_logs(seed: int, count: int) -> int:
+    """Pieces of a log, whole and damaged: entries, keys, and which records are whole."""
+    rng, passed = random.Random(seed), 0
+    for number in range(count):
+        if number % 10 == 0:
+            position = rng.choice((0, 4096, 2**40, 2**62))
+            whole = piece_of_log(rng, position)
+        raw = damaged(rng, whole)
+        keyed = rng.random() < 0.8
+        asked: tuple[Any, ...] = (memoryview(raw), position, (1000, 5000), keyed)
+        found = outcome(native.dispatch, *asked)
+        assert found == outcome(pure_walk.dispatch, *asked), (seed, number)
+        passed += found[1] > 0
+        for checksum in Checksum:
+            asked = (raw, position, checksum)
+            starts = outcome(native.record_starts, *asked)
+            assert starts == outcome(pure_walk.record_starts, *asked), (seed, number)
+        queue, low = rng.choice((None, 0, 1, -1)), rng.randrange(3)
+        asked = (memoryview(raw), queue, low, low + rng.choice((0, 2, 9)))
+        assert outcome(native.split, *asked) == outcome(pure_walk.split, *asked), (seed, number)
+    return passed
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_frames_pass_or_are_refused_alike_and_are_stored_with_the_same_bytes(seed: int) -> None:
+    assert check_frames(seed, 1000) > 200
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_log_says_the_same_to_queues_and_index_however_damaged_it_is(seed: int) -> None:
+    assert check_logs(seed, 500) > 200
+
+
+def drafts(rng: random.Random) -> Iterator[tuple[Any, ...]]:
+    texts = (None, None, "", "x", "ü€", "a b", "\x01", "a\x02", "\ud800", "t" * 32700, "t" * 33000)
+    weights = (9, 9, 1, 9, 9, 9, 1, 1, 1, 1, 1)
+    while True:
+        tags, keys, shard = rng.choices(texts, weights, k=3)
+        extra = rng.choice((b"", b"", b"WAIT\x01false\x02", b"a\x01b\x02"))
+        body = rng.randbytes(rng.choice((0, 1, 63, 64, 65, 1024)))
+        flag, bits = rng.choice((0, -1, 2**31 - 1, -(2**31))), rng.choice((0, 1, 0x301))
+        yield (body, tags, keys, extra, flag, bits), shard
+
+
+@pytest.mark.parametrize("born", HOSTS)
+@pytest.mark.parametrize("shape", [Shape(), Shape(20), Shape(8, True), Shape(20, True)])
+def test_messages_become_the_same_records(born: bytes, shape: Shape) -> None:
+    rng = random.Random(len(born))
+    origin = KeyOrigin("0A" * (len(born) + 2), 1_698_796_800_000)
+    makers = [module.RecordMaker(born, origin, Shape()) for module in (native, pure_encode)]
+    names = [len(t).to_bytes(1 if len(t) < 128 else 2, "big") + t for t in (b"a", b"t" * 200)]
+    for number, (draft, shard) in zip(range(2000), drafts(rng), strict=False):
+        if number == 10:
+            for maker in makers:
+                maker.take_shape(shape)
+        asked = (rng.choice(names), rng.randrange(99), draft, shard, 1700000000000 + number // 7)
+        made = [outcome(maker.record, *asked) for maker in makers]
+        assert made[0] == made[1], number
+
+
+def test_many_messages_become_the_records_they_become_one_by_one() -> None:
+    origin = KeyOrigin("0A" * 10, 0)
+    made = [(bytes(size), "t", f"k{size}", b"", size, 0) for size in range(50)]
+    makers = [m.RecordMaker(HOSTS[0], origin, Shape()) for m in (native, native, pure_encode)]
+    maker, *others = makers
+    expected, again = (other.records(b"\1a", 3, made, "s", 5) for other in others)
+    assert expected == again
+    one_by_one = [maker.record(b"\1a", 3, draft, "s", 5) for draft in made]
+    assert list(zip(*expected, strict=True)) == one_by_one
+
+
+def test_keys_go_on_from_the_first_behind_the_65536th() -> None:
+    origin = KeyOrigin("0A" * 10, 0)
+    makers = [module.RecordMaker(HOSTS[0], origin, Shape()) for module in (native, pure_encode)]
+    draft = (b"", None, None, b"", 0, 0)
+    keys = [[maker.record(b"\1a", 0, draft, None, 1)[1] for _ in range(65538)] for maker in makers]
+    assert keys[0] == keys[1]
+    assert keys[0][0] == keys[0][65536] != keys[0][1]
+
+
+@pytest.mark.parametrize("portable", [False, True])
+def test_checksums_are_those_of_zlib_at_any_length_and_place(portable: bool) -> None:
+    raw = random.Random(1).randbytes(3000)
+    for length in (*range(300), 511, 512, 513, 1024, 2900):
+        for start in (0, 1, 7, 64):
+            piece = raw[start : start + length]
+            assert native.crc32(piece, portable) == zlib.crc32(piece), (start, length)
+
+
+@pytest.mark.parametrize(
+    "starts", [[0, 500], [0, 90], [-91, 0], [0, 120, 60], [0, 91, 2**40], [50, 0, 150], [0, 2**62]]
+)
+def test_places_outside_a_frame_are_refused_and_nothing_is_written_there(starts: list[int]) -> None:
+    guarded = bytearray(b"g" * 1000)
+    target, stamp = memoryview(guarded)[300:420], Stamp(0, 1, HOSTS[1])
+    with pytest.raises(ValueError):
+        native.put_stamped(target, bytes(120), starts, 0, stamp)
+    assert guarded[:300] == b"g" * 300 and guarded[420:] == b"g" * 580
+
+
+def test_what_is_read_only_is_not_written_to() -> None:
+    frame = encode_record(Record("a", b"x"))
+    target, stamp = memoryview(bytes(200)), Stamp(0, 1, HOSTS[0])
+    with pytest.raises(BufferError):
+        native.put_stamped(target, frame, [0, len(frame)], 0, stamp)
+
+
+# --- which of the two a process has ---
+
+
+def chosen(**environment: str) -> str:
+    """What a new process says of its loops."""
+    asked = "from penstock.shared import hot_loops as h; print(h.dispatch.__module__, h.why_pure)"
+    place = os.pathsep.join(sys.path)
+    run = subprocess.run(
+        [sys.executable, "-c", asked],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": place, **environment},
+    )
+    return run.stdout.strip()
+
+
+def test_the_compiled_loops_are_used_unless_the_environment_says_no() -> None:
+    assert chosen(PENSTOCK_PURE="") == chosen(PENSTOCK_PURE="0") == "penstock.shared.native_loops"
+    assert chosen(PENSTOCK_PURE="1") == "penstock.shared.pure_walk PENSTOCK_PURE is set"
+
+
+def test_compiled_loops_of_another_interface_are_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert native.INTERFACE == INTERFACE
+    monkeypatch.delenv("PENSTOCK_PURE", raising=False)
+    assert hot_loops._why_pure() == ""
+    monkeypatch.setattr(native, "INTERFACE", INTERFACE - 1)
+    assert f"built for interface {INTERFACE - 1}" in hot_loops._why_pure()
