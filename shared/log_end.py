@@ -110,8 +110,9 @@ def _newest_ms(positions: Positions, pieces: Pieces) -> int:
     start = min(last, positions["dispatched"]) if last else positions["dispatched"]
     newest_ms = 0
     for position, piece in pieces(max(start, positions["log_start"]), positions["wrote"]):
-        for found in walk(piece, position):
-            newest_ms = store_timestamp_ms(piece, found.position - position)
+        found = dispatch(piece, position)
+        if found.records:
+            newest_ms = store_timestamp_ms(piece, found.last - position)
     return newest_ms
 
 
