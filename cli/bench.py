@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.bench_core import core
 from penstock.cli.bench_load import COMMANDS
 from penstock.cli.output import output_option, print_json, print_table, progress
 from penstock.cli.settings import set_option
@@ -14,7 +15,7 @@ def bench() -> None:
     """Measure this installation on this machine."""
 
 
-for _command in COMMANDS:
+for _command in (core, *COMMANDS):
     bench.add_command(_command)
 
 

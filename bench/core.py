@@ -1,0 +1,97 @@
+"""What the loops that run once per message cost, compiled and in Python, each by itself.
+
+CPU time of this thread, so what else the machine does counts little; the median of several runs.
+A frame is what a producer sends at once; the log that is walked is the same frame, stamped.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from statistics import median
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+
+from penstock.shared import hot_loops, pure_encode, pure_frame, pure_walk
+from penstock.shared.message_id import KeyOrigin
+from penstock.shared.record import Shape, pack_host
+from penstock.shared.record_crc import Checksum
+
+FRAME_BYTES = 256 << 10
+TOPIC, NAME = b"orders", b"\6orders"
+NOW_MS = 1_700_000_000_000
+
+
+class LoopCost(msgspec.Struct, frozen=True):
+    """What one loop took for a message of a body size. MB are 10**6 bytes of records."""
+
+    loop: str
+    body_bytes: int
+    native: bool
+    ns_per_message: float
+    mb_per_s: float
+
+
+def bench_core(body_bytes: int, runs: int = 9) -> Iterator[LoopCost]:
+    """Each loop in each form that this installation has, compiled first."""
+    for loops in _forms():
+        made, count = _frame(loops, body_bytes)
+        for name, call in _calls(loops, body_bytes, made):
+            ns = median(_cpu_ns(call) for _ in range(runs)) / count
+            speed = len(made) / count / ns * 1000
+            yield LoopCost(name, body_bytes, loops.native, round(ns, 1), round(speed, 1))
+
+
+def _forms() -> list[Any]:
+    pure = SimpleNamespace(native=False)
+    for module in (pure_encode, pure_frame, pure_walk):
+        vars(pure).update(vars(module))
+    if hot_loops.why_pure:
+        return [pure]
+    return [SimpleNamespace(**{**vars(hot_loops), "native": True}), pure]
+
+
+def _frame(loops: Any, body_bytes: int) -> tuple[bytes, int]:
+    drafts = _drafts(body_bytes)
+    records, _ = _maker(loops).records(NAME, 1, drafts, None, NOW_MS)
+    return b"".join(records), len(records)
+
+
+def _maker(loops: Any) -> Any:
+    return loops.RecordMaker(pack_host("10.1.2.3", 0), KeyOrigin("0A" * 10, 0), Shape())
+
+
+def _drafts(body_bytes: int) -> list[pure_encode.Draft]:
+    body = bytes(range(256)) * (body_bytes // 256 + 1)
+    draft = (body[:body_bytes], None, None, b"", 0, 0)
+    return [draft] * max(1, FRAME_BYTES // (body_bytes + 150))
+
+
+def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Callable[[], Any]]]:
+    maker, drafts = _maker(loops), _drafts(body_bytes)
+    starts = loops.check_frame(frame, TOPIC, 1, 1 << 30)
+    log = memoryview(bytearray(len(frame)))
+    stamp = pure_frame.Stamp(0, NOW_MS, pack_host("10.1.2.3", 10911))
+    loops.put_stamped(log, frame, starts, 0, stamp)
+    stored = bytes(log)
+    yield "encode", lambda: maker.records(NAME, 1, drafts, None, NOW_MS)
+    yield "check", lambda: loops.check_frame(frame, TOPIC, 1, 1 << 30)
+    yield "check properties", lambda: loops.check_properties(frame, starts, False)
+    yield "copy and stamp", lambda: loops.put_stamped(log, frame, starts, 0, stamp)
+    yield "dispatch", lambda: loops.dispatch(log, 0)
+    yield "dispatch with keys", lambda: loops.dispatch(log, 0, keyed=True)
+    yield "scan", lambda: loops.record_starts(stored, 0, Checksum.BODY)
+    yield "split", lambda: loops.split(log, 1, 0, len(starts))
+
+
+def _cpu_ns(call: Callable[[], Any], least_ns: int = 2_000_000) -> float:
+    """The CPU time of one call: as often as it takes to measure it."""
+    calls, began = 0, time.thread_time_ns()
+    while True:
+        call()
+        calls += 1
+        spent = time.thread_time_ns() - began
+        if spent >= least_ns:
+            return spent / calls
