@@ -23,6 +23,7 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.checkpoint_file import CheckpointKeeper
 from penstock.shared.consume_queue_files import ConsumeQueueSync
 from penstock.shared.durable_files import write_again
+from penstock.shared.errors import LACKING
 from penstock.shared.faults import crash_point
 from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_sync import IndexSync
@@ -72,7 +73,12 @@ class Flusher:
             return 0
 
     def _fail(self, error: OSError) -> None:
-        """From now on nothing is acknowledged, and nobody flushes, until the broker restarts."""
+        """From now on nothing is acknowledged, and nobody flushes, until the broker restarts.
+
+        What this process alone has too little of says nothing of the disk: its successor goes on.
+        """
+        if error.errno in LACKING:
+            raise error
         self._positions.publish("flush_error", error.errno or 1)
         self._stage.bus.ring("writer")
 

@@ -18,6 +18,7 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.errors import (
+    LACKING,
     FilterError,
     InvalidMessage,
     PenstockError,
@@ -374,6 +375,8 @@ class Reader:
 
 
 def _unreadable(topic: str, error: OSError) -> StoreDamaged:
+    if error.errno in LACKING:
+        raise error
     return StoreDamaged(
         "the files of a queue can be read", f"topic {topic}: {error}", "see: penstock store verify"
     )

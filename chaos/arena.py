@@ -15,7 +15,7 @@ from pathlib import Path
 
 from penstock.chaos.broker import Broker
 from penstock.chaos.load import QUEUES, TOPIC, Load
-from penstock.chaos.recorder import build_recorder
+from penstock.chaos.preload import build_library
 from penstock.chaos.report import Report
 from penstock.chaos.workers import Result, Task, Workers
 from penstock.client.producer import Producer
@@ -33,16 +33,15 @@ class Arena:
         self.report = report
         self.moved = moved
         self.hits = hits
-        self._library: Path | None = None
+        self._libraries: dict[Path, Path] = {}
         self._workers = Workers()
         self._rounds = 0
 
-    @property
-    def library(self) -> Path:
-        """What records and fails system calls. Raises MissingDependency without a C compiler."""
-        if self._library is None:
-            self._library = build_recorder(self.place)
-        return self._library
+    def library(self, source: Path) -> Path:
+        """The library of a C file. Raises MissingDependency without a C compiler."""
+        if source not in self._libraries:
+            self._libraries[source] = build_library(source, self.place)
+        return self._libraries[source]
 
     def check(self, check: Callable[[Task], Result], tasks: Iterable[Task]) -> Iterator[Result]:
         """The results of checks that several processes share, in the order of the tasks."""

@@ -13,13 +13,18 @@ from typing import NamedTuple
 
 from penstock.chaos.arena import Arena
 from penstock.chaos.bells import bells_round
+from penstock.chaos.clock import clock_round
+from penstock.chaos.crowd import crowd_round
 from penstock.chaos.damage import damage_round
 from penstock.chaos.disk import disk_round
 from penstock.chaos.events import events_round
 from penstock.chaos.frames import frames_round
+from penstock.chaos.frozen import frozen_round
 from penstock.chaos.kills import kills_round
 from penstock.chaos.leaks import Baseline
+from penstock.chaos.memory import memory_round
 from penstock.chaos.missing import missing_round
+from penstock.chaos.mixed import mixed_round
 from penstock.chaos.points import points_round
 from penstock.chaos.power import power_round
 from penstock.chaos.recovery import recovery_round
@@ -45,6 +50,11 @@ KINDS: dict[str, Kind] = {
     "points": Kind(points_round, 3),
     "recovery": Kind(recovery_round, 2),
     "bells": Kind(bells_round, 1),
+    "clock": Kind(clock_round, 2),
+    "frozen": Kind(frozen_round, 2),
+    "crowd": Kind(crowd_round, 2),
+    "memory": Kind(memory_round, 2),
+    "mixed": Kind(mixed_round, 4),
 }
 
 

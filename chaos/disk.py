@@ -17,7 +17,7 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged, check_order
 from penstock.chaos.load import QUEUES, TOPIC, Load, read_all
-from penstock.chaos.recorder import Recorder
+from penstock.chaos.recorder import SOURCE, Recorder
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.layout import StorePaths
@@ -37,7 +37,9 @@ def disk_round(arena: Arena, dice: random.Random, replay: str) -> None:
         # a flusher that would try again is seen where it was at work
         nth = dice.randint(30, 100) if once else round(2 ** dice.uniform(0, 8))
         with arena.room() as room:
-            wrong, acked = check_failing_disk(room, arena.library, any_settings(dice), nth, once)
+            wrong, acked = check_failing_disk(
+                room, arena.library(SOURCE), any_settings(dice), nth, once
+            )
             arena.report.add_violations([f"EIO at flush {nth}: {each}" for each in wrong], replay)
             arena.report.add_fault("failed flush")
             arena.report.acknowledged += acked

@@ -1,13 +1,18 @@
-"""Malformed requests: frames of both endpoints, bent in every way, thrown at a broker that works.
+"""Malformed requests: frames of every kind and both endpoints, bent in every way, over TCP and over
+socket files, and garbage on every socket, doorbells between actors among them.
 
-None of them ends a process or disturbs another client, and what is stored is what was sent.
+None of it ends a process or holds up another client, what is stored is what was sent, and no memory
+stays taken.
 """
 
 from __future__ import annotations
 
 import random
 import socket
+import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 
 import zmq
 
@@ -15,18 +20,21 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged
 from penstock.chaos.load import QUEUES, TOPIC, Load, read_all
+from penstock.chaos.requests import bent_requests, consume_request, produce_request
+from penstock.chaos.usage import own_memory_bytes
 from penstock.client.producer import Producer
 from penstock.shared import messages
-from penstock.shared.bus import dial
+from penstock.shared.bus import RINGS, dial
+from penstock.shared.errors import PenstockError
+from penstock.shared.layout import StorePaths
 from penstock.shared.messages import encode
-from penstock.shared.properties import encode_properties
-from penstock.shared.record import Record, encode_record, pack_host
+from penstock.shared.run_directory import Run, read_run
 
-# in a round, at each endpoint
-FRAMES, GARBAGE = 4000, 20
-_HOST = pack_host("127.0.0.1", 1)
-# Values that meet a boundary of some length, sign or size.
-_EDGES = (0, 1, 0x7F, 0x80, 0xFF, 0x7FFF, 0xFFFF, 0x7FFFFFFF, 0x80000000, 0xFFFFFFFF)
+# in a round, at each endpoint and on each way to it
+FRAMES, GARBAGE, BELLS = 5000, 20, 200
+# another client's longest wait; a machine that does other things has its share of it
+WAIT_S = 1.0
+GROWN_BYTES = 48 << 20
 _SENT_AT_ONCE = 200
 
 
@@ -39,10 +47,16 @@ def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
             with Producer(broker.produce) as producer:
                 producer.create_topic(TOPIC, QUEUES)
             load = Load("p1", broker.produce, rate=300)
-            _throw_all(arena, broker, dice)
+            pids = broker.actors()
+            before = {name: own_memory_bytes(pid) for name, pid in pids.items()}
+            with _another_client(broker) as wrong:
+                _throw_all(arena, broker, dice)
             load.finish()
-            restarts = {each["name"]: each["restarts"] for each in broker.status()["actors"]}
-            wrong = [f"{name} was restarted" for name, count in restarts.items() if count]
+            for name, pid in pids.items():
+                if broker.actors()[name] != pid:
+                    wrong.append(f"{name} was restarted")
+                elif (grown := own_memory_bytes(pid) - before[name]) > GROWN_BYTES:
+                    wrong.append(f"{name} has grown by {grown >> 20} MiB")
             wrong += [f"a send failed: {error}" for error in load.failed[:1]]
             broker.await_dispatched()
             stored = read_all(broker.consume)
@@ -57,81 +71,75 @@ def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def _throw_all(arena: Arena, broker: Broker, dice: random.Random) -> None:
-    kinds = ((broker.produce, produce_request), (broker.consume, consume_request))
-    for endpoint, make in kinds:
-        sent = throw(endpoint, (bend(make(dice), dice) for _ in range(FRAMES)))
-        arena.report.add_fault("bent frame", sent)
-        for _ in range(GARBAGE):
-            throw_garbage(endpoint, dice)
-        arena.report.add_fault("garbage on a socket", GARBAGE)
-        arena.moved()
+    run = read_run(StorePaths(broker.store))
+    assert run is not None
+    ends = run.endpoints
+    for make, endpoints in (
+        (produce_request, (ends.produce, ends.produce_ipc)),
+        (consume_request, (ends.consume, ends.consume_ipc)),
+    ):
+        for endpoint in endpoints:
+            sent = throw(endpoint, bent_requests(make, dice, FRAMES))
+            arena.report.add_fault("bent frame", sent)
+            for _ in range(GARBAGE):
+                throw_garbage(endpoint, dice)
+            arena.report.add_fault("garbage on a socket", GARBAGE)
+            arena.moved()
+    _ring_falsely(run, dice)
+    arena.report.add_fault("false doorbell", BELLS * len(RINGS))
 
 
-def produce_request(dice: random.Random) -> list[bytes]:
-    """A well-formed request of a random kind, as its parts."""
-    producer, session = dice.getrandbits(60), dice.getrandbits(30)
-    queue, seq = dice.randrange(QUEUES), dice.choice((0, 1, dice.getrandbits(40)))
-    record = encode_record(
-        Record(
-            TOPIC,
-            dice.randbytes(dice.choice((0, 1, 100, 5000))),
-            queue_id=queue,
-            born_host=_HOST,
-            properties=encode_properties({"UNIQ_KEY": dice.randbytes(8).hex(), "TAGS": "a"}),
-        )
-    )
-    count = dice.choice((1, 1, 2, 20))
-    return dice.choice(
-        (
-            [encode(messages.Hello(producer, session, seq, dice.getrandbits(20)))],
-            [
-                encode(messages.Append(producer, session, seq, TOPIC, queue, count, "", False)),
-                record * count,
-            ],
-            [encode(messages.Route(seq, TOPIC, True))],
-            [encode(messages.CreateTopic(seq, TOPIC, QUEUES))],
-            [encode(messages.ListTopics(seq))],
-        )
-    )
+def _ring_falsely(run: Run, dice: random.Random) -> None:
+    """Doorbells with anything in them, and garbage where they are."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    for actor in RINGS:
+        rope = context.socket(zmq.PUSH)
+        rope.connect(run.socket(f"bell-{actor}"))
+        for _ in range(BELLS):
+            if rope.poll(1000, zmq.POLLOUT):
+                part = dice.randbytes(dice.choice((0, 9, 5000)))
+                rope.send_multipart([part] * dice.choice((1, 3)))
+        rope.close(linger=200)
+        throw_garbage(run.socket(f"bell-{actor}"), dice)
+    context.term()
 
 
-def consume_request(dice: random.Random) -> list[bytes]:
-    cursors = {dice.randrange(QUEUES + 1): dice.choice((0, 5, 1 << 40)) for _ in range(2)}
-    number = dice.getrandbits(40)
-    return dice.choice(
-        (
-            [encode(messages.Pull(number, TOPIC, cursors, 0, 1 << 16, 0))],
-            [encode(messages.Describe(number, TOPIC, dice.choice((-1, 0, 1 << 50))))],
-        )
-    )
+@contextmanager
+def _another_client(broker: Broker) -> Iterator[list[str]]:
+    """Somebody sends and asks all the time; what is wrong with how long that takes."""
+    wrong: list[str] = []
+    stopping = threading.Event()
 
+    def work() -> None:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        consumer = dial(context, broker.consume)
+        try:
+            with Producer(broker.produce) as producer:
+                producer.send("other", b"first").result(10)
+                while not stopping.wait(0.05):
+                    began = time.monotonic()
+                    producer.send("other", b"x").result(10)
+                    consumer.send(encode(messages.Describe(1, "other", -1)))
+                    answered = consumer.poll(10_000)
+                    took = time.monotonic() - began
+                    if took > WAIT_S or not answered:
+                        wrong.append(f"another client has waited {took:.1f} s")
+                    if not answered:
+                        break
+                    consumer.recv_multipart()
+        except PenstockError as error:
+            wrong.append(f"another client is told: {error}")
+        finally:
+            consumer.close()
+            context.term()
 
-def bend(parts: list[bytes], dice: random.Random) -> list[bytes]:
-    """The request with one to four things wrong with it."""
-    bent = [bytearray(part) for part in parts]
-    for _ in range(dice.randint(1, 4)):
-        at = dice.randrange(len(bent))
-        part = bent[at]
-        what = dice.randrange(8)
-        if what == 0 and part:
-            part[dice.randrange(len(part))] ^= 1 << dice.randrange(8)
-        elif what == 1:
-            del part[dice.randrange(len(part) + 1) :]
-        elif what == 2:
-            place = dice.randrange(len(part) + 1)
-            part[place:place] = dice.randbytes(dice.randint(1, 9))
-        elif what == 3 and len(part) >= 4:
-            place = dice.randrange(len(part) - 3)
-            part[place : place + 4] = dice.choice(_EDGES).to_bytes(4, "big")
-        elif what == 4:
-            bent.insert(at, bytearray(dice.randbytes(dice.choice((0, 1, 300)))))
-        elif what == 5 and len(bent) > 1:
-            del bent[at]
-        elif what == 6:
-            part += part[: dice.randrange(len(part) + 1)]
-        else:
-            bent[at] = bytearray(dice.randbytes(dice.choice((0, 1, 10, 1000))))
-    return [bytes(part) for part in bent]
+    thread = threading.Thread(target=work, name="another client")
+    thread.start()
+    try:
+        yield wrong
+    finally:
+        stopping.set()
+        thread.join()
 
 
 def throw(endpoint: str, requests: Iterator[list[bytes]]) -> int:
@@ -154,6 +162,15 @@ def throw(endpoint: str, requests: Iterator[list[bytes]]) -> int:
 
 def throw_garbage(endpoint: str, dice: random.Random) -> None:
     """Connect without ZeroMQ, and send bytes of no protocol."""
-    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
-    with socket.create_connection((host.strip("[]"), int(port)), timeout=5) as peer:
-        peer.sendall(dice.randbytes(dice.choice((0, 1, 9, 10, 64, 5000))))
+    garbage = dice.randbytes(dice.choice((0, 1, 9, 10, 64, 5000)))
+    if endpoint.startswith("ipc://"):
+        peer = socket.socket(socket.AF_UNIX)
+        peer.connect(endpoint.removeprefix("ipc://"))
+    else:
+        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+        peer = socket.create_connection((host.strip("[]"), int(port)), timeout=5)
+    with peer:
+        try:
+            peer.sendall(garbage)
+        except (BrokenPipeError, ConnectionResetError):
+            return  # it had heard enough

@@ -13,16 +13,13 @@ from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker, fixed_ports
-from penstock.chaos.load import TOPIC
+from penstock.chaos.broker import Broker
 from penstock.chaos.report import Report
-from penstock.chaos.under_load import UnderLoad, under_load
-from penstock.client.producer import Producer
+from penstock.chaos.scene import Scene, scene
 from penstock.shared.positions import ACTORS
 
 # strikes in a round
 STRIKES = 30
-SERVED_TIMEOUT_S = 15
 KILLED, FROZEN = (SIGKILL, "killed"), (SIGSTOP, "frozen")
 
 
@@ -41,32 +38,20 @@ def run_kills(
     environment: Mapping[str, str] | None = None,
 ) -> None:
     """Strike `count` times at one broker. Raises PenstockError when it does not come back."""
-    broker = Broker(place, {**settings, **fixed_ports()}, environment=environment)
-    with under_load(broker) as running:
-        with Producer(broker.produce) as producer:
-            for number in range(count):
-                time.sleep(dice.uniform(0, 0.1))  # the moment is what varies
-                _strike(arena, running, producer, dice, number)
-                arena.moved()
-        arena.report.add_violations(running.finish(), replay)
-        arena.report.acknowledged += sum(each.count() for each in running.loads)
-        arena.report.consumed += len(running.follower.seen)
+    with scene(arena, place, settings, environment) as it:
+        for _ in range(count):
+            time.sleep(dice.uniform(0, 0.1))  # the moment is what varies
+            strike(it, dice)
+        it.finish(replay)
 
 
-def _strike(
-    arena: Arena, running: UnderLoad, producer: Producer, dice: random.Random, number: int
-) -> None:
+def strike(it: Scene, dice: random.Random) -> None:
     """One strike, and the time until a message gets through again, and comes out."""
-    struck = time.monotonic()
-    names = _hit(arena.report, running.broker, dice)
-    # not the numbers of the load, so the probe has a sender of its own
-    body = f"probe/0/{number}/{names[0]}".encode()
-    producer.send(TOPIC, body, queue=0).result(SERVED_TIMEOUT_S)
-    acknowledged = time.monotonic() - struck
-    running.follower.await_body(body, SERVED_TIMEOUT_S)
-    consumed = time.monotonic() - struck
-    for name in names:
-        arena.report.add_recovery(name, acknowledged, consumed)
+    report, struck = it.arena.report, time.monotonic()
+    first, *others = _hit(report, it.broker, dice)
+    times = it.probe(first, struck)
+    for name in others:
+        report.add_recovery(name, *times)
 
 
 def _hit(report: Report, broker: Broker, dice: random.Random) -> tuple[str, ...]:

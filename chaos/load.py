@@ -86,6 +86,8 @@ class Load:
         """Stop sending and wait for every outcome. Raises what went wrong in the thread."""
         self._stopping.set()
         self._thread.join()
+        if self._producer._closing:
+            return
         self._producer.flush(60)
         self._producer.close()
         if self._error is not None:

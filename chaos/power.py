@@ -28,7 +28,7 @@ from penstock.chaos.broker import Broker, fixed_ports
 from penstock.chaos.history import Sent
 from penstock.chaos.images import Disk, mixed, read_disk
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load
-from penstock.chaos.recorder import Recorder, read_flushes
+from penstock.chaos.recorder import SOURCE, Recorder, read_flushes
 from penstock.chaos.replay import check_store, in_memory
 from penstock.chaos.workers import batched
 from penstock.client.producer import Producer
@@ -79,7 +79,7 @@ def power_round(arena: Arena, dice: random.Random, replay: str) -> None:
         with arena.room() as room:
             settings = any_settings(dice) | {"flush_disk_type": disk}
             seconds = dice.uniform(0.5, 1.5)
-            record_run(room, arena.library, settings, ack, seconds, dice, orderly=orderly)
+            record_run(room, arena.library(SOURCE), settings, ack, seconds, dice, orderly=orderly)
             names = sorted(choose_images(room, IMAGES, dice))
             tasks = [(room, list(some)) for some in batched(names, TASK_IMAGES)]
             for found in arena.check(check_images, tasks):

@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import mmap
 import os
-import shutil
 import struct
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.shared.errors import MissingDependency
-
 PAGE_BYTES = 4096
 _FILE, _DIRECTORY = 1, 2
 _WORD = struct.Struct("=Q")
-_SOURCE = Path(__file__).with_name("recorder.c")
+SOURCE = Path(__file__).with_name("recorder.c")
 
 
 class Flush(NamedTuple):
@@ -33,17 +29,6 @@ class Flush(NamedTuple):
     pages: dict[int, bytes]
     path: str
     names: dict[str, int]
-
-
-def build_recorder(place: Path) -> Path:
-    """Compile the recorder; the library's path. Raises MissingDependency without a C compiler."""
-    compiler = shutil.which("cc") or shutil.which("gcc")
-    if compiler is None:
-        raise MissingDependency("a C compiler for power failures", "cc", "install gcc")
-    library = place / "recorder.so"
-    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(_SOURCE), "-ldl"]
-    subprocess.run(command, check=True)
-    return library
 
 
 class Recorder:

@@ -27,6 +27,11 @@ KINDS = (
     "points",
     "recovery",
     "bells",
+    "clock",
+    "frozen",
+    "crowd",
+    "memory",
+    "mixed",
 )
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.shared import query
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
-from penstock.shared.errors import PenstockError, StoreDamaged, StoreUnavailable
+from penstock.shared.errors import LACKING, PenstockError, StoreDamaged, StoreUnavailable
 from penstock.shared.index_directory import index_geometry
 from penstock.shared.layout import StorePaths, check_topic
 from penstock.shared.messages import Query, QueryById
@@ -142,6 +142,8 @@ def _step(turn: _Turn) -> Answer | None:
     except PenstockError as error:
         return error
     except OSError as error:
+        if error.errno in LACKING:
+            raise
         return StoreDamaged(
             "the files of log and index can be read", error, "see: penstock store verify"
         )

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import resource
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -241,3 +243,26 @@ def test_a_segment_that_is_no_longer_whole_stops_the_store(
     with pytest.raises(Exception, match="is 65536 bytes long"):
         flusher.work()
     assert broker.positions["flushed"] == 0
+
+
+def test_too_few_files_for_the_flusher_is_no_error_of_the_disk(
+    pipeline: Callable[..., Any],
+) -> None:
+    """It ends, loudly; a successor that may open files flushes what is there."""
+    broker = pipeline(transient_store_pool_enable=False)
+    flusher = broker.start(Flusher)
+    broker.append()
+    _commit(broker)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    os.close(spare)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            flusher.work()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert (broker.positions["flush_error"], broker.positions["flushed"]) == (0, 0)
+    broker.crash(flusher)
+    broker.start(Flusher).work()
+    assert broker.positions["flushed"] == broker.positions["wrote"]

@@ -1,0 +1,20 @@
+"""Libraries in C that are loaded into a broker's processes before everything else."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+from penstock.shared.errors import MissingDependency
+
+
+def build_library(source: Path, place: Path) -> Path:
+    """Compile one; the library's path. Raises MissingDependency without a C compiler."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None:
+        raise MissingDependency(f"a C compiler for {source.stem}", "cc", "install gcc")
+    library = place / f"{source.stem}.so"
+    command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
+    subprocess.run(command, check=True)
+    return library
