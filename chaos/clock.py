@@ -43,6 +43,7 @@ SETTINGS: dict[str, object] = {
 }
 TIMES_LOOKED_FOR = 20
 WAIT_MS = 400
+ANSWER_TIMEOUT_MS = 5000
 IDLE_S = 0.5
 # of one core, for all processes together
 IDLE_CPU_SHARE = 0.3
@@ -143,8 +144,13 @@ def _check_times(endpoint: str, began_ms: int, dice: random.Random) -> list[str]
     peer = dial(context, endpoint)
     for at_ms in (0, *dice.sample(times, min(TIMES_LOOKED_FOR, len(times))), times[-1] + 1):
         peer.send(encode(messages.Describe(1, TOPIC, at_ms)))
+        if not peer.poll(ANSWER_TIMEOUT_MS):
+            wrong.append(f"nobody says where time {at_ms} is")
+            break
         answer = messages.decode_consume_answer(peer.recv_multipart()[0])
-        assert isinstance(answer, messages.Described)
+        if not isinstance(answer, messages.Described):
+            wrong.append(f"time {at_ms} is not found: {answer}")
+            break
         for queue in answer.queues:
             expected = bisect_left(stored[queue.queue_id], at_ms)
             if queue.at_offset != expected:

@@ -448,3 +448,42 @@ def descriptor_left_by_each_start(supervisor: Any) -> None:
         supervisor.os.open("/dev/null", supervisor.os.O_RDONLY)
 
     supervisor.Supervisor._start = start_and_open
+
+
+# --- clocks and crowds ---
+
+
+@canary("shared.retention_clock", "clock")
+def retention_believes_the_clock(retention_clock: Any) -> None:
+    """What expires goes by the wall clock, whatever it has just done."""
+    retention_clock.RetentionClock.now_ms = lambda self: self._clock.now_ms()
+
+
+@canary("shared.log_end", "clock")
+def store_times_go_back(log_end: Any) -> None:
+    """A message's store time is the clock's, also where that is before the last one's."""
+    append = log_end.LogEnd.append
+
+    def at_any_time(self: Any, *arguments: Any) -> Any:
+        self._stored_ms = 0
+        return append(self, *arguments)
+
+    log_end.LogEnd.append = at_any_time
+
+
+@canary("shared.door", "crowd")
+def everybody_is_let_in(door: Any) -> None:
+    """Connections are not counted: they come until there are no files left."""
+    door.Door.tend = lambda self, now_ms: None
+
+
+@canary("shared.unsent", "crowd")
+def unread_answers_are_forgotten(unsent: Any) -> None:
+    """What consumers have not read is not counted."""
+    unsent.Unsent.add = lambda self, tracker, size: None
+
+
+@canary("actors.flusher", "memory")
+def no_memory_is_a_failed_disk(flusher: Any) -> None:
+    """A flusher that cannot map a segment takes that for an error of the disk."""
+    flusher.LACKING = frozenset()
