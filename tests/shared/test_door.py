@@ -51,6 +51,7 @@ class Endpoint:
         peer.settimeout(0.3)
         try:
             peer.connect(address)
+            peer.settimeout(WAIT_S)
             greeted = bool(peer.recv(1))
         except OSError:
             peer.close()
