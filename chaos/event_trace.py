@@ -28,6 +28,7 @@ from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.record import body_span
 from penstock.shared.repair import repair_store
 from penstock.shared.run_directory import read_run, remove_run_directory
 from penstock.shared.store_lock import stopped_store
@@ -167,19 +168,20 @@ class _Player:
             self._broker.step()
 
     def repair(self) -> None:
-        """Some bytes of a message go bad on the disk, and the store is repaired."""
+        """Some bytes of a message's body go bad on the disk, and the store is repaired."""
         placed = read_placed(self.config.store)
         if not placed:
             return
         hit = self._dice.choice(placed)
         self._tap.age()
-        at, size = self._dice.randrange(hit.position, hit.end - 4), 4
-        base = at - at % self.config.mapped_file_size_commit_log_bytes
+        self.repaired = len(self._tap.events) + 1
+        base = hit.position - hit.position % self.config.mapped_file_size_commit_log_bytes
         with (self._paths.commit_log / segment_name(base)).open("r+b") as file:
-            file.seek(at - base)
-            file.write(self._dice.randbytes(size))
+            file.seek(hit.position - base)
+            body_at, _ = body_span(file.read(hit.end - hit.position), 0)
+            file.seek(hit.position - base + body_at)
+            file.write(self._dice.randbytes(4))
         self._tap.age()
-        self.repaired = len(self._tap.events)
         self.lost = frozenset({(hit.sent.queue_id, hit.sent.queue_offset)})
         with stopped_store(self.config.store) as (paths, last_run):
             repair_store(paths, self.config, self._clock, last_run)
