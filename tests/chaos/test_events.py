@@ -1,7 +1,8 @@
 """Power failures at every event: traces of a stepped broker break no promise, seeded bugs do.
 
 PENSTOCK_CHAOS_TRACES=50 tries so many traces, each as deep as a round of `penstock chaos`, and
-PENSTOCK_CHAOS_CANARIES=all every bug that this way can see.
+PENSTOCK_CHAOS_CANARIES=all has one more bug. One that shows only while two actors are at work in the
+same moment is not for this way: they take turns.
 """
 
 from __future__ import annotations
@@ -31,19 +32,7 @@ QUICK = (
     "checkpoint_ahead_of_queues",
     "torn_tail_kept",
 )
-DEEP = (
-    *QUICK,
-    "flushed_before_sync",
-    "directories_not_synced",
-    "queue_names_not_synced",
-    "only_last_segment_synced",
-    "only_last_queue_file_synced",
-    "checkpoint_ahead_of_log",
-    "last_partial_page_skipped",
-    "flush_length_not_page_rounded",
-    "index_items_not_synced",
-    "queue_entries_past_log_end_kept",
-)
+DEEP = (*QUICK, "directories_not_synced")
 SHALLOW = Depth(few=2, chosen=0)
 # Traces in which a bug may show, one after the other.
 CANARY_SEEDS = range(20, 40)
