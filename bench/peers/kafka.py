@@ -35,8 +35,8 @@ class Kafka:
     warm_s = 2.0
     variants: tuple[Variant, ...] = (Variant("Kafka"),)
     settings = {
-        DURABLE: "flush.messages=1, acks=all, batch.size=256 KiB, linger.ms=0",
-        WRITTEN: "acks=all, batch.size=256 KiB, linger.ms=0",
+        DURABLE: "flush.messages=1, acks=all, batch.size=256 KiB",
+        WRITTEN: "acks=all, batch.size=256 KiB",
     }
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Kafka:
                 "Kafka formats its storage", f"exit code {done.returncode}", said
             )
         with serving([*run, "kafka.Kafka", str(file)], place, port) as pid:
-            yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}", "linger_ms": "0"})
+            yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 
     def command(self, server: Server, load: Load) -> list[str]:
         return self._java.command(load, server.told)

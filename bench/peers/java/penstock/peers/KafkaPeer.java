@@ -34,7 +34,6 @@ final class KafkaPeer implements Peer {
         producer = new KafkaProducer<>(Map.of(
             "bootstrap.servers", order.get("endpoint"),
             "acks", "all",
-            "linger.ms", order.get("linger_ms"),
             "batch.size", String.valueOf(256 << 10)),
             new ByteArraySerializer(), new ByteArraySerializer());
     }
