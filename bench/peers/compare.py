@@ -43,6 +43,8 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "redis": Redis,
     "rabbitmq": RabbitMQ,
 }
+# a range has many points, and each is only one run
+SWEEP_S = 2.0
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
 
 
@@ -177,10 +179,13 @@ def main(
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
     with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
         compared = compare([PEERS[name]() for name in only], plan, Path(place))
-    compared.command = " ".join(["python -m penstock.bench.peers.compare", *sys.argv[1:]])
+    compared.command = (
+        f"python -m penstock.bench.peers.compare --only {','.join(only)} --runs {runs} "
+        f"--seconds {seconds} --in-flight {in_flight}"
+    )
     _write(compared, to)
     if sweeps:
-        compared.sweeps = sweep(seconds, say)
+        compared.sweeps = sweep(min(seconds, SWEEP_S), say)
         _write(compared, to)
     print(table(compared))
 

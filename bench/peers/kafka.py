@@ -32,7 +32,7 @@ group.initial.rebalance.delay.ms=0
 class Kafka:
     name = "Kafka"
     client = "kafka-clients, Java"
-    warm_s = 2.0
+    warm_s = 2.5
     variants: tuple[Variant, ...] = (Variant("Kafka"),)
     settings = {
         DURABLE: "flush.messages=1, acks=all, batch.size=256 KiB",

@@ -24,7 +24,7 @@ SYNC = {DURABLE: "always", WRITTEN: "2m"}
 class Nats:
     name = "NATS JetStream"
     client = "jnats, Java, publishAsync"
-    warm_s = 2.0
+    warm_s = 2.5
     variants: tuple[Variant, ...] = (Variant("NATS JetStream"),)
     settings = {ack: f"storage in files, sync_interval: {sync}" for ack, sync in SYNC.items()}
 

@@ -26,7 +26,7 @@ stream.advertised_port = {port}
 class RabbitMQ:
     name = "RabbitMQ streams"
     client = "stream-client, Java"
-    warm_s = 2.0
+    warm_s = 2.5
     variants: tuple[Variant, ...] = (Variant("RabbitMQ streams"),)
     settings = {WRITTEN: "one node, no replicas"}
 

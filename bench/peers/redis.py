@@ -20,7 +20,7 @@ SYNC = {DURABLE: "always", WRITTEN: "everysec"}
 class Redis:
     name = "Redis Streams"
     client = "Jedis, Java, 2 connections with pipelines"
-    warm_s = 2.0
+    warm_s = 2.5
     variants: tuple[Variant, ...] = (Variant("Redis Streams"),)
     settings = {ack: f"appendonly yes, appendfsync {sync}" for ack, sync in SYNC.items()}
 

@@ -34,7 +34,7 @@ FLUSH = {DURABLE: "SYNC_FLUSH", WRITTEN: "ASYNC_FLUSH"}
 class RocketMQ:
     name = "RocketMQ"
     client = "rocketmq-client, Java, asynchronous sends"
-    warm_s = 2.0
+    warm_s = 2.5
     variants: tuple[Variant, ...] = (Variant("RocketMQ"), Variant("RocketMQ, batches of 64", 64))
     settings = {ack: f"flushDiskType={kind}, segments of 1 GiB" for ack, kind in FLUSH.items()}
 
