@@ -83,11 +83,18 @@ def write_page(found: Comparison, to: Path) -> None:
         runs=found.runs,
         peers="\n".join(_peer(each) for each in found.peers),
         alone=ALONE.format(rows=_alone(found.sweeps.alone)) if found.sweeps.alone else "",
-        plots="\n## Over a range\n\n" + "\n".join(f"![]({name})" for name in plots) + "\n"
+        plots="\n## Over a range\n\n"
+        + "\n".join(f"![{_over(name)}]({name})" for name in plots)
+        + "\n"
         if plots
         else "",
     )
     (to / "performance.md").write_text(page)
+
+
+def _over(plot: str) -> str:
+    """What a plot is over, for who cannot see it."""
+    return "over " + plot.removeprefix("performance-").removesuffix(".svg").replace("-", " ")
 
 
 def _range(values: Sequence[float], digits: int) -> str:

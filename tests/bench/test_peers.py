@@ -100,7 +100,7 @@ def test_the_page_is_made_from_the_json_alone(tmp_path: Path) -> None:
     write_page(again, tmp_path)
     page = (tmp_path / "performance.md").read_text()
     assert table(_found()) in page and "the command" in page and "- Third: no" in page
-    assert re.findall(r"!\[]\((.*)\)", page) == ["performance-in-flight.svg"]
+    assert re.findall(r"!\[over in flight]\((.*)\)", page) == ["performance-in-flight.svg"]
     assert (tmp_path / "performance-in-flight.svg").read_text().startswith("<svg")
 
 
