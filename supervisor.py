@@ -162,7 +162,7 @@ class Supervisor:
             for name in STOP_ORDER:
                 self._retire(self._children[name])
             clean = finish_store(self.store, self._config)
-        except PenstockError as error:
+        except (PenstockError, OSError) as error:
             self._say(str(error))
             self.kill()
             clean = False
@@ -229,7 +229,7 @@ class Supervisor:
                 listening,
             )
             code = 0
-        except PenstockError as error:
+        except (PenstockError, OSError) as error:
             print(f"penstock {child.name}: {error}", file=sys.stderr)
         except BaseException:
             print(f"penstock {child.name}:\n{traceback.format_exc()}", file=sys.stderr)
@@ -334,7 +334,7 @@ class Supervisor:
             raise StoreUnavailable(
                 f"actors fail less than {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
                 f"{child.name} {cause}",
-                "what it printed says why; nothing acknowledged is lost",
+                "what it printed says why; the next start recovers",
             )
         if now_ms - child.started_ms < MIN_RUN_MS:
             child.start_at_ms = child.started_ms + MIN_RUN_MS

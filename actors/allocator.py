@@ -28,7 +28,7 @@ from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.warm_segment import WarmSegment
 
 # After a failure, usually a full disk, the next try waits this long.
-RETRY_MS = 1000
+RETRY_MS = 200
 # A segment stays locked so long after it is full: the flusher and readers are still at its end.
 UNLOCK_MS = 6000
 
@@ -51,7 +51,8 @@ class Allocator:
     def start(self) -> None:
         for growing in self._paths.half_made.glob("commitlog-*"):
             growing.unlink()
-        sync_directory(self._paths.commit_log)
+        with self._stage.disk:
+            sync_directory(self._paths.commit_log)
         bases = segment_bases(self._paths.commit_log, self._segment_bytes)
         wrote = self._positions["wrote"]
         start = wrote - wrote % self._segment_bytes
@@ -78,7 +79,8 @@ class Allocator:
         try:
             if not path.exists():  # there already when mapping it failed
                 crash_point("alloc.before_fallocate")
-                make_file(self._paths.half_made, path, self._segment_bytes, sparse=False)
+                with self._stage.disk:
+                    make_file(self._paths.half_made, path, self._segment_bytes, sparse=False)
                 crash_point("alloc.after_dirfsync")
             if self._warm:
                 self._warming = self._open(self._allocated)

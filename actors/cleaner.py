@@ -27,6 +27,7 @@ import zmq
 
 from penstock.shared.actor import LET_GO_MS, TICK_MS, Stage
 from penstock.shared.checkpoint_file import load_checkpoint
+from penstock.shared.disk_space import disk_used_percent
 from penstock.shared.durable_files import delete_file
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
@@ -46,17 +47,6 @@ SETTLE_MS = LET_GO_MS + 200
 
 # Pauses in ms, one behind each deletion.
 Steps = Generator[int, None, None]
-
-
-def disk_used_percent(path: Path) -> int:
-    """How full the disk of this path is for an ordinary user, rounded up; -1 when nobody knows."""
-    try:
-        disk = os.statvfs(path)
-    except OSError:
-        return -1
-    used = disk.f_blocks - disk.f_bfree
-    size = used + disk.f_bavail
-    return -(-100 * used // size) if size else -1
 
 
 class Cleaner:
@@ -103,7 +93,8 @@ class Cleaner:
             return 0
         assert self._round is not None
         try:
-            self._paused_until_ms = now_ms + next(self._round)
+            with self._stage.disk:
+                self._paused_until_ms = now_ms + next(self._round)
         except StopIteration:
             self._end(self._config.clean_resource_interval_ms)
         except OSError as error:

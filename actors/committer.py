@@ -1,21 +1,27 @@
 """The committer: copies records from the transient store pool into the segment files.
 
-Owns:     `committed`; the bytes of the segment files, where the pool is on.
+Owns:     `committed`, `commit_error`; the bytes of the segment files, where the pool is on.
 Reads:    `wrote`, `flush_wanted`; the pool.
 Hears:    the writer's doorbell.
 Rings:    the flusher and the reput.
 On crash: the next one goes on at `committed`; copying the same bytes twice changes nothing. The
           pool is shared memory and outlives every process.
 
+When the disk refuses the bytes, usually because it is full, the committer waits and tries again:
+they are still in the pool. The writer takes no message meanwhile.
+
 With the pool off the writer stores into the segment itself, and `committed` follows `wrote`.
 """
 
 from __future__ import annotations
 
+import errno
+
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.durable_files import write_at
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
@@ -23,6 +29,7 @@ from penstock.shared.transient_store_pool import TransientStorePool
 
 # One call copies at most this; the heartbeat comes between.
 _COPY_BYTES = 8 << 20
+RETRY_MS = 200
 
 
 class Committer:
@@ -33,6 +40,7 @@ class Committer:
         self._config = stage.config
         self._positions = stage.positions
         self._committed_at_ms = stage.clock.monotonic_ms()
+        self._retry_at_ms = 0
 
     def start(self) -> None:
         self._committed = self._positions["committed"]
@@ -46,17 +54,33 @@ class Committer:
         wrote = self._positions["wrote"]
         if wrote == self._committed or not self._due(wrote):
             return 0
+        if self._stage.clock.monotonic_ms() < self._retry_at_ms:
+            return 0
         if self._pool is not None:
-            self._copy(self._pool, self._committed, wrote)
+            try:
+                self._copy(self._pool, self._committed, wrote)
+            except (OSError, StoreDamaged) as error:
+                self._refused(error)
+                return 0
         crash_point("commit.before_cursor")
         self._committed = wrote
         self._positions.publish("committed", wrote)
         crash_point("commit.after_cursor")
         self._committed_at_ms = self._stage.clock.monotonic_ms()
+        if self._positions["commit_error"]:
+            self._positions.publish("commit_error", 0)
         self._stage.bus.ring("flusher")
         if not self._config.sync_flush:
             self._stage.bus.ring("reput")
         return 1
+
+    def _refused(self, error: OSError | StoreDamaged) -> None:
+        """The bytes stay in the pool. A segment that somebody has cut short is like a bad disk."""
+        if not self._positions["commit_error"]:
+            self._stage.say(f"the log cannot be written: {error}; trying again")
+        number = error.errno if isinstance(error, OSError) else None
+        self._positions.publish("commit_error", number or errno.EIO)
+        self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
 
     def _due(self, wrote: int) -> bool:
         """At once when somebody waits for the disk or the pool is off, else as RocketMQ does."""
@@ -78,9 +102,10 @@ class Committer:
         while at < stop:
             segment = self._segments.segment(at)
             limit = min(stop, segment.base + segment.size, at + _COPY_BYTES)
-            for piece in pool.pieces(at, limit):
-                write_at(segment.handle, piece, at - segment.base)
-                at += len(piece)
+            with self._stage.disk:
+                for piece in pool.pieces(at, limit):
+                    write_at(segment.handle, piece, at - segment.base)
+                    at += len(piece)
             crash_point("commit.mid_copy")
             self._stage.beat()
 
@@ -94,6 +119,8 @@ class Committer:
         self._segments.let_go(self._stage.clock.monotonic_ms())
 
     def drained(self) -> bool:
+        if self._positions["commit_error"]:
+            return True  # the pool has it for the next start
         self._committed_at_ms = -self._config.commit_commit_log_thorough_interval_ms  # due now
         return self._committed == self._positions["wrote"]
 

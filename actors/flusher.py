@@ -9,12 +9,14 @@ On crash: the next one goes on at `flushed`; syncing again what is synced is har
 
 The first error of a flush stops the store: the kernel reports it once and may drop the pages, so a
 second try could succeed and be a lie. For the same reason a new flusher first writes again what its
-predecessor was flushing: it may have died between the report of an error and passing it on.
+predecessor was flushing: it may have died between the report of an error and passing it on. That a
+full disk takes no new queue's name or no checkpoint is no such error: nothing is lost, and it is
+tried again.
 """
 
 from __future__ import annotations
 
-import os
+import errno
 from collections.abc import Generator
 
 import zmq
@@ -22,8 +24,8 @@ import zmq
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.checkpoint_file import CheckpointKeeper
 from penstock.shared.consume_queue_files import ConsumeQueueSync
-from penstock.shared.durable_files import write_again
-from penstock.shared.errors import LACKING
+from penstock.shared.durable_files import NO_ROOM, FlushFailed, sync_file, write_again
+from penstock.shared.errors import LACKING, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_sync import IndexSync
@@ -31,8 +33,10 @@ from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 
 # Between two looks at the log, which producers wait for.
-QUEUES_AT_ONCE = 8
+QUEUES_AT_ONCE, QUEUES_MS = 8, 10
 _WRITE_AGAIN_BYTES = 8 << 20
+# When there was no room for a checkpoint, or for what it depends on.
+RETRY_MS = 200
 
 
 class Flusher:
@@ -46,6 +50,8 @@ class Flusher:
         self._flushed_at_ms = self._thorough_at_ms = now_ms
         self._queues_at_ms = self._queues_thorough_at_ms = now_ms
         self._round: Generator[None, None, bool] | None = None
+        self._in_doubt = True
+        self._retry_at_ms = 0
 
     def start(self) -> None:
         config = self._config
@@ -58,10 +64,6 @@ class Flusher:
         self._queues = ConsumeQueueSync(paths, config, self._stage.run, self._positions)
         self._index = IndexSync(paths.index, index_geometry(config))
         self._checkpoint = CheckpointKeeper(paths.checkpoint, self._positions, self._segments)
-        try:
-            self._write_again()
-        except OSError as error:
-            self._fail(error)
 
     def work(self) -> int:
         if self._positions["flush_error"]:
@@ -71,16 +73,27 @@ class Flusher:
         except OSError as error:
             self._fail(error)
             return 0
+        except StoreDamaged as error:  # a segment that somebody has cut short
+            self._fail(FlushFailed(errno.EIO, str(error)))
+            return 0
 
     def _fail(self, error: OSError) -> None:
         """From now on nothing is acknowledged, and nobody flushes, until the broker restarts.
 
-        What this process alone has too little of says nothing of the disk: its successor goes on.
+        Unless there was only no room for something new: then the round is begun again soon. And
+        what this process alone has too little of says nothing of the disk: its successor goes on.
         """
         if error.errno in LACKING:
             raise error
-        self._positions.publish("flush_error", error.errno or 1)
-        self._stage.bus.ring("writer")
+        self._round = None
+        if isinstance(error, FlushFailed) or error.errno not in NO_ROOM:
+            self._positions.publish("flush_error", error.errno or 1)
+            self._stage.say(f"a flush has failed, the store is read-only: {error}")
+            self._stage.bus.ring("writer")
+            return
+        if not self._retry_at_ms:
+            self._stage.say(f"there is no room for a checkpoint: {error}; trying again")
+        self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
 
     # --- the log ---
 
@@ -90,20 +103,25 @@ class Flusher:
         while at < committed:
             segment = self._segments.segment(at)
             stop = min(committed, segment.base + segment.size, at + _WRITE_AGAIN_BYTES)
-            write_again(segment.handle, at - segment.base, stop - segment.base)
+            with self._stage.disk:
+                write_again(segment.handle, at - segment.base, stop - segment.base)
             at = stop
             self._stage.beat()
+        self._in_doubt = False
 
     def _flush_log(self) -> int:
         self._checkpoint.sample_log()
         committed = self._positions["committed"]
         if committed == self._flushed or not self._due(committed):
             return 0
+        if self._in_doubt:
+            self._write_again()
         at = self._flushed
         crash_point("flush.before_msync")
         while at < committed:
             segment = self._segments.segment(at)
-            os.fdatasync(segment.handle)
+            with self._stage.disk:
+                sync_file(segment.handle)
             at = segment.base + segment.size
             if at < committed:
                 crash_point("flush.roll")
@@ -139,6 +157,8 @@ class Flusher:
         if self._round is None:
             config = self._config
             now_ms = self._stage.clock.monotonic_ms()
+            if now_ms < self._retry_at_ms:
+                return 0
             if now_ms - self._queues_at_ms < config.flush_interval_consume_queue_ms:
                 if self._checkpoint.log_has_followed():
                     self._write_checkpoint()
@@ -149,8 +169,9 @@ class Flusher:
             if thorough:
                 self._queues_thorough_at_ms = now_ms
             self._begin_round(0 if thorough else config.flush_consume_queue_least_pages)
+        until_ms = self._stage.clock.monotonic_ms() + QUEUES_MS
         for _ in range(QUEUES_AT_ONCE):
-            if not self._go_on():
+            if not self._go_on() or self._stage.clock.monotonic_ms() > until_ms:
                 break
         return 1
 
@@ -172,19 +193,22 @@ class Flusher:
         """Sync one more piece of queues and index, or end the round; whether there may be more."""
         assert self._round is not None
         try:
-            next(self._round)
+            with self._stage.disk:
+                next(self._round)
             return True
         except StopIteration as end:
             self._round = None
             if end.value:
                 self._checkpoint.queues_are_synced()
             self._write_checkpoint()
+            self._retry_at_ms = 0
             return False
 
     def _write_checkpoint(self) -> None:
         """A log that is damaged is vouched for by nobody: the checkpoint stays as it was."""
         if not self._positions["read_only"]:
-            self._checkpoint.write()
+            with self._stage.disk:
+                self._checkpoint.write()
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []
@@ -207,8 +231,8 @@ class Flusher:
         if not self._positions["flush_error"]:
             try:
                 self._flush_everything()
-            except OSError as error:
-                self._fail(error)
+            except OSError as error:  # there is no later any more
+                self._positions.publish("flush_error", error.errno or 1)
         self._checkpoint.close()
         self._queues.close()
         self._segments.close()

@@ -3,7 +3,8 @@ the index.
 
 Owns:     `dispatched`, `dispatched_record`, `dispatch_error`, `queue_count`; the queue table;
           consumequeue/; index/.
-Reads:    `flushed` (sync) or `committed` (async), and the log up to there.
+Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
+          `flush_error`.
 Hears:    doorbells of the flusher and the committer.
 Rings:    the reader.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
@@ -34,7 +35,7 @@ from penstock.shared.record import SMALLEST_RECORD_BYTES, blank_size
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
-RETRY_MS = 1000
+RETRY_MS = 200
 
 
 class Reput:
@@ -69,7 +70,8 @@ class Reput:
             self._log.rest(now_ms)
             return 0
         try:
-            moved = self._dispatch_next(bound)
+            with self._stage.disk:
+                moved = self._dispatch_next(bound)
         except OSError as error:
             self._close_index()
             self._positions.publish("dispatch_error", error.errno or 1)
@@ -125,8 +127,9 @@ class Reput:
         slot = self._slots.get((topic, queue_id))
         if slot is None:
             first = pieces[0][0]
-            slot = self._slots[topic, queue_id] = self._count
+            slot = self._count
             self._table.add(slot, key, min_offset=first, max_offset=first)
+            self._slots[topic, queue_id] = slot
             self._count += 1
             crash_point("reput.new_queue")
             self._positions.publish("queue_count", self._count)
@@ -172,6 +175,8 @@ class Reput:
         self._queues.let_go()
 
     def drained(self) -> bool:
+        if any(self._positions[name] for name in ("dispatch_error", "commit_error", "flush_error")):
+            return True  # what is left is for the next start
         return self._dispatched == self._positions["wrote"]
 
     def close(self) -> None:

@@ -29,7 +29,6 @@ from penstock.shared.errors import (
     BrokerBusy,
     PenstockError,
     ProtocolError,
-    SegmentUnavailable,
 )
 from penstock.shared.faults import crash_point
 from penstock.shared.frame_check import FrameCheck
@@ -39,9 +38,16 @@ from penstock.shared.messages import Append, Appended, StoredRun, encode, refusa
 from penstock.shared.record import Shape, pack_host
 from penstock.shared.record_outline import unique_key
 from penstock.shared.retry_index import RetryIndex
-from penstock.shared.send_queue import BUSY_RETRY_MS, SendQueue
+from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
-from penstock.shared.store_state import check_disk, check_writable, flush_failed
+from penstock.shared.store_state import (
+    check_disk,
+    check_writable,
+    commit_failed,
+    flush_failed,
+    pool_full,
+    segment_missing,
+)
 from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
@@ -82,6 +88,7 @@ class Writer:
         self._config = stage.config
         self._positions = stage.positions
         self._clock = stage.clock
+        self._paths = StorePaths(stage.config.store)
         self._sessions = Sessions()
         self._pending: deque[_Pending] = deque()
         self._waiting: _Frame | None = None
@@ -94,7 +101,8 @@ class Writer:
         self._reader = LogReader(config, run, self._positions)
         self._end = LogEnd(config, run, self._positions, self._pieces, self._clock)
         self._retries = RetryIndex(self._pieces)
-        self._topics = TopicAdmin(StorePaths(config.store).topics, config, self._clock)
+        with self._stage.disk:
+            self._topics = TopicAdmin(self._paths.topics, config, self._clock)
         self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape)
@@ -236,7 +244,8 @@ class Writer:
         self, request: messages.Route | messages.CreateTopic | messages.ListTopics
     ) -> messages.ProduceAnswer:
         try:
-            return self._topics.answer(request)
+            with self._stage.disk:
+                return self._topics.answer(request)
         except PenstockError as error:
             return refusal(error, request.request)
 
@@ -275,14 +284,14 @@ class Writer:
             self._turn_away(peer, request, busy)
             return
         try:
-            check_writable(self._positions, StorePaths(self._config.store))
+            check_writable(self._positions, self._paths)
             starts = self._check.starts(request, payload)
             now_ms = self._clock.monotonic_ms()
             frame = _Frame(peer, request, payload, starts, (), now_ms)
             if request.retry:
                 frame = self._without_stored(frame, session.stored_after)
             if len(frame.starts) > 1:
-                check_disk(self._positions)
+                check_disk(self._positions, self._paths)
             self._store(frame)
         except PenstockError as error:
             self._refuse(peer, request.seq, error, request.session)
@@ -303,6 +312,11 @@ class Writer:
             end = self._end.place(frame.starts, request.batch)
             if end > self._end.room():
                 self._wait_for_room(frame, end)
+                return
+            try:
+                self._end.prepare(end)
+            except OSError as error:
+                self._turn_away(frame.peer, request, segment_missing(str(error), self._paths))
                 return
             known = len(frame.stored)
             appended = self._end.append(
@@ -351,23 +365,20 @@ class Writer:
         errno = self._positions["allocate_error"]
         no_segment = end > self._positions["allocated"]
         waited_ms = self._clock.monotonic_ms() - frame.since_ms
-        at_once = errno if no_segment else self._config.fast_fail_if_no_buffer_in_store_pool
+        at_once = errno if no_segment else self._positions["commit_error"]
+        if not no_segment and self._config.fast_fail_if_no_buffer_in_store_pool:
+            at_once = 1
         if not at_once and waited_ms <= ALLOCATE_TIMEOUT_MS:
             self._waiting = frame
             return
-        value = f"none within {ALLOCATE_TIMEOUT_MS} ms"
-        error: PenstockError = BrokerBusy(
-            "a frame finds room in the pool",
-            "it is full" if at_once else value,
-            "the disk is too slow for what comes; the message is not stored, send it later",
-            retry_after_ms=BUSY_RETRY_MS,
-        )
+        why = f"none within {ALLOCATE_TIMEOUT_MS} ms"
+        error: PenstockError
         if no_segment:
-            error = SegmentUnavailable(
-                "the next commit log segment can be made",
-                os.strerror(errno) if errno else value,
-                "free disk space and send again; the message is not stored",
-            )
+            error = segment_missing(os.strerror(errno) if errno else why, self._paths)
+        elif self._positions["commit_error"]:
+            error = commit_failed(self._positions, self._paths)
+        else:
+            error = pool_full("it is full" if at_once else why)
         self._turn_away(frame.peer, frame.request, error)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:

@@ -24,15 +24,23 @@ from penstock.shared.config import Config
 
 class Arena:
     """One run: its place for files, its report, whom to tell that something was done, and how
-    often a round has each crash point hit."""
+    often a round has each crash point hit. With `every`, what is usually chosen by chance is all
+    done in its turn."""
 
     def __init__(
-        self, place: Path, report: Report, moved: Callable[[], None], *, hits: int = 1
+        self,
+        place: Path,
+        report: Report,
+        moved: Callable[[], None],
+        *,
+        hits: int = 1,
+        every: bool = False,
     ) -> None:
         self.place = place
         self.report = report
         self.moved = moved
         self.hits = hits
+        self.every = every
         self._libraries: dict[Path, Path] = {}
         self._workers = Workers()
         self._rounds = 0

@@ -15,11 +15,13 @@ from penstock.chaos.arena import Arena
 from penstock.chaos.bells import bells_round
 from penstock.chaos.clock import clock_round
 from penstock.chaos.crowd import crowd_round
+from penstock.chaos.cut import cut_round
 from penstock.chaos.damage import damage_round
 from penstock.chaos.disk import disk_round
 from penstock.chaos.events import events_round
 from penstock.chaos.frames import frames_round
 from penstock.chaos.frozen import frozen_round
+from penstock.chaos.full import full_round
 from penstock.chaos.kills import kills_round
 from penstock.chaos.leaks import Baseline
 from penstock.chaos.memory import memory_round
@@ -28,6 +30,7 @@ from penstock.chaos.mixed import mixed_round
 from penstock.chaos.points import points_round
 from penstock.chaos.power import power_round
 from penstock.chaos.recovery import recovery_round
+from penstock.chaos.slow import slow_round
 from penstock.shared.errors import PenstockError
 
 
@@ -43,7 +46,10 @@ KINDS: dict[str, Kind] = {
     "kills": Kind(kills_round, 10),
     "power": Kind(power_round, 14),
     "events": Kind(events_round, 10),
-    "disk": Kind(disk_round, 2),
+    "disk": Kind(disk_round, 3),
+    "full": Kind(full_round, 3),
+    "slow": Kind(slow_round, 2),
+    "cut": Kind(cut_round, 2),
     "frames": Kind(frames_round, 2),
     "damage": Kind(damage_round, 6),
     "missing": Kind(missing_round, 2),
@@ -74,7 +80,8 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
             seed = dice.getrandbits(32)
         else:
             return
-        replay = f"penstock chaos --faults {kind} --seed {seed} --rounds 1"
+        every = " --every" if arena.every else ""
+        replay = f"penstock chaos --faults {kind} --seed {seed} --rounds 1{every}"
         before = Baseline(arena.place)
         try:
             KINDS[kind].round(arena, random.Random(seed), replay)

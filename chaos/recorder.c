@@ -3,12 +3,9 @@
  *
  * PENSTOCK_RECORD_ROOT   only files and directories below this absolute path count
  * PENSTOCK_RECORD_DIR    holds: log     the records
- *                               clock   64-bit words, mapped shared: flushes done, calls begun,
- *                                       bytes of the log that count
+ *                               clock   64-bit words, mapped shared: flushes done, bytes of the
+ *                                       log that count
  *                               shadow/ a file for each inode, as the disk holds it
- *                               failed  the paths of calls that were made to fail, a line each
- * PENSTOCK_RECORD_FAIL   "N" or "N-M": calls N to M, counted from 1 over all processes, end with EIO
- * PENSTOCK_RECORD_DELAY_US   each call takes so much longer
  *
  * A record of the log, native-endian 64-bit words:
  *   file       1, sequence, inode, size, pages n, then n times: page number, 4096 bytes
@@ -38,8 +35,6 @@
 static struct {
     const char *root, *dir;
     uint64_t *clock;
-    uint64_t fail_from, fail_to;
-    useconds_t delay_us;
     int (*fsync)(int), (*fdatasync)(int), (*msync)(void *, size_t, int);
     ssize_t (*pwritev2)(int, const struct iovec *, int, off_t, int);
 } the;
@@ -74,16 +69,9 @@ __attribute__((constructor)) static void begin(void) {
     the.root = getenv("PENSTOCK_RECORD_ROOT");
     the.dir = getenv("PENSTOCK_RECORD_DIR");
     if (!the.root || !the.dir) { the.root = NULL; return; }
-    const char *fail = getenv("PENSTOCK_RECORD_FAIL"), *delay = getenv("PENSTOCK_RECORD_DELAY_US");
-    if (fail) {
-        char *end;
-        the.fail_from = the.fail_to = strtoull(fail, &end, 10);
-        if (*end == '-') the.fail_to = strtoull(end + 1, NULL, 10);
-    }
-    the.delay_us = delay ? strtoul(delay, NULL, 10) : 0;
     int fd = open_in("clock", O_RDWR | O_CREAT);
-    if (ftruncate(fd, 24)) abort();
-    the.clock = mmap(NULL, 24, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (ftruncate(fd, 16)) abort();
+    the.clock = mmap(NULL, 16, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (the.clock == MAP_FAILED) abort();
     close(fd);
 }
@@ -182,15 +170,6 @@ static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
     char path[PATH_MAX];
     struct stat state;
     if (!counts(fd, path, &state)) return sync(fd);
-    uint64_t call = __atomic_add_fetch(&the.clock[1], 1, __ATOMIC_SEQ_CST);
-    if (the.delay_us) usleep(the.delay_us);
-    if (the.fail_from <= call && call <= the.fail_to) {
-        int failed = open_in("failed", O_WRONLY | O_CREAT | O_APPEND);
-        if (dprintf(failed, "%s\n", path) < 0) abort();
-        close(failed);
-        errno = EIO;
-        return -1;
-    }
     int log = open_in("log", O_WRONLY | O_CREAT);
     flock(log, LOCK_EX); /* one flush at a time: their order is the log's */
     struct bytes taken = {0};
@@ -202,11 +181,11 @@ static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
     if (result == 0) {
         uint64_t sequence = the.clock[0] + 1;
         memcpy(taken.data + sizeof sequence, &sequence, sizeof sequence);
-        uint64_t end = the.clock[2];
+        uint64_t end = the.clock[1];
         /* killed before the clock moves, this flush never was; behind it, the shadow lags, and the
          * next flush takes the same pages again */
         if (pwrite(log, taken.data, taken.size, end) != (ssize_t)taken.size) abort();
-        __atomic_store_n(&the.clock[2], end + taken.size, __ATOMIC_SEQ_CST);
+        __atomic_store_n(&the.clock[1], end + taken.size, __ATOMIC_SEQ_CST);
         __atomic_store_n(&the.clock[0], sequence, __ATOMIC_SEQ_CST);
         if (!S_ISDIR(state.st_mode)) follow(&taken, state.st_ino, state.st_size);
     }

@@ -17,7 +17,7 @@ from typing import NamedTuple
 PAGE_BYTES = 4096
 _FILE, _DIRECTORY = 1, 2
 _WORD = struct.Struct("=Q")
-SOURCE = Path(__file__).with_name("recorder.c")
+SOURCE = Path(__file__).with_suffix(".c")
 
 
 class Flush(NamedTuple):
@@ -36,7 +36,7 @@ class Recorder:
 
     def __init__(self, place: Path, root: Path, library: Path) -> None:
         (place / "shadow").mkdir(parents=True)
-        (place / "clock").write_bytes(bytes(24))
+        (place / "clock").write_bytes(bytes(16))
         self.place = place
         self.environment = {
             "LD_PRELOAD": str(library),
@@ -44,17 +44,12 @@ class Recorder:
             "PENSTOCK_RECORD_DIR": str(place),
         }
         with (place / "clock").open("rb") as file:
-            self._clock = mmap.mmap(file.fileno(), 24, prot=mmap.PROT_READ)
+            self._clock = mmap.mmap(file.fileno(), 16, prot=mmap.PROT_READ)
         self._words = memoryview(self._clock).cast("Q")
 
     def flushes(self) -> int:
         """How many flushes have succeeded by now; an acknowledgement is stamped with it."""
         return self._words[0]
-
-    def failed(self) -> list[Path]:
-        """What was to be flushed by the calls that were made to fail."""
-        file = self.place / "failed"
-        return [Path(line) for line in file.read_text().splitlines()] if file.exists() else []
 
     def close(self) -> None:
         self._words.release()
@@ -64,7 +59,7 @@ class Recorder:
 def read_flushes(place: Path) -> Iterator[Flush]:
     """The flushes of a recording, in order."""
     with (place / "clock").open("rb") as file:
-        end = _WORD.unpack_from(file.read(), 16)[0]
+        end = _WORD.unpack_from(file.read(), 8)[0]
     with (place / "log").open("rb") as file:
         while file.tell() < end:
             kind, sequence = _words(file.read(16))

@@ -48,6 +48,8 @@ class Report(msgspec.Struct):
     recovered: dict[str, list[tuple[float, float]]] = msgspec.field(
         default_factory=lambda: defaultdict(list)
     )
+    # what was disturbed, and is still -> seconds until acknowledged
+    waited: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
     violations: list[Violation] = msgspec.field(default_factory=list)
 
     def add_fault(self, kind: str, count: int = 1) -> None:
@@ -55,6 +57,9 @@ class Report(msgspec.Struct):
 
     def add_recovery(self, what: str, acknowledged_s: float, consumed_s: float) -> None:
         self.recovered[what].append((acknowledged_s, consumed_s))
+
+    def add_wait(self, what: str, acknowledged_s: float) -> None:
+        self.waited[what].append(acknowledged_s)
 
     def add_points(self, fired: Mapping[str, int]) -> None:
         for name, count in fired.items():
@@ -74,6 +79,10 @@ class Report(msgspec.Struct):
             what: Recovery(len(times), *(_spread(each) for each in zip(*times, strict=True)))
             for what, times in sorted(self.recovered.items())
         }
+
+    def waits(self) -> dict[str, Spread]:
+        """For each that was disturbed."""
+        return {what: _spread(seconds) for what, seconds in sorted(self.waited.items())}
 
 
 def _spread(seconds: Sequence[float]) -> Spread:

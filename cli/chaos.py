@@ -21,6 +21,9 @@ KINDS = (
     "power",
     "events",
     "disk",
+    "full",
+    "slow",
+    "cut",
     "frames",
     "damage",
     "missing",
@@ -41,7 +44,8 @@ def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
 
         print_table(["point", "who passes it has done, and not done"], list(POINTS.items()))
         click.echo(f"armed by the environment of penstock up: {VARIABLE}=POINT=ACTION[@N][xM],")
-        click.echo("ACTION being crash, stop, delay:MS, error:ENOSPC, or yes:PERCENT for the bells")
+        click.echo("ACTION being crash, stop, delay:MS, error:ENOSPC; for the bells yes:PERCENT")
+        click.echo("or upto:MS, also of two actors alone: bell.lost/writer-committer=yes:100")
         ctx.exit()
 
 
@@ -52,6 +56,7 @@ Examples:
   penstock chaos --minutes 60 -o json
   penstock chaos --faults kills,power --seed 7
   penstock chaos --faults events --seed 7 --rounds 1
+  penstock chaos --faults disk,full --rounds 2 --every
   penstock chaos --replay DIR --image 17:0.5:99   one image of a power failure again
 """
 )
@@ -59,6 +64,7 @@ Examples:
 @click.option("--seed", type=int, help="What chance begins with; printed, so that it can be given.")
 @click.option("--minutes", default=1.0, show_default=True, help="How long; each kind runs once.")
 @click.option("--rounds", type=int, help="At most so many rounds.")
+@click.option("--every", is_flag=True, help="disk, full: fail each call in turn, not some.")
 @click.option(
     "--hits", default=1, show_default=True, help="How often a round of points hits each of them."
 )
@@ -86,6 +92,7 @@ def chaos(
     minutes: float,
     rounds: int | None,
     hits: int,
+    every: bool,
     place: Path | None,
     replay: Path | None,
     image: str | None,
@@ -105,7 +112,7 @@ def chaos(
     if replay is not None:
         _replay(replay, image, report)
     else:
-        _run(report, _kinds(faults), minutes, rounds, hits, place)
+        _run(report, _kinds(faults), minutes, rounds, hits, every, place)
     _print(report, time.monotonic() - began, output)
     if report.violations:
         ctx.exit(EXIT_PROBLEM)
@@ -125,6 +132,7 @@ def _run(
     minutes: float,
     rounds: int | None,
     hits: int,
+    every: bool,
     place: Path | None,
 ) -> None:
     from penstock.chaos.arena import Arena
@@ -140,6 +148,7 @@ def _run(
             report,
             lambda: moved(min(total, int(time.monotonic() - began)), total),
             hits=hits,
+            every=every,
         )
         before = Baseline(home)
         try:

@@ -9,7 +9,8 @@
 Start and restart are the same: an actor finds its state in shared memory and in files. The loop
 beats the heartbeat, drains doorbells, works, and sleeps until a bell, a request or the tick. It
 stops on SIGTERM once `drained`, at once when the supervisor dies or has started a successor.
-Whatever may take long, in start() or work(), calls `stage.beat()` in between.
+Whatever may take long, in start() or work(), calls `stage.beat()` in between; a call that may wait
+for the disk is made within `stage.disk`, which beats meanwhile.
 
 This file knows no actor.
 """
@@ -32,6 +33,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.door import Door
 from penstock.shared.positions import Positions
+from penstock.shared.pulse import Pulse
 from penstock.shared.run_directory import Run, join_run
 
 # A lost doorbell costs at most this.
@@ -42,6 +44,8 @@ LET_GO_MS = 1000
 DRAIN_TIMEOUT_MS = 8000
 # Blocked from before the fork until the actor has its handlers, so that none gets lost.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
+# Between two beats of an actor that waits for the disk; a start looks for one each second.
+PULSE_S = 0.5
 _PR_SET_PDEATHSIG = 1
 
 
@@ -73,6 +77,7 @@ class Stage:
         self.positions = Positions(run.positions, owner=name)
         self.context = context or zmq.Context(io_threads=1)
         self.bus = Bus(self.context, run, name)
+        self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
 
     def beat(self) -> None:
         """Say that this actor lives. Ends it on the spot when it has a successor."""
@@ -88,6 +93,7 @@ class Stage:
         return Door(self.listening, max_connections, self.say)
 
     def close(self) -> None:
+        self.disk.end()
         self.bus.close()
         self.context.term()
         self.positions.close()

@@ -1,8 +1,9 @@
 """Sockets: doorbells between actors, and the endpoints of clients. The only file to set up ZeroMQ.
 
 A doorbell carries the ringer's name and nothing else: it says "look at the positions page". One
-that is lost, late or repeated costs at most a timer tick. Each actor binds one PULL socket and has
-a PUSH socket for each actor it rings; what is here is the whole wiring:
+that is lost, late or repeated costs at most a timer tick, and among equals there is no order. Each
+actor binds one PULL socket and has a PUSH socket for each actor it rings; what is here is the whole
+wiring:
 
     allocator -> writer          there is room again
     writer    -> committer       `wrote` moved
@@ -17,6 +18,7 @@ The cleaner rings nobody, and nobody rings it: it looks at every tick.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -53,11 +55,12 @@ class Bus:
     """One actor's doorbells."""
 
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], run: Run, actor: str) -> None:
-        self._name = actor.encode()
+        self._actor, self._name = actor, actor.encode()
         self.bells = context.socket(zmq.PULL)
         self.bells.linger = 0
         with _owner_only():
             self.bells.bind(run.socket(f"bell-{actor}"))
+        self._late: list[tuple[float, str]] = []
         self._ropes: dict[str, zmq.Socket[bytes]] = {}
         for target in RINGS[actor]:
             rope = context.socket(zmq.PUSH)
@@ -69,17 +72,34 @@ class Bus:
 
     def ring(self, target: str) -> None:
         """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting."""
-        if crash_point("bell.lost"):
+        pair = f"{self._actor}-{target}"
+        if crash_point("bell.lost", pair):
             return
+        if late_ms := crash_point("bell.late", pair):
+            self._late.append((time.monotonic() + late_ms / 1000, target))
+            return
+        self._ring(target)
+        if crash_point("bell.repeated", pair):
+            self._ring(target)
+
+    def _ring(self, target: str) -> None:
         try:
             self._ropes[target].send(self._name, zmq.NOBLOCK)
-            if crash_point("bell.repeated"):
-                self._ropes[target].send(self._name, zmq.NOBLOCK)
         except zmq.Again:
             return
 
+    def _ring_late(self) -> None:
+        """Ring what is due by now; an actor comes by at every tick."""
+        now = time.monotonic()
+        due = [target for at, target in self._late if at <= now]
+        self._late = [(at, target) for at, target in self._late if at > now]
+        for target in due:
+            self._ring(target)
+
     def drain(self) -> int:
         """Take all bells that are there; how many. To be called before looking at a position."""
+        if self._late:
+            self._ring_late()
         for count in range(_BELLS_AT_ONCE):
             try:
                 self.bells.recv(zmq.NOBLOCK)

@@ -13,7 +13,7 @@ import os
 from pathlib import Path
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from penstock.shared.durable_files import sync_directory, write_at
+from penstock.shared.durable_files import replace_file, sync_file, write_at
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.mapped_file_queue import MappedFileQueue
@@ -29,8 +29,15 @@ def load_checkpoint(file: Path) -> Checkpoint:
         return Checkpoint()
 
 
+def make_checkpoint(file: Path) -> None:
+    """Make a checkpoint that knows of nothing, where there is none of full length. While no actor
+    runs."""
+    if not file.exists() or file.stat().st_size < PAGE_BYTES:
+        replace_file(file, encode_checkpoint(load_checkpoint(file)))
+
+
 class CheckpointKeeper:
-    """The checkpoint's words and the file they are in."""
+    """The checkpoint's words and the file they are in. A start has made it."""
 
     def __init__(self, file: Path, positions: Positions, segments: MappedFileQueue) -> None:
         self._positions = positions
@@ -41,10 +48,7 @@ class CheckpointKeeper:
         self._sampled = False
         self._words = load_checkpoint(file)
         self._written = Checkpoint(-1)
-        self._handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
-        if os.fstat(self._handle).st_size < PAGE_BYTES:
-            self.write()
-            sync_directory(file.parent)
+        self._handle = os.open(file, os.O_RDWR)
 
     def sample_log(self) -> None:
         """Note the time of the newest record, and an offset the log must be flushed to for it."""
@@ -103,7 +107,7 @@ class CheckpointKeeper:
             crash_point("ckpt.before")
             write_at(self._handle, encode_checkpoint(self._words), 0)
             crash_point("ckpt.mid")
-            os.fdatasync(self._handle)
+            sync_file(self._handle)
             crash_point("ckpt.after")
             self._written = self._words
 

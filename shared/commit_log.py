@@ -109,6 +109,12 @@ class LogAppender:
             zero_from(segment.handle, at - segment.base, min(segment.size, stop - segment.base))
             at = segment.base + segment.size
 
+    def prepare(self, start: int, stop: int) -> None:
+        """Open the segments of [start, stop), for bytes to be put there. Raises OSError."""
+        if self._pool is None:
+            for at in (start, stop - 1):
+                self._segments.segment(at)
+
     def put(self, position: int, data: bytes | bytearray | memoryview) -> None:
         """Copy bytes, which do not cross a segment's end, to this offset."""
         if self._pool is not None:

@@ -15,7 +15,13 @@ from pathlib import Path
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY
-from penstock.shared.durable_files import make_directory, make_file, sync_directory, write_at
+from penstock.shared.durable_files import (
+    make_directory,
+    make_file,
+    sync_directory,
+    sync_file,
+    write_at,
+)
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.known_queues import KnownQueues
@@ -111,9 +117,10 @@ class ConsumeQueueSync:
     def sync(self, least_pages: int) -> Generator[None, None, bool]:
         """Sync queues that have grown by so many pages, 0 for any growth; whether none is left.
 
-        A generator, one segment a step: with many queues this takes long.
+        A generator, one sync a step: with many queues, or a slow disk, this takes long.
         """
         complete = True
+        yield from self._known.sync()
         for slot in range(self._positions["queue_count"]):
             first, grown = (
                 offset * CQ_ENTRY_BYTES
@@ -123,7 +130,8 @@ class ConsumeQueueSync:
                 continue  # just added: its first segment may not be there yet
             new = slot not in self._synced
             if new:
-                self._known.add("{}/{}".format(*self._table.key(slot)))
+                if self._known.add("{}/{}".format(*self._table.key(slot))):
+                    yield
                 self._synced[slot] = max(first, self._first_unsynced(slot, grown))
             before = self._synced[slot]
             if grown == before:
@@ -133,8 +141,7 @@ class ConsumeQueueSync:
                 continue
             key = self._table.key(slot)
             for base in range(before - before % self._segment_bytes, grown, self._segment_bytes):
-                self._sync_file(slot, key, base, named=new or base >= before)
-                yield
+                yield from self._sync_file(slot, key, base, named=new or base >= before)
             self._synced[slot] = grown
         return complete
 
@@ -155,24 +162,30 @@ class ConsumeQueueSync:
     def _min_place(self, slot: int) -> int:
         return self._table.min_offset(slot) * CQ_ENTRY_BYTES
 
-    def _sync_file(self, slot: int, key: QueueKey, base: int, *, named: bool) -> None:
+    def _sync_file(
+        self, slot: int, key: QueueKey, base: int, *, named: bool
+    ) -> Generator[None, None, None]:
         try:
-            os.fdatasync(self._files.handle(key, base))
+            sync_file(self._files.handle(key, base))
         except FileNotFoundError:
             # the cleaner moves the min offset before it deletes a file
             if base + self._segment_bytes > self._min_place(slot):
                 raise
+        yield
         if named:
-            self._sync_names(key)
+            yield from self._sync_names(key)
 
-    def _sync_names(self, key: QueueKey) -> None:
+    def _sync_names(self, key: QueueKey) -> Generator[None, None, None]:
         """Sync the directories of a segment: the reput may have died between naming and syncing."""
         queue = self._paths.queue(*key)
         sync_directory(queue)
+        yield
         sync_directory(queue.parent)
+        yield
         if key.topic not in self._topics:
             sync_directory(self._paths.consume_queue)
             self._topics.add(key.topic)
+            yield
 
     def let_go(self) -> None:
         self._files.let_go()

@@ -12,16 +12,33 @@ from pathlib import Path
 
 from penstock.shared.faults import crash_point
 
+# How a disk, a quota or a limit says that there is no room.
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(1 << 20)
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
+class FlushFailed(OSError):
+    """A sync has failed. The kernel says so once, and may drop what it could not write: a second
+    try can succeed and be a lie."""
+
+
+def sync_file(handle: int) -> None:
+    """Make a file's bytes durable. Raises FlushFailed."""
+    try:
+        os.fdatasync(handle)
+    except OSError as error:
+        raise FlushFailed(error.errno, error.strerror) from error
+
+
 def sync_directory(directory: Path) -> None:
-    """Make the names in a directory durable."""
+    """Make the names in a directory durable. Raises FlushFailed, OSError where it is not there."""
     handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(handle)
+    except OSError as error:
+        raise FlushFailed(error.errno, error.strerror, str(directory)) from error
     finally:
         os.close(handle)
 

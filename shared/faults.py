@@ -11,6 +11,10 @@ leave is met by a test. Unarmed, a point is a call of a function that does nothi
     delay:MS                    it sleeps
     error:ENOSPC                the point raises that OSError
     yes:PERCENT                 the point says yes so often; its sentence below says to what
+    upto:MS                     the point says how many ms, by chance; its sentence says of what
+
+A point that is passed for one of several (a doorbell for a pair of actors) can be armed for one of
+them alone: bell.lost/writer-committer=yes:100. That goes before what is said for all.
 
 Each firing is a line in the file that PENSTOCK_FAULTS_FIRED names, which also counts them across
 processes; without the file each process counts for itself. A yes is not counted, nor limited.
@@ -37,6 +41,7 @@ POINTS: dict[str, str] = {
     # doorbells, of any actor: questions
     "bell.lost": "a doorbell is not rung",
     "bell.repeated": "a doorbell is rung twice",
+    "bell.late": "a doorbell is rung so much later",
     # files of a fixed size (segments, queue files, index files), and small ones that are replaced
     "make.grown": "a new file is durable under half-made/, and has no name yet",
     "make.named": "a new file has its name, which is not durable",
@@ -123,7 +128,7 @@ POINTS: dict[str, str] = {
 }
 
 _FAULT = re.compile(
-    r"([a-z_.0-9]+)=(crash|stop|delay:\d{1,6}|yes:\d{1,3}|error:E[A-Z0-9]+)(?:@(\d+))?(?:x(\d+))?"
+    r"([a-z_.0-9]+(?:/[a-z-]+)?)=(crash|stop|(?:delay|upto):\d{1,6}|yes:\d{1,3}|error:E[A-Z0-9]+)(?:@(\d+))?(?:x(\d+))?"
 )
 
 
@@ -145,19 +150,23 @@ class Faults:
         self._passed = dict.fromkeys(armed, 0)
         self._fired = dict.fromkeys(armed, 0)
 
-    def hit(self, name: str) -> bool:
-        """Pass a point; whether it says yes."""
+    def hit(self, name: str, which: str = "") -> int:
+        """Pass a point; what it says: yes is 1, no is 0."""
+        if f"{name}/{which}" in self._armed:
+            name = f"{name}/{which}"
         fault = self._armed.get(name)
         if fault is None:
-            return False
+            return 0
         self._passed[name] += 1
         if self._passed[name] < fault.first:
-            return False
+            return 0
         if fault.action == "yes":
             return random.random() * 100 < fault.argument
+        if fault.action == "upto":
+            return random.randint(0, fault.argument)
         if self._may_fire(name, fault.times):
             _fail(fault, name)
-        return False
+        return 0
 
     def _may_fire(self, name: str, times: int) -> bool:
         """Whether it has not fired often enough yet; if so, this firing is counted."""
@@ -195,7 +204,7 @@ def parse_faults(text: str) -> dict[str, Fault]:
         if match is None:
             raise ConfigError("a fault is POINT=ACTION[@N][xM]", word, "see penstock chaos --help")
         name, what, first, times = match.groups()
-        if name not in POINTS:
+        if name.partition("/")[0] not in POINTS:
             raise ConfigError("a crash point that there is", name, "see penstock chaos --points")
         action, _, argument = what.partition(":")
         number = getattr(errno, argument, 0) if action == "error" else int(argument or 0)
@@ -205,9 +214,9 @@ def parse_faults(text: str) -> dict[str, Fault]:
     return found
 
 
-def _nothing(name: str) -> bool:
+def _nothing(name: str, which: str = "") -> int:
     """An unarmed point."""
-    return False
+    return 0
 
 
 def _from_environment() -> Faults | None:

@@ -12,7 +12,7 @@ import os
 from collections.abc import Generator
 from pathlib import Path
 
-from penstock.shared.durable_files import sync_directory
+from penstock.shared.durable_files import FlushFailed, sync_directory, sync_file
 from penstock.shared.faults import crash_point
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_header import HEADER, Geometry, decode_header
@@ -50,8 +50,9 @@ class IndexSync:
                 is_full = header.next_item >= self._geometry.items
                 is_full = is_full and header.end_offset < dispatched
                 if whole or is_full or path.name not in self._synced:
-                    os.fdatasync(handle)
+                    sync_file(handle)
                     if path.name not in self._synced:
+                        yield
                         sync_directory(self._directory)
                 else:
                     yield from self._sync_items(handle, self._synced[path.name], header.next_item)
@@ -68,6 +69,9 @@ class IndexSync:
         at, end = self._geometry.item_at(start), self._geometry.item_at(stop)
         while at < end:
             piece = os.pread(handle, min(_PIECE_BYTES, end - at), at)
-            at += os.pwritev(handle, [piece], at, os.RWF_DSYNC)
+            try:
+                at += os.pwritev(handle, [piece], at, os.RWF_DSYNC)
+            except OSError as error:  # of the writing or of the sync: nobody can tell
+                raise FlushFailed(error.errno, error.strerror) from error
             crash_point("flush.mid_index")
             yield

@@ -9,10 +9,10 @@ last one may be torn by a crash, and then does not count.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Generator, Iterable
 from pathlib import Path
 
-from penstock.shared.durable_files import make_directory, replace_file, sync_directory, write_at
+from penstock.shared.durable_files import replace_file, sync_directory, sync_file, write_at
 from penstock.shared.faults import crash_point
 
 
@@ -30,28 +30,46 @@ def replace_known_queues(file: Path, names: Iterable[str]) -> None:
     replace_file(file, "".join(f"{name}\n" for name in sorted(names)).encode())
 
 
+def make_known_queues(file: Path) -> None:
+    """Make an empty list where there is none. While no actor runs."""
+    if not file.exists():
+        replace_file(file, b"")
+
+
 class KnownQueues:
-    """The list, for the flusher, which alone appends to it."""
+    """The list, for the flusher, which alone appends to it. A start has made the file."""
 
     def __init__(self, file: Path) -> None:
         self._names = load_known_queues(file)
-        make_directory(file.parent)
-        self._handle = os.open(file, os.O_RDWR | os.O_CREAT, 0o644)
+        self._directory = file.parent
+        self._handle = os.open(file, os.O_RDWR)
         content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
         self._end = content.rfind(b"\n") + 1
-        os.fdatasync(self._handle)  # a predecessor may have died between writing and syncing
-        sync_directory(file.parent)
+        self._synced = False
 
-    def add(self, name: str) -> None:
-        """A queue has entries; its name is durable on return."""
+    def sync(self) -> Generator[None, None, None]:
+        """Make durable what a predecessor may have written, and died before it synced."""
+        if not self._synced:
+            sync_file(self._handle)
+            yield
+            sync_directory(self._directory)
+            self._synced = True
+            yield
+
+    def add(self, name: str) -> bool:
+        """A queue has entries; its name is durable on return. Whether it was not before.
+
+        Raises OSError; then it is not known, and the next try writes it to the same place.
+        """
         if name in self._names:
-            return
+            return False
         line = f"{name}\n".encode()
         write_at(self._handle, line, self._end)
         crash_point("known.written")
-        os.fdatasync(self._handle)
+        sync_file(self._handle)
         self._end += len(line)
         self._names.add(name)
+        return True
 
     def close(self) -> None:
         os.close(self._handle)

@@ -55,6 +55,10 @@ class LogEnd:
         """The log offset up to which records may be put now."""
         return self._appender.room(self._positions["committed"], self._positions["allocated"])
 
+    def prepare(self, end: int) -> None:
+        """Open what the log needs up to there. Raises OSError; then nothing has changed."""
+        self._appender.prepare(self.wrote, end)
+
     def append(
         self,
         topic: str,

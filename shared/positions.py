@@ -23,7 +23,7 @@ from penstock.shared.errors import StoreDamaged
 
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-VERSION = 3
+VERSION = 4
 
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
 
@@ -48,6 +48,7 @@ POSITIONS = (
     Position("wrote_timestamp", "writer", "ms", "store time of a record below `wrote`"),
     Position("flush_wanted", "writer", "log offset", "somebody waits for the disk up to here"),
     Position("committed", "committer", "log offset", "records stand in segment files up to here"),
+    Position("commit_error", "committer", "errno", "why segment files do not grow; 0 is none"),
     Position("flushed", "flusher", "log offset", "records are on disk up to here"),
     Position("flush_error", "flusher", "errno", "the disk refused a flush: the store is read-only"),
     Position("dispatched", "reput", "log offset", "consume queues hold everything up to here"),

@@ -40,13 +40,10 @@ class QueueTable:
     """The table, mapped. Only the reput and the cleaner open it writable."""
 
     def __init__(self, path: Path, writable: bool = False) -> None:
-        handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
-        try:
-            size = os.fstat(handle).st_size
-            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            self._map = mmap.mmap(handle, size, mmap.MAP_SHARED, access)
-        finally:
-            os.close(handle)
+        self._handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        size = os.fstat(self._handle).st_size
+        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+        self._map = mmap.mmap(self._handle, size, mmap.MAP_SHARED, access)
         self._view = memoryview(self._map)
         self._words = self._view.cast("Q")
         self.capacity = size // SLOT_BYTES
@@ -63,11 +60,16 @@ class QueueTable:
         return self._words[slot * SLOT_BYTES // 8 + 1]
 
     def add(self, slot: int, key: QueueKey, min_offset: int, max_offset: int) -> None:
-        """Fill a slot that is not counted yet. Raises StoreUnavailable when the table is full."""
+        """Fill a slot that is not counted yet.
+
+        Raises StoreUnavailable when the table is full, OSError where memory has no room for it.
+        """
         if slot >= self.capacity:
             raise StoreUnavailable(
                 "no more queues than max_queues", self.capacity, "raise max_queues and restart"
             )
+        # the table is sparse: without this, a full /dev/shm would be a SIGBUS
+        os.posix_fallocate(self._handle, slot * SLOT_BYTES, SLOT_BYTES)
         topic = key.topic.encode()
         at = slot * SLOT_BYTES + 16
         _IDENTITY.pack_into(self._view, at, key.queue_id, len(topic))
@@ -89,6 +91,7 @@ class QueueTable:
         self._words.release()
         self._view.release()
         self._map.close()
+        os.close(self._handle)
 
 
 def create_queue_table(path: Path, max_queues: int) -> None:

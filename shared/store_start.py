@@ -11,12 +11,14 @@ import os
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.index_recovery import keep_index_state, recover_index
+from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
@@ -100,6 +102,9 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
         crash_point("recover.after_index")
+        # what actors only open, so that on a full disk it is the start that fails
+        make_checkpoint(paths.checkpoint)
+        make_known_queues(paths.known_queues)
         if last_run is not None:
             # all of it is on disk now, and a small /dev/shm has no room for two
             remove_run_directory(last_run)

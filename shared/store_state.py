@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from penstock.shared.errors import StoreUnavailable
+import os
+
+from penstock.shared.disk_space import describe_disk
+from penstock.shared.errors import BrokerBusy, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import read_only_error
+from penstock.shared.send_queue import BUSY_RETRY_MS
 
 
 def check_writable(positions: Positions, paths: StorePaths) -> None:
@@ -19,13 +23,41 @@ def check_writable(positions: Positions, paths: StorePaths) -> None:
 def flush_failed(positions: Positions) -> StoreUnavailable:
     return StoreUnavailable(
         "the store takes messages",
-        f"flushing failed with errno {positions['flush_error']}; the store is read-only",
+        f"a flush failed: {os.strerror(positions['flush_error'])}; the store is read-only",
         "look at the disk, then restart the broker",
     )
 
 
-def check_disk(positions: Positions) -> None:
-    """Raise StoreUnavailable while the disk is too full for anything new."""
+def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
+    error, used = os.strerror(positions["commit_error"]), describe_disk(paths.commit_log)
+    return StoreUnavailable(
+        "the store takes messages",
+        f"the log cannot be written: {error}; {used}",
+        "the message is not stored; send it again once the disk takes it",
+    )
+
+
+def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
+    return SegmentUnavailable(
+        "the next commit log segment can be made and opened",
+        f"{why}; {describe_disk(paths.commit_log)}",
+        "free disk space and send again; the message is not stored",
+    )
+
+
+def pool_full(why: str) -> BrokerBusy:
+    return BrokerBusy(
+        "a frame finds room in the pool",
+        why,
+        "the disk is too slow for what comes; the message is not stored, send it later",
+        retry_after_ms=BUSY_RETRY_MS,
+    )
+
+
+def check_disk(positions: Positions, paths: StorePaths) -> None:
+    """Raise StoreUnavailable while the disk is too full for anything new, or refuses it."""
+    if positions["commit_error"]:
+        raise commit_failed(positions, paths)
     if percent := positions["disk_full"]:
         raise StoreUnavailable(
             "the store takes messages",

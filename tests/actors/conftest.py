@@ -21,11 +21,13 @@ import zmq
 from penstock.shared import messages
 from penstock.shared.actor import Actor, Stage
 from penstock.shared.bus import dial
+from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import ManualClock
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
 from penstock.shared.durable_files import make_directory, make_file
 from penstock.shared.hot_loops import check_frame
+from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import listen_ipc, listen_tcp
 from penstock.shared.log_end import LogEnd
@@ -63,6 +65,8 @@ class Pipeline:
         for directory in ("commit_log", "consume_queue", "half_made"):
             make_directory(getattr(self.paths, directory))
         make_directory(self.paths.topics.parent)
+        make_checkpoint(self.paths.checkpoint)
+        make_known_queues(self.paths.known_queues)
         # a socket's path is short, and a test's directory is not
         self._memory = Path(tempfile.mkdtemp(prefix="actors-"))
         self._listeners = [

@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.cleaner import SETTLE_MS, Cleaner, disk_used_percent
+from penstock.actors.cleaner import SETTLE_MS, Cleaner
 from penstock.actors.reput import Reput
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
+from penstock.shared.disk_space import disk_used_percent
 from penstock.shared.index_header import HEADER
 from penstock.shared.layout import segment_name
 from penstock.shared.queue_table import QueueKey

@@ -119,11 +119,11 @@ def test_a_successor_writes_again_what_its_predecessor_may_have_failed_to_flush(
     before = [path.read_bytes() for path in segments]
     stamps = [path.stat().st_mtime_ns for path in segments]
     flusher = broker.start(Flusher)
+    flusher.work()
     assert [path.read_bytes() for path in segments] == before
     assert all(
         path.stat().st_mtime_ns > stamp for path, stamp in zip(segments, stamps, strict=True)
     )
-    flusher.work()
     assert broker.positions["flushed"] == broker.positions["wrote"]
 
 

@@ -16,6 +16,7 @@ from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles, ConsumeQueueSync
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueKey, QueueTable
@@ -142,6 +143,7 @@ class Queues:
         self.config, self.run = config, run
         self.paths = StorePaths(config.store)
         self.paths.half_made.mkdir(parents=True, exist_ok=True)
+        make_known_queues(self.paths.known_queues)
         self.files = ConsumeQueueFiles(self.paths, config, writable=True)
         self.table = QueueTable(run.queues, writable=True)
         self.positions = Positions(run.positions, owner="supervisor")

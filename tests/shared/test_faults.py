@@ -44,14 +44,14 @@ def _lines(file: Path) -> Counter[str]:
     st.dictionaries(
         st.sampled_from(sorted(POINTS)),
         st.tuples(
-            st.sampled_from(["crash", "stop", "delay:50", "yes:30", "error:ENOSPC"]),
+            st.sampled_from(["crash", "stop", "delay:50", "yes:30", "upto:20", "error:ENOSPC"]),
             st.integers(1, 999),
             st.integers(1, 999),
         ),
     )
 )
 def test_what_is_written_is_what_is_armed(wanted: dict[str, tuple[str, int, int]]) -> None:
-    arguments = {"delay:50": 50, "yes:30": 30, "error:ENOSPC": errno.ENOSPC}
+    arguments = {"delay:50": 50, "yes:30": 30, "upto:20": 20, "error:ENOSPC": errno.ENOSPC}
     text = " ".join(f"{name}={what}@{n}x{m}" for name, (what, n, m) in wanted.items())
     assert parse_faults(text) == {
         name: Fault(what.split(":")[0], arguments.get(what, 0), n, m)
@@ -169,3 +169,12 @@ def test_the_environment_arms_a_process(tmp_path: Path) -> None:
     ]
     assert [each.returncode for each in codes] == [-signal.SIGKILL, 0]
     assert codes[1].stdout == b"alive\n" and _lines(fired) == {POINT: 1}
+
+
+def test_a_point_can_be_armed_for_one_pair_alone_and_says_how_late() -> None:
+    text = "bell.late/writer-committer=upto:40 bell.lost=yes:100 bell.lost/writer-reput=yes:0"
+    armed = Faults(parse_faults(text), "")
+    assert {armed.hit("bell.late", "writer-committer") for _ in range(999)} == set(range(41))
+    assert not armed.hit("bell.late", "flusher-writer")
+    assert armed.hit("bell.lost", "flusher-writer")
+    assert not armed.hit("bell.lost", "writer-reput"), "what is said for it goes before"

@@ -1,0 +1,19 @@
+"""A disk that is full: ENOSPC at the Nth call that can need room, once or until there is room
+again. Some of them by chance, or each in its turn.
+"""
+
+from __future__ import annotations
+
+import errno
+import random
+
+from penstock.chaos.arena import Arena
+from penstock.chaos.disk import fail_calls
+from penstock.chaos.faulty_disk import GROW
+
+# in a round
+FULL_DISKS = 4
+
+
+def full_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    fail_calls(arena, dice, replay, errno.ENOSPC, {GROW: FULL_DISKS})
