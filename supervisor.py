@@ -22,6 +22,7 @@ import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
 from penstock.actors.allocator import Allocator
@@ -230,11 +231,10 @@ class Supervisor:
             )
             code = 0
         except (PenstockError, OSError) as error:
-            print(f"penstock {child.name}: {error}", file=sys.stderr)
+            _print_last(f"penstock {child.name}: {error}")
         except BaseException:
-            print(f"penstock {child.name}:\n{traceback.format_exc()}", file=sys.stderr)
+            _print_last(f"penstock {child.name}:\n{traceback.format_exc()}")
         finally:
-            sys.stderr.flush()
             os._exit(code)
 
     def _is_running(self, child: _Child) -> bool:
@@ -381,6 +381,12 @@ def _import_numpy_actors() -> None:
     ACTORS.setdefault("reput", Reput)
     ACTORS.setdefault("reader", Reader)
     gc.freeze()
+
+
+def _print_last(line: str) -> None:
+    """Standard error may be a file on a full disk; an actor's end is no matter of that."""
+    with suppress(OSError):
+        print(line, file=sys.stderr, flush=True)
 
 
 def _is_stopped(pid: int) -> bool:

@@ -24,7 +24,7 @@ from penstock.shared.faults import VARIABLE
 PAIRS = [f"{ringer}-{rung}" for ringer, targets in RINGS.items() for rung in targets]
 LATE_MS = 5000
 # pairs in a round, each with one disturbance; and the strikes behind them
-MEASURED = 3
+MEASURED = 2
 STRIKES = 10
 ALL = f"bell.lost=yes:30 bell.repeated=yes:50 bell.late=upto:{LATE_MS}"
 MESSAGES = 15

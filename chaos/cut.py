@@ -22,7 +22,7 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths, segment_name
 
 VICTIMS = ("first segment", "last segment", "queue file", "index file")
-CUTS = 2
+CUTS = 1
 # an actor that fails five times in a minute ends the broker; each time it waits up to a second
 TRIES = 8
 RESTARTS = 5

@@ -16,7 +16,7 @@ from penstock.chaos.faulty_disk import FLUSH, GROW, OPEN, SOURCE
 from penstock.chaos.short_life import count_calls
 
 # in a round, of each kind of call
-FAILING = {FLUSH: 3, GROW: 1, OPEN: 1}
+FAILING = {FLUSH: 2, GROW: 1, OPEN: 1}
 
 
 def disk_round(arena: Arena, dice: random.Random, replay: str) -> None:

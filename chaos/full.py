@@ -12,7 +12,7 @@ from penstock.chaos.disk import fail_calls
 from penstock.chaos.faulty_disk import GROW
 
 # in a round
-FULL_DISKS = 4
+FULL_DISKS = 3
 
 
 def full_round(arena: Arena, dice: random.Random, replay: str) -> None:

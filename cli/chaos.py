@@ -17,24 +17,9 @@ if TYPE_CHECKING:
 
 EXIT_PROBLEM = 1
 KINDS = (
-    "kills",
-    "power",
-    "events",
-    "disk",
-    "full",
-    "slow",
-    "cut",
-    "frames",
-    "damage",
-    "missing",
-    "points",
-    "recovery",
-    "bells",
-    "clock",
-    "frozen",
-    "crowd",
-    "memory",
-    "mixed",
+    *("kills", "power", "events", "disk", "full", "slow", "cut"),
+    *("frames", "damage", "missing", "points", "recovery", "bells"),
+    *("clock", "frozen", "crowd", "memory", "mixed"),
 )
 
 
@@ -173,6 +158,7 @@ def _replay(bundle: Path, image: str | None, report: Report) -> None:
 
 def _print(report: Report, seconds: float, output: str) -> None:
     recovery = report.recovery()
+    waits = report.waits()
     if output == "json":
         print_json(
             {
@@ -184,6 +170,7 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "acknowledged": report.acknowledged,
                 "consumed": report.consumed,
                 "recovery": recovery,
+                "waits": {what: each._asdict() for what, each in waits.items()},
                 "violations": report.violations,
             }
         )
@@ -196,6 +183,9 @@ def _print(report: Report, seconds: float, output: str) -> None:
             for what, each in recovery.items()
         ]
         print_table(["struck", "times", *heads], rows)
+    if waits:
+        rows = [[what, *each] for what, each in waits.items()]
+        print_table(["disturbed", "until acknowledged", "p99 ms", "max ms"], rows)
     click.echo(f"{report.acknowledged} messages acknowledged, {report.consumed} followed")
     for violation in report.violations:
         click.echo(f"BROKEN: {violation.what}\n  again: {violation.replay}", err=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,9 +59,7 @@ def up(
         )
         if value is not None
     }
-    supervisor = Supervisor(
-        load_config(file, flags, os.environ).config, say=lambda line: click.echo(line, err=True)
-    )
+    supervisor = Supervisor(load_config(file, flags, os.environ).config, say=_say)
     supervisor.open()
     _report(supervisor.store.recovered, supervisor.store.paths.root)
     try:
@@ -70,16 +69,22 @@ def up(
     except BaseException:
         supervisor.kill()
         raise
-    click.echo("stopping", err=True)
+    _say("stopping")
     damaged = bool(supervisor.store.recovered.quarantined)
     if supervisor.stop():
-        click.echo("stopped; the store is clean", err=True)
+        _say("stopped; the store is clean")
     elif damaged:
-        click.echo("stopped; the store is as it was, damaged", err=True)
+        _say("stopped; the store is as it was, damaged")
         raise click.exceptions.Exit(StoreDamaged.exit_code)
     else:
-        click.echo("stopped, but not everything was on disk; the next start recovers", err=True)
+        _say("stopped, but not everything was on disk; the next start recovers")
         raise click.exceptions.Exit(1)
+
+
+def _say(line: str) -> None:
+    """Tell whoever watches, if it can be done: that may be a file on a full disk."""
+    with suppress(OSError):
+        click.echo(line, err=True)
 
 
 def _say_ready(supervisor: Supervisor, output: str) -> None:
@@ -100,18 +105,16 @@ def _say_ready(supervisor: Supervisor, output: str) -> None:
 def _report(recovered: Recovered, store: Path) -> None:
     """Say what was found after an unclean stop, and what is damaged."""
     if recovered.mode == "unclean":
-        click.echo(
+        _say(
             f"recovered after an unclean stop: {recovered.messages} messages scanned from "
             f"{recovered.scanned_from}, {recovered.pool_bytes} bytes taken from the pool, "
             f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
-            f"{recovered.seconds:.2f} s",
-            err=True,
+            f"{recovered.seconds:.2f} s"
         )
     for damage in recovered.quarantined:
-        click.echo(f"damaged: {damage}", err=True)
+        _say(f"damaged: {damage}")
     if recovered.quarantined:
-        click.echo(
+        _say(
             "the store is read-only: consumers get everything that is whole, producers nothing; "
-            f"stop the broker and run: penstock store repair {store}",
-            err=True,
+            f"stop the broker and run: penstock store repair {store}"
         )

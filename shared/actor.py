@@ -23,6 +23,7 @@ import signal
 import socket
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from types import FrameType
 from typing import Protocol
 
@@ -86,7 +87,8 @@ class Stage:
 
     def say(self, line: str) -> None:
         """Tell whoever watches the broker's standard error."""
-        print(f"penstock {self.name}: {line}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # it may be a file on the full disk that this is about
+            print(f"penstock {self.name}: {line}", file=sys.stderr, flush=True)
 
     def door(self, max_connections: int) -> Door:
         """The door of this actor's endpoints."""

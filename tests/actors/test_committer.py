@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
+import resource
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from penstock.actors.committer import Committer
+from penstock.actors.committer import RETRY_MS, Committer
 from penstock.shared.transient_store_pool import TransientStorePool
 
 PAGE = 4096
@@ -129,3 +131,24 @@ def test_it_is_drained_when_all_is_committed_and_then_needs_no_more_time(
     assert not committer.drained()
     assert committer.work() == 1  # due at once when stopping
     assert committer.drained()
+
+
+def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[..., Any]) -> None:
+    """The limit on file sizes stands for the disk; what it refuses stays in the pool."""
+    broker = pipeline(commit_commit_log_least_pages=0)
+    committer = broker.start(Committer)
+    stop = broker.append()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
+    try:
+        committer.work()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert broker.positions["commit_error"] == errno.EFBIG
+    assert broker.positions["committed"] == 0
+    assert committer.drained(), "what it cannot write is the next start's"
+    assert committer.work() == 0
+    broker.clock.advance(RETRY_MS)
+    assert committer.work() == 1
+    assert broker.positions["commit_error"] == 0
+    assert broker.positions["committed"] == stop

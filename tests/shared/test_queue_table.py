@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -85,3 +89,41 @@ def test_a_table_is_made_once(table_file: Path) -> None:
     assert table_file.stat().st_mode & 0o777 == 0o600
     with pytest.raises(FileExistsError):
         create_queue_table(table_file, 8)
+
+
+FULL_MEMORY = """\
+set -e
+mount -t tmpfs -o size=64k none "$0"
+exec "$@"
+"""
+ADD = """\
+import sys
+from pathlib import Path
+from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
+place = Path(sys.argv[1])
+create_queue_table(place / "queues", 65536)
+table = QueueTable(place / "queues", writable=True)
+with (place / "rest").open("wb", buffering=0) as rest:
+    try:
+        while rest.write(bytes(4096)):
+            pass
+    except OSError:
+        pass
+try:
+    table.add(40000, QueueKey("t", 1), 0, 0)
+except OSError as error:
+    print(error.errno)
+"""
+
+
+def test_a_full_dev_shm_is_an_error_and_no_sigbus(tmp_path: Path) -> None:
+    """The table is sparse, so a new queue can need a page that is not there."""
+    wrap = ("unshare", "-Urm", "sh", "-c", FULL_MEMORY, str(tmp_path))
+    if not shutil.which("unshare"):
+        pytest.skip("unshare is not installed")
+    if subprocess.run([*wrap, "true"], capture_output=True).returncode:
+        pytest.skip("no user namespaces here")
+    ran = subprocess.run(
+        [*wrap, sys.executable, "-c", ADD, str(tmp_path)], capture_output=True, text=True
+    )
+    assert (ran.returncode, ran.stdout.strip()) == (0, str(errno.ENOSPC)), ran.stderr
