@@ -98,6 +98,8 @@ def test_a_full_disk_is_told_and_within_a_second_of_there_being_room_messages_ar
 
 
 def test_a_stop_without_room_leaves_what_the_next_start_recovers(life: ShortLife) -> None:
+    """The actors have nothing left to write, so it is the supervisor that finds no room."""
+    life.broker.await_checkpoint()
     life.disk.fail(GROW, errno.ENOSPC)
     code, left = life.stop()
     assert code == 1 and left == []
