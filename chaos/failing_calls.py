@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.faulty_disk import FLUSH
+from penstock.chaos.faulty_disk import FLUSH, OPEN
 from penstock.chaos.history import check_acknowledged
 from penstock.chaos.load import read_all
 from penstock.chaos.short_life import ShortLife, short_life
@@ -54,9 +54,10 @@ def check_failing(
             wrong = [] if failing.error in said else [f"nobody says what fails: {said}"]
         else:
             wrong = _check_running(arena, life, failing)
-        if life.serves:
+        if life.serves and life.broker.process.poll() is None:
             wrong += _check_stop(life)
-        wrong += life.check_tidy()
+        # an actor that cannot open its files ends, and so does the broker if it never can
+        wrong += life.check_tidy(restarts=failing.kind == OPEN)
         life.broker.clear()
         wrong += life.check_next_life()
         arena.report.acknowledged += len(life.acked)
@@ -69,7 +70,11 @@ def _check_running(arena: Arena, life: ShortLife, failing: Failing) -> list[str]
     if not life.send_all():
         told = [each for each in life.errors if not _is_told(each, failing)]
         wrong += [f"a producer is told: {each}" for each in told][:1]
-        wrong += life.check_readable()
+        # who may open no file cannot read
+        wrong += life.check_readable() if failing.kind != OPEN else []
+    if life.broker.process.poll() is not None:
+        said = life.broker.output()
+        return [] if failing.error in said else [f"the broker ends, and nobody says why: {said}"]
     log = StorePaths(life.broker.store.resolve()).commit_log
     lost = any(each.path.parent == log for each in life.disk.failed()) and failing.kind == FLUSH
     if life.broker.status()["positions"]["flush_error"]:
@@ -95,7 +100,7 @@ def _check_read_only(life: ShortLife, failing: Failing) -> list[str]:
         life.errors[-1]
     ):
         return [f"a producer is not told that the store is read-only: {life.errors[-1]}"]
-    return life.check_readable()
+    return [] if failing.kind == OPEN else life.check_readable()
 
 
 def _check_resumed(arena: Arena, life: ShortLife) -> list[str]:

@@ -49,7 +49,7 @@ Examples:
 @click.option("--seed", type=int, help="What chance begins with; printed, so that it can be given.")
 @click.option("--minutes", default=1.0, show_default=True, help="How long; each kind runs once.")
 @click.option("--rounds", type=int, help="At most so many rounds.")
-@click.option("--every", is_flag=True, help="disk, full: fail each call in turn, not some.")
+@click.option("--every", is_flag=True, help="disk, full, cut, bells: all of it in turn, not some.")
 @click.option(
     "--hits", default=1, show_default=True, help="How often a round of points hits each of them."
 )
@@ -86,9 +86,10 @@ def chaos(
     """Break brokers of its own, and hold them to their promises.
 
     Starts brokers on stores of its own, under load, and kills and freezes their processes, cuts the
-    power, sends them malformed requests, takes files away. In the end nothing that was acknowledged
-    may be lost, twice, disordered or altered. Prints what was done and found; for each failure the
-    command that shows it again. Exits with 1 when there was one. No other broker is touched.
+    power, lets disks fail, fill up and stand still, sends malformed requests, takes files away. In
+    the end nothing that was acknowledged may be lost, twice, disordered or altered. Prints what was
+    done and found; for each failure the command that shows it again. Exits with 1 when there was
+    one. No other broker is touched.
     """
     from penstock.chaos.report import Report
 
