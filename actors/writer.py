@@ -12,7 +12,6 @@ On crash: the next one goes on at `wrote`. A frame is visible with the one store
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -43,9 +42,8 @@ from penstock.shared.sessions import Sessions
 from penstock.shared.store_state import (
     check_disk,
     check_writable,
-    commit_failed,
     flush_failed,
-    pool_full,
+    no_room,
     segment_missing,
 )
 from penstock.shared.topic_admin import TopicAdmin
@@ -362,23 +360,15 @@ class Writer:
         self._stage.bus.ring("allocator")
         self._stage.bus.ring("committer")
         # the allocator tries again every second, and says so when it succeeds
-        errno = self._positions["allocate_error"]
         no_segment = end > self._positions["allocated"]
+        refused = self._positions["allocate_error" if no_segment else "commit_error"]
+        fast = self._config.fast_fail_if_no_buffer_in_store_pool and not no_segment
         waited_ms = self._clock.monotonic_ms() - frame.since_ms
-        at_once = errno if no_segment else self._positions["commit_error"]
-        if not no_segment and self._config.fast_fail_if_no_buffer_in_store_pool:
-            at_once = 1
-        if not at_once and waited_ms <= ALLOCATE_TIMEOUT_MS:
+        if not (refused or fast) and waited_ms <= ALLOCATE_TIMEOUT_MS:
             self._waiting = frame
             return
-        why = f"none within {ALLOCATE_TIMEOUT_MS} ms"
-        error: PenstockError
-        if no_segment:
-            error = segment_missing(os.strerror(errno) if errno else why, self._paths)
-        elif self._positions["commit_error"]:
-            error = commit_failed(self._positions, self._paths)
-        else:
-            error = pool_full("it is full" if at_once else why)
+        why = "it is full" if fast else f"none within {ALLOCATE_TIMEOUT_MS} ms"
+        error = no_room(self._positions, self._paths, no_segment, why)
         self._turn_away(frame.peer, frame.request, error)
 
     def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:

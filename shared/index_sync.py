@@ -49,15 +49,16 @@ class IndexSync:
                 header = decode_header(os.pread(handle, HEADER.size, 0))
                 is_full = header.next_item >= self._geometry.items
                 is_full = is_full and header.end_offset < dispatched
-                if whole or is_full or path.name not in self._synced:
+                is_new = path.name not in self._synced
+                if whole or is_full or is_new:
                     sync_file(handle)
-                    if path.name not in self._synced:
-                        yield
-                        sync_directory(self._directory)
                 else:
                     yield from self._sync_items(handle, self._synced[path.name], header.next_item)
             finally:
                 os.close(handle)
+            if is_new:
+                yield
+                sync_directory(self._directory)
             self._synced[path.name] = header.next_item
             if is_full:
                 self._full.add(path.name)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from penstock.shared.disk_space import describe_disk
-from penstock.shared.errors import BrokerBusy, SegmentUnavailable, StoreUnavailable
+from penstock.shared.errors import BrokerBusy, PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import read_only_error
@@ -45,7 +45,14 @@ def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
     )
 
 
-def pool_full(why: str) -> BrokerBusy:
+def no_room(positions: Positions, paths: StorePaths, no_segment: bool, why: str) -> PenstockError:
+    """Why a frame finds no room: for want of a segment, of a disk that takes the log, or of both
+    for too long."""
+    if no_segment:
+        number = positions["allocate_error"]
+        return segment_missing(os.strerror(number) if number else why, paths)
+    if positions["commit_error"]:
+        return commit_failed(positions, paths)
     return BrokerBusy(
         "a frame finds room in the pool",
         why,
