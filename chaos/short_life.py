@@ -20,7 +20,7 @@ from penstock.chaos.history import Sent, check_acknowledged, check_order, digest
 from penstock.chaos.load import QUEUES, TOPIC, read_all
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError
-from penstock.shared.index_files import index_geometry
+from penstock.shared.index_directory import index_geometry
 from penstock.shared.verify import verify_store
 
 SETTINGS: dict[str, object] = {
