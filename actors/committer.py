@@ -21,7 +21,7 @@ import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.durable_files import write_at
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import LACKING, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
@@ -75,7 +75,10 @@ class Committer:
         return 1
 
     def _refused(self, error: OSError | StoreDamaged) -> None:
-        """The bytes stay in the pool. A segment that somebody has cut short is like a bad disk."""
+        """The bytes stay in the pool. A segment that somebody has cut short is like a bad disk;
+        what this process alone has too little of is not."""
+        if isinstance(error, OSError) and error.errno in LACKING:
+            raise error
         if not self._positions["commit_error"]:
             self._stage.say(f"the log cannot be written: {error}; trying again")
         number = error.errno if isinstance(error, OSError) else None

@@ -83,7 +83,7 @@ class Flusher:
         Unless there was only no room for something new: then the round is begun again soon. And
         what this process alone has too little of says nothing of the disk: its successor goes on.
         """
-        if error.errno in LACKING:
+        if error.errno in LACKING and not isinstance(error, FlushFailed):
             raise error
         self._round = None
         if isinstance(error, FlushFailed) or error.errno not in NO_ROOM:

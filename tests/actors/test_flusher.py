@@ -9,6 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import QUEUES_AT_ONCE, Flusher
 from penstock.actors.reput import Reput
