@@ -16,7 +16,7 @@ import pytest
 
 from penstock.chaos.broker import Broker
 from penstock.chaos.faulty_disk import FLUSH, GROW, SOURCE, FaultyDisk
-from penstock.chaos.preloaded import build_library
+from penstock.chaos.preload import build_library
 from penstock.chaos.short_life import ShortLife, short_life
 from penstock.shared.errors import FlushTimeout, StoreUnavailable
 from penstock.shared.layout import StorePaths
