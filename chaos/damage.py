@@ -138,7 +138,7 @@ def check_damaged(root: Path, config: Config, original: list[Placed], hit: Hit) 
             wrong.append("a start that was refused has changed files")
         return wrong
     lost = _log_range(root, hit)
-    stored, wrong = _read(root)
+    stored, wrong = _read(root, lost)
     missing = []
     for each in original:
         got = stored.get(each.sent.queue_id, {}).get(each.sent.queue_offset)
@@ -183,9 +183,14 @@ def _log_range(root: Path, hit: Hit) -> tuple[int, int]:
     return base + hit.start, base + max(hit.end, hit.start + 1)
 
 
-def _read(root: Path) -> tuple[dict[int, dict[int, bytes]], list[str]]:
-    """Queue -> offset -> body, as readers would see them: damaged records are passed over."""
+def _read(root: Path, hit: tuple[int, int]) -> tuple[dict[int, dict[int, bytes]], list[str]]:
+    """Queue -> offset -> body, as readers would see them, and what is wrong with their order.
+
+    Damaged records are passed over, as are entries that lead to another queue's: readers say so. A
+    record that was hit where no checksum covers it, in its header, may stand in another queue now.
+    """
     stored: dict[int, dict[int, bytes]] = {}
+    bent: set[tuple[int, int]] = set()
     with StoreDirectory(root) as store:
         for queue in store.queues():
             if queue.topic != TOPIC:
@@ -195,12 +200,20 @@ def _read(root: Path) -> tuple[dict[int, dict[int, bytes]], list[str]]:
             for number, entry in enumerate(entries, queue.min_offset):
                 if entry["size"] <= 0:
                     continue  # readers say that it leads nowhere
+                position = int(entry["offset"])
                 try:
-                    record = store.record_at(int(entry["offset"]))
+                    record = store.record_at(position)
                 except PenstockError:
                     continue
+                if (record.queue_id, record.queue_offset) != (queue.queue_id, number):
+                    continue
                 bodies[number] = bytes(record.body)
-    dense = {queue: [bodies[k] for k in sorted(bodies)] for queue, bodies in stored.items()}
+                if position < hit[1] and hit[0] < position + record.total_size:
+                    bent.add((queue.queue_id, number))
+    dense = {
+        queue: [bodies[number] for number in sorted(bodies) if (queue, number) not in bent]
+        for queue, bodies in stored.items()
+    }
     return stored, check_order(dense)
 
 
