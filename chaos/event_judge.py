@@ -26,6 +26,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths
 from penstock.shared.repair import repair_store
+from penstock.shared.run_directory import remove_strays
 from penstock.shared.store_lock import stopped_store
 from penstock.shared.topics import load_topics
 
@@ -79,6 +80,7 @@ def judge_trace(
                 break
         if len(wrong) >= _ENOUGH:
             break
+    remove_strays(judge.store, None)  # of starts that were refused
     return Judged(len(part), states, judge.started, whole, wrong)
 
 
@@ -95,10 +97,10 @@ class _Judge:
 
     def __init__(self, scratch: Path, trace: Trace) -> None:
         self._scratch = scratch
-        self._store = scratch / "store"
+        self.store = scratch / "store"
         self._trace = trace
         self._config: Config = msgspec.structs.replace(
-            trace.config, store_path_root_dir=str(self._store)
+            trace.config, store_path_root_dir=str(self.store)
         )
         self._moment = 0
         self._acked: list[Sent] = []
@@ -145,10 +147,10 @@ class _Judge:
     def _start(self, image: Image) -> _Outcome:
         image.write(self._scratch)
         try:
-            if self._repairs and StorePaths(self._store).commit_log.is_dir():
-                with stopped_store(self._store) as (paths, last_run):
+            if self._repairs and StorePaths(self.store).commit_log.is_dir():
+                with stopped_store(self.store) as (paths, last_run):
                     repair_store(paths, self._config, ManualClock(), last_run)
-            settle(self._store, self._config)
+            settle(self.store, self._config)
             outcome = self._look()
             if not outcome.wrong and self.started % _TWICE == 0:
                 outcome.wrong.extend(self._again())
@@ -160,16 +162,16 @@ class _Judge:
                 shutil.rmtree(path)
 
     def _look(self) -> _Outcome:
-        wrong = check_whole(self._store, self._config)
-        stored, complaints = read_stored(str(self._store), TOPIC)
-        queues = load_topics(StorePaths(self._store).topics).queues(TOPIC)
+        wrong = check_whole(self.store, self._config)
+        stored, complaints = read_stored(str(self.store), TOPIC)
+        queues = load_topics(StorePaths(self.store).topics).queues(TOPIC)
         return _Outcome(stored, queues, [*wrong, *complaints, *check_order(_messages(stored))])
 
     def _again(self) -> list[str]:
         """A start of a store that is whole changes not a byte of RocketMQ's files."""
-        before = _contents(self._store)
-        settle(self._store, self._config)
-        after = _contents(self._store)
+        before = _contents(self.store)
+        settle(self.store, self._config)
+        after = _contents(self.store)
         changed = [p for p in before.keys() | after.keys() if before.get(p) != after.get(p)]
         return [f"a second start changes {path}" for path in sorted(changed)]
 

@@ -30,7 +30,7 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.record import body_span
 from penstock.shared.repair import repair_store
-from penstock.shared.run_directory import read_run, remove_run_directory
+from penstock.shared.run_directory import remove_strays
 from penstock.shared.store_lock import stopped_store
 
 QUEUES = 2
@@ -188,6 +188,4 @@ class _Player:
 
     def forget_memory(self) -> None:
         """The machine goes down, and shared memory with it."""
-        run = read_run(self._paths)
-        if run is not None:
-            remove_run_directory(run)
+        remove_strays(self._paths.root, None)

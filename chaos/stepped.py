@@ -32,7 +32,6 @@ from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record, pack_host
-from penstock.shared.run_directory import read_run, remove_run_directory
 from penstock.shared.store_start import finish_store, open_store
 
 ACTORS: dict[str, Any] = {
@@ -137,12 +136,6 @@ class SteppedBroker:
     def _close_store(self) -> None:
         self.store.listeners.close()
         os.close(self.store.lock)
-
-    def forget_memory(self) -> None:
-        """The machine went down: shared memory is gone."""
-        run = read_run(self.store.paths)
-        if run is not None:
-            remove_run_directory(run)
 
 
 class SteppedProducer:

@@ -13,7 +13,7 @@ from penstock.chaos.replay import in_memory
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.durable_files import make_directory
-from penstock.shared.hot_loops import stamp
+from penstock.shared.hot_loops import Stamp, put_stamped
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, Shape, encode_record, pack_host, reshape
@@ -53,9 +53,11 @@ def _records(prop_crc: bool) -> list[bytes]:
             born_host=V6 if number % 6 == 5 else V4,
         )
         host = V6 if number % 6 == 4 else V4
-        frame = bytearray(reshape(encode_record(record), Shape(len(host), prop_crc)))
-        stamp(frame, [0], number, sum(map(len, found)), STORED_MS + number, host, prop_crc)
-        found.append(bytes(frame))
+        frame = reshape(encode_record(record), Shape(len(host), prop_crc))
+        stamped, at = bytearray(len(frame)), sum(map(len, found))
+        stamp = Stamp(number, STORED_MS + number, host, prop_crc)
+        put_stamped(stamped, frame, [0, len(frame)], at, stamp)
+        found.append(bytes(stamped))
     return found
 
 
