@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 1
+INTERFACE = 2
 VARIABLE = "PENSTOCK_PURE"
 
 

@@ -24,7 +24,7 @@ from penstock.shared.properties import find_property
 from penstock.shared.record_crc import PROP_CRC_LEAD, PROP_CRC_ROOM, Checksum
 from penstock.shared.string_hash import string_hash
 
-INTERFACE = 1
+INTERFACE = 2
 
 cdef extern from "native_crc.h" nogil:
     void crc_begin(int portable)
@@ -145,6 +145,20 @@ cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogi
         return False
     parts.properties_at = topic_end + 2
     return i16(at + topic_end) == parts.size - parts.properties_at
+
+
+cdef inline bint names_queue(Bytes at, Parts *parts) noexcept nogil:
+    """Whether a whole record can be of the queue that it names: the rule of record.py."""
+    cdef Bytes topic = at + parts.topic_at
+    cdef Py_ssize_t last = parts.topic_bytes - 1, place
+    if at[12] > 127 or at[20] > 127 or last < 0:
+        return False
+    if last < 2 and topic[0] == 0x2E and topic[last] == 0x2E:
+        return False
+    for place in range(parts.topic_bytes):
+        if topic[place] <= 0x20 or topic[place] >= 0x7F or topic[place] == 0x2F:
+            return False
+    return True
 
 
 cdef inline uint32_t body_crc(Bytes at, Parts *parts) noexcept nogil:
@@ -513,7 +527,7 @@ def dispatch(view, int64_t position, tuple levels_ms=pure_walk.DELAY_LEVELS_MS, 
             raise MemoryError
         while is_whole(raw + at, left, &parts):
             record = raw + at
-            if i64(record + 28) != position + at:
+            if i64(record + 28) != position + at or not names_queue(record, &parts):
                 break
             properties = record + parts.properties_at
             properties_bytes = parts.size - parts.properties_at
@@ -606,6 +620,8 @@ def record_starts(buffer_of, int64_t position, checksum):
                     if u32(raw + at + 8) != body_crc(raw + at, &parts):
                         break
                 if check_record and not crc_holds(raw + at, parts.size):
+                    break
+                if not names_queue(raw + at, &parts):
                     break
                 starts[count] = at
                 count += 1

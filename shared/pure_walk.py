@@ -36,6 +36,7 @@ from penstock.shared.record import (
     body_span,
     crc32,
     examine,
+    names_queue,
     store_timestamp_ms,
 )
 from penstock.shared.record_crc import Checksum, prop_crc_holds
@@ -45,8 +46,8 @@ if TYPE_CHECKING:
 
 # totalSize, magic, queueId, two offsets, sysFlag, storeTimestamp where the hosts are IPv4
 _WALK_HEAD = struct.Struct(">iI4xi4xqqi16xq")
-# size, magic, body CRC, physical offset, sysFlag and body length of a record with IPv4 hosts
-_USUAL = struct.Struct(">iIi16xqi44xi")
+# size, magic, body CRC, queueId, two offsets, sysFlag, body length of a record with IPv4 hosts
+_USUAL = struct.Struct(">iIii4xqqi44xi")
 _SPLIT_HEAD = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
 _I32 = struct.Struct(">i")
 _ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
@@ -79,6 +80,7 @@ def walk(
     yielded: `blank_size` tells. CRCs are not compared: the writer has.
     """
     codes: dict[bytes, int] = {}
+    named: set[bytes] = set()
     at, end = 0, len(view)
     unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
     lead_tags, lead_keys = _TAGS[1], _KEYS[1]
@@ -106,6 +108,10 @@ def walk(
         if topic_end < lead or properties_length < 0 or start + properties_length != len(tail):
             return
         topic = tail[lead:topic_end]
+        if topic not in named or queue_id < 0 or queue_offset < 0:
+            if not names_queue(topic, queue_id, queue_offset):
+                return
+            named.add(topic)
         # rfind is several times as fast as `in`, and mostly there are no tags and no keys
         tags = _value(tail, start, _TAGS) if tail.rfind(lead_tags) > 0 else b""
         code = codes.get(tags)
@@ -220,11 +226,13 @@ def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]
     unpack = _USUAL.unpack_from
     check_body, check_record = checksum is Checksum.BODY, checksum is Checksum.RECORD
     while end - at >= SMALLEST_RECORD_BYTES:
-        size, magic, crc, named, sys_flag, body_length = unpack(buffer, at)
+        size, magic, crc, queue_id, queue_offset, physical, sys_flag, body_length = unpack(
+            buffer, at
+        )
         next_at = at + size
         if (
             magic == MAGIC_V1
-            and named == position + at
+            and physical == position + at
             and not sys_flag & _ANY_V6
             and 0 <= body_length <= size - SMALLEST_RECORD_BYTES
             and next_at <= end
@@ -236,6 +244,7 @@ def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]
                 and buffer[topic_at - 1] < 128
                 and buffer[topic_end] < 128
                 and topic_end + 2 + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
+                and names_queue(buffer[topic_at:topic_end], queue_id, queue_offset)
                 and (
                     not check_body
                     or body_length == 0

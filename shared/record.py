@@ -65,6 +65,10 @@ assert AT_BODY_V4 == 72 + 2 * HOST_V4_BYTES, "the IPv4 shortcuts follow from the
 FIXED_HEAD = struct.Struct(">iIiiiqqiq")  # up to and with bornTimestamp
 TAIL_HEAD = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
 BLANK = struct.Struct(">iI")
+_QUEUE = struct.Struct(">i4xq")  # queueId, queueOffset
+# the bytes that no topic has: what is not printable ASCII, the blank, and the slash
+_NO_TOPIC_BYTES = bytes(byte for byte in range(256) if not 0x20 < byte < 0x7F or byte == 0x2F)
+_NO_TOPICS = (b"", b".", b"..")
 _I16 = struct.Struct(">h")
 
 crc32 = isal_zlib.crc32
@@ -252,7 +256,7 @@ def examine(
         return Found.DAMAGED, 0, f"magic {magic:08x}"
     if not SMALLEST_RECORD_BYTES <= size <= left:
         return Found.DAMAGED, 0, f"record of {size} bytes where {left} are left"
-    reason = _inner_sizes(buffer, at, size, magic)
+    reason = _contradiction(buffer, at, size, magic)
     if reason:
         return Found.DAMAGED, 0, reason
     if position is not None:
@@ -280,8 +284,8 @@ def body_span(buffer: bytes | memoryview, at: int) -> tuple[int, int]:
     return body_at, int.from_bytes(buffer[body_at - 4 : body_at], "big", signed=True)
 
 
-def _inner_sizes(buffer: bytes | memoryview, at: int, size: int, magic: int) -> str:
-    """Why the lengths inside do not add up to `size`; "" when they do."""
+def _contradiction(buffer: bytes | memoryview, at: int, size: int, magic: int) -> str:
+    """Why the lengths inside do not add up to `size`, or no queue is named; "" when all is well."""
     record_end = at + size
     body_at, body_length = body_span(buffer, at)
     length_bytes = 2 if magic == MAGIC_V2 else 1
@@ -296,7 +300,21 @@ def _inner_sizes(buffer: bytes | memoryview, at: int, size: int, magic: int) -> 
     (properties_length,) = _I16.unpack_from(buffer, topic_end)
     if properties_length < 0 or topic_end + 2 + properties_length != record_end:
         return f"lengths inside do not add up to the record's {size} bytes"
+    topic = bytes(buffer[topic_at:topic_end])
+    queue_id, queue_offset = _QUEUE.unpack_from(buffer, at + AT_QUEUE_ID)
+    if not names_queue(topic, queue_id, queue_offset):
+        return f"no record is of queue {queue_id} of {ascii(topic)}, offset {queue_offset}"
     return ""
+
+
+def names_queue(topic: bytes, queue_id: int, queue_offset: int) -> bool:
+    """Whether a record can be of this queue, whose files have the topic's name in their path.
+
+    RocketMQ's rule for what users may call a topic is narrower; its own it names after clusters.
+    """
+    if queue_id < 0 or queue_offset < 0 or topic in _NO_TOPICS:
+        return False
+    return topic.translate(None, _NO_TOPIC_BYTES) == topic
 
 
 def _crc_holds(buffer: bytes | memoryview, at: int) -> bool:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from penstock.shared import hot_loops, pure_walk
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import (
@@ -24,9 +25,11 @@ from penstock.shared.record import (
     encode_record,
     examine,
     host_text,
+    names_queue,
     pack_host,
     store_timestamp_ms,
 )
+from penstock.shared.record_crc import Checksum
 from penstock.shared.record_outline import entry_tags_code, outline
 
 ST = 1700000001456
@@ -220,6 +223,43 @@ def test_a_version_1_topic_length_is_signed_as_in_java() -> None:
     raw[88] = 200
     raw[89 + 200 : 89 + 202] = bytes(2)
     assert examine(bytes(raw), 0, len(raw))[0] is Found.DAMAGED
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topic": "../../orders"},
+        {"topic": ".."},
+        {"topic": ""},
+        {"topic": "or ders"},
+        {"topic": "orders\n"},
+        {"topic": "\u00f6rders"},
+        {"queue_id": -1},
+        {"queue_offset": -1},
+    ],
+    ids=str,
+)
+def test_what_can_be_of_no_queue_is_no_record(change: dict[str, object]) -> None:
+    """A topic is a directory's name, and no checksum covers it: a flipped bit must not lead out."""
+    whole = encode_record(_change(_base, physical_offset=4096))
+    bent = encode_record(_change(_base, physical_offset=4096, **change))
+    found, _, reason = examine(bent, 0, len(bent), position=4096)
+    assert found is Found.DAMAGED and "no record is of queue" in reason
+    # neither is it dispatched, nor found by the quick scan
+    log = bent.replace((4096).to_bytes(8, "big"), (0).to_bytes(8, "big"))
+    good = whole.replace((4096).to_bytes(8, "big"), (0).to_bytes(8, "big"))
+    for module in (hot_loops, pure_walk):
+        assert module.dispatch(memoryview(good), 0).records == 1
+        assert module.dispatch(memoryview(log), 0).records == 0
+        assert module.record_starts(good, 0, Checksum.BODY) == [0, len(good)]
+        assert module.record_starts(log, 0, Checksum.BODY) == [0]
+
+
+def test_topics_that_rocketmq_names_after_clusters_are_topics() -> None:
+    for topic in ("rmq_sys_REVIVE_LOG_my.cluster", "%RETRY%group", "a.b:c", "..."):
+        raw = encode_record(_change(_base, topic=topic))
+        assert examine(raw, 0, len(raw))[0] is Found.RECORD
+        assert names_queue(topic.encode(), 0, 0)
 
 
 hosts = st.sampled_from([BORN, STORE, pack_host("2001:db8::2", 10911), pack_host("::1", 0)])
