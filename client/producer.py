@@ -84,6 +84,7 @@ class Producer:
         self._asleep = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._talk, name="penstock-producer", daemon=True)
         self._thread.start()
@@ -227,6 +228,8 @@ class Producer:
             self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
             self._settled.notify_all()
             os.close(self._waker)  # whoever holds the lock and finds it open may write to it
+        self._socket.disable_monitor()
+        self._lost.close()
         self._socket.close()
         self._context.term()
 
@@ -301,26 +304,38 @@ class Producer:
         poller = zmq.Poller()
         poller.register(self._socket, zmq.POLLIN)
         poller.register(self._waker, zmq.POLLIN)
+        poller.register(self._lost, zmq.POLLIN)
         while not self._closing:
             now_ms = self._clock.monotonic_ms()
             with self._settled:
                 out = list(self._core.outgoing(now_ms))
                 wait_ms = self._core.wait_ms(now_ms)
                 self._asleep = True
-            self._send_out(out, now_ms)
+            if not self._send_out(out):
+                wait_ms = self._knock_soon()
             for ready, _ in poller.poll(wait_ms):
                 if ready == self._waker:
                     os.eventfd_read(self._waker)
+                elif ready == self._lost:
+                    self._lost.recv_multipart()
+                    self._knock_soon()
             self._take_answers()
 
-    def _send_out(self, out: list[tuple[bytes, ...]], now_ms: int) -> None:
+    def _send_out(self, out: list[tuple[bytes, ...]]) -> bool:
+        """Whether there was a connection for all of it."""
         for parts in out:
             try:
                 self._socket.send_multipart(parts, zmq.NOBLOCK)
             except zmq.Again:
-                with self._settled:
-                    self._core.not_connected(now_ms)
-                return
+                return False
+        return True
+
+    def _knock_soon(self) -> int:
+        """There is no connection: how long to wait before the next try."""
+        now_ms = self._clock.monotonic_ms()
+        with self._settled:
+            self._core.not_connected(now_ms)
+            return self._core.wait_ms(now_ms)
 
     def _take_answers(self) -> None:
         answers = []

@@ -6,9 +6,9 @@ then the kernel drops the first packet of a new TCP connection (its client's ker
 and the socket's file has another name. Connections that are there stay. A client outside is not
 answered, and its timeout says so.
 
-    open                  spare descriptors are held, so that connections run out of files first
-    closed at that        they are given back: room for those that still wait, and for the store
-    open again            when the spare descriptors can be had again
+    open          the soft limit of open files is below the hard one: connections reach it first
+    closed        it is as before: room for those that are in the kernel's queue, and for the store
+    open again    when one below the lower limit has gone
 
 This file knows no messages.
 """
@@ -47,23 +47,23 @@ class Door:
         self._say = say
         self._open = True
         self._look_ms = 0
-        self._spare: list[int] = []
-        self._wanted = self._limit = 0
+        self._files = self._fewer = self._limit = 0
         if self._listening:
             self._measure(max_connections)
         for endpoint, handle in self._listening.items():
             _let_in(endpoint, handle)  # a predecessor may have closed it
 
     def _measure(self, max_connections: int) -> None:
-        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self._files = self._fewer = _most_files()
         in_use = self._lowest_free()
         waiting = len(self._listening) * (backlog() + 1)
-        spare = waiting + min(max(files // 8, LEAST_RESERVED), MOST_RESERVED)
-        if files < 2 * (in_use + max_connections + spare):
-            self._wanted = spare
-        self._hold()
-        self._limit = in_use + len(self._spare) + max_connections
-        self.most = min(max_connections, files - in_use - len(self._spare))
+        spare = waiting + min(max(self._files // 8, LEAST_RESERVED), MOST_RESERVED)
+        if self._files < in_use + max_connections + spare:
+            # few as they are, half of the files are connections' all the same
+            self._fewer = max(self._files - spare, (self._files + in_use) // 2)
+        self._limit = min(in_use + max_connections, self._fewer)
+        self.most = self._limit - in_use
+        _limit_files(self._fewer)
 
     def inputs(self) -> list[int]:
         """Descriptors that are ready when somebody is at the door."""
@@ -72,17 +72,17 @@ class Door:
     def tend(self, now_ms: int) -> None:
         """Open or close. Costs two system calls; to be called whenever somebody came."""
         lowest = self._lowest_free()
-        if lowest == _NO_FILE:
-            self._give_back()
         if self._open and lowest >= self._limit:
             self._open = False
+            _limit_files(self._files)
             for endpoint, handle in self._listening.items():
                 _keep_out(endpoint, handle)
             self._say(f"{self.most} connections are as many as it takes; others wait")
         elif not self._open and now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
-            if lowest < self._limit and self._hold():
+            if lowest < self._limit:
                 self._open = True
+                _limit_files(self._fewer)
                 for endpoint, handle in self._listening.items():
                     _let_in(endpoint, handle)
 
@@ -99,22 +99,13 @@ class Door:
             return handle
         return -1
 
-    def _hold(self) -> bool:
-        """Take the spare descriptors, all or none."""
-        any_handle = next(iter(self._listening.values()))
-        try:
-            while len(self._spare) < self._wanted:
-                self._spare.append(os.dup(any_handle))
-        except OSError as error:
-            if error.errno != errno.EMFILE:
-                raise
-            self._give_back()
-            return False
-        return True
 
-    def _give_back(self) -> None:
-        while self._spare:
-            os.close(self._spare.pop())
+def _most_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
+def _limit_files(count: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, _most_files()))
 
 
 def _let_in(endpoint: str, handle: int) -> None:
