@@ -41,26 +41,26 @@ class Kind(NamedTuple):
     share: int
 
 
-# What each is, the files' heads say.
+# What each is, the files' heads say. What chance decides most about gets most of the time.
 KINDS: dict[str, Kind] = {
-    "kills": Kind(kills_round, 10),
-    "power": Kind(power_round, 14),
-    "events": Kind(events_round, 10),
-    "disk": Kind(disk_round, 3),
-    "full": Kind(full_round, 3),
+    "kills": Kind(kills_round, 20),
+    "power": Kind(power_round, 30),
+    "events": Kind(events_round, 4),
+    "disk": Kind(disk_round, 2),
+    "full": Kind(full_round, 2),
     "slow": Kind(slow_round, 2),
-    "cut": Kind(cut_round, 2),
-    "frames": Kind(frames_round, 2),
-    "damage": Kind(damage_round, 6),
+    "cut": Kind(cut_round, 1),
+    "frames": Kind(frames_round, 3),
+    "damage": Kind(damage_round, 12),
     "missing": Kind(missing_round, 2),
     "points": Kind(points_round, 3),
     "recovery": Kind(recovery_round, 2),
-    "bells": Kind(bells_round, 1),
-    "clock": Kind(clock_round, 2),
-    "frozen": Kind(frozen_round, 2),
-    "crowd": Kind(crowd_round, 2),
-    "memory": Kind(memory_round, 2),
-    "mixed": Kind(mixed_round, 4),
+    "bells": Kind(bells_round, 2),
+    "clock": Kind(clock_round, 1),
+    "frozen": Kind(frozen_round, 1),
+    "crowd": Kind(crowd_round, 1),
+    "memory": Kind(memory_round, 1),
+    "mixed": Kind(mixed_round, 3),
 }
 
 
