@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena, filled_store
-from penstock.chaos.history import Sent, check_order, digest
+from penstock.chaos.history import Sent, check_order, digest, lost
 from penstock.chaos.load import TOPIC
 from penstock.chaos.replay import copied, settle
 from penstock.chaos.workers import batched
@@ -137,17 +137,17 @@ def check_damaged(root: Path, config: Config, original: list[Placed], hit: Hit) 
         if _sizes(root) != before:
             wrong.append("a start that was refused has changed files")
         return wrong
-    lost = _log_range(root, hit)
-    stored, wrong = _read(root, lost)
+    bent = _log_range(root, hit)
+    stored, wrong = _read(root, bent)
     missing = []
     for each in original:
         got = stored.get(each.sent.queue_id, {}).get(each.sent.queue_offset)
         if got is not None and digest(got) != each.sent.digest:
             wrong.append(f"queue {each.sent.queue_id}:{each.sent.queue_offset} has other bytes")
-        if got is None and not (each.position < lost[1] and lost[0] < each.end):
+        if got is None and not (each.position < bent[1] and bent[0] < each.end):
             missing.append(f"{each.sent.queue_id}:{each.sent.queue_offset}")
     if missing and not (hit.file.is_relative_to(root / "consumequeue") and _is_reported(root)):
-        wrong.append(f"{len(missing)} messages that were not hit are gone, first {missing[:3]}")
+        wrong.append(lost(len(missing), "which were not hit", missing))
     return wrong
 
 

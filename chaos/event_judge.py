@@ -140,8 +140,8 @@ class _Judge:
             wrong.append("the topic is gone")
         return [
             *wrong,
-            *check_acknowledged(self._acked, outcome.stored, "acknowledged messages are lost"),
-            *check_acknowledged(self._seen, outcome.stored, "messages a consumer saw are gone"),
+            *check_acknowledged(self._acked, outcome.stored, "which were acknowledged"),
+            *check_acknowledged(self._seen, outcome.stored, "which a consumer saw"),
         ]
 
     def _start(self, image: Image) -> _Outcome:

@@ -112,7 +112,9 @@ def _check_resumed(arena: Arena, life: ShortLife) -> list[str]:
     except PenstockError as error:
         return [f"no message is taken when the disk is good again: {error}"]
     wrong = [f"a message is taken {took:.2f} s after the disk is good"] if took > RESUMED_S else []
-    return wrong + check_acknowledged(life.acked, read_all(life.broker.consume), "are not read")
+    return wrong + check_acknowledged(
+        life.acked, read_all(life.broker.consume), "or not read while the disk fails"
+    )
 
 
 def _is_told(error: PenstockError, failing: Failing) -> bool:

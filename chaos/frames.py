@@ -60,7 +60,7 @@ def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
             wrong += [f"a send failed: {error}" for error in load.failed[:1]]
             broker.await_dispatched()
             stored = read_all(broker.consume)
-            wrong += check_acknowledged(load.acked, stored, "messages are lost")
+            wrong += check_acknowledged(load.acked, stored, "which were acknowledged")
             arena.report.acknowledged += load.count()
             arena.report.add_violations(wrong, replay)
             broker.stop()

@@ -11,6 +11,7 @@ This file knows no processes and no sockets. Violations are sentences; none is g
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -18,6 +19,8 @@ from penstock.shared.record import decode_record
 from penstock.shared.store_directory import StoreDirectory
 
 SHOWN = 3
+_LOST = re.compile(r"\b(\d+) messages lost,")
+_TWICE = re.compile(r"\b(\d+) messages twice:")
 
 
 class Sent(NamedTuple):
@@ -58,7 +61,7 @@ def read_stored(root: str, topic: str) -> tuple[Stored, list[str]]:
     return stored, wrong
 
 
-def check_acknowledged(acked: Iterable[Sent], stored: Stored, what: str) -> list[str]:
+def check_acknowledged(acked: Iterable[Sent], stored: Stored, whose: str) -> list[str]:
     """Each of these messages stands at its queue offset, with its bytes."""
     missing = []
     for each in acked:
@@ -67,14 +70,20 @@ def check_acknowledged(acked: Iterable[Sent], stored: Stored, what: str) -> list
             missing.append(f"queue {each.queue_id} offset {each.queue_offset} is not there")
         elif digest(bodies[each.queue_offset]) != each.digest:
             missing.append(f"queue {each.queue_id} offset {each.queue_offset} is another message")
-    return [f"{len(missing)} {what}, first {missing[:SHOWN]}"] if missing else []
+    return [lost(len(missing), whose, missing)] if missing else []
+
+
+def lost(count: int, whose: str, examples: list[str]) -> str:
+    """The sentence that says so; `count_lost` counts by it."""
+    return f"{count} messages lost, {whose}: {examples[:SHOWN]}"
 
 
 def check_order(stored: Stored) -> list[str]:
     """No message twice, and each sender's in the order of their numbers."""
-    wrong = []
+    wrong, twice = list[str](), list[str]()
     for queue, bodies in stored.items():
         newest: dict[bytes, int] = {}
+        met: set[tuple[bytes, int]] = set()
         for offset, body in enumerate(bodies):
             parts = body.split(b"/", 3)
             if len(parts) != 4 or int(parts[1]) != queue:
@@ -82,7 +91,20 @@ def check_order(stored: Stored) -> list[str]:
                 continue
             number = int(parts[2])
             before = newest.get(parts[0], -1)
-            if number <= before:
+            if (parts[0], number) in met:
+                twice.append(f"queue {queue} offset {offset}: {number} again")
+            elif number < before:
                 wrong.append(f"queue {queue} offset {offset}: {number} stands behind {before}")
             newest[parts[0]] = max(number, before)
-    return [f"{len(wrong)} twice or out of order, first {wrong[:SHOWN]}"] if wrong else []
+            met.add((parts[0], number))
+    found = [f"{len(twice)} messages twice: {twice[:SHOWN]}"] if twice else []
+    return found + ([f"{len(wrong)} messages out of order: {wrong[:SHOWN]}"] if wrong else [])
+
+
+def count_lost(sentences: Iterable[str]) -> int:
+    """How many messages these violations say are lost."""
+    return sum(int(found[1]) for each in sentences for found in _LOST.finditer(each))
+
+
+def count_twice(sentences: Iterable[str]) -> int:
+    return sum(int(found[1]) for each in sentences for found in _TWICE.finditer(each))

@@ -73,6 +73,10 @@ class History(msgspec.Struct):
     seen: list[Sent]
 
 
+def read_history(bundle: Path) -> History:
+    return msgspec.msgpack.decode((bundle / "history").read_bytes(), type=History)
+
+
 def power_round(arena: Arena, dice: random.Random, replay: str) -> None:
     before = len(arena.report.violations)
     for (disk, ack), orderly in zip(PROMISES, dice.sample(ENDS, len(PROMISES)), strict=True):
@@ -87,6 +91,7 @@ def power_round(arena: Arena, dice: random.Random, replay: str) -> None:
                     again = f"penstock chaos --replay {room} --image {name}"
                     arena.report.add_violations(wrong, again)
             arena.report.add_fault("power failure", len(names))
+            arena.report.acknowledged += len(read_history(room).acked)
         if len(arena.report.violations) > before:
             return  # what is found is better told soon
 
@@ -162,7 +167,7 @@ def choose_images(bundle: Path, count: int, dice: random.Random) -> list[ImageNa
 def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, list[str]]]:
     """Those images of a bundle that break a promise, and how. The names are sorted."""
     bundle, names = task
-    history = msgspec.msgpack.decode((bundle / "history").read_bytes(), type=History)
+    history = read_history(bundle)
     config = load_config(bundle / "broker.toml").config
     found = []
     with tempfile.TemporaryDirectory(prefix="image-of-penstock-", dir=in_memory()) as scratch:

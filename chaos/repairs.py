@@ -48,7 +48,7 @@ def die_in_repair(arena: Arena, place: Path, dice: random.Random, armed: Armed) 
         broker.start()
         broker.stop()
         stored, complaints = read_stored(str(broker.store), TOPIC)
-        wrong += complaints + check_acknowledged(acked, stored, "messages are lost")
+        wrong += complaints + check_acknowledged(acked, stored, "which were acknowledged")
         return wrong + check_whole(broker.store, broker.config)
     finally:
         if load is not None:

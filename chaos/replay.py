@@ -90,8 +90,8 @@ def _check_settled(
     wrong = check_whole(root, config)
     stored, complaints = read_stored(str(root), topic)
     wrong += complaints
-    wrong += check_acknowledged(acked, stored, "acknowledged messages are lost")
-    wrong += check_acknowledged(seen, stored, "messages that a consumer saw are gone")
+    wrong += check_acknowledged(acked, stored, "which were acknowledged")
+    wrong += check_acknowledged(seen, stored, "which a consumer saw")
     return wrong + check_order(stored)
 
 

@@ -9,6 +9,8 @@ from typing import NamedTuple
 
 import msgspec
 
+from penstock.chaos.history import count_lost, count_twice
+
 
 class Violation(msgspec.Struct, frozen=True):
     """A broken promise: what was seen, and the command that shows it again."""
@@ -68,6 +70,15 @@ class Report(msgspec.Struct):
 
     def add_violations(self, found: list[str], replay: str) -> None:
         self.violations += [Violation(what, replay) for what in found]
+
+    @property
+    def lost(self) -> int:
+        """How many messages the violations say are lost."""
+        return count_lost(each.what for each in self.violations)
+
+    @property
+    def twice(self) -> int:
+        return count_twice(each.what for each in self.violations)
 
     def add_leaks(self, found: list[str], replay: str) -> None:
         self.leaked += len(found)

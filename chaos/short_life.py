@@ -110,7 +110,9 @@ class ShortLife:
         except PenstockError as error:
             return [f"consumers cannot read: {error}"]
         there = [each for each in self.acked if each.queue_offset < len(stored[each.queue_id])]
-        return check_order(stored) + check_acknowledged(there, stored, "messages are others")
+        return check_order(stored) + check_acknowledged(
+            there, stored, "or others, while the disk fails"
+        )
 
     def check_tidy(self, *, restarts: bool = False) -> list[str]:
         """No actor has failed while the broker served, unless `restarts` are to be expected, and
@@ -134,7 +136,7 @@ class ShortLife:
         self.broker.await_dispatched()
         stored = read_all(self.broker.consume)
         wrong = check_order(stored)
-        wrong += check_acknowledged(self.acked, stored, "acknowledged messages are lost")
+        wrong += check_acknowledged(self.acked, stored, "which were acknowledged")
         self.await_send(10)
         self.broker.stop()
         checked = verify_store(self.broker.store, index=index_geometry(self.broker.config))

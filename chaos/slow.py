@@ -147,8 +147,8 @@ def _check_stall(arena: Arena, life: ShortLife, stall_s: float) -> list[str]:
     life.broker.await_dispatched()
     arena.report.add_recovery("disk stood still", took, time.monotonic() - healed)
     stored = read_all(life.broker.consume)
-    wrong += check_acknowledged(life.acked, stored, "acknowledged late are lost")
-    return wrong + check_acknowledged(flood.late, stored, "told FLUSH_DISK_TIMEOUT are lost")
+    wrong += check_acknowledged(life.acked, stored, "which were acknowledged late")
+    return wrong + check_acknowledged(flood.late, stored, "told FLUSH_DISK_TIMEOUT")
 
 
 def _memory_kib(life: ShortLife) -> int:

@@ -46,7 +46,7 @@ class UnderLoad:
         wrong += [line for line in said if " exited with " in line and not may_fail][:1]
         wrong += _strays(self.broker) + self.broker.descriptors_gained()
         for load in self.loads:
-            wrong += check_acknowledged(load.acked, stored, f"messages of {load.name} are lost")
+            wrong += check_acknowledged(load.acked, stored, f"which {load.name} was told of")
             if load.failed:
                 wrong.append(f"{len(load.failed)} sends failed, first {load.failed[0]}")
             if not load.acked:

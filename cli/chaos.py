@@ -169,6 +169,8 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "points": report.points,
                 "leaked": report.leaked,
                 "acknowledged": report.acknowledged,
+                "lost": report.lost,
+                "twice": report.twice,
                 "consumed": report.consumed,
                 "recovery": recovery,
                 "waits": {what: each._asdict() for what, each in waits.items()},
@@ -187,7 +189,10 @@ def _print(report: Report, seconds: float, output: str) -> None:
     if waits:
         rows = [[what, *each] for what, each in waits.items()]
         print_table(["disturbed", "until acknowledged", "p99 ms", "max ms"], rows)
-    click.echo(f"{report.acknowledged} messages acknowledged, {report.consumed} followed")
+    click.echo(
+        f"{report.acknowledged} messages acknowledged, {report.lost} lost, {report.twice} twice; "
+        f"{report.consumed} followed"
+    )
     for violation in report.violations:
         click.echo(f"BROKEN: {violation.what}\n  again: {violation.replay}", err=True)
     found = f"{len(report.violations)} promises broken" if report.violations else "nothing broken"

@@ -79,7 +79,7 @@ def check_history() -> Callable[..., None]:
         assert check_order(stored) == []
         for each in loads:
             assert each.acked, f"{each.name} had no message acknowledged"
-            assert check_acknowledged(each.acked, stored, f"of {each.name} are lost") == []
+            assert check_acknowledged(each.acked, stored, f"which {each.name} was told of") == []
             if all_acked:
                 assert each.failed == [], each.failed[:3]
 

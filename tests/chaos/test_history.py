@@ -5,7 +5,14 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.chaos.history import Sent, check_acknowledged, check_order, digest
+from penstock.chaos.history import (
+    Sent,
+    check_acknowledged,
+    check_order,
+    count_lost,
+    count_twice,
+    digest,
+)
 
 
 def _stored(counts: list[int]) -> dict[int, list[bytes]]:
@@ -47,3 +54,18 @@ def test_every_single_change_of_a_store_is_seen(counts: list[int], data: st.Data
         return
     found = check_order(stored) + check_acknowledged(acked, stored, "lost")
     assert len(found) >= 1 and all(isinstance(each, str) for each in found)
+
+
+def test_lost_and_repeated_messages_are_counted_from_what_is_said() -> None:
+    stored = _stored([6, 3])
+    acked = _all(stored)
+    assert count_lost([]) == count_twice([]) == 0
+    stored[0].append(stored[0][1])
+    stored[0].append(stored[0][2])
+    del stored[1][1:]
+    said = check_order(stored) + check_acknowledged(acked, stored, "which were acknowledged")
+    assert (count_twice(said), count_lost(said)) == (2, 2)
+    # whatever a round puts before or behind it
+    assert count_lost([f"flush 3: {each}" for each in said]) == 2
+    stored[0][0], stored[0][2] = stored[0][2], stored[0][0]
+    assert "out of order" in " ".join(check_order(stored))
