@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena
@@ -64,9 +64,9 @@ KINDS: dict[str, Kind] = {
 }
 
 
-def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int) -> None:
+def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int) -> Iterator[None]:
     """A round of each of these kinds, then more, each by its share, until the time is over or so
-    many were run."""
+    many were run. Yields behind each."""
     began = time.monotonic()
     dice = random.Random(arena.report.seed)
     spent = dict.fromkeys(kinds, 0.0)
@@ -89,3 +89,4 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
             arena.report.add_violations([str(error)], replay)
         arena.report.add_leaks(before.leaked(with_workers=True), replay)
         spent[kind] += time.monotonic() - started
+        yield

@@ -8,10 +8,12 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Callable
+from operator import attrgetter
 from typing import Any
 
 from penstock.chaos.history import Sent, Stored, digest
 from penstock.client.consumer import Consumer
+from penstock.client.message import Message
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError, StoreUnavailable
 
@@ -168,7 +170,7 @@ class Follower:
             raise self._error
 
 
-def read_all(endpoint: str) -> Stored:
+def read_all(endpoint: str, body: Callable[[Message], bytes] = attrgetter("body")) -> Stored:
     """Everything the topic holds, as a consumer reads it from the start."""
     stored: Stored = defaultdict(list)
     with Consumer(endpoint, TOPIC, follow=False) as consumer:
@@ -176,5 +178,5 @@ def read_all(endpoint: str) -> Stored:
             bodies = stored[message.queue_id]
             if message.queue_offset != len(bodies):
                 raise StoreUnavailable("offsets are dense", f"{message.queue_offset}")
-            bodies.append(bytes(message.body))
+            bodies.append(bytes(body(message)))
     return stored

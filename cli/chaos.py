@@ -137,11 +137,23 @@ def _run(
             every=every,
         )
         before = Baseline(home)
+        told = 0
         try:
-            run_chaos(arena, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30)
+            for _ in run_chaos(arena, kinds, seconds=minutes * 60, rounds=rounds or 1 << 30):
+                told = _tell(report, told)
+        except KeyboardInterrupt:
+            click.echo("interrupted: this is what was done until then", err=True)
         finally:
             arena.close()
     report.add_leaks(before.leaked(), f"penstock chaos --faults {','.join(kinds)}")
+    _tell(report, told)
+
+
+def _tell(report: Report, told: int) -> int:
+    """Say what is found as soon as it is; how many have been told now."""
+    for violation in report.violations[told:]:
+        click.echo(f"BROKEN: {violation.what}\n  again: {violation.replay}", err=True)
+    return len(report.violations)
 
 
 def _replay(bundle: Path, image: str | None, report: Report) -> None:
@@ -155,6 +167,7 @@ def _replay(bundle: Path, image: str | None, report: Report) -> None:
     for found, wrong in check_images((bundle, [name])):
         report.add_violations(wrong, f"penstock chaos --replay {bundle} --image {found}")
     report.add_fault("power failure")
+    _tell(report, 0)
 
 
 def _print(report: Report, seconds: float, output: str) -> None:
@@ -193,7 +206,5 @@ def _print(report: Report, seconds: float, output: str) -> None:
         f"{report.acknowledged} messages acknowledged, {report.lost} lost, {report.twice} twice; "
         f"{report.consumed} followed"
     )
-    for violation in report.violations:
-        click.echo(f"BROKEN: {violation.what}\n  again: {violation.replay}", err=True)
     found = f"{len(report.violations)} promises broken" if report.violations else "nothing broken"
     click.echo(f"{found}; seed {report.seed}, {seconds:.0f} s")

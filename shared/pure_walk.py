@@ -80,7 +80,6 @@ def walk(
     yielded: `blank_size` tells. CRCs are not compared: the writer has.
     """
     codes: dict[bytes, int] = {}
-    named: set[bytes] = set()
     at, end = 0, len(view)
     unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
     lead_tags, lead_keys = _TAGS[1], _KEYS[1]
@@ -108,10 +107,8 @@ def walk(
         if topic_end < lead or properties_length < 0 or start + properties_length != len(tail):
             return
         topic = tail[lead:topic_end]
-        if topic not in named or queue_id < 0 or queue_offset < 0:
-            if not names_queue(topic, queue_id, queue_offset):
-                return
-            named.add(topic)
+        if not names_queue(topic, queue_id, queue_offset):
+            return
         # rfind is several times as fast as `in`, and mostly there are no tags and no keys
         tags = _value(tail, start, _TAGS) if tail.rfind(lead_tags) > 0 else b""
         code = codes.get(tags)
