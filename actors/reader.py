@@ -15,7 +15,7 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import serve
+from penstock.shared.bus import receive, serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.errors import (
     LACKING,
@@ -124,9 +124,8 @@ class Reader:
         self._door.tend(self._clock.monotonic_ms())
         done = self._look_again()
         for _ in range(REQUESTS_AT_ONCE):
-            try:
-                parts = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            parts = receive(self._socket)
+            if parts is None:
                 break
             self._receive(parts)
             done += 1

@@ -21,7 +21,7 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import serve
+from penstock.shared.bus import receive, serve
 from penstock.shared.commit_log import LogReader
 from penstock.shared.errors import (
     FLUSH_DISK_TIMEOUT,
@@ -49,8 +49,8 @@ from penstock.shared.store_state import (
 from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
-# A producer has a few frames on their way, and asks again for what it does not hear of.
-ANSWERS_WAITING = 64
+# Of one producer: for each frame that may wait here, all of which may be turned away at once.
+ANSWERS_WAITING = 1024
 ALLOCATE_TIMEOUT_MS = 5000
 RETRY_MEMORY_MS = 30_000
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
@@ -122,9 +122,8 @@ class Writer:
             done += self._waiting is None
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         while done < FRAMES_AT_ONCE and self._may_receive():
-            try:
-                parts = self._socket.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
+            parts = receive(self._socket)
+            if parts is None:
                 break
             if self._held or self._is_blocked():
                 self._held.put(parts, self._clock.monotonic_ms())
