@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from penstock.shared import hot_loops, pure_encode, pure_frame, pure_walk
+from penstock.shared import hot_loops, pure_encode, pure_frame, pure_message, pure_walk
+from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.message_id import KeyOrigin
 from penstock.shared.record import Shape, pack_host
 from penstock.shared.record_crc import Checksum
@@ -46,7 +47,7 @@ def bench_core(body_bytes: int, runs: int = 9) -> Iterator[LoopCost]:
 
 def _forms() -> list[Any]:
     pure = SimpleNamespace(native=False)
-    for module in (pure_encode, pure_frame, pure_walk):
+    for module in (pure_encode, pure_frame, pure_message, pure_walk):
         vars(pure).update(vars(module))
     if hot_loops.why_pure:
         return [pure]
@@ -83,7 +84,15 @@ def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Cal
     yield "dispatch", lambda: loops.dispatch(log, 0)
     yield "dispatch with keys", lambda: loops.dispatch(log, 0, keyed=True)
     yield "scan", lambda: loops.record_starts(stored, 0, Checksum.BODY)
-    yield "split", lambda: loops.split(log, 1, 0, len(starts))
+    place, offsets = (0, len(log)), (0, len(starts))
+
+    def messages() -> list[pure_message.Message]:
+        found: list[pure_message.Message]
+        found, _, _ = loops.messages(stored, place, 1, offsets, MAX_BODY_BYTES, b"name")
+        return found
+
+    yield "messages", messages
+    yield "messages and bodies", lambda: [each.body for each in messages()]
 
 
 def _cpu_ns(call: Callable[[], Any], least_ns: int = 2_000_000) -> float:

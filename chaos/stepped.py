@@ -213,12 +213,11 @@ class SteppedConsumer:
         now_ms, wire = broker.clock.monotonic_ms(), broker.wire
         answers = wire.answers.get(b"consumer")
         while answers:
-            with suppress(PenstockError):  # a topic that is not there yet
-                self._core.received(answers.popleft(), now_ms)
-        while self._core.ready:
-            message = self._core.ready.popleft()
-            place = message.queue_id, message.queue_offset
-            self.seen.append(Sent(*place, digest(bytes(message.body)), stamp))
+            self._core.received(answers.popleft(), now_ms)
+        with suppress(PenstockError):  # a topic that is not there yet
+            for message in self._core.take():
+                place = message.queue_id, message.queue_offset
+                self.seen.append(Sent(*place, digest(message.body), stamp))
         for parts in self._core.outgoing(now_ms):
             wire.ask(broker.endpoints.consume, b"consumer", parts)
 

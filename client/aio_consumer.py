@@ -9,6 +9,7 @@ import zmq
 
 from penstock.client.aio_link import Link
 from penstock.client.choice import choose
+from penstock.client.consumer import unframed
 from penstock.client.consumer_core import ConsumerCore, Start
 from penstock.client.message import Message
 from penstock.shared.clock import Clock, SystemClock
@@ -68,8 +69,8 @@ class Consumer:
 
     @property
     def positions(self) -> dict[int, int]:
-        """The next offset of each queue that has not been asked for yet."""
-        return dict(self._core.cursors)
+        """The next offset of each queue that `poll` has not returned."""
+        return self._core.positions
 
     @property
     def skipped(self) -> int:
@@ -85,26 +86,24 @@ class Consumer:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
         socket = self._link.socket
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
-        while not self._core.ready and not self._core.finished:
+        while True:
             now_ms = self._clock.monotonic_ms()
             await self._exchange(now_ms)
-            if self._core.ready or self._core.finished:
-                break
+            batch = self._core.take()
+            if batch or self._core.finished:
+                return batch
             left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms
             if left_ms <= 0:
                 return []
-            wait_ms = min(left_ms, max(1, self._core.wait_ms(now_ms)))
-            await socket.poll(int(wait_ms))
-        batch = list(self._core.ready)
-        self._core.ready.clear()
-        await self._exchange(self._clock.monotonic_ms())
-        return batch
+            if not self._core.ready:
+                wait_ms = min(left_ms, max(1, self._core.wait_ms(now_ms)))
+                await socket.poll(int(wait_ms))
 
     async def _exchange(self, now_ms: int) -> None:
         socket = self._link.socket
         while await socket.poll(0):
-            answer = await socket.recv_multipart()
-            self._core.received(answer, now_ms)
+            answer = await socket.recv_multipart(copy=False)
+            self._core.received(unframed(answer), now_ms)
         for parts in self._core.outgoing(now_ms):
             try:
                 await socket.send_multipart(parts, zmq.NOBLOCK)

@@ -20,6 +20,14 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import StoreUnavailable
 
+# A shorter frame is copied: ZeroMQ keeps more in memory for one.
+_LONG_FRAME_BYTES = 64 << 10
+
+
+def unframed(parts: list[zmq.Frame]) -> list[bytes | memoryview]:
+    """What frames hold; of a long one it is a view, which keeps it."""
+    return [part.buffer if len(part) >= _LONG_FRAME_BYTES else part.bytes for part in parts]
+
 
 class Consumer:
     """Reads a topic, or some of its queues, each queue in order.
@@ -73,8 +81,8 @@ class Consumer:
 
     @property
     def positions(self) -> dict[int, int]:
-        """The next offset of each queue that has not been asked for yet."""
-        return dict(self._core.cursors)
+        """The next offset of each queue that `poll` has not returned."""
+        return self._core.positions
 
     @property
     def skipped(self) -> int:
@@ -103,27 +111,27 @@ class Consumer:
                 "make one after the fork",
             )
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
-        while not self._core.ready and not self._core.finished:
+        while True:
             now_ms = self._clock.monotonic_ms()
+            # the next is asked for before these are looked at
             self._exchange(now_ms)
-            if self._core.ready or self._core.finished:
-                break
+            batch = self._core.take()
+            if batch or self._core.finished:
+                return batch
             left_ms = 1 << 30 if deadline_ms is None else deadline_ms - now_ms
             if left_ms <= 0:
                 return []
-            self._socket.poll(int(min(left_ms, max(1, self._core.wait_ms(now_ms)))))
-        batch = list(self._core.ready)
-        self._core.ready.clear()
-        self._exchange(self._clock.monotonic_ms())
-        return batch
+            if not self._core.ready:
+                self._socket.poll(int(min(left_ms, max(1, self._core.wait_ms(now_ms)))))
 
     def _exchange(self, now_ms: int) -> None:
         """Take what has come in, and ask for more."""
         while True:
             try:
-                self._core.received(self._socket.recv_multipart(zmq.NOBLOCK), now_ms)
+                answer = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)
             except zmq.Again:
                 break
+            self._core.received(unframed(answer), now_ms)
         for parts in self._core.outgoing(now_ms):
             try:
                 self._socket.send_multipart(parts, zmq.NOBLOCK)

@@ -1,9 +1,12 @@
 """The consumer without sockets: answers in, messages and requests out. Every call passes the time.
 
-    Describe -> cursors -> Pull -> messages, cursors move -> Pull ...
+    Describe -> cursors -> Pull -> records, cursors move -> Pull ...
+                                      take() -> messages
 
 One pull is on its way at a time, and it holds all queues. An unanswered request is sent again: the
 reader keeps one for each consumer, and an answer to an older one is dropped, so repeating is safe.
+The header of an answer says where the next pull begins, so that is asked for before the records are
+looked at; how much of them may wait to be taken is bounded.
 """
 
 from __future__ import annotations
@@ -12,27 +15,31 @@ import datetime as dt
 import logging
 import re
 from collections import deque
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.client.choice import Choice
-from penstock.client.message import Message, split_records
+from penstock.client.message import Message, read_records
 from penstock.shared import messages
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
     ConnectError,
     InvalidMessage,
+    PenstockError,
+    ProtocolError,
     QueueNotFound,
     TopicNotFound,
     error_from_status,
 )
 from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
-from penstock.shared.tombstone import is_tombstone, may_have_tombstones
+from penstock.shared.tombstone import is_tombstone
 
 _log = logging.getLogger("penstock")
 
 PULL_BYTES = 1 << 20
+# While so many bytes wait to be taken, no more are asked for.
+AHEAD_BYTES = 2 << 20
 WAIT_MS = 5000
 REPEAT_MS = 200
 _ANY_NUMBER = 1 << 31
@@ -83,6 +90,20 @@ def check_offset(offset: int) -> int:
     return offset
 
 
+class _Part(NamedTuple):
+    """Records of a queue that have come and are not taken: a place in a payload.
+
+    Their offsets are from `start` on and below `stop`; those from `end` on are not asked for.
+    """
+
+    queue_id: int
+    start: int
+    stop: int
+    end: int
+    payload: bytes | memoryview
+    place: tuple[int, int]
+
+
 class ConsumerCore:
     """See the head of this file."""
 
@@ -115,23 +136,37 @@ class ConsumerCore:
         self._known = 0
         self._ends: dict[int, int] = {}
         self.cursors: dict[int, int] = {}
-        self.ready: deque[Message] = deque()
+        self._parts: deque[_Part] = deque()
+        self._ahead_bytes = 0
+        self._refused: PenstockError | None = None
         self.skipped = 0
 
     @property
+    def ready(self) -> bool:
+        """Whether records have come that are not taken."""
+        return bool(self._parts)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each queue that has not been taken."""
+        return self.cursors | {part.queue_id: part.start for part in reversed(self._parts)}
+
+    @property
     def finished(self) -> bool:
-        """Whether everything that was there at the start has been handed out."""
-        return (
-            self._described
-            and not self._follow
-            and not self.ready
-            and all(self.cursors[queue] >= end for queue, end in self._ends.items())
-        )
+        """Whether everything that was there at the start has been taken."""
+        return self._described and not self._parts and self._all_asked
+
+    @property
+    def _all_asked(self) -> bool:
+        """Whether there is nothing left to ask for."""
+        return not self._follow and all(self.cursors[at] >= end for at, end in self._ends.items())
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """The request to send now, if any. Raises ConnectError when nobody answers."""
+        if self._refused is not None:
+            return []
         if self._pending is None:
-            if self._described and (len(self.ready) > 4096 or self.finished):
+            if self._described and (self._ahead_bytes >= AHEAD_BYTES or self._all_asked):
                 return []
             self._pending = encode(self._pull() if self._described else self._describe())
             self._silent_since_ms = now_ms
@@ -180,15 +215,16 @@ class ConsumerCore:
         wanted = None if self._choice is None else self._choice.subscription(ends)
         return messages.Pull(self._request, self.topic, cursors, known, PULL_BYTES, wait_ms, wanted)
 
-    def received(self, parts: list[bytes], now_ms: int) -> None:
-        """Take an answer of the broker. Raises its error, if it is one."""
-        answer = messages.decode_consume_answer(parts[0])
+    def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
+        """Take an answer of the broker."""
+        answer = messages.decode_consume_answer(bytes(parts[0]))
         if answer.request != self._request or self._pending is None:
             return
         self._pending = None
         if isinstance(answer, messages.Refused):
-            raise error_from_status(answer.status, answer.rule, answer.value, answer.hint)
-        if isinstance(answer, messages.Described):
+            # told behind what came before it
+            self._refused = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+        elif isinstance(answer, messages.Described):
             self._begin(answer)
         elif isinstance(answer, messages.Pulled):
             self._pulled(answer, parts[1])
@@ -225,9 +261,9 @@ class ConsumerCore:
         # an offset that was named and has expired is told of when it is asked for
         return self._start.offset if self._start.offset >= 0 else queue.min_offset
 
-    def _pulled(self, answer: messages.Pulled, payload: bytes) -> None:
+    def _pulled(self, answer: messages.Pulled, payload: bytes | memoryview) -> None:
+        """Move the cursors behind what has come, and keep that to be taken."""
         at = 0
-        view = memoryview(payload)
         for part in answer.slices:
             cursor = self.cursors[part.queue_id]
             if cursor < part.min_offset:
@@ -242,13 +278,16 @@ class ConsumerCore:
                 )
                 self.cursors[part.queue_id] = part.next_offset
             else:
-                found = split_records(
-                    view[at : at + part.size],
-                    self._max_body_bytes,
-                    queue_id=part.queue_id,
-                    offsets=range(cursor, part.next_offset),
+                # what came after the beginning is not asked for
+                end = part.next_offset if self._follow else self._ends[part.queue_id]
+                place = at, at + part.size
+                if not at <= place[1] <= len(payload):
+                    raise ProtocolError("an answer has what its header says", place, str(answer))
+                self._parts.append(
+                    _Part(part.queue_id, cursor, part.next_offset, end, payload, place)
                 )
-                self._take(part, found, may_have_tombstones(payload))
+                self._ahead_bytes += part.size
+                self.cursors[part.queue_id] = min(part.next_offset, end)
             at += part.size
         if self._queues is None and self._follow:
             for queue_id in answer.queue_ids:
@@ -256,6 +295,54 @@ class ConsumerCore:
                     new = messages.QueueRange(queue_id, 0, 0, 0)
                     self.cursors[queue_id] = self._first(new)
             self._known = len(answer.queue_ids)
+
+    def take(self) -> list[Message]:
+        """Messages that have come, about PULL_BYTES of them; [] when there are none.
+
+        Raises what the broker has refused with, and StoreDamaged where records are not those that
+        were asked for; the next pull begins with these again. What came before an error is taken
+        before it is raised.
+        """
+        if not self._parts and self._refused is not None:
+            error, self._refused = self._refused, None
+            raise error
+        taken: list[Message] = []
+        left = PULL_BYTES
+        while self._parts and left > 0:
+            part = self._parts[0]
+            try:
+                found = self._messages(part)
+            except PenstockError:
+                if not taken:
+                    self._go_back()
+                    raise
+                break
+            self._parts.popleft()
+            self._ahead_bytes -= part.place[1] - part.place[0]
+            left -= part.place[1] - part.place[0]
+            taken += found
+        return taken
+
+    def _messages(self, part: _Part) -> list[Message]:
+        found, marked = read_records(
+            part.payload,
+            part.place,
+            part.queue_id,
+            range(part.start, part.stop),
+            self._max_body_bytes,
+        )
+        while found and found[-1].queue_offset >= part.end:
+            found.pop()
+        if marked:
+            found = self._without_lost(found)
+        return found if self._choice is None else self._choice.pick(found)
+
+    def _go_back(self) -> None:
+        """Forget what has come and is not taken, to ask for it again."""
+        self.cursors = self.positions
+        self._parts.clear()
+        self._ahead_bytes = 0
+        self._pending = None
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
         """Go on behind messages that are gone, and say so the first time."""
@@ -279,14 +366,3 @@ class ConsumerCore:
             )
         self.skipped += lost
         return whole
-
-    def _take(self, part: messages.QueueSlice, found: list[Message], look: bool) -> None:
-        next_offset = part.next_offset
-        if not self._follow and next_offset > (end := self._ends[part.queue_id]):
-            # what came after the beginning is not asked for
-            found = [message for message in found if message.queue_offset < end]
-            next_offset = end
-        if look:
-            found = self._without_lost(found)
-        self.ready.extend(found if self._choice is None else self._choice.pick(found))
-        self.cursors[part.queue_id] = next_offset

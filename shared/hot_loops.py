@@ -1,8 +1,9 @@
 """The loops that run once per message: which of their two forms this process uses is chosen here.
 
-`native_loops` is compiled; `pure_frame`, `pure_walk` and `pure_encode` are its twin in Python, what
-it is held to, and what runs where there was no compiler. PENSTOCK_PURE=1 chooses the twin. A
-compiled module of other sources than these is not used: it says which INTERFACE it was made for.
+`native_loops` is compiled; `pure_frame`, `pure_walk`, `pure_encode` and `pure_message` are its twin
+in Python, what it is held to, and what runs where there was no compiler. PENSTOCK_PURE=1 chooses
+the twin. A compiled module of other sources than these is not used: it says which INTERFACE it was
+made for.
 """
 
 from __future__ import annotations
@@ -16,15 +17,16 @@ from penstock.shared.pure_walk import Dispatched, Runs
 __all__ = [
     "Dispatched",
     "Draft",
+    "Message",
     "RecordMaker",
     "Runs",
     "Stamp",
     "check_frame",
     "check_properties",
     "dispatch",
+    "messages",
     "put_stamped",
     "record_starts",
-    "split",
     "why_pure",
 ]
 
@@ -56,14 +58,16 @@ why_pure = _why_pure()
 if why_pure:
     from penstock.shared.pure_encode import RecordMaker
     from penstock.shared.pure_frame import check_frame, check_properties, put_stamped
-    from penstock.shared.pure_walk import dispatch, record_starts, split
+    from penstock.shared.pure_message import Message, messages
+    from penstock.shared.pure_walk import dispatch, record_starts
 else:
     from penstock.shared.native_loops import (
+        Message,
         RecordMaker,
         check_frame,
         check_properties,
         dispatch,
+        messages,
         put_stamped,
         record_starts,
-        split,
     )

@@ -2,6 +2,7 @@
 
 from penstock.shared.pure_encode import RecordMaker as RecordMaker  # one by one the same methods
 from penstock.shared.pure_frame import Stamp
+from penstock.shared.pure_message import Message as Message
 from penstock.shared.pure_walk import Dispatched
 from penstock.shared.record import Shape
 from penstock.shared.record_crc import Checksum
@@ -25,4 +26,11 @@ def dispatch(
     view: memoryview, position: int, levels_ms: tuple[int, ...] = ..., keyed: bool = False
 ) -> Dispatched: ...
 def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]: ...
-def split(payload: memoryview, queue_id: int | None, low: int, high: int) -> list[int]: ...
+def messages(
+    payload: bytes | memoryview,
+    place: tuple[int, int],
+    queue_id: int | None,
+    offsets: tuple[int, int],
+    max_body_bytes: int,
+    name: bytes,
+) -> tuple[list[Message], int, bool]: ...

@@ -1,12 +1,13 @@
 # cython: language_level=3, freethreading_compatible=False
-"""The loops that run once per message, compiled. `pure_frame`, `pure_walk` and `pure_encode` are the
-same in Python, say what each function is for, and decide: what looks unusual here goes to them, so
+"""The loops that run once per message, compiled. `pure_frame`, `pure_walk`, `pure_encode` and
+`pure_message` are the same in Python, say what each function is for, and decide: what looks unusual here goes to them, so
 every refusal is theirs, word for word.
 
 Bytes are looked at through pointers. So each length is bounded by what the caller gave before it
 leads anywhere, and nothing here is read or written beside that, whatever the bytes are.
 """
 
+cimport cython
 from cpython.buffer cimport (
     PyBUF_CONTIG,
     PyBUF_CONTIG_RO,
@@ -18,7 +19,8 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from penstock.shared import pure_encode, pure_frame, pure_walk
+from penstock.shared import pure_encode, pure_frame, pure_message, pure_walk
+from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.consume_queue import tags_code
 from penstock.shared.properties import find_property
 from penstock.shared.record_crc import PROP_CRC_LEAD, PROP_CRC_ROOM, Checksum
@@ -52,6 +54,9 @@ cdef enum:
     ENTRY_BYTES = 20
     CRC_ROOM = 20
     MOST_PROPERTIES = 32767
+    COMPRESSED = 0x01
+
+cdef int64_t ANY_QUEUE = -(1 << 40)
 
 crc_begin(0)
 
@@ -643,33 +648,6 @@ cdef inline bint crc_holds(Bytes at, Py_ssize_t size) noexcept nogil:
     return memcmp(at + size - 11, digits, 10) == 0
 
 
-def split(payload, queue_id, low, high):
-    cdef Py_buffer buffer
-    cdef Py_ssize_t at = 0, left, size
-    cdef Bytes raw
-    cdef int64_t offset, least = low, beyond = high, queue = -(1 << 40)
-    cdef list starts = [0]
-    if queue_id is not None:
-        queue = queue_id
-    PyObject_GetBuffer(payload, &buffer, PyBUF_CONTIG_RO)
-    try:
-        raw, left = <Bytes> buffer.buf, buffer.len
-        while left >= SMALLEST:
-            size, offset = i32(raw + at), i64(raw + at + 20)
-            if size < SMALLEST or size > left:
-                break
-            if queue != -(1 << 40):
-                if i32(raw + at + 12) != queue or offset < least or offset >= beyond:
-                    break
-                least = offset + 1
-            at += size
-            left -= size
-            starts.append(at)
-        return starts
-    finally:
-        PyBuffer_Release(&buffer)
-
-
 # --- encoding ---
 
 cdef class RecordMaker:
@@ -824,3 +802,232 @@ cdef inline void put_hex(unsigned char *at, uint32_t value, int digits) noexcept
     for place in range(digits - 1, -1, -1):
         at[place] = signs[value & 15]
         value >>= 4
+
+
+# --- what a consumer is given ---
+
+@cython.final
+@cython.no_gc
+cdef class Payload:
+    # Bytes that messages look at; they stay where they are while a message is left.
+    cdef Py_buffer buffer
+
+    def __cinit__(self, data):
+        PyObject_GetBuffer(data, &self.buffer, PyBUF_CONTIG_RO)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)
+
+
+@cython.no_gc
+cdef class Message:
+    cdef Payload payload
+    cdef Bytes at
+    cdef Py_ssize_t size
+    cdef int64_t most
+    cdef object taken_body
+    cdef object taken_properties
+
+    def __init__(self, record, max_body_bytes=MAX_BODY_BYTES):
+        self.payload = Payload(record)
+        self.at, self.size = <Bytes> self.payload.buffer.buf, self.payload.buffer.len
+        self.most = min(max_body_bytes, 1 << 62)
+
+    def __eq__(self, other):
+        cdef Message another
+        if not isinstance(other, Message):
+            return NotImplemented
+        another = other
+        return self.size == another.size and memcmp(self.at, another.at, self.size) == 0
+
+    def __hash__(self):
+        return hash((self.physical_offset, self.queue_offset))
+
+    def __repr__(self):
+        return repr(twin_of(self))
+
+    @property
+    def record(self):
+        if self.payload is None:
+            return memoryview(b"")
+        start = self.at - <Bytes> self.payload.buffer.buf
+        return memoryview(<object> self.payload.buffer.obj)[start : start + self.size]
+
+    @property
+    def queue_id(self):
+        return i32(self.at + 12) if self.size >= SMALLEST else unusual(self, "queue_id")
+
+    @property
+    def flag(self):
+        return i32(self.at + 16) if self.size >= SMALLEST else unusual(self, "flag")
+
+    @property
+    def queue_offset(self):
+        return i64(self.at + 20) if self.size >= SMALLEST else unusual(self, "queue_offset")
+
+    @property
+    def physical_offset(self):
+        return i64(self.at + 28) if self.size >= SMALLEST else unusual(self, "physical_offset")
+
+    @property
+    def sys_flag(self):
+        return i32(self.at + 36) if self.size >= SMALLEST else unusual(self, "sys_flag")
+
+    @property
+    def born_timestamp_ms(self):
+        return i64(self.at + 40) if self.size >= SMALLEST else unusual(self, "born_timestamp_ms")
+
+    @property
+    def store_timestamp_ms(self):
+        if self.size < SMALLEST:
+            return unusual(self, "store_timestamp_ms")
+        return i64(self.at + 56 + (V6_EXTRA if self.at[39] & BORN_V6 else 0))
+
+    @property
+    def body(self):
+        cdef Parts parts
+        if self.taken_body is None:
+            if (
+                is_exact(self, &parts)
+                and not self.at[39] & COMPRESSED
+                and u32(self.at + 8) == body_crc(self.at, &parts)
+            ):
+                self.taken_body = piece_of(self.at + parts.body_at, parts.body_bytes)
+            else:
+                self.taken_body = unusual(self, "body")
+        return self.taken_body
+
+    @property
+    def stored_body(self):
+        cdef Parts parts
+        if not is_exact(self, &parts):
+            return unusual(self, "stored_body")
+        return piece_of(self.at + parts.body_at, parts.body_bytes)
+
+    @property
+    def _raw_topic(self):
+        cdef Parts parts
+        if not is_exact(self, &parts):
+            return unusual(self, "_raw_topic")
+        return piece_of(self.at + parts.topic_at, parts.topic_bytes)
+
+    @property
+    def _raw_properties(self):
+        cdef Parts parts
+        if not is_exact(self, &parts):
+            return unusual(self, "_raw_properties")
+        return piece_of(self.at + parts.properties_at, parts.size - parts.properties_at)
+
+    @property
+    def born_host(self):
+        return unusual(self, "born_host")
+
+    @property
+    def store_host(self):
+        return unusual(self, "store_host")
+
+    @property
+    def reconsume_times(self):
+        return unusual(self, "reconsume_times")
+
+    @property
+    def message_id(self):
+        return unusual(self, "message_id")
+
+    @property
+    def compression(self):
+        return unusual(self, "compression")
+
+    @property
+    def topic(self):
+        return self._raw_topic.decode("utf-8", "replace")
+
+    @property
+    def properties(self):
+        if self.taken_properties is None:
+            self.taken_properties = unusual(self, "properties")
+        return self.taken_properties
+
+    @property
+    def tags(self):
+        return pure_message.text_of(self._raw_properties, pure_message.TAGS)
+
+    @property
+    def keys(self):
+        return pure_message.text_of(self._raw_properties, pure_message.KEYS)
+
+    @property
+    def unique_key(self):
+        return pure_message.text_of(self._raw_properties, pure_message.UNIQ_KEY)
+
+    @property
+    def shard(self):
+        return pure_message.text_of(self._raw_properties, pure_message.SHARDING_KEY)
+
+
+cdef inline bint is_exact(Message message, Parts *parts) noexcept:
+    return is_whole(message.at, message.size, parts) and parts.size == message.size
+
+
+cdef inline bytes piece_of(Bytes at, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char *> at, size)
+
+
+cdef object twin_of(Message message):
+    return pure_message.Message(message.record, message.most)
+
+
+cdef object unusual(Message message, str field):
+    """What the twin makes of a field."""
+    return getattr(twin_of(message), field)
+
+
+cdef inline bint has_word(Bytes at, Py_ssize_t left, Bytes word, Py_ssize_t size) noexcept nogil:
+    cdef Bytes found, stop = at + left
+    while stop - at >= size:
+        found = <Bytes> memchr(at, word[0], stop - at - size + 1)
+        if found == NULL:
+            return False
+        if memcmp(found, word, size) == 0:
+            return True
+        at = found + 1
+    return False
+
+
+def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name):
+    cdef Payload whole = Payload(payload)
+    cdef Bytes raw = <Bytes> whole.buffer.buf, word = <Bytes> PyBytes_AS_STRING(name)
+    cdef Py_ssize_t word_bytes = PyBytes_GET_SIZE(name), at, stop, size
+    cdef int64_t offset, low, high, most = min(max_body_bytes, 1 << 62), queue = ANY_QUEUE
+    cdef bint named = False
+    cdef Parts parts
+    cdef Message message
+    cdef list made = []
+    at, stop = place
+    low, high = offsets
+    if queue_id is not None:
+        queue = queue_id
+    if not 0 <= at <= stop <= whole.buffer.len:
+        raise ValueError(
+            f"a part of {whole.buffer.len} bytes is in them, {at} to {stop} is not"
+        )
+    if not word_bytes:
+        raise ValueError("a name is not empty")
+    while stop - at >= SMALLEST:
+        size = i32(raw + at)
+        if size < SMALLEST or size > stop - at:
+            break
+        if queue != ANY_QUEUE:
+            offset = i64(raw + at + 20)
+            if i32(raw + at + 12) != queue or offset < low or offset >= high:
+                break
+            low = offset + 1
+        message = Message.__new__(Message)
+        message.payload, message.at, message.size, message.most = whole, raw + at, size, most
+        made.append(message)
+        if not named and is_whole(raw + at, size, &parts) and parts.size == size:
+            named = has_word(
+                raw + at + parts.properties_at, size - parts.properties_at, word, word_bytes
+            )
+        at += size
+    return made, at, named

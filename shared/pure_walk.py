@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 _WALK_HEAD = struct.Struct(">iI4xi4xqqi16xq")
 # size, magic, body CRC, queueId, two offsets, sysFlag, body length of a record with IPv4 hosts
 _USUAL = struct.Struct(">iIii4xqqi44xi")
-_SPLIT_HEAD = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
 _I32 = struct.Struct(">i")
 _ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 
@@ -255,26 +254,6 @@ def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]
         found, size, _ = examine(buffer, at, end, position=position + at, checksum=checksum)
         if found is not Found.RECORD:
             break
-        at += size
-        starts.append(at)
-    return starts
-
-
-def split(payload: memoryview, queue_id: int | None, low: int, high: int) -> list[int]:
-    """Where the records of a pulled payload start, and where the last one ends.
-
-    With `queue_id` they are of that queue, with growing offsets among [low, high). Stops before
-    a record that is none of them, or not whole.
-    """
-    starts, at, end = [0], 0, len(payload)
-    while end - at >= SMALLEST_RECORD_BYTES:
-        size, of_queue, offset = _SPLIT_HEAD.unpack_from(payload, at)
-        if not SMALLEST_RECORD_BYTES <= size <= end - at:
-            break
-        if queue_id is not None:
-            if of_queue != queue_id or not low <= offset < high:
-                break
-            low = offset + 1
         at += size
         starts.append(at)
     return starts

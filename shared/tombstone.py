@@ -27,7 +27,8 @@ from penstock.shared.record import (
 
 LOST = "PENSTOCK_LOST"
 MOST_FILLER_BYTES = 4 << 20
-_LOST = LOST.encode()
+# a record whose properties do not have it is no tombstone
+LOST_MARK = LOST.encode()
 
 
 class LostMessage(NamedTuple):
@@ -36,11 +37,6 @@ class LostMessage(NamedTuple):
     topic: str
     queue_id: int
     queue_offset: int
-
-
-def may_have_tombstones(records: bytes) -> bool:
-    """Whether a closer look at these records is worth it: most have none, and this is quick."""
-    return _LOST in records
 
 
 def is_tombstone(properties: Mapping[str, str]) -> bool:

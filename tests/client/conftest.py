@@ -401,13 +401,16 @@ class ConsumerWire:
                 self.answers.append(answer)
         self.requests = kept[-1:]  # one is held for each consumer
 
-    def hear(self) -> None:
+    def arrive(self) -> None:
+        """What was answered is there, and nobody has taken it."""
         answers, self.answers = self.answers, []
         for answer in answers:
             self.core.received(answer, self.now_ms)
-        while self.core.ready:
-            message = self.core.ready.popleft()
-            self.seen.append((message.queue_id, message.queue_offset, message.body))
+
+    def hear(self) -> None:
+        self.arrive()
+        while taken := self.core.take():
+            self.seen += [(each.queue_id, each.queue_offset, each.body) for each in taken]
 
     def run(self, rounds: int = 20) -> list[tuple[int, int, bytes]]:
         """Everything works; what has been seen in all."""

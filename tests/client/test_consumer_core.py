@@ -18,12 +18,20 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.consumer_core import REPEAT_MS, ConsumerCore, StartAt, parse_start
+from penstock.client.consumer_core import (
+    AHEAD_BYTES,
+    REPEAT_MS,
+    ConsumerCore,
+    StartAt,
+    parse_start,
+)
 from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
     InvalidMessage,
+    ProtocolError,
     QueueNotFound,
+    StoreDamaged,
     StoreUnavailable,
     TopicNotFound,
 )
@@ -31,6 +39,7 @@ from penstock.shared.messages import (
     encode,
     refusal,
 )
+from penstock.shared.record import AT_BODY_V4, AT_QUEUE_ID
 from penstock.shared.tombstone import LOST
 
 NOW_MS = 1_700_000_000_000
@@ -353,19 +362,100 @@ def test_an_error_of_the_broker_is_raised_and_the_next_request_goes_out(
     assert offsets(wire.run())[1] == [0, 1]
 
 
+def arrived(wire: Any, at_most: int = 1000) -> None:
+    """Describe and one pull are answered, and nothing is taken."""
+    for _ in range(2):
+        wire.now_ms += REPEAT_MS
+        wire.ask()
+        wire.read(at_most)
+        wire.arrive()
+
+
 def test_no_more_is_asked_for_while_much_is_at_hand(
     reader: Any, make_consumer: WireMaker, make_reader: WireMaker
 ) -> None:
     wire = make_consumer(make_reader())
-    wire.reader.append(0, 5000)
-    for _ in range(3):
+    wire.reader.append(0, 50_000)
+    arrived(wire)
+    pulls = 1
+    while wire.core.outgoing(wire.now_ms):
         wire.now_ms += REPEAT_MS
         wire.ask()
-        wire.read(10_000)
-        for answer in wire.answers:
-            wire.core.received(answer, wire.now_ms)
-        wire.answers.clear()
-    assert len(wire.core.ready) == 5000 and wire.requests == []
+        wire.read(1000)
+        wire.arrive()
+        pulls += 1
+    assert AHEAD_BYTES < pulls * 1000 * 105 < AHEAD_BYTES + 200_000
+    wire.hear()
+    assert len(wire.seen) == pulls * 1000 and wire.core.outgoing(wire.now_ms)
+
+
+def test_the_next_is_asked_for_before_what_has_come_is_taken(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, start=5, queues=[0])
+    arrived(wire, 2)
+    wire.ask()
+    asked = messages.decode_consume_request(wire.requests[0][0])
+    assert isinstance(asked, messages.Pull) and asked.cursors == {0: 7}
+    assert wire.core.ready and wire.core.positions == {0: 5}, "not taken, so to be read again"
+    assert [message.queue_offset for message in wire.core.take()] == [5, 6]
+    assert wire.core.positions == {0: 7} and not wire.core.ready
+
+
+def test_what_came_before_an_error_is_taken_before_it_is_raised(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(reader, start=8, queues=[0])
+    arrived(wire)
+    wire.ask()
+    number = messages.decode_consume_request(wire.requests.pop()[0]).request
+    wire.answers.append([encode(refusal(StoreUnavailable("r", "v"), number))])
+    wire.arrive()
+    assert [message.queue_offset for message in wire.core.take()] == [8, 9]
+    with pytest.raises(StoreUnavailable):
+        wire.core.take()
+    reader.append(0, 1)
+    assert offsets(wire.run())[0] == [10]
+
+
+def test_records_that_were_not_asked_for_are_an_error_and_are_asked_for_again(
+    reader: Any, make_consumer: WireMaker
+) -> None:
+    """The queue before them is read, and nothing behind them is lost."""
+    wire = make_consumer(reader, start={0: 3, 1: 0})
+    wire.ask()
+    wire.read()
+    wire.arrive()
+    wire.ask()
+    wire.read()
+    ((header, payload),) = wire.answers
+    at = payload.index(b"1/0") - AT_BODY_V4 + AT_QUEUE_ID
+    wire.answers = [[header, payload[:at] + (7).to_bytes(4, "big") + payload[at + 4 :]]]
+    wire.arrive()
+    wire.ask()  # what is behind them: the answer will be too late
+    wire.read(final=True)
+    assert [message.queue_offset for message in wire.core.take()] == list(range(3, 10))
+    with pytest.raises(StoreDamaged, match="queue 1, offset 0"):
+        wire.core.take()
+    assert wire.core.positions[1] == 0 and not wire.core.ready
+    assert offsets(wire.run()) == {1: [0, 1]}
+
+
+@pytest.mark.parametrize("size", [-1, 1 << 40])
+def test_an_answer_that_does_not_hold_what_it_says_is_an_error(
+    reader: Any, make_consumer: WireMaker, size: int
+) -> None:
+    wire = make_consumer(reader, queues=[1])
+    wire.ask()
+    wire.read()
+    wire.arrive()
+    wire.ask()
+    number = messages.decode_consume_request(wire.requests.pop()[0]).request
+    part = messages.QueueSlice(1, 2, 0, 2, size)
+    wire.answers.append([encode(messages.Pulled(number, (part,), (1,))), b"x" * 200])
+    with pytest.raises(ProtocolError):
+        wire.arrive()
+    assert offsets(wire.run()) == {1: [0, 1]}
 
 
 # --- starts ---

@@ -5,6 +5,7 @@ Both are given the same things, good ones and damaged ones, from seeds: a failur
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from penstock.shared import hot_loops, pure_encode, pure_frame, pure_walk
+from penstock.shared import hot_loops, pure_encode, pure_frame, pure_message, pure_walk
 from penstock.shared.consume_queue import SCHEDULE_TOPIC
 from penstock.shared.hot_loops import INTERFACE
 from penstock.shared.message_id import KeyOrigin
@@ -161,9 +162,67 @@ def check_logs(seed: int, count: int) -> int:
             starts = outcome(native.record_starts, *asked)
             assert starts == outcome(pure_walk.record_starts, *asked), (seed, number)
         queue, low = rng.choice((None, 0, 1, -1)), rng.randrange(3)
-        asked = (memoryview(raw), queue, low, low + rng.choice((0, 2, 9)))
-        assert outcome(native.split, *asked) == outcome(pure_walk.split, *asked), (seed, number)
+        offsets = low, low + rng.choice((0, 2, 9))
+        start = rng.choice((0, 0, 0, 7))
+        places = (start, len(raw)), (start, len(raw) // 2), (9, 3), (0, len(raw) + 1)
+        place = rng.choices(places, (20, 4, 1, 1))[0]
+        asked = raw, place, queue, offsets, 1 << 20, rng.choice((b"UNIQ_KEY", b"TAGS", b"no"))
+        seen = [outcome(looked_at, module, *asked) for module in (native, pure_message)]
+        assert seen[0] == seen[1], (seed, number)
     return passed
+
+
+FIELDS = (
+    *("queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_timestamp_ms"),
+    *("store_timestamp_ms", "record", "stored_body", "_raw_topic", "_raw_properties", "body"),
+    *("born_host", "store_host", "reconsume_times", "message_id", "compression", "topic"),
+    *("properties", "tags", "keys", "unique_key", "shard"),
+)
+
+
+def looked_at(module: Any, *asked: Any) -> Any:
+    """What `messages` gives, with what each field of each record is or raises."""
+    made, end, named = module.messages(*asked)
+    return [[outcome(getattr, each, name) for name in FIELDS] for each in made], end, named
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_record_looks_alike_however_damaged_it_is(seed: int) -> None:
+    """Cut anywhere, too: a message may be made of anything."""
+    rng, read = random.Random(seed), 0
+    for number in range(1500):
+        shape = Shape(rng.choice((8, 20)), rng.random() < 0.3)
+        made = record(rng, shape, topic=rng.choice(TOPICS), queue_id=rng.randrange(5))
+        raw = damaged(rng, encode_record(made))[: rng.choice((None, None, rng.randrange(200)))]
+        both = [module.Message(raw, 1 << 20) for module in (native, pure_message)]
+        seen = [[outcome(getattr, each, name) for name in FIELDS] for each in both]
+        assert seen[0] == seen[1], (seed, number)
+        read += isinstance(seen[0][FIELDS.index("body")], bytes)
+    assert read > 300
+
+
+def test_messages_keep_the_bytes_they_look_at() -> None:
+    frame = encode_record(Record("a", b"body", queue_id=1, queue_offset=3))
+    payload = bytearray(frame * 2)
+    asked = (payload, (0, len(payload)), None, (0, 9), 1 << 20, b"no")
+    made, _, _ = native.messages(*asked)
+    with pytest.raises(BufferError):
+        payload.clear()
+    (message,) = made[1:]
+    del made, asked
+    with pytest.raises(BufferError):
+        payload.clear()
+    assert message.body == b"body" and message.record == frame
+    assert not gc.is_tracked(message), "millions are made, and none refers to another"
+    del message
+    payload.clear()
+
+
+def test_one_that_was_never_made_has_nothing_and_no_memory_of_others() -> None:
+    empty = native.Message.__new__(native.Message)
+    assert empty.record == b"" and empty == native.Message.__new__(native.Message)
+    for name in FIELDS:
+        assert name == "record" or isinstance(outcome(getattr, empty, name), tuple), name
 
 
 @pytest.mark.parametrize("seed", range(6))
