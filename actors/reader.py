@@ -39,7 +39,7 @@ from penstock.shared.messages import (
     encode,
 )
 from penstock.shared.query_turns import QueryTurns
-from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader
+from penstock.shared.queue_reader import MAX_PULL_BYTES, Found, QueueReader, piece_of
 from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
 from penstock.shared.unsent import Unsent
@@ -287,7 +287,7 @@ class Reader:
         queues = self._queues.queues(pull.topic)
         left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._unsent.room())
         slices: list[QueueSlice] = []
-        payload: list[memoryview] = []
+        records: list[Found] = []
         news = len(queues) > pull.known_queues
         # whose turn is first changes with every pull, so that no queue starves another
         order = sorted(pull.cursors)
@@ -307,7 +307,7 @@ class Reader:
                 slices.append(QueueSlice(queue_id, high, low, high, 0))
             elif offset < high and left > 0:
                 try:
-                    pieces, next_offset = self._queues.read(slot, offset, left)
+                    found, next_offset = self._queues.read(slot, offset, left)
                 except FileNotFoundError:
                     # expired since: the cleaner moves the min offset before it deletes
                     low, high = self._queues.range(slot)
@@ -315,27 +315,27 @@ class Reader:
                         raise
                     slices.append(QueueSlice(queue_id, offset, low, high, 0))
                     continue
-                size = sum(map(len, pieces))
-                payload += pieces
-                left -= size
-                slices.append(QueueSlice(queue_id, next_offset, low, high, size))
+                if found.size:
+                    records.append(found)
+                left -= found.size
+                slices.append(QueueSlice(queue_id, next_offset, low, high, found.size))
         if not (slices or news or final):
             return False
-        self._send_found(held.peer, pull, slices, payload)
+        self._send_found(held.peer, pull, slices, records)
         return True
 
     def _send_found(
-        self, peer: bytes, pull: Pull, slices: list[QueueSlice], payload: list[memoryview]
+        self, peer: bytes, pull: Pull, slices: list[QueueSlice], records: list[Found]
     ) -> None:
         queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
         answer = Pulled(pull.request, tuple(slices), queue_ids)
+        payload = piece_of(records)
         # one long piece goes out of the mapped segment itself, which it then keeps mapped
-        if len(payload) == 1:
-            self._socket.send_multipart((peer, encode(answer), payload[0]), copy=False)
-            return
-        body = b"".join(payload)
-        tracker = self._socket.send_multipart((peer, encode(answer), body), copy=False, track=True)
-        self._unsent.add(tracker, len(body))
+        copied = isinstance(payload, bytes)
+        parts = peer, encode(answer), payload
+        tracker = self._socket.send_multipart(parts, copy=False, track=copied)
+        if copied:
+            self._unsent.add(tracker, len(payload))
 
     def _describe_asked(self) -> int:
         """Describe topics to those who asked, with all that was acknowledged when they did."""

@@ -157,10 +157,10 @@ class LogReader:
 
     def __init__(self, config: Config, run: Run, positions: Positions) -> None:
         self._positions = positions
-        self._segment_bytes = config.mapped_file_size_commit_log_bytes
+        self.segment_bytes = config.mapped_file_size_commit_log_bytes
         self._pool = TransientStorePool(run.pool) if run.pool_enabled else None
         self._segments = MappedFileQueue(
-            StorePaths(config.store).commit_log, self._segment_bytes, keep=16
+            StorePaths(config.store).commit_log, self.segment_bytes, keep=16
         )
         self._looked = False
         self._resting_ms = 0
@@ -173,6 +173,11 @@ class LogReader:
         if self.damaged:
             limit = self.damaged.next_start(position, limit)
         return self._segments.view(position, limit)
+
+    def segment(self, base: int) -> memoryview:
+        """The segment that begins at this log offset, as a whole. No copy."""
+        self._looked = True
+        return self._segments.segment(base).view
 
     def stored_ms(self, position: int) -> int | None:
         """The store time of the committed record at a log offset; None when it has expired."""
@@ -213,7 +218,7 @@ class LogReader:
             if (damage := self.damaged.at(at)) is not None:
                 at = damage.end
                 continue
-            segment_end = at - at % self._segment_bytes + self._segment_bytes
+            segment_end = at - at % self.segment_bytes + self.segment_bytes
             limit = self.damaged.next_start(at, min(stop, segment_end))
             try:
                 piece = self._piece(at, min(limit, at + _WINDOW_BYTES), committed)

@@ -22,7 +22,7 @@ from penstock.shared.entry_arrays import entries
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.messages import Pull, QueueSlice
-from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader
+from penstock.shared.queue_reader import MAX_PULL_BYTES, Found, QueueReader
 from penstock.shared.subscription import Filter
 
 # A turn ends after so many looks, or so much time: others wait for the reader too.
@@ -48,12 +48,12 @@ class Wanted(NamedTuple):
 
 
 class Answers(NamedTuple):
-    """How the reader hears of an outcome: (peer, pull, slices, payload) and (peer, pull, error).
+    """How the reader hears of an outcome: (peer, pull, slices, records) and (peer, pull, error).
 
     `room` says how many bytes an answer may have at the moment.
     """
 
-    found: Callable[[bytes, Pull, list[QueueSlice], list[memoryview]], None]
+    found: Callable[[bytes, Pull, list[QueueSlice], list[Found]], None]
     failed: Callable[[bytes, Pull, PenstockError | OSError], None]
     room: Callable[[], int]
 
@@ -118,7 +118,7 @@ class FilteredPulls:
 
         A queue that cannot be read is an error for who asks for it, and for nobody else.
         """
-        found: dict[int, list[memoryview]] = {}
+        found: dict[int, Found] = {}
         try:
             complete, more = self._find(wanted, found)
         except FileNotFoundError as error:
@@ -142,7 +142,7 @@ class FilteredPulls:
             for queue_id, cursor in wanted.cursors.items()
         )
 
-    def _find(self, wanted: Wanted, found: dict[int, list[memoryview]]) -> tuple[bool, bool]:
+    def _find(self, wanted: Wanted, found: dict[int, Found]) -> tuple[bool, bool]:
         """(there is something to tell, there is more to look at). Moves the cursors on."""
         queues = self._queues.queues(wanted.pull.topic)
         complete, more = len(queues) > wanted.pull.known_queues, False
@@ -155,22 +155,23 @@ class FilteredPulls:
             stop = min(high, end)
             if low <= cursor < stop and left > 0 and left_bytes > 0:
                 until = min(stop, cursor + left)
-                pieces, after = read_matching(
+                records, after = read_matching(
                     self._queues, slot, cursor, until, left_bytes, wanted.filter
                 )
                 complete = complete or after == cursor  # it is lost: see _answer
                 left -= after - cursor
-                left_bytes -= sum(map(len, pieces))
+                left_bytes -= records.size
                 # what has been looked at goes behind the others: no queue starves another
                 del wanted.cursors[queue_id]
                 wanted.cursors[queue_id] = cursor = after
-                found[queue_id] = pieces
-            complete = complete or cursor < low or cursor >= end or bool(found.get(queue_id))
+                if records.size:
+                    found[queue_id] = records
+            complete = complete or cursor < low or cursor >= end or queue_id in found
             complete = complete or self._is_too_far(wanted, cursor, high)
             more = more or cursor < stop
         return complete, more
 
-    def _answer(self, wanted: Wanted, found: dict[int, list[memoryview]]) -> None:
+    def _answer(self, wanted: Wanted, found: dict[int, Found]) -> None:
         """Say how far each queue has been looked through, with what has been found."""
         self.drop(wanted.peer)
         try:
@@ -182,17 +183,15 @@ class FilteredPulls:
         except (PenstockError, OSError) as error:
             self._answers.failed(wanted.peer, wanted.pull, error)
         else:
-            payload = [piece for part in slices for piece in found.get(part.queue_id, [])]
-            self._answers.found(wanted.peer, wanted.pull, slices, payload)
+            records = [found[part.queue_id] for part in slices if part.queue_id in found]
+            self._answers.found(wanted.peer, wanted.pull, slices, records)
 
-    def _slice(
-        self, wanted: Wanted, queue_id: int, found: dict[int, list[memoryview]]
-    ) -> QueueSlice | None:
+    def _slice(self, wanted: Wanted, queue_id: int, found: dict[int, Found]) -> QueueSlice | None:
         began, cursor = wanted.pull.cursors[queue_id], wanted.cursors[queue_id]
         slot = self._queues.queues(wanted.pull.topic).get(queue_id, -1)
         low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
         if cursor > began:
-            size = sum(map(len, found.get(queue_id, [])))
+            size = found[queue_id].size if queue_id in found else 0
             # what it was shown has not expired, even if it has by now
             return QueueSlice(queue_id, cursor, min(low, began), high, size)
         if cursor < low:
@@ -209,30 +208,31 @@ class FilteredPulls:
 
 def read_matching(
     queues: QueueReader, slot: int, start: int, stop: int, max_bytes: int, chosen: Filter
-) -> tuple[list[memoryview], int]:
+) -> tuple[Found, int]:
     """Records that match, of the entries from `start` to below `stop`; where to go on.
 
-    About `max_bytes` of them but at least one, if any matches, and none behind one that is lost
-    with a damaged part of the log. Views of the mapped log, neighbours joined.
+    About `max_bytes` of them but at least one, if any matches, all in one segment, and none behind
+    one that is lost with a damaged part of the log. Nothing is copied.
     """
-    found = entries(queues.entries(slot, start, stop))
+    raw = queues.entries(slot, start, stop)
+    found = entries(raw)
     stop = start + len(found)  # a segment of the queue may end before
     sizes = found["size"]
     may = chosen.may_match(found["tags_code"].astype(np.int64)) & (sizes != BLANK_SIZE)
-    runs: list[tuple[int, int]] = []
-    left = max_bytes
     picked = np.flatnonzero(may)
+    matching = bytearray()
+    left = max_bytes
+    base = -1
     for number, at, size in zip(
         picked.tolist(), found["offset"][picked].tolist(), sizes[picked].tolist(), strict=True
     ):
-        if (runs and left < size) or queues.is_damaged(at, size):
+        is_full = matching and (left < size or queues.base_of(at) != base)
+        if is_full or queues.is_damaged(at, size):
             stop = start + number
             break
         if chosen.decided_by_broker and not chosen.matches(queues.view(at, at + size)):
             continue
+        base = queues.base_of(at)
         left -= size
-        if runs and runs[-1][1] == at:
-            runs[-1] = runs[-1][0], at + size
-        else:
-            runs.append((at, at + size))
-    return [queues.view(*run) for run in runs], stop
+        matching += raw[number * CQ_ENTRY_BYTES : (number + 1) * CQ_ENTRY_BYTES]
+    return queues.found_by(bytes(matching), max_bytes)[0], stop

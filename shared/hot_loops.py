@@ -1,9 +1,9 @@
 """The loops that run once per message: which of their two forms this process uses is chosen here.
 
-`native_loops` is compiled; `pure_frame`, `pure_walk`, `pure_encode` and `pure_message` are its twin
-in Python, what it is held to, and what runs where there was no compiler. PENSTOCK_PURE=1 chooses
-the twin. A compiled module of other sources than these is not used: it says which INTERFACE it was
-made for.
+`native_loops` is compiled. Its twin in Python, what it is held to and what runs where there was no
+compiler, are `pure_frame`, `pure_walk`, `pure_encode`, `pure_ranges` and `pure_message`.
+PENSTOCK_PURE=1 chooses the twin. A compiled module of other sources than these is not used: it says
+which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ __all__ = [
     "check_frame",
     "check_properties",
     "dispatch",
+    "gather",
+    "log_ranges",
     "messages",
     "put_stamped",
     "record_starts",
@@ -59,6 +61,7 @@ if why_pure:
     from penstock.shared.pure_encode import RecordMaker
     from penstock.shared.pure_frame import check_frame, check_properties, put_stamped
     from penstock.shared.pure_message import Message, messages
+    from penstock.shared.pure_ranges import gather, log_ranges
     from penstock.shared.pure_walk import dispatch, record_starts
 else:
     from penstock.shared.native_loops import (
@@ -67,6 +70,8 @@ else:
         check_frame,
         check_properties,
         dispatch,
+        gather,
+        log_ranges,
         messages,
         put_stamped,
         record_starts,

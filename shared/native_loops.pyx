@@ -1,6 +1,6 @@
 # cython: language_level=3, freethreading_compatible=False
-"""The loops that run once per message, compiled. `pure_frame`, `pure_walk`, `pure_encode` and
-`pure_message` are the same in Python, say what each function is for, and decide: what looks unusual here goes to them, so
+"""The loops that run once per message, compiled. `pure_frame`, `pure_walk`, `pure_encode`,
+`pure_ranges` and `pure_message` are the same in Python, say what each function is for, and decide: what looks unusual here goes to them, so
 every refusal is theirs, word for word.
 
 Bytes are looked at through pointers. So each length is bounded by what the caller gave before it
@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint16_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from penstock.shared import pure_encode, pure_frame, pure_message, pure_walk
+from penstock.shared import pure_encode, pure_frame, pure_message, pure_ranges, pure_walk
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.consume_queue import tags_code
 from penstock.shared.properties import find_property
@@ -55,6 +55,7 @@ cdef enum:
     CRC_ROOM = 20
     MOST_PROPERTIES = 32767
     COMPRESSED = 0x01
+    BLANK_LENGTH = 0x7FFFFFFF
 
 cdef int64_t ANY_QUEUE = -(1 << 40)
 
@@ -1031,3 +1032,70 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
             )
         at += size
     return made, at, named
+
+
+# --- what the reader answers ---
+
+def log_ranges(bytes raw, max_bytes, segment_bytes):
+    cdef Bytes at = <Bytes> PyBytes_AS_STRING(raw), stop = at + PyBytes_GET_SIZE(raw)
+    cdef int64_t most = min(max_bytes, 1 << 62), segment = min(segment_bytes, 1 << 62)
+    cdef int64_t base = -1, end = -1, run_at = -1, run_end = -1, size = 0, offset
+    cdef Py_ssize_t taken = 0
+    cdef int32_t length
+    cdef list ranges = []
+    if PyBytes_GET_SIZE(raw) % ENTRY_BYTES or segment <= 0:
+        return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
+    while at < stop:
+        offset, length = i64(at), i32(at + 8)
+        if length != BLANK_LENGTH:
+            if length <= 0 or offset < 0 or (base >= 0 and not base <= offset < end):
+                break
+            if base >= 0 and most - size < length:
+                break
+            if base < 0:
+                if offset > MOST_OFFSET - segment:
+                    return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
+                base = offset - offset % segment
+                end = base + segment
+            if offset != run_end:
+                if run_at >= 0:
+                    ranges.append((run_at, run_end))
+                run_at = offset
+            run_end = min(offset + length, end)
+            size += run_end - offset
+        taken += 1
+        at += ENTRY_BYTES
+    if run_at >= 0:
+        ranges.append((run_at, run_end))
+    return pure_ranges.Ranges(base, ranges, size, taken)
+
+
+cdef int64_t MOST_OFFSET = 1 << 62
+
+
+def gather(found):
+    cdef Payload segment
+    cdef int64_t base, start, stop
+    cdef Py_ssize_t size = 0
+    cdef list ranges
+    cdef unsigned char *into
+    for _, _, ranges in found:
+        for start, stop in ranges:
+            if not 0 <= stop - start <= MOST_OFFSET - size:
+                return pure_ranges.gather(found)
+            size += stop - start
+    made = PyBytes_FromStringAndSize(NULL, size)
+    into = <unsigned char *> PyBytes_AS_STRING(made)
+    stop_at = into + size
+    for view, base, ranges in found:
+        segment = Payload(view)
+        for start, stop in ranges:
+            if not (
+                base <= start <= stop
+                and stop - base <= segment.buffer.len
+                and stop - start <= stop_at - into
+            ):
+                return pure_ranges.gather(found)
+            memcpy(into, <Bytes> segment.buffer.buf + (start - base), stop - start)
+            into += stop - start
+    return made

@@ -6,14 +6,19 @@ no sockets and no requests.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import NamedTuple
+
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.entry_arrays import entries
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.hot_loops import gather, log_ranges
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.positions import Positions
+from penstock.shared.pure_ranges import Range
 from penstock.shared.queue_table import QueueTable
 from penstock.shared.record import store_timestamp_ms
 from penstock.shared.run_directory import Run
@@ -22,6 +27,26 @@ from penstock.shared.run_directory import Run
 ENTRIES_AT_ONCE = 4096
 # One pull gets at most so much, or one message.
 MAX_PULL_BYTES = 8 << 20
+
+
+_NOTHING = memoryview(b"")
+
+
+class Found(NamedTuple):
+    """Records in one segment of the log: the segment, where it begins, and ranges of it."""
+
+    segment: memoryview
+    base: int
+    ranges: list[Range]
+    size: int
+
+
+def piece_of(found: Sequence[Found]) -> memoryview | bytes:
+    """All that was found, one behind the other: a view of the log, or a copy if it is scattered."""
+    if len(found) == 1 and len(found[0].ranges) == 1:
+        segment, base, ((start, stop),), _ = found[0]
+        return segment[start - base : stop - base]
+    return gather([each[:3] for each in found])
 
 
 class QueueReader:
@@ -47,33 +72,37 @@ class QueueReader:
         """(min offset, max offset) of a queue."""
         return self._table.min_offset(slot), self._table.max_offset(slot)
 
-    def read(self, slot: int, start: int, max_bytes: int) -> tuple[list[memoryview], int]:
+    def read(self, slot: int, start: int, max_bytes: int) -> tuple[Found, int]:
         """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
 
-        Views of the mapped log, neighbours joined; nothing is copied.
+        All are in one segment, and none lies behind one that is lost with a damaged part of the
+        log. Nothing is copied.
         """
         stop = min(self._table.max_offset(slot), start + ENTRIES_AT_ONCE)
-        pieces: list[memoryview] = []
-        run_at = run_end = -1
-        left = max_bytes
-        next_offset = start
-        damaged = self._log.damaged
-        for offset, size, _ in ENTRY.iter_unpack(self.entries(slot, start, stop)):
-            if size != BLANK_SIZE:
-                if left < size and next_offset > start and run_end >= 0:
-                    break
-                if damaged and self.is_damaged(offset, size):
-                    break
-                left -= size
-                if offset != run_end:
-                    if run_end >= 0:
-                        pieces.append(self._log.view(run_at, run_end))
-                    run_at = offset
-                run_end = offset + size
-            next_offset += 1
-        if run_end >= 0:
-            pieces.append(self._log.view(run_at, run_end))
-        return pieces, next_offset
+        raw = self._before_damage(self.entries(slot, start, stop))
+        found, taken = self.found_by(raw, max_bytes)
+        return found, start + taken
+
+    def found_by(self, raw: bytes, max_bytes: int) -> tuple[Found, int]:
+        """What the first of these entries lead to: see `log_ranges`; how many entries that are.
+
+        Raises FileNotFoundError where they lead to no segment of the log.
+        """
+        base, ranges, size, taken = log_ranges(raw, max_bytes, self._log.segment_bytes)
+        segment = self._log.segment(base) if ranges else _NOTHING
+        return Found(segment, base, ranges, size), taken
+
+    def base_of(self, position: int) -> int:
+        """Where the segment begins that has this log offset."""
+        return position - position % self._log.segment_bytes
+
+    def _before_damage(self, raw: bytes) -> bytes:
+        """The entries before the first that is lost with a damaged part of the log."""
+        if self._log.damaged:
+            for number, (offset, size, _) in enumerate(ENTRY.iter_unpack(raw)):
+                if size != BLANK_SIZE and self.is_damaged(offset, size):
+                    return raw[: number * CQ_ENTRY_BYTES]
+        return raw
 
     def whole_from(self, slot: int, start: int) -> int:
         """The first offset from `start` on whose message is not in a damaged part of the log."""
@@ -90,7 +119,7 @@ class QueueReader:
     def is_damaged(self, position: int, size: int) -> bool:
         """Whether what an entry names is lost with a damaged part of the log."""
         damaged = self._log.damaged
-        return bool(damaged) and (size <= 0 or damaged.touches(position, size))
+        return bool(damaged) and (position < 0 or size <= 0 or damaged.touches(position, size))
 
     def entries(self, slot: int, start: int, stop: int) -> bytes:
         """The entries of a queue from `start` to below `stop`, 20 bytes each, or the first of them.
@@ -100,10 +129,12 @@ class QueueReader:
         """
         key = self._table.key(slot)
         raw = self._files.read(key, start, stop)
-        sizes = entries(raw)["size"]
-        if self._log.damaged or not len(sizes) or sizes.min() > 0:
+        found = entries(raw)
+        if self._log.damaged or not len(found):
             return raw
-        whole = int((sizes <= 0).argmax())
+        if found["size"].min() > 0 and found["offset"].min() >= 0:
+            return raw
+        whole = int(((found["size"] <= 0) | (found["offset"] < 0)).argmax())
         if not whole:
             raise StoreDamaged(
                 "an entry of a consume queue leads to its message",

@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from penstock.shared import hot_loops, pure_encode, pure_frame, pure_message, pure_walk
-from penstock.shared.consume_queue import SCHEDULE_TOPIC
+from penstock.shared import hot_loops, pure_encode, pure_frame, pure_message, pure_ranges, pure_walk
+from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, SCHEDULE_TOPIC
 from penstock.shared.hot_loops import INTERFACE
 from penstock.shared.message_id import KeyOrigin
 from penstock.shared.pure_frame import Stamp
@@ -201,6 +201,47 @@ def test_a_record_looks_alike_however_damaged_it_is(seed: int) -> None:
     assert read > 300
 
 
+def ranges_of_a_queue(rng: random.Random) -> tuple[bytes, int, int]:
+    """Entries as a queue has them, with some that lead anywhere; bytes that are wanted; segment."""
+    segment, raw = rng.choice((1000, 4096, 1 << 30)), b""
+    at = rng.choice((0, 500, 1 << 40))
+    for _ in range(rng.choice((0, 1, 5, 40))):
+        size = rng.randrange(91, 300)
+        at += rng.choice((0, 0, 0, size, 7))
+        odd = rng.random() < 0.03
+        offset = rng.choice((-1, 0, at - 900, 2**62, 2**63 - 1)) if odd else at
+        length = rng.choice((0, -5, 2**31 - 2, BLANK_SIZE, size)) if odd else size
+        raw += ENTRY.pack(offset, length, rng.randrange(2**31))
+        at += size
+    return raw, rng.choice((1, 500, 3000, 1 << 40)), segment
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_entries_lead_to_the_same_ranges_whatever_they_are(seed: int) -> None:
+    rng, several = random.Random(seed), 0
+    for number in range(1500):
+        asked = ranges_of_a_queue(rng)
+        found = native.log_ranges(*asked)
+        assert found == pure_ranges.log_ranges(*asked), (seed, number)
+        several += len(found.ranges) > 1
+        if not found.ranges or found.base > 1 << 40:
+            continue
+        segment = rng.randbytes(min(asked[2], 20_000))
+        pieces = [(memoryview(segment), found.base, found.ranges)] * rng.randrange(3)
+        joined = outcome(native.gather, pieces)
+        assert joined == outcome(pure_ranges.gather, pieces), (seed, number)
+        assert not isinstance(joined, bytes) or len(joined) == found.size * len(pieces)
+    assert several > 200
+
+
+@pytest.mark.parametrize("wrong", [(5, 11), (4, 8), (8, 7), (5, 2**63 - 1), (-(2**62), 2**62)])
+def test_ranges_outside_a_segment_are_refused(wrong: tuple[int, int]) -> None:
+    for loops in (native, pure_ranges):
+        assert loops.gather([(memoryview(b"abcde"), 5, [(5, 7), (9, 10)])]) == b"abe"
+        with pytest.raises(ValueError):
+            loops.gather([(memoryview(b"abcde"), 5, [(5, 7), wrong])])
+
+
 def test_messages_keep_the_bytes_they_look_at() -> None:
     frame = encode_record(Record("a", b"body", queue_id=1, queue_offset=3))
     payload = bytearray(frame * 2)
@@ -222,7 +263,8 @@ def test_one_that_was_never_made_has_nothing_and_no_memory_of_others() -> None:
     empty = native.Message.__new__(native.Message)
     assert empty.record == b"" and empty == native.Message.__new__(native.Message)
     for name in FIELDS:
-        assert name == "record" or isinstance(outcome(getattr, empty, name), tuple), name
+        expected = outcome(getattr, pure_message.Message(b""), name)
+        assert outcome(getattr, empty, name) == expected, name
 
 
 @pytest.mark.parametrize("seed", range(6))

@@ -19,7 +19,7 @@ from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions, create_positions
-from penstock.shared.queue_reader import QueueReader
+from penstock.shared.queue_reader import QueueReader, piece_of
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, decode_record, encode_record
 from penstock.shared.run_directory import Endpoints, Run
@@ -43,9 +43,10 @@ class Store(NamedTuple):
         """(queue offset, body) of everything from `start` on, pull by pull."""
         found = []
         while start < self.reader.range(slot)[1]:
-            pieces, next_offset = self.reader.read(slot, start, max_bytes)
+            records, next_offset = self.reader.read(slot, start, max_bytes)
             assert next_offset > start
-            raw = b"".join(pieces)
+            raw = bytes(piece_of([records]))
+            assert len(raw) == records.size
             at = 0
             while at < len(raw):
                 record = decode_record(raw, at)
@@ -166,14 +167,18 @@ def test_neighbours_are_joined_and_nothing_is_copied(
 ) -> None:
     store = open_store(two_queues(make_record, [0, 0, 0, 1, 0], [20] * 5))
     store.count(0, "orders", 0, 0, 4)
-    pieces, next_offset = store.reader.read(0, 0, 1 << 20)
+    scattered, next_offset = store.reader.read(0, 0, 1 << 20)
     assert next_offset == 4
-    assert len(pieces) == 2, "three neighbours, then one behind the other queue's"
+    assert len(scattered.ranges) == 2, "three neighbours, then one behind the other queue's"
+    neighbours, next_offset = store.reader.read(0, 0, 3 * (scattered.size // 4))
+    assert next_offset == 3
+    view = piece_of([neighbours])
+    assert isinstance(view, memoryview) and bytes(piece_of([scattered])).startswith(view)
     (file,) = store.paths.commit_log.iterdir()
     with file.open("r+b") as log:
         log.seek(200)
         log.write(b"\x99")
-    assert pieces[0][200] == 0x99, "a view of the file itself"
+    assert view[200] == 0x99, "a view of the file itself"
 
 
 def test_one_look_is_bounded_in_entries(
@@ -239,7 +244,11 @@ def test_the_offset_of_a_time_is_the_first_message_stored_at_or_after_it(
         each.close()
 
 
-@pytest.mark.parametrize("bad", [ENTRY.pack(0, 0, 0), ENTRY.pack(100, -5, 7)], ids=["zero", "less"])
+@pytest.mark.parametrize(
+    "bad",
+    [ENTRY.pack(0, 0, 0), ENTRY.pack(100, -5, 7), ENTRY.pack(-1, 108, 0)],
+    ids=["zero", "less", "before"],
+)
 def test_an_entry_that_leads_nowhere_is_named_and_those_before_it_are_read(
     open_store: Callable[..., Store], make_record: RecordMaker, bad: bytes
 ) -> None:
@@ -250,8 +259,26 @@ def test_an_entry_that_leads_nowhere_is_named_and_those_before_it_are_read(
     raw[5 * ENTRY.size : 6 * ENTRY.size] = bad
     file.write_bytes(raw)
     store.count(0, "orders", 0, 0, 9)
-    pieces, next_offset = store.reader.read(0, 0, 1 << 20)
-    assert next_offset == 5 and sum(map(len, pieces)) > 0
+    records, next_offset = store.reader.read(0, 0, 1 << 20)
+    assert next_offset == 5 and records.size > 0
     with pytest.raises(StoreDamaged, match="orders, queue 0, offset 5.*penstock store rebuild"):
         store.reader.read(0, 5, 1 << 20)
     assert store.all(0, 6, 1 << 20) == [(n, b"%d" % n) for n in range(6, 9)]
+
+
+def test_an_answer_ends_with_its_segment_and_an_entry_that_leads_away_ends_it(
+    open_store: Callable[..., Store], make_record: RecordMaker
+) -> None:
+    records = [make_record(body=bytes([n]) * 500, queue_id=0) for n in range(12)]
+    store = open_store(records)
+    file = next(store.paths.queue("orders", 0).iterdir())
+    store.count(0, "orders", 0, 0, 12)
+    first, next_offset = store.reader.read(0, 0, 1 << 20)
+    assert (first.base, next_offset) == (0, 6) and first.size < 4096
+    assert [offset for offset, _ in store.all(0, 0, 1 << 20)] == list(range(12))
+    raw = bytearray(file.read_bytes())
+    raw[2 * ENTRY.size : 3 * ENTRY.size] = ENTRY.pack(1 << 40, 597, 0)
+    file.write_bytes(raw)
+    assert store.reader.read(0, 0, 1 << 20)[1] == 2
+    with pytest.raises(FileNotFoundError):
+        store.reader.read(0, 2, 1 << 20)
