@@ -26,7 +26,7 @@ from penstock.shared.properties import find_property
 from penstock.shared.record_crc import PROP_CRC_LEAD, PROP_CRC_ROOM, Checksum
 from penstock.shared.string_hash import string_hash
 
-INTERFACE = 2
+INTERFACE = 3
 
 cdef extern from "native_crc.h" nogil:
     void crc_begin(int portable)
@@ -1026,7 +1026,12 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
         message = Message.__new__(Message)
         message.payload, message.at, message.size, message.most = whole, raw + at, size, most
         made.append(message)
-        if not named and is_whole(raw + at, size, &parts) and parts.size == size:
+        if (
+            not named
+            and is_whole(raw + at, size, &parts)
+            and parts.size == size
+            and names_queue(raw + at, &parts)
+        ):
             named = has_word(
                 raw + at + parts.properties_at, size - parts.properties_at, word, word_bytes
             )
