@@ -52,7 +52,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     transient_store_pool_bytes: int = 32 << 20
     commit_interval_commit_log_ms: int = 200
     commit_commit_log_least_pages: int = 4
-    commit_commit_log_thorough_interval_ms: int = 200
+    commit_commit_log_thorough_interval_ms: int = 1
     fast_fail_if_no_buffer_in_store_pool: bool = False
 
     os_page_cache_busy_timeout_ms: int = 1000

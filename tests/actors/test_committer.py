@@ -24,12 +24,32 @@ def _pool(broker: Any, start: int, stop: int) -> bytes:
     return found
 
 
-def test_four_pages_are_committed_and_less_waits_200_ms(pipeline: Callable[..., Any]) -> None:
+def test_a_message_that_comes_alone_is_committed_at_once(pipeline: Callable[..., Any]) -> None:
+    """And the next in the same millisecond in the next one, for which nobody need ring."""
     broker = pipeline()
+    committer = broker.start(Committer)
+    broker.clock.advance(1)
+    for _ in range(3):
+        broker.append()
+        assert committer.work() == 1
+        broker.append()
+        assert committer.work() == 0 and committer.idle_ms() == 1
+        broker.clock.advance(1)
+        assert committer.work() == 1
+        assert committer.idle_ms() == 100, "it sleeps until it is rung"
+        broker.clock.advance(1)
+
+
+def test_four_pages_are_committed_and_less_waits_as_long_as_is_set(
+    pipeline: Callable[..., Any],
+) -> None:
+    broker = pipeline(commit_commit_log_thorough_interval_ms=200)
     committer = broker.start(Committer)
     broker.append(size=3 * PAGE)
     assert committer.work() == 0
-    broker.clock.advance(199)
+    broker.clock.advance(150)
+    assert committer.idle_ms() == 50
+    broker.clock.advance(49)
     assert committer.work() == 0
     broker.clock.advance(1)
     assert committer.work() == 1
