@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from penstock.shared.pure_encode import RecordMaker as RecordMaker  # one by one the same methods
 from penstock.shared.pure_frame import Stamp
 from penstock.shared.pure_message import Message as Message
-from penstock.shared.pure_ranges import Range, Ranges
+from penstock.shared.pure_ranges import Ranges
 from penstock.shared.pure_walk import Dispatched
 from penstock.shared.record import Shape
 from penstock.shared.record_crc import Checksum
@@ -38,4 +38,4 @@ def messages(
     name: bytes,
 ) -> tuple[list[Message], int, bool]: ...
 def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges: ...
-def gather(found: Sequence[tuple[memoryview, int, list[Range]]]) -> bytes: ...
+def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes: ...

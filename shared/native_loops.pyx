@@ -1041,38 +1041,47 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
 
 # --- what the reader answers ---
 
+cdef struct Range:
+    int64_t start
+    int64_t stop
+
+
 def log_ranges(bytes raw, max_bytes, segment_bytes):
     cdef Bytes at = <Bytes> PyBytes_AS_STRING(raw), stop = at + PyBytes_GET_SIZE(raw)
-    cdef int64_t most = min(max_bytes, 1 << 62), segment = min(segment_bytes, 1 << 62)
-    cdef int64_t base = -1, end = -1, run_at = -1, run_end = -1, size = 0, offset
-    cdef Py_ssize_t taken = 0
+    cdef int64_t most = min(max_bytes, MOST_OFFSET), segment = min(segment_bytes, MOST_OFFSET)
+    cdef int64_t base = -1, end = -1, size = 0, offset
+    cdef Py_ssize_t taken = 0, count = 0
     cdef int32_t length
-    cdef list ranges = []
+    cdef Range *ranges
     if PyBytes_GET_SIZE(raw) % ENTRY_BYTES or segment <= 0:
         return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
-    while at < stop:
-        offset, length = i64(at), i32(at + 8)
-        if length != BLANK_LENGTH:
-            if length <= 0 or offset < 0 or (base >= 0 and not base <= offset < end):
-                break
-            if base >= 0 and most - size < length:
-                break
-            if base < 0:
-                if offset > MOST_OFFSET - segment:
-                    return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
-                base = offset - offset % segment
-                end = base + segment
-            if offset != run_end:
-                if run_at >= 0:
-                    ranges.append((run_at, run_end))
-                run_at = offset
-            run_end = min(offset + length, end)
-            size += run_end - offset
-        taken += 1
-        at += ENTRY_BYTES
-    if run_at >= 0:
-        ranges.append((run_at, run_end))
-    return pure_ranges.Ranges(base, ranges, size, taken)
+    ranges = <Range *> PyMem_RawMalloc((len(raw) // ENTRY_BYTES + 1) * sizeof(Range))
+    if ranges == NULL:
+        raise MemoryError
+    try:
+        while at < stop:
+            offset, length = i64(at), i32(at + 8)
+            if length != BLANK_LENGTH:
+                if length <= 0 or offset < 0 or (base >= 0 and not base <= offset < end):
+                    break
+                if base >= 0 and most - size < length:
+                    break
+                if base < 0:
+                    if offset > MOST_OFFSET - segment:
+                        return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
+                    base = offset - offset % segment
+                    end = base + segment
+                if count == 0 or offset != ranges[count - 1].stop:
+                    ranges[count].start = offset
+                    count += 1
+                ranges[count - 1].stop = min(offset + length, end)
+                size += ranges[count - 1].stop - offset
+            taken += 1
+            at += ENTRY_BYTES
+        found = PyBytes_FromStringAndSize(<const char *> ranges, count * sizeof(Range))
+    finally:
+        PyMem_RawFree(ranges)
+    return pure_ranges.Ranges(base, found, size, taken)
 
 
 cdef int64_t MOST_OFFSET = 1 << 62
@@ -1080,27 +1089,27 @@ cdef int64_t MOST_OFFSET = 1 << 62
 
 def gather(found):
     cdef Payload segment
-    cdef int64_t base, start, stop
-    cdef Py_ssize_t size = 0
-    cdef list ranges
+    cdef int64_t base, size = 0
+    cdef Py_ssize_t number
+    cdef bytes packed
+    cdef Range one
     cdef unsigned char *into
-    for _, _, ranges in found:
-        for start, stop in ranges:
-            if not 0 <= stop - start <= MOST_OFFSET - size:
+    for _, _, packed in found:
+        if PyBytes_GET_SIZE(packed) % sizeof(Range):
+            return pure_ranges.gather(found)
+        for number in range(PyBytes_GET_SIZE(packed) // <Py_ssize_t> sizeof(Range)):
+            memcpy(&one, PyBytes_AS_STRING(packed) + number * sizeof(Range), sizeof(Range))
+            if one.start < 0 or one.stop < one.start or one.stop - one.start > MOST_OFFSET - size:
                 return pure_ranges.gather(found)
-            size += stop - start
+            size += one.stop - one.start
     made = PyBytes_FromStringAndSize(NULL, size)
     into = <unsigned char *> PyBytes_AS_STRING(made)
-    stop_at = into + size
-    for view, base, ranges in found:
+    for view, base, packed in found:
         segment = Payload(view)
-        for start, stop in ranges:
-            if not (
-                base <= start <= stop
-                and stop - base <= segment.buffer.len
-                and stop - start <= stop_at - into
-            ):
+        for number in range(PyBytes_GET_SIZE(packed) // <Py_ssize_t> sizeof(Range)):
+            memcpy(&one, PyBytes_AS_STRING(packed) + number * sizeof(Range), sizeof(Range))
+            if base < 0 or one.start < base or one.stop - base > segment.buffer.len:
                 return pure_ranges.gather(found)
-            memcpy(into, <Bytes> segment.buffer.buf + (start - base), stop - start)
-            into += stop - start
+            memcpy(into, <Bytes> segment.buffer.buf + (one.start - base), one.stop - one.start)
+            into += one.stop - one.start
     return made

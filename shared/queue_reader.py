@@ -18,7 +18,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import gather, log_ranges
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.positions import Positions
-from penstock.shared.pure_ranges import Range
+from penstock.shared.pure_ranges import RANGE
 from penstock.shared.queue_table import QueueTable
 from penstock.shared.record import store_timestamp_ms
 from penstock.shared.run_directory import Run
@@ -37,14 +37,15 @@ class Found(NamedTuple):
 
     segment: memoryview
     base: int
-    ranges: list[Range]
+    ranges: bytes  # packed: see pure_ranges
     size: int
 
 
 def piece_of(found: Sequence[Found]) -> memoryview | bytes:
     """All that was found, one behind the other: a view of the log, or a copy if it is scattered."""
-    if len(found) == 1 and len(found[0].ranges) == 1:
-        segment, base, ((start, stop),), _ = found[0]
+    if len(found) == 1 and len(found[0].ranges) == RANGE.size:
+        segment, base, ranges, _ = found[0]
+        start, stop = RANGE.unpack(ranges)
         return segment[start - base : stop - base]
     return gather([each[:3] for each in found])
 

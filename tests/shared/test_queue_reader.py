@@ -19,6 +19,7 @@ from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions, create_positions
+from penstock.shared.pure_ranges import RANGE
 from penstock.shared.queue_reader import QueueReader, piece_of
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, decode_record, encode_record
@@ -169,7 +170,7 @@ def test_neighbours_are_joined_and_nothing_is_copied(
     store.count(0, "orders", 0, 0, 4)
     scattered, next_offset = store.reader.read(0, 0, 1 << 20)
     assert next_offset == 4
-    assert len(scattered.ranges) == 2, "three neighbours, then one behind the other queue's"
+    assert len(scattered.ranges) == 2 * RANGE.size, "three neighbours, and one alone"
     neighbours, next_offset = store.reader.read(0, 0, 3 * (scattered.size // 4))
     assert next_offset == 3
     view = piece_of([neighbours])
