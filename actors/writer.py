@@ -13,7 +13,7 @@ On crash: the next one goes on at `wrote`. A frame is visible with the one store
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -33,7 +33,7 @@ from penstock.shared.faults import crash_point
 from penstock.shared.frame_check import FrameCheck
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
-from penstock.shared.messages import Append, Appended, StoredRun, encode, refusal
+from penstock.shared.messages import Append, Appended, QueueRun, StoredRun, encode, refusal
 from penstock.shared.record import Shape, pack_host
 from penstock.shared.record_outline import unique_key
 from penstock.shared.retry_index import RetryIndex
@@ -68,10 +68,14 @@ class _Pending(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try."""
+    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
+
+    Of those `runs`, `data` and `starts` hold nothing any more.
+    """
 
     peer: bytes
     request: Append
+    runs: Sequence[QueueRun]
     data: bytes
     starts: list[int]
     stored: tuple[StoredRun, ...]
@@ -281,10 +285,18 @@ class Writer:
             self._turn_away(peer, request, busy)
             return
         try:
-            check_writable(self._positions, self._paths)
             starts = self._check.starts(request, payload)
+        except PenstockError as error:
+            if len(request.runs) > 1:
+                # the other runs may come again, and before what is behind them
+                self._turn_away(peer, request, error)
+            else:
+                self._refuse(peer, request.seq, error, request.session)
+            return
+        try:
+            check_writable(self._positions, self._paths)
             now_ms = self._clock.monotonic_ms()
-            frame = _Frame(peer, request, payload, starts, (), now_ms)
+            frame = _Frame(peer, request, request.runs, payload, starts, (), now_ms)
             if request.retry:
                 frame = self._without_stored(frame, session.stored_after)
             if len(frame.starts) > 1:
@@ -305,29 +317,23 @@ class Writer:
         self._waiting = None
         runs = frame.stored
         if len(frame.starts) > 1:
-            request = frame.request
-            end = self._end.place(frame.starts, request.batch)
+            end = self._end.place(frame.runs, frame.starts)
             if end > self._end.room():
                 self._wait_for_room(frame, end)
                 return
             try:
                 self._end.prepare(end)
             except OSError as error:
-                self._turn_away(frame.peer, request, segment_missing(str(error), self._paths))
+                self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
                 return
             known = len(frame.stored)
-            appended = self._end.append(
-                request.topic,
-                request.queue_id,
-                frame.data,
-                frame.starts,
-                self._host,
-                request.batch,
-            )
-            runs += tuple(
-                StoredRun(run.first + known, run.queue_offset, run.physical_offset)
-                for run in appended
-            )
+            appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
+            if known:
+                appended = [
+                    StoredRun(run.first + known, run.queue_offset, run.physical_offset)
+                    for run in appended
+                ]
+            runs = (*runs, *appended)
         self._acknowledge(frame, runs)
 
     def _acknowledge(self, frame: _Frame, runs: tuple[StoredRun, ...]) -> None:
@@ -392,5 +398,20 @@ class Writer:
                 break
             stored.append(StoredRun(i, *found))
         cut = frame.starts[len(stored)]
-        starts = [start - cut for start in frame.starts[len(stored) :]]
-        return frame._replace(data=frame.data[cut:], starts=starts, stored=tuple(stored))
+        return frame._replace(
+            runs=_behind(frame.runs, len(stored)),
+            data=frame.data[cut:],
+            starts=[start - cut for start in frame.starts[len(stored) :]],
+            stored=tuple(stored),
+        )
+
+
+def _behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
+    """The runs of a frame without its first so many records."""
+    rest = []
+    for run in runs:
+        left = run.count - count
+        if left > 0:
+            rest.append(msgspec.structs.replace(run, count=min(left, run.count)))
+        count = max(0, -left)
+    return rest

@@ -9,19 +9,22 @@ from __future__ import annotations
 
 import os
 
-from penstock.shared.pure_encode import Draft
-from penstock.shared.pure_frame import Stamp
+from penstock.shared.pure_encode import Draft, DraftRun
+from penstock.shared.pure_frame import RunOf, Stamp
 from penstock.shared.pure_walk import Dispatched, Runs
 
 __all__ = [
     "Dispatched",
     "Draft",
+    "DraftRun",
     "RecordMaker",
+    "RunOf",
     "Runs",
     "Stamp",
     "check_frame",
     "check_properties",
     "dispatch",
+    "properties_of",
     "put_stamped",
     "record_starts",
     "split",
@@ -54,7 +57,7 @@ def _why_pure() -> str:
 why_pure = _why_pure()
 
 if why_pure:
-    from penstock.shared.pure_encode import RecordMaker
+    from penstock.shared.pure_encode import RecordMaker, properties_of
     from penstock.shared.pure_frame import check_frame, check_properties, put_stamped
     from penstock.shared.pure_walk import dispatch, record_starts, split
 else:
@@ -63,6 +66,7 @@ else:
         check_frame,
         check_properties,
         dispatch,
+        properties_of,
         put_stamped,
         record_starts,
         split,
