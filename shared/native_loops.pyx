@@ -24,7 +24,7 @@ from penstock.shared.properties import find_property
 from penstock.shared.record_crc import PROP_CRC_LEAD, PROP_CRC_ROOM, Checksum
 from penstock.shared.string_hash import string_hash
 
-INTERFACE = 2
+INTERFACE = 3
 
 cdef extern from "native_crc.h" nogil:
     void crc_begin(int portable)
