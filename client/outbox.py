@@ -26,9 +26,9 @@ class Outbox:
         """A message of at most `size` bytes goes into the open frame, or opens one."""
         frame = self._frame(ack, size)
         run = frame.open_runs.get((topic, queue_id)) or frame.run(topic, queue_id)
-        future.run = run
-        future.index = len(run.drafts)
-        run.drafts.append(draft)
+        drafts = run.drafts
+        future.run, future.index = run, len(drafts)
+        drafts.append(draft)
         run.futures.append(future)
         frame.size += size
 

@@ -110,7 +110,8 @@ class ProducerCore:
         encoder = self._encoder
         draft = encoder.draft(body, tags, keys, shard, properties, flag, now_ms, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
-        size = encoder.room(topic, draft)
+        # as Encoder.room has it: here it is asked for each message
+        size = encoder.fixed_bytes + len(topic) + len(draft[1]) + len(draft[2])
         future = SendFuture(self._sender, draft[0])
         if queue_id >= 0:
             self._outbox.put(topic, queue_id, ack or self._ack, draft, size, future)

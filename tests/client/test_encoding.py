@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from penstock.client.encoding import Encoder, topic_bytes
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.hot_loops import Draft, check_frame
-from penstock.shared.message_id import key_origin, unique_key
+from penstock.shared.message_id import key_number, key_origin, unique_key
 from penstock.shared.properties import RESERVED, decode_properties
 from penstock.shared.record import Record, Shape, decode_record, encode_record, pack_host
 
@@ -239,6 +239,7 @@ def test_a_flag_has_32_bits(flag: int) -> None:
 def test_what_is_refused_leaves_no_trace() -> None:
     encoder = Encoder(V4, key_origin(V4, NOW))
     before = drafted(encoder)
+    assert before[0] == key_number(encoder.origin, NOW, 1)
     for _ in range(3):
         with pytest.raises(InvalidMessage):
             drafted(encoder, body="x")
