@@ -30,12 +30,11 @@ from penstock.shared.errors import (
     ProtocolError,
 )
 from penstock.shared.faults import crash_point
-from penstock.shared.frame_check import FrameCheck
+from penstock.shared.frame_check import FrameCheck, runs_behind
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
 from penstock.shared.messages import Append, Appended, QueueRun, StoredRun, encode, refusal
 from penstock.shared.record import Shape, pack_host
-from penstock.shared.record_outline import unique_key
 from penstock.shared.retry_index import RetryIndex
 from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
@@ -383,35 +382,16 @@ class Writer:
             yield piece
 
     def _without_stored(self, frame: _Frame, stored_after: int) -> _Frame:
-        """The frame without the records that an earlier try has stored, and where those are.
-
-        A frame is stored with one store to `wrote`, or cut from behind by a power failure: what is
-        there of it is its beginning.
-        """
+        """The frame without the records that an earlier try has stored, and where those are."""
         self._last_retry_ms = self._clock.monotonic_ms()
         wrote = self._end.wrote
         self._retries.cover(min(stored_after, wrote), wrote)
-        view, stored = memoryview(frame.data), []
-        for i, at in enumerate(frame.starts[:-1]):
-            found = self._retries.find(unique_key(view[at : frame.starts[i + 1]]))
-            if found is None:
-                break
-            stored.append(StoredRun(i, *found))
+        found = enumerate(self._retries.beginning(frame.data, frame.starts))
+        stored = tuple([StoredRun(i, *place) for i, place in found])
         cut = frame.starts[len(stored)]
         return frame._replace(
-            runs=_behind(frame.runs, len(stored)),
+            runs=runs_behind(frame.runs, len(stored)),
             data=frame.data[cut:],
             starts=[start - cut for start in frame.starts[len(stored) :]],
-            stored=tuple(stored),
+            stored=stored,
         )
-
-
-def _behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
-    """The runs of a frame without its first so many records."""
-    rest = []
-    for run in runs:
-        left = run.count - count
-        if left > 0:
-            rest.append(msgspec.structs.replace(run, count=min(left, run.count)))
-        count = max(0, -left)
-    return rest

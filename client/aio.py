@@ -16,11 +16,11 @@ import zmq.asyncio
 
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
-from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
+from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.message import Message
-from penstock.client.producer_core import ProducerCore, check_ack
+from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock

@@ -165,6 +165,22 @@ class Encoder:
         return self._maker.pack(into, named)
 
 
+def check_ack(ack: str, wait: bool = True) -> str:
+    """`ack` as the protocol has it. Raises InvalidMessage.
+
+    A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
+    """
+    if ack not in ("", "durable", "written"):
+        raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
+    if wait:
+        return ack
+    if ack == "durable":
+        raise InvalidMessage(
+            "a message that does not wait is not durable", "wait=False", "omit one"
+        )
+    return "written"
+
+
 def too_large(length: int, limit: int) -> InvalidMessage:
     return InvalidMessage(
         f"a body has at most {limit} bytes",

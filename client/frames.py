@@ -182,6 +182,16 @@ class Sender(NamedTuple):
     origin: KeyOrigin
 
 
+def unanswered(what: str, timeout_ms: int, endpoint: str) -> ConnectError:
+    """What a message is told that has waited for so long."""
+    return ConnectError(
+        f"{what} within {timeout_ms} ms",
+        endpoint,
+        "see whether a broker runs there: penstock status. A message that was on its way may "
+        "be stored",
+    )
+
+
 class SendFuture:
     """The outcome of one send, now or later."""
 

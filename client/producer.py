@@ -14,10 +14,10 @@ from typing import NoReturn
 
 import zmq
 
-from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
+from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
 from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
 from penstock.client.local_address import local_address
-from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore, check_ack
+from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock

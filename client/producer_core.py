@@ -17,15 +17,15 @@ from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Condition
 
-from penstock.client.encoding import BatchMessage, Body, Encoder, topic_bytes
-from penstock.client.frames import FRAME_BYTES, Frame, Sender, SendFuture
+from penstock.client.encoding import BatchMessage, Body, Encoder
+from penstock.client.frames import Frame, Sender, SendFuture, unanswered
 from penstock.client.outbox import Outbox
+from penstock.client.packing import Packer
 from penstock.client.routes import Parked, Routes
 from penstock.shared import messages
 from penstock.shared.errors import (
     PUT_OK,
     BrokerBusy,
-    ConnectError,
     InvalidMessage,
     PenstockError,
     PropertiesTooLarge,
@@ -81,8 +81,7 @@ class ProducerCore:
         self._busy: BrokerBusy | None = None
         self._back_off_ms = 0
         self._untaken = 0
-        # what leaves at once is packed there, one frame each
-        self._buffers: list[bytearray] = []
+        self._packer = Packer(encoder)
         self.waiting_bytes = 0
         self.unsettled = 0
         self.failed: deque[SendFuture] = deque(maxlen=1000)
@@ -116,7 +115,7 @@ class ProducerCore:
         if queue_id >= 0:
             self._outbox.put(topic, queue_id, ack or self._ack, draft, size, future)
         else:
-            self._park(topic, Parked([draft], size, future, shard, queue, ack or self._ack))
+            self.routes.park(topic, Parked([draft], size, future, shard, queue, ack or self._ack))
         self.unsettled += 1
         self.waiting_bytes += size
         return future
@@ -140,14 +139,10 @@ class ProducerCore:
         if queue_id >= 0:
             self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
         else:
-            self._park(topic, Parked(drafts, size, future, shard, queue, ack, batch=True))
+            self.routes.park(topic, Parked(drafts, size, future, shard, queue, ack, batch=True))
         self.unsettled += 1
         self.waiting_bytes += size
         return future
-
-    def _park(self, topic: str, parked: Parked) -> None:
-        topic_bytes(topic)  # whether it may be one at all
-        self.routes.park(topic, parked)
 
     @property
     def may_send(self) -> bool:
@@ -211,32 +206,12 @@ class ProducerCore:
         return frame
 
     def _append(self, frame: Frame, number: int, now_ms: int) -> tuple[bytes, memoryview]:
-        """The frame as a request, packed into buffer `number`."""
+        """The frame as a request, the `number`-th that leaves now."""
         if not frame.since_ms:
             frame.since_ms = now_ms
         if len(self._in_flight) == 1:
             self._answered_ms = now_ms
-        buffer = self._buffer(number, frame.size)
-        starts = self._encoder.pack(
-            buffer, [(run.topic, run.queue_id, run.drafts) for run in frame.runs]
-        )
-        header = messages.Append(
-            self._producer,
-            self._session,
-            frame.seq,
-            frame.packed(starts),
-            frame.ack,
-            frame.retry,
-        )
-        return encode(header), memoryview(buffer)[: starts[-1]]
-
-    def _buffer(self, number: int, size: int) -> bytearray:
-        """Room for a frame. Buffers are used again, as new memory of this size is slow at first."""
-        if size > FRAME_BYTES or number >= MAX_IN_FLIGHT:
-            return bytearray(size)
-        while len(self._buffers) <= number:
-            self._buffers.append(bytearray(FRAME_BYTES))
-        return self._buffers[number]
+        return self._packer.append(self._producer, self._session, frame, number)
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: knock again soon. The session finds what is missing."""
@@ -315,7 +290,7 @@ class ProducerCore:
             self._begin_session(now_ms)
 
     def _begin_session(
-        self, now_ms: int, untaken: int = _EVER_MS, unanswered: list[Frame] | None = None
+        self, now_ms: int, untaken: int = _EVER_MS, again: list[Frame] | None = None
     ) -> None:
         """Number what is unanswered anew. Below `untaken` it may be stored, so that is a retry."""
         self._untaken = 0
@@ -324,13 +299,13 @@ class ProducerCore:
         self._hello_at_ms = now_ms
         self._probes.clear()
         # numbered anew: some in between may have been answered out of turn
-        unanswered, self._in_flight = unanswered or list(self._in_flight.values()), {}
-        for frame in unanswered:
+        again, self._in_flight = again or list(self._in_flight.values()), {}
+        for frame in again:
             frame.retry = frame.retry or frame.seq < untaken
             frame.seq = self._next_seq
             self._next_seq += 1
             self._in_flight[frame.seq] = frame
-        self._resend = deque(unanswered)
+        self._resend = deque(again)
 
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
         error = error_from_status(
@@ -354,12 +329,10 @@ class ProducerCore:
 
     def _part(self, frame: Frame, now_ms: int) -> None:
         """Something is wrong with a run of the frame: each half goes again, then what is behind."""
-        size, unanswered = frame.size, list(self._in_flight.values())
-        at = unanswered.index(frame)
-        halves = frame.halves(self._encoder.room)
-        self.waiting_bytes += sum(half.size for half in halves) - size
-        unanswered[at : at + 1] = halves
-        self._begin_session(now_ms, frame.seq, unanswered)
+        again = list(self._in_flight.values())
+        at = again.index(frame)
+        again[at : at + 1] = frame.halves(self._encoder.room)
+        self._begin_session(now_ms, frame.seq, again)
 
     def _pause(self, untaken: int, busy: BrokerBusy, now_ms: int) -> None:
         """The broker takes nothing from frame `untaken` on: those go again later, in their order.
@@ -413,12 +386,7 @@ class ProducerCore:
         """What a message is told whose time is over: the broker is busy, or does not answer."""
         if self._busy is not None and not may_be_stored:
             return self._busy
-        return ConnectError(
-            f"{what} within {self._timeout_ms} ms",
-            self._endpoint,
-            "see whether a broker runs there: penstock status. A message that was on its way may "
-            "be stored",
-        )
+        return unanswered(what, self._timeout_ms, self._endpoint)
 
     def fail_all(self, error: PenstockError) -> None:
         """Settle everything with an error: the producer is closed."""
@@ -430,19 +398,3 @@ class ProducerCore:
         while self._outbox:
             self._settle(self._next_frame(), None, error)
         self._in_flight.clear()
-
-
-def check_ack(ack: str, wait: bool = True) -> str:
-    """`ack` as the protocol has it. Raises InvalidMessage.
-
-    A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
-    """
-    if ack not in ("", "durable", "written"):
-        raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
-    if wait:
-        return ack
-    if ack == "durable":
-        raise InvalidMessage(
-            "a message that does not wait is not durable", "wait=False", "omit one"
-        )
-    return "written"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
 from penstock.shared import messages
 from penstock.shared.errors import PenstockError, QueueNotFound
@@ -80,7 +81,11 @@ class Routes:
         return turn
 
     def park(self, topic: str, parked: Parked) -> None:
-        """Keep a message until its topic's route is known, and ask for that."""
+        """Keep a message until its topic's route is known, and ask for that.
+
+        Raises InvalidMessage for what can be no topic.
+        """
+        topic_bytes(topic)
         question = self._questions.get(topic)
         if question is None:
             question = self._questions[topic] = _Question()

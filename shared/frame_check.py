@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from msgspec import structs
+
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidMessage, QueueNotFound, TopicNotFound
 from penstock.shared.frame_rules import check_batch
@@ -86,3 +88,14 @@ class FrameCheck:
         if size > limit:
             rule = f"the records of a batch fit one segment: {limit} bytes"
             raise InvalidMessage(rule, size, "send smaller batches")
+
+
+def runs_behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
+    """The runs of a frame without its first so many records."""
+    rest = []
+    for run in runs:
+        left = run.count - count
+        if left > 0:
+            rest.append(structs.replace(run, count=min(left, run.count)))
+        count = max(0, -left)
+    return rest

@@ -71,48 +71,12 @@ def check_frame(
     starts: list[int] = []
     at, end = 0, len(frame)
     view = memoryview(frame)
-    crc32, unpack = isal_zlib.crc32, _CHECK_HEAD.unpack_from
-    length_at, short_at = _I32.unpack_from, _I16.unpack_from
     own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
+    limits = _Limits(max_record_bytes, max_body_bytes, own_bits)
     for topic, queue_id, count in runs:
         names, last = _names(topic), len(starts) + count
         while len(starts) < last:
-            if end - at < SMALLEST_RECORD_BYTES:
-                raise _bad("a record is whole", f"{end - at} bytes are left", starts)
-            size, magic, crc, queue, sys_flag = unpack(frame, at)
-            if not SMALLEST_RECORD_BYTES <= size <= end - at:
-                raise _bad("a record ends inside its frame", f"{size} bytes", starts)
-            if size > max_record_bytes:
-                raise _bad(f"a record has at most {max_record_bytes} bytes", size, starts)
-            if queue != queue_id:
-                raise _bad(f"all records of the run are for queue {queue_id}", queue, starts)
-            if sys_flag & _NOT_THE_SENDERS != own_bits:
-                rule = "sysFlag has the broker's store host bit and no transaction bits"
-                raise _bad(rule, hex(sys_flag), starts)
-            body_at = at + AT_BODY_V4
-            if sys_flag & _ANY_V6:
-                body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
-                if body_at > at + size:
-                    rule = "a record holds the hosts its sysFlag names"
-                    raise _bad(rule, f"{size} bytes", starts)
-            body_end = body_at + length_at(frame, body_at - 4)[0]
-            if body_end - body_at > max_body_bytes:
-                rule = f"a body has at most {max_body_bytes} bytes"
-                raise _bad(rule, body_end - body_at, starts)
-            name = names.get(magic)
-            if name is None:
-                raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
-            topic_end, record_end = body_end + len(name), at + size
-            properties_at = topic_end + 2
-            if body_end < body_at or properties_at > record_end or view[body_end:topic_end] != name:
-                raise _bad("all records of the run are for its topic", topic.decode(), starts)
-            if short_at(frame, topic_end)[0] != record_end - properties_at:
-                if record_end - properties_at > MAX_PROPERTIES_BYTES:
-                    rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
-                    raise _bad(rule, record_end - properties_at, starts, PropertiesTooLarge)
-                raise _bad("the lengths inside a record add up to its size", size, starts)
-            if crc != (crc32(view[body_at:body_end]) & 0x7FFFFFFF if body_end > body_at else 0):
-                raise _bad("the body CRC holds", crc, starts)
+            record_end = _check_record(view, at, queue_id, names, limits, starts)
             starts.append(at)
             at = record_end
     if at < end:
@@ -120,6 +84,62 @@ def check_frame(
         raise InvalidMessage(rule, f"{end - at} bytes more")
     starts.append(at)
     return starts
+
+
+class _Limits(NamedTuple):
+    max_record_bytes: int
+    max_body_bytes: int
+    own_bits: int
+
+
+def _check_record(
+    view: memoryview,
+    at: int,
+    queue_id: int,
+    names: dict[int, bytes],
+    limits: _Limits,
+    starts: list[int],
+) -> int:
+    """Check one record of a frame; where it ends. `starts` are those before it."""
+    left = len(view) - at
+    if left < SMALLEST_RECORD_BYTES:
+        raise _bad("a record is whole", f"{left} bytes are left", starts)
+    size: int
+    size, magic, crc, queue, sys_flag = _CHECK_HEAD.unpack_from(view, at)
+    if not SMALLEST_RECORD_BYTES <= size <= left:
+        raise _bad("a record ends inside its frame", f"{size} bytes", starts)
+    if size > limits.max_record_bytes:
+        raise _bad(f"a record has at most {limits.max_record_bytes} bytes", size, starts)
+    if queue != queue_id:
+        raise _bad(f"all records of the run are for queue {queue_id}", queue, starts)
+    if sys_flag & _NOT_THE_SENDERS != limits.own_bits:
+        rule = "sysFlag has the broker's store host bit and no transaction bits"
+        raise _bad(rule, hex(sys_flag), starts)
+    body_at, record_end = at + AT_BODY_V4, at + size
+    if sys_flag & _ANY_V6:
+        body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
+        if body_at > record_end:
+            raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
+    body_end = body_at + _I32.unpack_from(view, body_at - 4)[0]
+    if body_end - body_at > limits.max_body_bytes:
+        rule = f"a body has at most {limits.max_body_bytes} bytes"
+        raise _bad(rule, body_end - body_at, starts)
+    name = names.get(magic)
+    if name is None:
+        raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
+    topic_end = body_end + len(name)
+    properties_at = topic_end + 2
+    if body_end < body_at or properties_at > record_end or view[body_end:topic_end] != name:
+        raise _bad("all records of the run are for its topic", names[MAGIC_V2][2:].decode(), starts)
+    if _I16.unpack_from(view, topic_end)[0] != record_end - properties_at:
+        if record_end - properties_at > MAX_PROPERTIES_BYTES:
+            rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
+            raise _bad(rule, record_end - properties_at, starts, PropertiesTooLarge)
+        raise _bad("the lengths inside a record add up to its size", size, starts)
+    body = view[body_at:body_end]
+    if crc != (isal_zlib.crc32(body) & 0x7FFFFFFF if len(body) else 0):
+        raise _bad("the body CRC holds", crc, starts)
+    return record_end
 
 
 def _names(topic: bytes) -> dict[int, bytes]:

@@ -19,8 +19,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from penstock.client.encoding import check_ack
 from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
-from penstock.client.producer_core import MAX_IN_FLIGHT, check_ack
+from penstock.client.producer_core import MAX_IN_FLIGHT
 from penstock.shared import messages
 from penstock.shared.errors import (
     BrokerBusy,
