@@ -16,6 +16,8 @@ class Outbox:
 
     def __init__(self) -> None:
         self._frames: deque[Frame] = deque()
+        # the last one, while it takes messages
+        self._open: Frame | None = None
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -24,7 +26,9 @@ class Outbox:
         self, topic: str, queue_id: int, ack: str, draft: Draft, size: int, future: SendFuture
     ) -> None:
         """A message of at most `size` bytes goes into the open frame, or opens one."""
-        frame = self._frame(ack, size)
+        frame = self._open
+        if frame is None or frame.ack != ack or frame.size + size > FRAME_BYTES:
+            frame = self._begin(ack)
         run = frame.open_runs.get((topic, queue_id)) or frame.run(topic, queue_id)
         drafts = run.drafts
         future.run, future.index = run, len(drafts)
@@ -42,27 +46,29 @@ class Outbox:
         future: SendFuture,
     ) -> None:
         """A batch stays together."""
-        self._frame(ack, size).add_batch(topic, queue_id, drafts, size, future)
+        frame = self._open
+        if frame is None or frame.ack != ack or frame.size + size > FRAME_BYTES:
+            frame = self._begin(ack)
+        frame.add_batch(topic, queue_id, drafts, size, future)
 
-    def _frame(self, ack: str, size: int) -> Frame:
-        """The open frame, where there is one of the kind with room for so many bytes."""
-        if self._frames:
-            frame = self._frames[-1]
-            # one that a tick has seen takes no more: its messages' time began there
-            if frame.ack == ack and frame.size + size <= FRAME_BYTES and not frame.since_ms:
-                return frame
-        frame = Frame(ack)
+    def _begin(self, ack: str) -> Frame:
+        frame = self._open = Frame(ack)
         self._frames.append(frame)
         return frame
 
     def take(self) -> Frame:
         """The oldest frame."""
-        return self._frames.popleft()
+        frame = self._frames.popleft()
+        if frame is self._open:
+            self._open = None
+        return frame
 
     def give_up(self, now_ms: int, before_ms: int) -> list[Frame]:
         """The frames that have waited since before this time; they wait no longer."""
         late = []
         frames = self._frames
+        # it takes no more: the time of its messages has begun
+        self._open = None
         while frames and 0 < frames[0].since_ms < before_ms:
             late.append(frames.popleft())
         for frame in reversed(frames):

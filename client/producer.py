@@ -68,6 +68,7 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._now_ms = self._clock.now_ms
         self._timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
@@ -126,7 +127,7 @@ class Producer:
                 flag,
                 ack,
                 wait,
-                self._clock.now_ms(),
+                self._now_ms(),
             )
             if self._asleep and core.may_send:
                 self._wake()
@@ -155,8 +156,7 @@ class Producer:
         with self._lock:
             self._wait_for_room()
             self._check_usable()
-            now_ms = self._clock.now_ms()
-            future = core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
+            future = core.send_batch(topic, messages, shard, queue, ack, wait, self._now_ms())
             if self._asleep and core.may_send:
                 self._wake()
         return future

@@ -8,6 +8,7 @@ Also numbers the requests that have a number. No sockets; every call that needs 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 from typing import NamedTuple
 
 from penstock.client.encoding import topic_bytes
@@ -51,7 +52,7 @@ class Routes:
 
     def __init__(self) -> None:
         self._queues: dict[str, int] = {}
-        self._turns: dict[str, int] = {}
+        self._turns: dict[str, Iterator[int]] = {}
         self._questions: dict[str, _Question] = {}
         self._answers: dict[int, Answer] = {}
         self._last_request = 0
@@ -76,9 +77,7 @@ class Routes:
             return queue
         if shard is not None:
             return shard_queue(shard, count)
-        turn = self._turns.get(topic, 0) % count
-        self._turns[topic] = turn + 1
-        return turn
+        return next(self._turns[topic])
 
     def park(self, topic: str, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
@@ -130,7 +129,9 @@ class Routes:
 
     def routed(self, answer: messages.Routed) -> list[Parked]:
         """Take an answer; the messages that can go on now."""
-        self._queues[answer.topic] = answer.queues
+        if self._queues.get(answer.topic) != answer.queues:
+            self._queues[answer.topic] = answer.queues
+            self._turns[answer.topic] = cycle(range(answer.queues))
         question = self._questions.pop(answer.topic, None)
         if question is None or question.request != answer.request:
             self._answers[answer.request] = answer
