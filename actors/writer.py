@@ -75,7 +75,7 @@ class _Frame(NamedTuple):
     peer: bytes
     request: Append
     runs: Sequence[QueueRun]
-    data: bytes
+    data: memoryview
     starts: list[int]
     stored: tuple[StoredRun, ...]
     since_ms: int
@@ -125,7 +125,8 @@ class Writer:
             done += self._waiting is None
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         while done < FRAMES_AT_ONCE and self._may_receive():
-            parts = receive(self._socket)
+            # records are looked at, and copied into the log, where ZeroMQ has put them
+            parts = receive(self._socket, copy=False)
             if parts is None:
                 break
             if self._held or self._is_blocked():
@@ -222,17 +223,17 @@ class Writer:
 
     # --- requests ---
 
-    def _receive(self, parts: list[bytes], busy: BrokerBusy | None = None) -> None:
+    def _receive(self, parts: list[zmq.Frame], busy: BrokerBusy | None = None) -> None:
         """Take a request; a frame is turned away where the broker is `busy`."""
-        peer = parts[0]
+        peer = parts[0].bytes
         try:
             if len(parts) < 2:
                 raise ProtocolError("a request has a header", f"{len(parts) - 1} parts")
-            request = messages.decode_produce_request(parts[1])
+            request = messages.decode_produce_request(parts[1].bytes)
             if isinstance(request, Append):
                 if len(parts) != _FRAME_PARTS:
                     raise ProtocolError("Append has one payload", f"{len(parts) - 2} payloads")
-                self._append(peer, request, parts[2], busy)
+                self._append(peer, request, parts[2].buffer, busy)
             elif isinstance(request, messages.Hello):
                 self._hello(peer, request)
             else:
@@ -274,7 +275,7 @@ class Writer:
         self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
 
     def _append(
-        self, peer: bytes, request: Append, payload: bytes, busy: BrokerBusy | None
+        self, peer: bytes, request: Append, payload: memoryview, busy: BrokerBusy | None
     ) -> None:
         session = self._sessions.take(request.producer, request.session, request.seq, peer)
         if session is None:
