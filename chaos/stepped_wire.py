@@ -92,6 +92,10 @@ class Socket:
     def set(self, option: int, value: int) -> None:
         """See above."""
 
+    def get(self, option: int) -> int:
+        """What ZeroMQ is asked for here: its events."""
+        return zmq.POLLIN if self.inbox else 0
+
     def bind(self, endpoint: str) -> None:
         self._wire.bind(endpoint, self)
 
