@@ -13,7 +13,7 @@ On crash: the next one goes on at `wrote`. A frame is visible with the one store
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 import msgspec
@@ -30,12 +30,11 @@ from penstock.shared.errors import (
     ProtocolError,
 )
 from penstock.shared.faults import crash_point
-from penstock.shared.frame_check import FrameCheck
+from penstock.shared.frame_check import FrameCheck, runs_behind
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
-from penstock.shared.messages import Append, Appended, StoredRun, encode, refusal
+from penstock.shared.messages import Append, Appended, QueueRun, StoredRun, encode, refusal
 from penstock.shared.record import Shape, pack_host
-from penstock.shared.record_outline import unique_key
 from penstock.shared.retry_index import RetryIndex
 from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
@@ -68,11 +67,15 @@ class _Pending(NamedTuple):
 
 
 class _Frame(NamedTuple):
-    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try."""
+    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
+
+    Of those `runs`, `data` and `starts` hold nothing any more.
+    """
 
     peer: bytes
     request: Append
-    data: bytes
+    runs: Sequence[QueueRun]
+    data: memoryview
     starts: list[int]
     stored: tuple[StoredRun, ...]
     since_ms: int
@@ -122,7 +125,8 @@ class Writer:
             done += self._waiting is None
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         while done < FRAMES_AT_ONCE and self._may_receive():
-            parts = receive(self._socket)
+            # records are looked at, and copied into the log, where ZeroMQ has put them
+            parts = receive(self._socket, copy=False)
             if parts is None:
                 break
             if self._held or self._is_blocked():
@@ -219,17 +223,17 @@ class Writer:
 
     # --- requests ---
 
-    def _receive(self, parts: list[bytes], busy: BrokerBusy | None = None) -> None:
+    def _receive(self, parts: list[zmq.Frame], busy: BrokerBusy | None = None) -> None:
         """Take a request; a frame is turned away where the broker is `busy`."""
-        peer = parts[0]
+        peer = parts[0].bytes
         try:
             if len(parts) < 2:
                 raise ProtocolError("a request has a header", f"{len(parts) - 1} parts")
-            request = messages.decode_produce_request(parts[1])
+            request = messages.decode_produce_request(parts[1].bytes)
             if isinstance(request, Append):
                 if len(parts) != _FRAME_PARTS:
                     raise ProtocolError("Append has one payload", f"{len(parts) - 2} payloads")
-                self._append(peer, request, parts[2], busy)
+                self._append(peer, request, parts[2].buffer, busy)
             elif isinstance(request, messages.Hello):
                 self._hello(peer, request)
             else:
@@ -271,7 +275,7 @@ class Writer:
         self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
 
     def _append(
-        self, peer: bytes, request: Append, payload: bytes, busy: BrokerBusy | None
+        self, peer: bytes, request: Append, payload: memoryview, busy: BrokerBusy | None
     ) -> None:
         session = self._sessions.take(request.producer, request.session, request.seq, peer)
         if session is None:
@@ -281,10 +285,18 @@ class Writer:
             self._turn_away(peer, request, busy)
             return
         try:
-            check_writable(self._positions, self._paths)
             starts = self._check.starts(request, payload)
+        except PenstockError as error:
+            if len(request.runs) > 1:
+                # the other runs may come again, and before what is behind them
+                self._turn_away(peer, request, error)
+            else:
+                self._refuse(peer, request.seq, error, request.session)
+            return
+        try:
+            check_writable(self._positions, self._paths)
             now_ms = self._clock.monotonic_ms()
-            frame = _Frame(peer, request, payload, starts, (), now_ms)
+            frame = _Frame(peer, request, request.runs, payload, starts, (), now_ms)
             if request.retry:
                 frame = self._without_stored(frame, session.stored_after)
             if len(frame.starts) > 1:
@@ -305,29 +317,23 @@ class Writer:
         self._waiting = None
         runs = frame.stored
         if len(frame.starts) > 1:
-            request = frame.request
-            end = self._end.place(frame.starts, request.batch)
+            end = self._end.place(frame.runs, frame.starts)
             if end > self._end.room():
                 self._wait_for_room(frame, end)
                 return
             try:
                 self._end.prepare(end)
             except OSError as error:
-                self._turn_away(frame.peer, request, segment_missing(str(error), self._paths))
+                self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
                 return
             known = len(frame.stored)
-            appended = self._end.append(
-                request.topic,
-                request.queue_id,
-                frame.data,
-                frame.starts,
-                self._host,
-                request.batch,
-            )
-            runs += tuple(
-                StoredRun(run.first + known, run.queue_offset, run.physical_offset)
-                for run in appended
-            )
+            appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
+            if known:
+                appended = [
+                    StoredRun(run.first + known, run.queue_offset, run.physical_offset)
+                    for run in appended
+                ]
+            runs = (*runs, *appended)
         self._acknowledge(frame, runs)
 
     def _acknowledge(self, frame: _Frame, runs: tuple[StoredRun, ...]) -> None:
@@ -377,20 +383,16 @@ class Writer:
             yield piece
 
     def _without_stored(self, frame: _Frame, stored_after: int) -> _Frame:
-        """The frame without the records that an earlier try has stored, and where those are.
-
-        A frame is stored with one store to `wrote`, or cut from behind by a power failure: what is
-        there of it is its beginning.
-        """
+        """The frame without the records that an earlier try has stored, and where those are."""
         self._last_retry_ms = self._clock.monotonic_ms()
         wrote = self._end.wrote
         self._retries.cover(min(stored_after, wrote), wrote)
-        view, stored = memoryview(frame.data), []
-        for i, at in enumerate(frame.starts[:-1]):
-            found = self._retries.find(unique_key(view[at : frame.starts[i + 1]]))
-            if found is None:
-                break
-            stored.append(StoredRun(i, *found))
+        found = enumerate(self._retries.beginning(frame.data, frame.starts))
+        stored = tuple([StoredRun(i, *place) for i, place in found])
         cut = frame.starts[len(stored)]
-        starts = [start - cut for start in frame.starts[len(stored) :]]
-        return frame._replace(data=frame.data[cut:], starts=starts, stored=tuple(stored))
+        return frame._replace(
+            runs=runs_behind(frame.runs, len(stored)),
+            data=frame.data[cut:],
+            starts=[start - cut for start in frame.starts[len(stored) :]],
+            stored=stored,
+        )

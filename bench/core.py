@@ -55,40 +55,42 @@ def _forms() -> list[Any]:
 
 
 def _frame(loops: Any, body_bytes: int) -> tuple[bytes, int]:
-    drafts = _drafts(body_bytes)
-    records, _ = _maker(loops).records(NAME, 1, drafts, None, NOW_MS)
-    return b"".join(records), len(records)
+    frame = bytearray(2 * FRAME_BYTES + body_bytes)
+    starts = _maker(loops).pack(frame, _run(body_bytes))
+    return bytes(frame[: starts[-1]]), len(starts) - 1
 
 
 def _maker(loops: Any) -> Any:
     return loops.RecordMaker(pack_host("10.1.2.3", 0), KeyOrigin("0A" * 10, 0), Shape())
 
 
-def _drafts(body_bytes: int) -> list[pure_encode.Draft]:
+def _run(body_bytes: int) -> list[pure_encode.DraftRun]:
     body = bytes(range(256)) * (body_bytes // 256 + 1)
-    draft = (body[:body_bytes], None, None, b"", 0, 0)
-    return [draft] * max(1, FRAME_BYTES // (body_bytes + 150))
+    draft = (NOW_MS << 16, body[:body_bytes], b"", 0, 0)
+    return [(NAME, 1, [draft] * max(1, FRAME_BYTES // (body_bytes + 150)))]
 
 
 def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Callable[[], Any]]]:
-    maker, drafts = _maker(loops), _drafts(body_bytes)
-    starts = loops.check_frame(frame, TOPIC, 1, 1 << 30)
+    maker, run, buffer = _maker(loops), _run(body_bytes), bytearray(len(frame))
+    runs = [(TOPIC, 1, len(run[0][2]))]
+    starts = loops.check_frame(frame, runs, 1 << 30)
+    offsets = list(range(len(starts) - 1))
     log = memoryview(bytearray(len(frame)))
-    stamp = pure_frame.Stamp(0, NOW_MS, pack_host("10.1.2.3", 10911))
-    loops.put_stamped(log, frame, starts, 0, stamp)
+    stamp = pure_frame.Stamp(NOW_MS, pack_host("10.1.2.3", 10911))
+    loops.put_stamped(log, frame, starts, offsets, 0, stamp)
     stored = bytes(log)
-    yield "encode", lambda: maker.records(NAME, 1, drafts, None, NOW_MS)
-    yield "check", lambda: loops.check_frame(frame, TOPIC, 1, 1 << 30)
+    yield "encode", lambda: maker.pack(buffer, run)
+    yield "check", lambda: loops.check_frame(frame, runs, 1 << 30)
     yield "check properties", lambda: loops.check_properties(frame, starts, False)
-    yield "copy and stamp", lambda: loops.put_stamped(log, frame, starts, 0, stamp)
+    yield "copy and stamp", lambda: loops.put_stamped(log, frame, starts, offsets, 0, stamp)
     yield "dispatch", lambda: loops.dispatch(log, 0)
     yield "dispatch with keys", lambda: loops.dispatch(log, 0, keyed=True)
     yield "scan", lambda: loops.record_starts(stored, 0, Checksum.BODY)
-    place, offsets = (0, len(log)), (0, len(starts))
+    place, queue_offsets = (0, len(log)), (0, len(starts))
 
     def messages() -> list[pure_message.Message]:
         found: list[pure_message.Message]
-        found, _, _ = loops.messages(stored, place, 1, offsets, MAX_BODY_BYTES, b"name")
+        found, _, _ = loops.messages(stored, place, 1, queue_offsets, MAX_BODY_BYTES, b"name")
         return found
 
     yield "messages", messages

@@ -148,7 +148,7 @@ class _Player:
         self.created = min(self.created, len(self._tap.events))
         for _ in range(dice.randint(1, 6)):
             for _ in range(dice.randint(1, 4)):
-                self.producer.send(dice.choice((0, 30, 300, 1200)))
+                self.producer.send(dice.choice((0, 30, 300, 1200)), self._clock.now_ms())
             if dice.random() < 0.2:
                 broker.restart(dice.choice(list(ACTORS)))
             self._turns(dice.randint(0, 60))

@@ -45,11 +45,13 @@ def produce_request(dice: random.Random) -> list[bytes]:
 
 
 def _append(producer: int, session: int, seq: int, dice: random.Random) -> list[bytes]:
-    queue, count = dice.randrange(QUEUES), dice.choice((1, 1, 2, 20))
-    batch, retry = dice.random() < 0.3, dice.random() < 0.2
-    ack = dice.choice(("", "durable", "written"))
-    header = messages.Append(producer, session, seq, TOPIC, queue, count, ack, retry, batch)
-    return [encode(header), _record(queue, dice) * count]
+    runs, payload = [], b""
+    for _ in range(dice.choice((1, 1, 2, 5))):
+        queue, count = dice.randrange(QUEUES), dice.choice((1, 1, 2, 20))
+        runs.append(messages.QueueRun(TOPIC, queue, count, dice.random() < 0.3))
+        payload += _record(queue, dice) * count
+    retry, ack = dice.random() < 0.2, dice.choice(("", "durable", "written"))
+    return [encode(messages.Append(producer, session, seq, tuple(runs), ack, retry)), payload]
 
 
 def _record(queue: int, dice: random.Random) -> bytes:

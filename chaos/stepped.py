@@ -23,6 +23,7 @@ from penstock.actors.writer import Writer
 from penstock.chaos.history import Sent, digest
 from penstock.chaos.stepped_wire import Wire
 from penstock.client.consumer_core import ConsumerCore
+from penstock.client.encoding import Encoder
 from penstock.client.frames import SendFuture
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
@@ -30,8 +31,7 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.properties import encode_properties
-from penstock.shared.record import Record, encode_record, pack_host
+from penstock.shared.message_id import KeyOrigin
 from penstock.shared.store_start import finish_store, open_store
 
 ACTORS: dict[str, Any] = {
@@ -45,7 +45,7 @@ ACTORS: dict[str, Any] = {
 STOP_ORDER = ("writer", "allocator", "committer", "reput", "reader", "flusher")
 # The dice wake somebody who has heard nothing, and move the clock, this often.
 _SPURIOUS, _TICKS = 0.02, 0.02
-_HOST = pack_host("127.0.0.1", 10911)
+_ADDRESS = bytes([127, 0, 0, 1])
 _STOP_STEPS = 10_000
 
 
@@ -145,29 +145,32 @@ class SteppedProducer:
         self.name = name
         self.acked: list[Sent] = []
         self._topic, self._queues, self._ack = topic, queues, ack
-        self._number = 0
+        self._number = self._begun = 0
         self._waiting: list[tuple[SendFuture, int, bytes]] = []
         self._begin()
 
     def _begin(self) -> None:
         self._settled = Condition()
-        self._core = ProducerCore("stepped", self._settled, 60_000, self._ack)
+        # keys as the seed has it, and no two alike when it begins again
+        self._begun += 1
+        origin = KeyOrigin(f"{self.name.encode().hex()[:16]:0<16}{self._begun:08X}", 0)
+        encoder = Encoder(_ADDRESS, origin)
+        self._core = ProducerCore("stepped", self._settled, 60_000, self._ack, encoder)
 
     def forget(self) -> None:
         """What has no answer will have none: the broker is gone."""
         self._waiting.clear()
         self._begin()
 
-    def send(self, size: int) -> None:
+    def send(self, size: int, now_ms: int) -> None:
         """One more message, with as many bytes behind its number."""
         queue, number = self._number % self._queues, self._number
         self._number += 1
         body = f"{self.name}/{queue}/{number}/".encode() + bytes(size)
-        unique = f"{self.name}-{number:08d}"
-        properties = encode_properties({"UNIQ_KEY": unique, "KEYS": f"key{number % 3}"})
-        record = encode_record(Record(self._topic, body, properties, queue, born_host=_HOST))
-        future = SendFuture(self._settled, unique)
-        self._core.send(self._topic, queue, self._ack, record, future)
+        keys = f"key{number % 3}"
+        future = self._core.send(
+            self._topic, body, None, keys, None, queue, None, 0, "", True, now_ms
+        )
         self._waiting.append((future, queue, body))
 
     def step(self, broker: SteppedBroker, stamp: int) -> None:
@@ -180,7 +183,8 @@ class SteppedProducer:
             self._note(stamp)
             self._core.tick(now_ms)
             for parts in self._core.outgoing(now_ms):
-                wire.ask(broker.endpoints.produce, self.name.encode(), parts)
+                sent = tuple(bytes(part) for part in parts)
+                wire.ask(broker.endpoints.produce, self.name.encode(), sent)
 
     def _note(self, stamp: int) -> None:
         for future, queue, body in [each for each in self._waiting if each[0].done()]:

@@ -92,6 +92,10 @@ class Socket:
     def set(self, option: int, value: int) -> None:
         """See above."""
 
+    def get(self, option: int) -> int:
+        """What ZeroMQ is asked for here: its events."""
+        return zmq.POLLIN if self.inbox else 0
+
     def bind(self, endpoint: str) -> None:
         self._wire.bind(endpoint, self)
 
@@ -106,12 +110,13 @@ class Socket:
         self._wire.ring(self._target, bell)
 
     def recv(self, flags: int = 0) -> bytes:
-        return self.recv_multipart(flags)[0]
+        return bytes(self.recv_multipart(flags)[0])
 
-    def recv_multipart(self, flags: int = 0) -> list[bytes]:
+    def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
         if not self.inbox:
             raise zmq.Again
-        return self.inbox.popleft()
+        parts = self.inbox.popleft()
+        return parts if copy else [zmq.Frame(part) for part in parts]
 
     def send_multipart(self, parts: Any, *given: Any, **named: Any) -> zmq.MessageTracker:
         """Answers arrive at once, so nothing is being sent any more."""

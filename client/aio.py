@@ -16,17 +16,17 @@ import zmq.asyncio
 
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
-from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
+from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.message import Message
-from penstock.client.producer_core import ProducerCore, check_ack
-from penstock.client.routes import Parked
+from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
+from penstock.shared.message_id import key_origin
 
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
@@ -57,15 +57,10 @@ class Producer:
         self._endpoint = endpoint
         self._timeout_ms = timeout_ms
         # the core's lock; here everything runs on the event loop, and nobody waits on it
-        self._core = ProducerCore(endpoint, threading.Condition(), timeout_ms, check_ack(ack))
-        self._encoder = Encoder(
-            local_address(endpoint),
-            self._clock.now_ms(),
-            self._core.terms,
-            compression,
-            compress_over_bytes,
-        )
-        self._settled = threading.Condition()
+        origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
+        encoder = Encoder(ip, origin, compression, compress_over_bytes)
+        settled = threading.Condition()
+        self._core = ProducerCore(endpoint, settled, timeout_ms, check_ack(ack), encoder)
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -111,28 +106,20 @@ class Producer:
         much is on its way: then `await drain()`.
         """
         self._check_room()
-        ack = check_ack(ack, wait)
-        queue_id = self._core.routes.queue_for(topic, shard, queue)
-        record, unique_key = self._encoder.encode(
+        inner = self._core.send(
             topic,
-            max(queue_id, 0),
             body,
             tags,
             keys,
             shard,
+            queue,
             properties,
             flag,
-            self._clock.now_ms(),
+            check_ack(ack, wait),
             wait,
+            self._clock.now_ms(),
         )
-        future, inner = self._future(unique_key)
-        if queue_id >= 0:
-            self._core.send(topic, queue_id, ack, record, inner)
-        else:
-            parked = Parked([record], inner, shard, queue, ack, self._core.terms.shape)
-            self._core.park(topic, parked, self._clock.monotonic_ms())
-        self._wanted.set()
-        return future
+        return self._future(inner)
 
     def send_batch(
         self,
@@ -146,26 +133,15 @@ class Producer:
     ) -> asyncio.Future[Receipt]:
         """Send messages that are stored together; await the future for their one Receipt."""
         self._check_room()
-        ack, terms = check_ack(ack, wait), self._core.terms
-        queue_id = self._core.routes.queue_for(topic, shard, queue)
-        now_ms = self._clock.now_ms()
-        records, unique_keys = self._encoder.encode_batch(
-            topic, max(queue_id, 0), messages, shard, now_ms, wait
-        )
-        future, inner = self._future(unique_keys)
-        if queue_id >= 0:
-            self._core.send_batch(topic, queue_id, ack, records, inner)
-        else:
-            parked = Parked(records, inner, shard, queue, ack, terms.shape, batch=True)
-            self._core.park(topic, parked, self._clock.monotonic_ms())
+        ack, now_ms = check_ack(ack, wait), self._clock.now_ms()
+        inner = self._core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
+        return self._future(inner)
+
+    def _future(self, inner: SendFuture) -> asyncio.Future[Receipt]:
+        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
+        inner.add_done_callback(lambda settled: _settle(future, settled))
         self._wanted.set()
         return future
-
-    def _future(self, unique_key: str) -> tuple[asyncio.Future[Receipt], SendFuture]:
-        future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        inner = SendFuture(self._settled, unique_key)
-        inner.add_done_callback(lambda settled: _settle(future, settled))
-        return future, inner
 
     def _check_room(self) -> None:
         self._check_usable()

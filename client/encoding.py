@@ -1,12 +1,12 @@
-"""From the arguments of a send to the bytes of a record, with what the broker stamps left blank.
+"""From the arguments of a send to a draft, and from drafts to records that the broker stamps.
 
-Everything a sender can do wrong with one message is found here, before anything is queued. Pure:
-the time is passed in.
+Everything a sender can do wrong with one message is found when its draft is made, before anything
+is queued. Records are made when a frame leaves. Pure: the time is passed in.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import msgspec
@@ -14,14 +14,19 @@ import msgspec
 from penstock.shared.compression import check_compression, compress
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.frame_rules import check_batch, delay_refused
-from penstock.shared.hot_loops import Draft, RecordMaker
+from penstock.shared.hot_loops import Draft, RecordMaker, properties_of
 from penstock.shared.layout import MAX_TOPIC_BYTES, check_topic
-from penstock.shared.message_id import key_origin
+from penstock.shared.message_id import KeyOrigin, unique_key
 from penstock.shared.properties import DELAY, RESERVED, encode_properties
-from penstock.shared.record import AT_QUEUE_ID, Shape
+from penstock.shared.pure_encode import check_properties_size
+from penstock.shared.record import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
+from penstock.shared.record_crc import PROP_CRC_BYTES
 
 # Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
 COMPRESS_OVER_BYTES = 4096
+
+# All that a record has with an IPv4 sender and an IPv6 broker, and the length of a long topic.
+BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
 
 Body = bytes | bytearray | memoryview
 
@@ -48,13 +53,12 @@ class Terms:
 
 
 class Encoder:
-    """Makes records of one producer."""
+    """Makes drafts of one producer's messages when they are sent, and records when they leave."""
 
     def __init__(
         self,
         ip: bytes,
-        now_ms: int,
-        terms: Terms,
+        origin: KeyOrigin,
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
     ) -> None:
@@ -62,16 +66,20 @@ class Encoder:
 
         Raises InvalidMessage for a compression that there is not.
         """
-        self._terms = terms
+        self.terms = Terms()
+        self.origin = origin
         self._compression = check_compression(compression)
         self._compress_over_bytes = compress_over_bytes
-        self._shape = terms.shape
-        self._maker = RecordMaker(ip + bytes(4), key_origin(ip, now_ms), terms.shape)
+        self._shape = self.terms.shape
+        self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
+        self._count = 0
+        self._month_start_ms = origin.month_start_ms
+        self._key_bytes = len(f"UNIQ_KEY\x01{unique_key(origin, 0)}\x02")
+        # more than this no record has beside topic, body and properties of its own
+        self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
 
-    def encode(
+    def draft(
         self,
-        topic: str,
-        queue_id: int,
         body: Body,
         tags: str | None,
         keys: str | None,
@@ -80,61 +88,97 @@ class Encoder:
         flag: int,
         now_ms: int,
         wait: bool = True,
-    ) -> tuple[bytes, str]:
-        """(record, UNIQ_KEY). Raises InvalidMessage or PropertiesTooLarge."""
-        name = self._begin(topic)
+        compressed: bool = True,
+    ) -> Draft:
+        """One message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it."""
+        if type(body) is not bytes:
+            body = _to_bytes(body)
+        if len(body) > self.terms.max_message_bytes > 0:
+            raise too_large(len(body), self.terms.max_message_bytes)
+        if flag and not -(2**31) <= flag < 2**31:
+            raise InvalidMessage("flag is a signed 32-bit number", flag)
+        raw = _extra(properties, wait) if properties or not wait else b""
+        if tags or keys or shard:
+            raw = properties_of(tags, keys, shard, raw)
+        if raw:
+            self._check_properties(raw)
         bits = 0
-        body = self._checked(body, flag)
-        if self._compression is not None and len(body) >= self._compress_over_bytes:
+        if self._compression and compressed and len(body) >= self._compress_over_bytes:
             body, bits = compress(self._compression, body)
-        extra = _extra(properties, wait) if properties or not wait else b""
-        draft = (body, tags, keys, extra, flag, bits)
-        return self._maker.record(name, queue_id, draft, shard, now_ms)
+        self._count = count = self._count + 1 & 0xFFFF
+        # as key_number has it, which takes as long as all the rest
+        return now_ms - self._month_start_ms << 16 | count, body, raw, flag, bits
 
-    def encode_batch(
+    def drafts(
         self,
         topic: str,
-        queue_id: int,
         messages: Iterable[BatchMessage | Body],
         shard: str | None,
         now_ms: int,
         wait: bool = True,
-    ) -> tuple[list[bytes], str]:
-        """(records, their UNIQ_KEYs joined by commas). Raises what `encode` raises, for any.
+    ) -> list[Draft]:
+        """The messages of a batch. Raises what `draft` raises, for any.
 
         In a batch no body is compressed, as in RocketMQ.
         """
-        name = self._begin(topic)
-        drafts: list[Draft] = []
-        body_bytes = 0
+        made = []
         for each in messages:
-            message = each if isinstance(each, BatchMessage) else BatchMessage(each)
-            body = self._checked(message.body, message.flag)
-            own = message.properties
-            extra = _extra(own, wait) if own or not wait else b""
-            drafts.append((body, message.tags, message.keys, extra, message.flag, 0))
-            body_bytes += len(body)
-        if not drafts:
+            if isinstance(each, BatchMessage):
+                body, tags, keys = each.body, each.tags, each.keys
+                properties, flag = each.properties, each.flag
+            else:
+                body, tags, keys, properties, flag = each, None, None, None, 0
+            draft = self.draft(body, tags, keys, shard, properties, flag, now_ms, wait, False)
+            made.append(draft)
+        if not made:
             raise InvalidMessage("a batch has at least one message", 0)
-        check_batch(topic, body_bytes, self._terms.max_message_bytes or body_bytes)
-        records, unique_keys = self._maker.records(name, queue_id, drafts, shard, now_ms)
-        return records, ",".join(unique_keys)
+        body_bytes = sum([len(draft[1]) for draft in made])
+        check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
+        return made
 
-    def _begin(self, topic: str) -> bytes:
-        """The topic as a record has it; what is made next has the shape the broker wants."""
-        if self._terms.shape is not self._shape:
-            self._shape = self._terms.shape
+    def room(self, topic: str, draft: Draft) -> int:
+        """How many bytes the record has at most, for whatever broker it is made."""
+        return self.fixed_bytes + len(topic) + len(draft[1]) + len(draft[2])
+
+    def check_again(self, drafts: Sequence[Draft]) -> None:
+        """What was not known of the broker when these were made. Raises what `draft` raises."""
+        length = sum([len(draft[1]) for draft in drafts])
+        if length > self.terms.max_message_bytes > 0:
+            raise too_large(length, self.terms.max_message_bytes)
+        for draft in drafts:
+            self._check_properties(draft[2])
+
+    def _check_properties(self, raw: bytes) -> None:
+        end_bytes = PROP_CRC_BYTES if self.terms.shape.prop_crc else 0
+        check_properties_size(len(raw) + self._key_bytes + end_bytes)
+
+    def pack(self, into: bytearray, runs: Iterable[tuple[str, int, list[Draft]]]) -> list[int]:
+        """Put the records of (topic, queue id, drafts) there, of the shape that the broker wants.
+
+        Where each begins, and the end of the last. Raises PropertiesTooLarge when the broker wants
+        more room than was known.
+        """
+        if self.terms.shape is not self._shape:
+            self._shape = self.terms.shape
             self._maker.take_shape(self._shape)
-        return _topic_bytes(topic)
+        named = [(topic_bytes(topic), queue_id, drafts) for topic, queue_id, drafts in runs]
+        return self._maker.pack(into, named)
 
-    def _checked(self, body: Body, flag: int) -> bytes:
-        if not isinstance(body, bytes):
-            body = _to_bytes(body)
-        if len(body) > self._terms.max_message_bytes > 0:
-            raise too_large(len(body), self._terms.max_message_bytes)
-        if flag and not -(2**31) <= flag < 2**31:
-            raise InvalidMessage("flag is a signed 32-bit number", flag)
-        return body
+
+def check_ack(ack: str, wait: bool = True) -> str:
+    """`ack` as the protocol has it. Raises InvalidMessage.
+
+    A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
+    """
+    if ack not in ("", "durable", "written"):
+        raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
+    if wait:
+        return ack
+    if ack == "durable":
+        raise InvalidMessage(
+            "a message that does not wait is not durable", "wait=False", "omit one"
+        )
+    return "written"
 
 
 def too_large(length: int, limit: int) -> InvalidMessage:
@@ -145,13 +189,8 @@ def too_large(length: int, limit: int) -> InvalidMessage:
     )
 
 
-def with_queue(record: bytes, queue_id: int) -> bytes:
-    """The record, for another queue."""
-    return record[:AT_QUEUE_ID] + queue_id.to_bytes(4, "big") + record[AT_QUEUE_ID + 4 :]
-
-
 def _to_bytes(body: Body) -> bytes:
-    if not isinstance(body, bytearray | memoryview):
+    if not isinstance(body, bytes | bytearray | memoryview):
         raise InvalidMessage(
             "a body is bytes", type(body).__name__, "encode it: text.encode(), json.dumps(...)"
         )
@@ -175,7 +214,7 @@ def _extra(properties: Mapping[str, str] | None, wait: bool) -> bytes:
 
 
 @lru_cache(maxsize=1024)
-def _topic_bytes(topic: str) -> bytes:
+def topic_bytes(topic: str) -> bytes:
     """The topic behind its length, as a record has it. Raises InvalidMessage."""
     raw = check_topic(topic).encode()
     return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

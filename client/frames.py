@@ -1,23 +1,26 @@
 """What a producer has in hand: messages, the frames they are packed into, and their outcome.
 
-A frame is for one queue, and is answered as a whole; so one answer settles all its messages, and a
-message's receipt is worked out only when somebody asks. No sockets, no threads of its own.
+A frame has messages of any queues, those of a queue together in a run, and is answered as a whole.
+So one answer settles all its messages; a message's receipt, and its UNIQ_KEY as text, are worked
+out only when somebody asks. No sockets, no threads of its own.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from itertools import accumulate
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
 from threading import Condition
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.shared.errors import PUT_OK, ConnectError, FlushTimeout, PenstockError
-from penstock.shared.message_id import offset_message_id
-from penstock.shared.messages import Appended
-from penstock.shared.record import Shape, reshape
+from penstock.shared.hot_loops import Draft
+from penstock.shared.message_id import KeyOrigin, offset_message_id, unique_key
+from penstock.shared.messages import Appended, QueueRun, StoredRun
 
+# More than this is packed into no frame; a larger message or batch travels alone.
 FRAME_BYTES = 256 << 10
 _log = logging.getLogger("penstock")
 
@@ -39,172 +42,183 @@ class Receipt(msgspec.Struct, frozen=True):
     status: str = PUT_OK
 
 
-class Frame:
-    """Messages of one queue: open while they wait to leave, closed when they have.
+class Run:
+    """Messages of one queue that stand one behind the other in a frame.
 
-    A batch is a frame by itself, with one future for all its messages.
+    A batch is a run by itself, with one future for all its messages.
     """
 
+    __slots__ = ("frame", "topic", "queue_id", "batch", "drafts", "futures", "first", "count")
+
+    def __init__(self, frame: Frame, topic: str, queue_id: int, batch: bool) -> None:
+        self.frame = frame
+        self.topic = topic
+        self.queue_id = queue_id
+        self.batch = batch
+        self.drafts: list[Draft] = []
+        self.futures: list[SendFuture] = []
+        # once the frame is closed: its messages are `count` from the `first` of the frame on
+        self.first = self.count = 0
+
+
+class Frame:
+    """Runs of messages: open while they wait to leave, closed when they have."""
+
     __slots__ = (
-        "topic",
-        "queue_id",
         "ack",
-        "shape",
-        "batch",
         "seq",
         "size",
-        "payload",
+        "runs",
+        "open_runs",
         "retry",
         "since_ms",
         "answer",
         "error",
         "watched",
-        "_records",
-        "_futures",
-        "_sizes",
         "_starts",
     )
 
-    def __init__(
-        self, topic: str, queue_id: int, ack: str, shape: Shape, batch: bool = False
-    ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
+    def __init__(self, ack: str) -> None:
         self.ack = ack
-        self.shape = shape
-        self.batch = batch
         self.seq = 0
+        # at most so many bytes, whatever room the broker wants in records
         self.size = 0
-        self.payload = b""
+        self.runs: list[Run] = []
+        # the runs that still take messages
+        self.open_runs: dict[tuple[str, int], Run] = {}
         self.retry = False
         self.since_ms = 0
         self.answer: Appended | None = None
         self.error: PenstockError | None = None
         self.watched = False
-        self._records: list[bytes] = []
-        self._futures: list[SendFuture] = []
-        self._sizes: list[int] = []
-        self._starts: list[int] = []
+        self._starts: Sequence[int] = ()
 
-    @property
-    def count(self) -> int:
-        return len(self._sizes)
+    def run(self, topic: str, queue_id: int) -> Run:
+        """A new run, for single messages of this queue."""
+        run = self.open_runs[topic, queue_id] = Run(self, topic, queue_id, False)
+        self.runs.append(run)
+        return run
 
-    @property
-    def futures(self) -> list[SendFuture]:
-        """The messages' futures; none any more once the frame is settled."""
-        return self._futures
-
-    def takes(self, size: int, ack: str, shape: Shape) -> bool:
-        """Whether another record, of `size` bytes, belongs in this frame."""
-        if self.ack != ack or self.shape is not shape or self.batch:
-            return False
-        return self.size + size <= FRAME_BYTES
-
-    def add(self, record: bytes, future: SendFuture) -> None:
-        future.frame = self
-        future.index = len(self._records)
-        self._records.append(record)
-        self._futures.append(future)
-        self.size += len(record)
-        if future.watched:
-            self.watched = True
-
-    def add_batch(self, records: list[bytes], future: SendFuture) -> None:
-        self._records = records
-        self._futures = [future]
-        future.frame = self
-        self.size = sum(map(len, records))
-        self.watched = future.watched
+    def add_batch(
+        self, topic: str, queue_id: int, drafts: list[Draft], size: int, future: SendFuture
+    ) -> None:
+        """Take messages that are stored together; what comes for the queue later is behind them."""
+        self.open_runs.pop((topic, queue_id), None)
+        run = Run(self, topic, queue_id, True)
+        run.drafts = drafts
+        run.futures.append(future)
+        future.run = run
+        self.runs.append(run)
+        self.size += size
 
     def close(self, seq: int) -> None:
         """Nothing is added any more: the frame has its number and leaves."""
         self.seq = seq
-        self.payload = b"".join(self._records)
-        self._sizes = list(map(len, self._records))
-        self._records = []
+        self.open_runs.clear()
+        first = 0
+        for run in self.runs:
+            run.first, run.count = first, len(run.drafts)
+            first += run.count
 
-    def reshape(self, shape: Shape) -> None:
-        """Make a closed frame's records anew for a broker that wants other room in them."""
-        self.shape = shape
-        starts = [0, *accumulate(self._sizes)]
-        records = [
-            reshape(self.payload[at:end], shape)
-            for at, end in zip(starts, starts[1:], strict=False)
-        ]
-        self.payload = b"".join(records)
-        self._sizes = list(map(len, records))
-        self.size = len(self.payload)
+    def packed(self, starts: list[int]) -> tuple[QueueRun, ...]:
+        """The frame's records begin there in its payload; what they are, for the broker."""
+        self._starts = starts
+        return tuple([QueueRun(run.topic, run.queue_id, run.count, run.batch) for run in self.runs])
+
+    def halves(self, room: Callable[[str, Draft], int]) -> list[Frame]:
+        """The same messages in two frames, which may be answered differently.
+
+        `room` says how many bytes a message takes at most.
+        """
+        middle = len(self.runs) // 2
+        made = []
+        for runs in (self.runs[:middle], self.runs[middle:]):
+            frame = Frame(self.ack)
+            frame.retry, frame.since_ms, frame.watched = self.retry, self.since_ms, self.watched
+            frame.size = sum(room(run.topic, draft) for run in runs for draft in run.drafts)
+            frame.runs = runs
+            for run in runs:
+                run.frame = frame
+            frame.close(self.seq)
+            made.append(frame)
+        return made
+
+    @property
+    def futures(self) -> list[SendFuture]:
+        """The messages' futures; none any more once the frame is settled."""
+        return [future for run in self.runs for future in run.futures]
+
+    @property
+    def is_settled(self) -> bool:
+        return self.answer is not None or self.error is not None
 
     def settle(self, answer: Appended | None, error: PenstockError | None) -> None:
         """Note the outcome of all messages, and tell those who asked to be told."""
+        watched = self.futures if self.watched else ()
+        for run in self.runs:
+            run.drafts, run.futures = [], []
+        self.runs = []
         self.answer, self.error = answer, error
-        self.payload = b""
-        futures, self._futures = self._futures, []
-        if self.watched:
-            for future in futures:
-                future.tell()
+        for future in watched:
+            future.tell()
 
-    def receipt(self, index: int, unique_key: str) -> Receipt:
-        assert self.answer is not None
-        queue_offset, physical = self._place(index)
-        ids = [physical]
-        if self.batch:
-            ids = [self._place(each)[1] for each in range(self.count)]
-        host = self.answer.store_host
-        return Receipt(
-            topic=self.topic,
-            queue_id=self.queue_id,
-            queue_offset=queue_offset,
-            physical_offset=physical,
-            message_id=",".join(offset_message_id(host, each) for each in ids),
-            unique_key=unique_key,
-            store_timestamp_ms=self.answer.store_timestamp_ms,
-            status=self.answer.status,
-        )
-
-    def _place(self, index: int) -> tuple[int, int]:
+    def place(self, index: int) -> tuple[int, int]:
         """Queue offset and physical offset of a message of the frame."""
         assert self.answer is not None
-        if not self._starts:
-            self._starts = [0, *accumulate(self._sizes)]
-        run = next(run for run in reversed(self.answer.runs) if run.first <= index)
+        stored = self.answer.runs
+        run = stored[bisect_right(stored, index, key=_first_of) - 1]
         physical = run.physical_offset + self._starts[index] - self._starts[run.first]
         return run.queue_offset + index - run.first, physical
 
-    def failure(self, index: int, unique_key: str) -> PenstockError | None:
-        """Why a message is not stored as was asked for; None when it is."""
-        if self.answer is None or self.answer.status == PUT_OK:
-            return self.error
-        error = FlushTimeout(
-            "a message is on disk within the broker's sync_flush_timeout_ms",
-            f"{self.topic}/{self.queue_id} is not, as far as is known",
-            "it is stored and will be flushed: see the error's receipt, and do not send it again",
-        )
-        error.receipt = self.receipt(index, unique_key)
-        return error
+
+def _first_of(run: StoredRun) -> int:
+    return run.first
+
+
+class Sender(NamedTuple):
+    """What all futures of a producer share: who waits for outcomes, and where keys come from."""
+
+    settled: Condition
+    origin: KeyOrigin
+
+
+def unanswered(what: str, timeout_ms: int, endpoint: str) -> ConnectError:
+    """What a message is told that has waited for so long."""
+    return ConnectError(
+        f"{what} within {timeout_ms} ms",
+        endpoint,
+        "see whether a broker runs there: penstock status. A message that was on its way may "
+        "be stored",
+    )
 
 
 class SendFuture:
     """The outcome of one send, now or later."""
 
-    __slots__ = ("_settled", "unique_key", "frame", "index", "error", "seen", "_callbacks")
+    __slots__ = ("_sender", "_key", "run", "index", "error", "seen", "_callbacks")
 
-    def __init__(self, settled: Condition, unique_key: str) -> None:
-        self._settled = settled
-        self.unique_key = unique_key
-        self.frame: Frame | None = None
+    def __init__(self, sender: Sender, key: int | tuple[int, ...]) -> None:
+        """`key`: the number of the message's UNIQ_KEY; of a batch, all numbers."""
+        self._sender = sender
+        self._key = key
+        self.run: Run | None = None
         self.index = 0
         self.error: PenstockError | None = None
         self.seen = False
         self._callbacks: list[Callable[[SendFuture], None]] | None = None
 
+    @property
+    def unique_key(self) -> str:
+        """The UNIQ_KEY of the message; those of a batch joined by commas."""
+        origin = self._sender.origin
+        if isinstance(self._key, int):
+            return unique_key(origin, self._key)
+        return ",".join([unique_key(origin, key) for key in self._key])
+
     def done(self) -> bool:
         """Whether the outcome is known."""
-        frame = self.frame
-        return self.error is not None or (
-            frame is not None and (frame.answer is not None or frame.error is not None)
-        )
+        run = self.run
+        return self.error is not None or run is not None and run.frame.is_settled
 
     def exception(self, timeout: float | None = None) -> PenstockError | None:
         """The error, or None when the message is stored as was asked for.
@@ -213,35 +227,67 @@ class SendFuture:
         """
         self.seen = True
         if not self.done():
-            with self._settled:
-                if not self._settled.wait_for(self.done, timeout):
+            settled = self._sender.settled
+            with settled:
+                if not settled.wait_for(self.done, timeout):
                     raise ConnectError(
                         "a message is answered within the timeout",
                         f"{timeout} s",
                         "it may still be stored; ask again",
                     )
-        if self.error is not None or self.frame is None:
+        if self.error is not None or self.run is None:
             return self.error
-        return self.frame.failure(self.index, self.unique_key)
+        frame = self.run.frame
+        if frame.answer is None or frame.answer.status == PUT_OK:
+            return frame.error
+        return self._late(self.run)
+
+    def _late(self, run: Run) -> FlushTimeout:
+        error = FlushTimeout(
+            "a message is on disk within the broker's sync_flush_timeout_ms",
+            f"{run.topic}/{run.queue_id} is not, as far as is known",
+            "it is stored and will be flushed: see the error's receipt, and do not send it again",
+        )
+        error.receipt = self._receipt(run)
+        return error
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Where the message is stored. Raises its error; ConnectError after `timeout` seconds."""
         error = self.exception(timeout)
         if error is not None:
             raise error
-        assert self.frame is not None
-        return self.frame.receipt(self.index, self.unique_key)
+        assert self.run is not None
+        return self._receipt(self.run)
+
+    def _receipt(self, run: Run) -> Receipt:
+        answer = run.frame.answer
+        assert answer is not None
+        index = run.first + self.index
+        queue_offset, physical = run.frame.place(index)
+        ids = [physical]
+        if run.batch:
+            ids = [run.frame.place(index + each)[1] for each in range(run.count)]
+        return Receipt(
+            topic=run.topic,
+            queue_id=run.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical,
+            message_id=",".join([offset_message_id(answer.store_host, each) for each in ids]),
+            unique_key=self.unique_key,
+            store_timestamp_ms=answer.store_timestamp_ms,
+            status=answer.status,
+        )
 
     def add_done_callback(self, callback: Callable[[SendFuture], None]) -> None:
         """Call `callback(future)` once the outcome is known, from the producer's thread.
 
         What it raises is logged.
         """
-        with self._settled:
+        with self._sender.settled:
             if not self.done():
                 self._callbacks = [*(self._callbacks or ()), callback]
-                if self.frame is not None:
-                    self.frame.watched = True
+                if self.run is not None:
+                    self.run.frame.watched = True
                 return
         callback(self)
 

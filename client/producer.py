@@ -14,16 +14,16 @@ from typing import NoReturn
 
 import zmq
 
-from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder
+from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
 from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
 from penstock.client.local_address import local_address
-from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore, check_ack
-from penstock.client.routes import Parked
+from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
+from penstock.shared.message_id import key_origin
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 
@@ -68,17 +68,13 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._now_ms = self._clock.now_ms
         self._timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
-        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack))
-        self._encoder = Encoder(
-            local_address(endpoint),
-            self._clock.now_ms(),
-            self._core.terms,
-            compression,
-            compress_over_bytes,
-        )
+        origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
+        encoder = Encoder(ip, origin, compression, compress_over_bytes)
+        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack), encoder)
         self._forks = _forks
         self._closing = False
         self._asleep = False
@@ -120,28 +116,21 @@ class Producer:
                 self._wait_for_room()
             if self._closing:  # by another thread, meanwhile: nobody would answer any more
                 self._refuse_use()
-            queue_id = core.routes.queue_for(topic, shard, queue)
-            record, unique_key = self._encoder.encode(
+            future = core.send(
                 topic,
-                max(queue_id, 0),
                 body,
                 tags,
                 keys,
                 shard,
+                queue,
                 properties,
                 flag,
-                self._clock.now_ms(),
+                ack,
                 wait,
+                self._now_ms(),
             )
-            future = SendFuture(self._settled, unique_key)
-            if queue_id >= 0:
-                core.send(topic, queue_id, ack, record, future)
-            else:
-                parked = Parked([record], future, shard, queue, ack, core.terms.shape)
-                core.park(topic, parked, self._clock.monotonic_ms())
             if self._asleep and core.may_send:
-                self._asleep = False
-                os.eventfd_write(self._waker, 1)
+                self._wake()
         return future
 
     def send_batch(
@@ -167,19 +156,9 @@ class Producer:
         with self._lock:
             self._wait_for_room()
             self._check_usable()
-            queue_id = core.routes.queue_for(topic, shard, queue)
-            now_ms = self._clock.now_ms()
-            records, unique_keys = self._encoder.encode_batch(
-                topic, max(queue_id, 0), messages, shard, now_ms, wait
-            )
-            future = SendFuture(self._settled, unique_keys)
-            if queue_id >= 0:
-                core.send_batch(topic, queue_id, ack, records, future)
-            else:
-                parked = Parked(records, future, shard, queue, ack, core.terms.shape, batch=True)
-                core.park(topic, parked, self._clock.monotonic_ms())
-            self._asleep = False
-            os.eventfd_write(self._waker, 1)
+            future = core.send_batch(topic, messages, shard, queue, ack, wait, self._now_ms())
+            if self._asleep and core.may_send:
+                self._wake()
         return future
 
     def flush(self, timeout: float | None = None) -> None:
@@ -255,7 +234,7 @@ class Producer:
         with self._settled:
             self._check_usable()
             number = self._core.routes.request(request)
-            os.eventfd_write(self._waker, 1)
+            self._wake()
 
             def answered() -> bool:
                 answer = self._core.routes.answer(number)
@@ -271,6 +250,11 @@ class Producer:
     def _check_usable(self) -> None:
         if self._closing or self._forks != _forks:
             self._refuse_use()
+
+    def _wake(self) -> None:
+        """Have the thread look what is to be sent; once for each time that it sleeps."""
+        self._asleep = False
+        os.eventfd_write(self._waker, 1)
 
     def _refuse_use(self) -> NoReturn:
         if self._closing:
@@ -321,7 +305,7 @@ class Producer:
                     self._knock_soon()
             self._take_answers()
 
-    def _send_out(self, out: list[tuple[bytes, ...]]) -> bool:
+    def _send_out(self, out: list[tuple[bytes | memoryview, ...]]) -> bool:
         """Whether there was a connection for all of it."""
         for parts in out:
             try:

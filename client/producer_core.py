@@ -14,25 +14,27 @@ from __future__ import annotations
 import random
 import secrets
 from collections import deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from threading import Condition
 
-from penstock.client.encoding import Terms, too_large, with_queue
-from penstock.client.frames import Frame, SendFuture
+from penstock.client.encoding import BatchMessage, Body, Encoder
+from penstock.client.frames import Frame, Sender, SendFuture, unanswered
 from penstock.client.outbox import Outbox
+from penstock.client.packing import Packer
 from penstock.client.routes import Parked, Routes
 from penstock.shared import messages
 from penstock.shared.errors import (
     PUT_OK,
     BrokerBusy,
-    ConnectError,
     InvalidMessage,
     PenstockError,
+    PropertiesTooLarge,
     QueueNotFound,
+    TopicNotFound,
     error_from_status,
 )
 from penstock.shared.messages import encode
-from penstock.shared.record import Shape, body_span, reshape
+from penstock.shared.record import Shape
 
 # More frames at once would be smaller ones: what waits behind them packs together.
 MAX_IN_FLIGHT = 8
@@ -45,16 +47,22 @@ KNOCK_MS = 10
 MAX_BACK_OFF_MS = 1000
 
 _EVER_MS = 1 << 62
+# What a frame is refused for because of one of its runs.
+_OF_ONE_RUN = (InvalidMessage, TopicNotFound, QueueNotFound)
 
 
 class ProducerCore:
     """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
 
-    def __init__(self, endpoint: str, settled: Condition, timeout_ms: int, ack: str) -> None:
+    def __init__(
+        self, endpoint: str, settled: Condition, timeout_ms: int, ack: str, encoder: Encoder
+    ) -> None:
         self._endpoint = endpoint
-        self._settled = settled
         self._timeout_ms = timeout_ms
         self._ack = ack
+        self._encoder = encoder
+        self._sender = Sender(settled, encoder.origin)
+        self.terms = encoder.terms
         self._producer = secrets.randbits(62)
         self._session = 1
         self._open = False
@@ -73,33 +81,68 @@ class ProducerCore:
         self._busy: BrokerBusy | None = None
         self._back_off_ms = 0
         self._untaken = 0
-        self.terms = Terms()
+        self._packer = Packer(encoder)
         self.waiting_bytes = 0
         self.unsettled = 0
         self.failed: deque[SendFuture] = deque(maxlen=1000)
 
     # --- messages in ---
 
-    def send(self, topic: str, queue_id: int, ack: str, record: bytes, future: SendFuture) -> None:
-        """Take a message for a queue. Its outcome comes through `future`."""
+    def send(
+        self,
+        topic: str,
+        body: Body,
+        tags: str | None,
+        keys: str | None,
+        shard: str | None,
+        queue: int | None,
+        properties: Mapping[str, str] | None,
+        flag: int,
+        ack: str,
+        wait: bool,
+        now_ms: int,
+    ) -> SendFuture:
+        """Take a message, sent at the clock's `now_ms`; its outcome comes through the future.
+
+        Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
+        """
+        encoder = self._encoder
+        draft = encoder.draft(body, tags, keys, shard, properties, flag, now_ms, wait)
+        queue_id = self.routes.queue_for(topic, shard, queue)
+        # as Encoder.room has it: here it is asked for each message
+        size = encoder.fixed_bytes + len(topic) + len(draft[1]) + len(draft[2])
+        future = SendFuture(self._sender, draft[0])
+        if queue_id >= 0:
+            self._outbox.put(topic, queue_id, ack or self._ack, draft, size, future)
+        else:
+            self.routes.park(topic, Parked([draft], size, future, shard, queue, ack or self._ack))
         self.unsettled += 1
-        self.waiting_bytes += len(record)
-        self._outbox.put((topic, queue_id), ack or self._ack, self.terms.shape, record, future)
+        self.waiting_bytes += size
+        return future
 
     def send_batch(
-        self, topic: str, queue_id: int, ack: str, records: list[bytes], future: SendFuture
-    ) -> None:
-        """Take messages that are stored together or not at all."""
+        self,
+        topic: str,
+        messages: Iterable[BatchMessage | Body],
+        shard: str | None,
+        queue: int | None,
+        ack: str,
+        wait: bool,
+        now_ms: int,
+    ) -> SendFuture:
+        """Take messages that are stored together or not at all. Raises what `send` raises."""
+        encoder, ack = self._encoder, ack or self._ack
+        drafts = encoder.drafts(topic, messages, shard, now_ms, wait)
+        queue_id = self.routes.queue_for(topic, shard, queue)
+        size = sum([encoder.room(topic, draft) for draft in drafts])
+        future = SendFuture(self._sender, tuple([draft[0] for draft in drafts]))
+        if queue_id >= 0:
+            self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
+        else:
+            self.routes.park(topic, Parked(drafts, size, future, shard, queue, ack, batch=True))
         self.unsettled += 1
-        self.waiting_bytes += sum(map(len, records))
-        key, shape = (topic, queue_id), self.terms.shape
-        self._outbox.put_batch(key, ack or self._ack, shape, records, future)
-
-    def park(self, topic: str, parked: Parked, now_ms: int) -> None:
-        """Take a message, or a batch, whose topic's queues are not known yet."""
-        self.unsettled += 1
-        self.waiting_bytes += parked.size
-        self.routes.park(topic, parked, now_ms)
+        self.waiting_bytes += size
+        return future
 
     @property
     def may_send(self) -> bool:
@@ -107,30 +150,25 @@ class ProducerCore:
         return len(self._in_flight) < MAX_IN_FLIGHT
 
     def _assign(self, topic: str, parked: Parked) -> None:
+        drafts, size, future, shard, queue, ack, batch = parked
         try:
-            # encoded before the broker had said what it takes
-            length = sum(body_span(record, 0)[1] for record in parked.records)
-            if length > self.terms.max_message_bytes > 0:
-                raise too_large(length, self.terms.max_message_bytes)
-            queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
+            # made before the broker had said what it takes
+            self._encoder.check_again(drafts)
+            queue_id = self.routes.queue_for(topic, shard, queue)
         except (InvalidMessage, QueueNotFound) as error:
-            self._fail_future(parked.future, parked.size, error)
+            self._fail_future(future, size, error)
             return
-        shape, ack = self.terms.shape, parked.ack or self._ack
-        records = [with_queue(record, queue_id) for record in parked.records]
-        if parked.shape != shape:
-            records = [reshape(record, shape) for record in records]
-            self.waiting_bytes += sum(map(len, records)) - parked.size
-        key = (topic, queue_id)
-        if parked.batch:
-            self._outbox.put_batch(key, ack, shape, records, parked.future)
+        if batch:
+            self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
         else:
-            self._outbox.put(key, ack, shape, records[0], parked.future)
+            self._outbox.put(topic, queue_id, ack, drafts[0], size, future)
+        if future.watched and future.run is not None:
+            future.run.frame.watched = True
 
     # --- frames out ---
 
-    def outgoing(self, now_ms: int) -> Iterator[tuple[bytes, ...]]:
-        """Everything to be sent now, in order."""
+    def outgoing(self, now_ms: int) -> Iterator[tuple[bytes | memoryview, ...]]:
+        """Everything to be sent now, in order; payloads are valid until this is called again."""
         idle = self._open and not self._in_flight
         if idle and self._outbox and now_ms - self._answered_ms > PAUSE_MS:
             self._begin_session(now_ms)
@@ -141,11 +179,15 @@ class ProducerCore:
                 self._hello_at_ms = now_ms + PROBE_MS
                 yield (encode(self._hello()),)
             return
-        yield from self.routes.outgoing()
-        while self._resend:
-            yield self._append(self._resend.popleft(), now_ms)
-        while self._outbox and len(self._in_flight) < MAX_IN_FLIGHT:
-            yield self._append(self._next_frame(), now_ms)
+        yield from self.routes.outgoing(now_ms)
+        leaving = 0
+        while self._resend or self._outbox and len(self._in_flight) < MAX_IN_FLIGHT:
+            frame = self._resend.popleft() if self._resend else self._next_frame()
+            try:
+                yield self._append(frame, leaving, now_ms)
+                leaving += 1
+            except PropertiesTooLarge as error:
+                self._settle(self._in_flight.pop(frame.seq), None, error)
         if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
             self._hello_at_ms = now_ms
             self._probes.append(self._next_seq)
@@ -163,31 +205,13 @@ class ProducerCore:
         self._in_flight[frame.seq] = frame
         return frame
 
-    def _append(self, frame: Frame, now_ms: int) -> tuple[bytes, bytes]:
-        if frame.shape is not self.terms.shape:
-            self._reshape(frame, self.terms.shape)
+    def _append(self, frame: Frame, number: int, now_ms: int) -> tuple[bytes, memoryview]:
+        """The frame as a request, the `number`-th that leaves now."""
         if not frame.since_ms:
             frame.since_ms = now_ms
         if len(self._in_flight) == 1:
             self._answered_ms = now_ms
-        header = messages.Append(
-            self._producer,
-            self._session,
-            frame.seq,
-            frame.topic,
-            frame.queue_id,
-            frame.count,
-            frame.ack,
-            frame.retry,
-            frame.batch,
-        )
-        return encode(header), frame.payload
-
-    def _reshape(self, frame: Frame, shape: Shape) -> None:
-        """The broker is another one, or has another configuration, than when this was encoded."""
-        self.waiting_bytes -= frame.size
-        frame.reshape(shape)
-        self.waiting_bytes += frame.size
+        return self._packer.append(self._producer, self._session, frame, number)
 
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: knock again soon. The session finds what is missing."""
@@ -241,10 +265,11 @@ class ProducerCore:
     def _settle(
         self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
     ) -> None:
-        self.unsettled -= len(frame.futures)
+        futures = frame.futures
+        self.unsettled -= len(futures)
         self.waiting_bytes -= frame.size
         if error is not None or answer is not None and answer.status != PUT_OK:
-            self.failed.extend(frame.futures)
+            self.failed.extend(futures)
         frame.settle(answer, error)
 
     def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:
@@ -264,7 +289,9 @@ class ProducerCore:
         if self._probes and answer.next_seq < self._probes.popleft() and self._in_flight:
             self._begin_session(now_ms)
 
-    def _begin_session(self, now_ms: int, untaken: int = _EVER_MS) -> None:
+    def _begin_session(
+        self, now_ms: int, untaken: int = _EVER_MS, again: list[Frame] | None = None
+    ) -> None:
         """Number what is unanswered anew. Below `untaken` it may be stored, so that is a retry."""
         self._untaken = 0
         self._session += 1
@@ -272,13 +299,13 @@ class ProducerCore:
         self._hello_at_ms = now_ms
         self._probes.clear()
         # numbered anew: some in between may have been answered out of turn
-        unanswered, self._in_flight = list(self._in_flight.values()), {}
-        for frame in unanswered:
+        again, self._in_flight = again or list(self._in_flight.values()), {}
+        for frame in again:
             frame.retry = frame.retry or frame.seq < untaken
             frame.seq = self._next_seq
             self._next_seq += 1
             self._in_flight[frame.seq] = frame
-        self._resend = deque(unanswered)
+        self._resend = deque(again)
 
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
         error = error_from_status(
@@ -287,15 +314,25 @@ class ProducerCore:
         if answer.session:
             if answer.session == self._session and answer.request in self._in_flight:
                 self._answered_ms = now_ms
+                frame = self._in_flight[answer.request]
                 if isinstance(error, BrokerBusy):
                     self._pause(answer.request, error, now_ms)
-                    return
-                self._settle(self._in_flight.pop(answer.request), None, error)
+                elif isinstance(error, _OF_ONE_RUN) and len(frame.runs) > 1:
+                    self._part(frame, now_ms)
+                else:
+                    self._settle(self._in_flight.pop(answer.request), None, error)
             return
         if answer.request:
             self._fail_parked(self.routes.refused(answer.request, error), error)
         else:
             self.fail_all(error)  # the broker does not understand this client
+
+    def _part(self, frame: Frame, now_ms: int) -> None:
+        """Something is wrong with a run of the frame: each half goes again, then what is behind."""
+        again = list(self._in_flight.values())
+        at = again.index(frame)
+        again[at : at + 1] = frame.halves(self._encoder.room)
+        self._begin_session(now_ms, frame.seq, again)
 
     def _pause(self, untaken: int, busy: BrokerBusy, now_ms: int) -> None:
         """The broker takes nothing from frame `untaken` on: those go again later, in their order.
@@ -333,7 +370,7 @@ class ProducerCore:
             self.routes.ask_again(now_ms)
         before_ms = now_ms - self._timeout_ms
         error = self._late("a topic's route is answered")
-        self._fail_parked(self.routes.give_up(before_ms), error)
+        self._fail_parked(self.routes.give_up(now_ms, before_ms), error)
         for seq, frame in list(self._in_flight.items()):
             if frame.since_ms < before_ms:
                 del self._in_flight[seq]
@@ -343,19 +380,13 @@ class ProducerCore:
                 late = self._late("a frame is answered", on_its_way or frame.retry)
                 self._settle(frame, None, late)
         for frame in self._outbox.give_up(now_ms, before_ms):
-            frame.close(0)
             self._settle(frame, None, self._late("a frame can be sent"))
 
     def _late(self, what: str, may_be_stored: bool = False) -> PenstockError:
         """What a message is told whose time is over: the broker is busy, or does not answer."""
         if self._busy is not None and not may_be_stored:
             return self._busy
-        return ConnectError(
-            f"{what} within {self._timeout_ms} ms",
-            self._endpoint,
-            "see whether a broker runs there: penstock status. A message that was on its way may "
-            "be stored",
-        )
+        return unanswered(what, self._timeout_ms, self._endpoint)
 
     def fail_all(self, error: PenstockError) -> None:
         """Settle everything with an error: the producer is closed."""
@@ -363,23 +394,7 @@ class ProducerCore:
             self._settle(frame, None, error)
         self._in_flight.clear()
         self._resend.clear()
-        self._fail_parked(self.routes.give_up(_EVER_MS), error)
+        self._fail_parked(self.routes.give_up(1, _EVER_MS), error)
         while self._outbox:
             self._settle(self._next_frame(), None, error)
         self._in_flight.clear()
-
-
-def check_ack(ack: str, wait: bool = True) -> str:
-    """`ack` as the protocol has it. Raises InvalidMessage.
-
-    A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
-    """
-    if ack not in ("", "durable", "written"):
-        raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
-    if wait:
-        return ack
-    if ack == "durable":
-        raise InvalidMessage(
-            "a message that does not wait is not durable", "wait=False", "omit one"
-        )
-    return "written"

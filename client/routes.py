@@ -8,13 +8,15 @@ Also numbers the requests that have a number. No sockets; every call that needs 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import cycle
 from typing import NamedTuple
 
+from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
 from penstock.shared import messages
 from penstock.shared.errors import PenstockError, QueueNotFound
+from penstock.shared.hot_loops import Draft
 from penstock.shared.messages import encode
-from penstock.shared.record import Shape
 from penstock.shared.string_hash import shard_queue
 
 ASK_AGAIN_MS = 500
@@ -23,19 +25,15 @@ Answer = messages.Routed | messages.TopicList | PenstockError
 
 
 class Parked(NamedTuple):
-    """A message or a batch whose topic's queues are not known yet; its records are for queue 0."""
+    """A message or a batch, of at most `size` bytes, whose topic's queues are not known yet."""
 
-    records: list[bytes]
+    drafts: list[Draft]
+    size: int
     future: SendFuture
     shard: str | None
     queue: int | None
     ack: str
-    shape: Shape
     batch: bool = False
-
-    @property
-    def size(self) -> int:
-        return sum(map(len, self.records))
 
 
 class _Question:
@@ -43,9 +41,9 @@ class _Question:
 
     __slots__ = ("request", "since_ms", "asked_ms", "parked")
 
-    def __init__(self, now_ms: int) -> None:
-        self.request = 0
-        self.since_ms = self.asked_ms = now_ms
+    def __init__(self) -> None:
+        # all 0 until it is asked
+        self.request = self.since_ms = self.asked_ms = 0
         self.parked: list[Parked] = []
 
 
@@ -54,11 +52,12 @@ class Routes:
 
     def __init__(self) -> None:
         self._queues: dict[str, int] = {}
-        self._turns: dict[str, int] = {}
+        self._turns: dict[str, Iterator[int]] = {}
         self._questions: dict[str, _Question] = {}
         self._answers: dict[int, Answer] = {}
         self._last_request = 0
-        self._outbox: list[tuple[bytes, ...]] = []
+        # requests, and topics whose routes are to be asked for
+        self._outbox: list[bytes | str] = []
 
     def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
         """The queue of the next message; -1 while the topic's route is not known.
@@ -78,22 +77,26 @@ class Routes:
             return queue
         if shard is not None:
             return shard_queue(shard, count)
-        turn = self._turns.get(topic, 0) % count
-        self._turns[topic] = turn + 1
-        return turn
+        return next(self._turns[topic])
 
-    def park(self, topic: str, parked: Parked, now_ms: int) -> None:
-        """Keep a message until its topic's route is known, and ask for that."""
+    def park(self, topic: str, parked: Parked) -> None:
+        """Keep a message until its topic's route is known, and ask for that.
+
+        Raises InvalidMessage for what can be no topic.
+        """
+        topic_bytes(topic)
         question = self._questions.get(topic)
         if question is None:
-            question = self._questions[topic] = _Question(now_ms)
-            self._ask(topic, question, now_ms)
+            question = self._questions[topic] = _Question()
+            self._outbox.append(topic)
         question.parked.append(parked)
 
-    def _ask(self, topic: str, question: _Question, now_ms: int) -> None:
+    def _ask(self, topic: str, now_ms: int) -> bytes:
+        question = self._questions[topic]
+        question.since_ms = question.since_ms or now_ms
         question.asked_ms = now_ms
         question.request = self._number()
-        self._outbox.append((encode(messages.Route(question.request, topic, True)),))
+        return encode(messages.Route(question.request, topic, True))
 
     def _number(self) -> int:
         self._last_request += 1
@@ -106,21 +109,29 @@ class Routes:
             wanted = messages.CreateTopic(number, wanted.topic, wanted.queues)
         else:
             wanted = messages.ListTopics(number)
-        self._outbox.append((encode(wanted),))
+        self._outbox.append(encode(wanted))
         return number
 
     def answer(self, number: int) -> Answer | None:
         """The answer to a request, once."""
         return self._answers.pop(number, None)
 
-    def outgoing(self) -> list[tuple[bytes, ...]]:
+    def outgoing(self, now_ms: int) -> list[tuple[bytes]]:
         """The requests to send now."""
         out, self._outbox = self._outbox, []
-        return out
+        requests = []
+        for each in out:
+            if isinstance(each, bytes):
+                requests.append((each,))
+            elif each in self._questions:  # else it was given up meanwhile
+                requests.append((self._ask(each, now_ms),))
+        return requests
 
     def routed(self, answer: messages.Routed) -> list[Parked]:
         """Take an answer; the messages that can go on now."""
-        self._queues[answer.topic] = answer.queues
+        if self._queues.get(answer.topic) != answer.queues:
+            self._queues[answer.topic] = answer.queues
+            self._turns[answer.topic] = cycle(range(answer.queues))
         question = self._questions.pop(answer.topic, None)
         if question is None or question.request != answer.request:
             self._answers[answer.request] = answer
@@ -141,12 +152,13 @@ class Routes:
     def ask_again(self, now_ms: int) -> None:
         """Repeat questions whose answers seem to be lost."""
         for topic, question in self._questions.items():
-            if now_ms - question.asked_ms > ASK_AGAIN_MS:
-                self._ask(topic, question, now_ms)
+            if question.request and now_ms - question.asked_ms > ASK_AGAIN_MS:
+                self._outbox.append(topic)
 
-    def give_up(self, before_ms: int) -> Iterator[Parked]:
+    def give_up(self, now_ms: int, before_ms: int) -> Iterator[Parked]:
         """What has waited for a route since before this time; it waits no longer."""
         for topic, question in list(self._questions.items()):
+            question.since_ms = question.since_ms or now_ms
             if question.since_ms < before_ms:
                 del self._questions[topic]
                 yield from question.parked

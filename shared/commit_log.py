@@ -122,18 +122,26 @@ class LogAppender:
         else:
             self._segments.view(position, position + len(data))[:] = data
 
-    def put_records(self, position: int, frame: bytes, starts: list[int], stamp: Stamp) -> None:
+    def put_records(
+        self,
+        position: int,
+        frame: bytes | memoryview,
+        starts: list[int],
+        queue_offsets: list[int],
+        stamp: Stamp,
+    ) -> None:
         """Put a frame's records, which do not cross a segment's end, to this offset, stamped."""
         stop = position + starts[-1] - starts[0]
         if self._pool is None:
-            put_stamped(self._segments.view(position, stop), frame, starts, position, stamp)
+            target = self._segments.view(position, stop)
+            put_stamped(target, frame, starts, queue_offsets, position, stamp)
             return
         pieces = self._pool.pieces(position, stop)
         if len(pieces) == 1:
-            put_stamped(pieces[0], frame, starts, position, stamp)
+            put_stamped(pieces[0], frame, starts, queue_offsets, position, stamp)
         else:  # the ring's end is somewhere in a record
             stamped = bytearray(stop - position)
-            put_stamped(stamped, frame, starts, position, stamp)
+            put_stamped(stamped, frame, starts, queue_offsets, position, stamp)
             self._pool.write(position, stamped)
 
     def put_blank(self, position: int, size: int) -> None:

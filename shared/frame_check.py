@@ -5,12 +5,16 @@ Knows the configuration and the topics; knows no store and no sessions.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from msgspec import structs
+
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidMessage, QueueNotFound, TopicNotFound
 from penstock.shared.frame_rules import check_batch
-from penstock.shared.hot_loops import check_frame, check_properties
+from penstock.shared.hot_loops import RunOf, check_frame, check_properties
 from penstock.shared.layout import BLANK_HEADER_BYTES
-from penstock.shared.messages import Append
+from penstock.shared.messages import Append, QueueRun
 from penstock.shared.record import Shape, body_span
 from penstock.shared.topic_admin import TopicAdmin
 
@@ -21,53 +25,77 @@ class FrameCheck:
     """Checks frames for one broker, whose records have `shape`."""
 
     def __init__(self, config: Config, topics: TopicAdmin, shape: Shape) -> None:
-        self._config = config
         self._topics = topics
         self._shape = shape
+        self._max_frame_bytes = config.max_frame_bytes
+        self._max_record_bytes = config.max_record_bytes
+        self._max_body_bytes = config.max_message_size_bytes
+        self._max_batch_bytes = config.mapped_file_size_commit_log_bytes - BLANK_HEADER_BYTES
 
-    def starts(self, request: Append, payload: bytes) -> list[int]:
+    def starts(self, request: Append, payload: bytes | memoryview) -> list[int]:
         """Where each record begins, and the frame's length last.
 
         Raises InvalidMessage, TopicNotFound or QueueNotFound.
         """
-        limit = self._config.max_frame_bytes
+        limit = self._max_frame_bytes
         if len(payload) > limit:
             raise InvalidMessage(
                 f"a frame has at most {limit} bytes", len(payload), "send fewer messages at once"
             )
         if request.ack not in _ACKS:
             raise InvalidMessage('ack is "durable", "written" or ""', repr(request.ack))
-        queues = self._topics.queues(request.topic)
-        if not queues:
-            raise TopicNotFound("the topic exists", request.topic, self._topics.hint())
-        if not 0 <= request.queue_id < queues:
-            raise QueueNotFound(
-                f"topic {request.topic} has queues 0 to {queues - 1}",
-                request.queue_id,
-                "choose one of those, or create the topic with more queues",
-            )
         starts = check_frame(
             payload,
-            request.topic.encode(),
-            request.queue_id,
-            self._config.max_record_bytes,
-            self._config.max_message_size_bytes,
+            self._queues_of(request.runs),
+            self._max_record_bytes,
+            self._max_body_bytes,
             self._shape,
         )
-        if len(starts) - 1 != request.count or request.count == 0:
-            raise InvalidMessage(
-                "a frame holds as many records as its header says, and at least one",
-                f"{len(starts) - 1} records, {request.count} said",
-            )
         check_properties(payload, starts, self._shape.prop_crc)
-        if request.batch:
-            self._check_batch(request.topic, payload, starts)
+        first = 0
+        for run in request.runs:
+            if run.batch:
+                self._check_batch(run, payload, starts[first : first + run.count + 1])
+            first += run.count
         return starts
 
-    def _check_batch(self, topic: str, payload: bytes, starts: list[int]) -> None:
-        body_bytes = sum(body_span(payload, at)[1] for at in starts[:-1])
-        check_batch(topic, body_bytes, self._config.max_message_size_bytes)
-        limit = self._config.mapped_file_size_commit_log_bytes - BLANK_HEADER_BYTES
-        if starts[-1] > limit:
+    def _queues_of(self, runs: Sequence[QueueRun]) -> list[RunOf]:
+        """Whose the records of a frame are said to be, once there are such queues."""
+        queues: list[RunOf] = []
+        topic, name, count = "", b"", 0
+        for run in runs:
+            if run.topic != topic or not queues:
+                topic, name, count = run.topic, run.topic.encode(), self._topics.queues(run.topic)
+                if not count:
+                    raise TopicNotFound("the topic exists", topic, self._topics.hint())
+            if not 0 <= run.queue_id < count:
+                raise QueueNotFound(
+                    f"topic {topic} has queues 0 to {count - 1}",
+                    run.queue_id,
+                    "choose one of those, or create the topic with more queues",
+                )
+            if not run.count:
+                raise InvalidMessage("a run has at least one record", f"{topic}/{run.queue_id}")
+            queues.append((name, run.queue_id, run.count))
+        return queues
+
+    def _check_batch(self, run: QueueRun, payload: bytes | memoryview, starts: list[int]) -> None:
+        size = body_bytes = starts[-1] - starts[0]
+        if size > self._max_body_bytes:
+            body_bytes = sum(body_span(payload, at)[1] for at in starts[:-1])
+        check_batch(run.topic, body_bytes, self._max_body_bytes)
+        limit = self._max_batch_bytes
+        if size > limit:
             rule = f"the records of a batch fit one segment: {limit} bytes"
-            raise InvalidMessage(rule, starts[-1], "send smaller batches")
+            raise InvalidMessage(rule, size, "send smaller batches")
+
+
+def runs_behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
+    """The runs of a frame without its first so many records."""
+    rest = []
+    for run in runs:
+        left = run.count - count
+        if left > 0:
+            rest.append(structs.replace(run, count=min(left, run.count)))
+        count = max(0, -left)
+    return rest

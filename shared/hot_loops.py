@@ -10,15 +10,17 @@ from __future__ import annotations
 
 import os
 
-from penstock.shared.pure_encode import Draft
-from penstock.shared.pure_frame import Stamp
+from penstock.shared.pure_encode import Draft, DraftRun
+from penstock.shared.pure_frame import RunOf, Stamp
 from penstock.shared.pure_walk import Dispatched, Runs
 
 __all__ = [
     "Dispatched",
     "Draft",
     "Message",
+    "DraftRun",
     "RecordMaker",
+    "RunOf",
     "Runs",
     "Stamp",
     "check_frame",
@@ -27,13 +29,14 @@ __all__ = [
     "gather",
     "log_ranges",
     "messages",
+    "properties_of",
     "put_stamped",
     "record_starts",
     "why_pure",
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 3
+INTERFACE = 4
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -58,7 +61,7 @@ def _why_pure() -> str:
 why_pure = _why_pure()
 
 if why_pure:
-    from penstock.shared.pure_encode import RecordMaker
+    from penstock.shared.pure_encode import RecordMaker, properties_of
     from penstock.shared.pure_frame import check_frame, check_properties, put_stamped
     from penstock.shared.pure_message import Message, messages
     from penstock.shared.pure_ranges import gather, log_ranges
@@ -73,6 +76,7 @@ else:
         gather,
         log_ranges,
         messages,
+        properties_of,
         put_stamped,
         record_starts,
     )

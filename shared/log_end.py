@@ -6,13 +6,15 @@ makes a frame visible. It does not know who sent a frame or who waits for it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from penstock.shared.clock import Clock
 from penstock.shared.commit_log import LogAppender, Pieces, Placed, place
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import Stamp, dispatch
-from penstock.shared.messages import StoredRun
+from penstock.shared.messages import QueueRun, StoredRun
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.record import store_timestamp_ms
@@ -34,22 +36,29 @@ class LogEnd:
         if not positions["read_only"]:
             self._appender.forget_beyond(self.wrote)
         self._segment = self.wrote // self._segment_bytes
-        self._offsets = _queue_offsets(run, positions, pieces)
+        self._offsets = _next_offsets(run, positions, pieces)
         self._stored_ms = positions["wrote_timestamp"]
         if not positions["read_only"]:
             self._stored_ms = max(self._stored_ms, _newest_ms(positions, pieces))
 
-    def place(self, starts: list[int], batch: bool = False) -> int:
+    def place(self, runs: Sequence[QueueRun], starts: list[int]) -> int:
         """The log's end after these records; they and the blanks between need room up to there."""
-        last = self._placed(starts, batch)[-1]
+        last = self._placed(runs, starts)[-1]
         return last.position + starts[last.last] - starts[last.first]
 
-    def _placed(self, starts: list[int], batch: bool) -> list[Placed]:
-        if not batch:
-            return place(starts, self.wrote, self._segment_bytes)
-        # all or nothing of it goes into the segment, so it is placed like one record
-        (whole,) = place([starts[0], starts[-1]], self.wrote, self._segment_bytes)
-        return [whole._replace(last=len(starts) - 1)]
+    def _placed(self, runs: Sequence[QueueRun], starts: list[int]) -> list[Placed]:
+        placed = place(starts, self.wrote, self._segment_bytes)
+        if len(placed) == 1 and not placed[0].blank:
+            return placed
+        # all or nothing of a batch goes into a segment, so it is placed like one record
+        firsts: list[int] = []
+        first = 0
+        for run in runs:
+            firsts.extend([first] if run.batch else range(first, first + run.count))
+            first += run.count
+        firsts.append(first)
+        placed = place([starts[each] for each in firsts], self.wrote, self._segment_bytes)
+        return [each._replace(first=firsts[each.first], last=firsts[each.last]) for each in placed]
 
     def room(self) -> int:
         """The log offset up to which records may be put now."""
@@ -60,40 +69,47 @@ class LogEnd:
         self._appender.prepare(self.wrote, end)
 
     def append(
-        self,
-        topic: str,
-        queue_id: int,
-        frame: bytes,
-        starts: list[int],
-        host: bytes,
-        batch: bool = False,
+        self, runs: Sequence[QueueRun], frame: bytes | memoryview, starts: list[int], host: bytes
     ) -> list[StoredRun]:
-        """Append the records, for which there is room, and publish them with one store."""
+        """Append the records, for which there is room, and publish them with one store.
+
+        Says where each run goes, in several pieces where a segment's end is in it.
+        """
         crash_point("write.before_reserve")
-        key = QueueKey(topic, queue_id)
-        queue_offset = self._offsets.get(key, 0)
+        offsets, ends = self._queue_offsets(runs)
         # times do not go back along the log, even when the clock does
         stored_ms = max(self._clock.now_ms(), self._stored_ms)
-        runs = []
-        end = self.wrote
-        for piece in self._placed(starts, batch):
+        stamp = Stamp(stored_ms, host, self._prop_crc)
+        placed = self._placed(runs, starts)
+        for piece in placed:
             places = starts[piece.first : piece.last + 1]
             if piece.blank:
                 self._appender.put_blank(piece.position - piece.blank, piece.blank)
                 crash_point("write.end_of_file_blank")
-            stamp = Stamp(queue_offset, stored_ms, host, self._prop_crc)
-            self._appender.put_records(piece.position, frame, places, stamp)
-            runs.append(StoredRun(piece.first, queue_offset, piece.position))
-            queue_offset += piece.last - piece.first
-            end = piece.position + places[-1] - places[0]
+            of_piece = offsets[piece.first : piece.last]
+            self._appender.put_records(piece.position, frame, places, of_piece, stamp)
+        end = placed[-1].position + starts[-1] - starts[placed[-1].first]
         crash_point("write.before_publish")
         self.wrote = end
         self._positions.publish("wrote", end)
         crash_point("write.publish")
         self._positions.publish("wrote_timestamp", stored_ms)
         self._stored_ms = stored_ms
-        self._offsets[key] = queue_offset
-        return runs
+        self._offsets.update(ends)
+        return _stored(runs, starts, offsets, placed)
+
+    def _queue_offsets(self, runs: Sequence[QueueRun]) -> tuple[list[int], dict[QueueKey, int]]:
+        """The queue offset of each record of a frame, and the next ones of its queues then."""
+        offsets: list[int] = []
+        ends: dict[QueueKey, int] = {}
+        for run in runs:
+            key = QueueKey(run.topic, run.queue_id)
+            first = ends.get(key)
+            if first is None:
+                first = self._offsets.get(key, 0)
+            ends[key] = first + run.count
+            offsets.extend(range(first, first + run.count))
+        return offsets, ends
 
     def entered_segment(self) -> bool:
         """Whether the log's end has gone to another segment since this was asked last."""
@@ -108,6 +124,25 @@ class LogEnd:
         self._appender.close()
 
 
+def _stored(
+    runs: Sequence[QueueRun], starts: list[int], offsets: list[int], placed: list[Placed]
+) -> list[StoredRun]:
+    """Where the runs of a frame are, each cut where a segment ends."""
+    stored = []
+    pieces = iter(placed)
+    piece = next(pieces)
+    first = 0
+    for run in runs:
+        end = first + run.count
+        while first < end:
+            at = piece.position + starts[first] - starts[piece.first]
+            stored.append(StoredRun(first, offsets[first], at))
+            first = min(end, piece.last)
+            if first == piece.last:
+                piece = next(pieces, piece)
+    return stored
+
+
 def _newest_ms(positions: Positions, pieces: Pieces) -> int:
     """The last record's store time: a writer may have died before it stored `wrote_timestamp`."""
     last = positions["dispatched_record"]
@@ -120,7 +155,7 @@ def _newest_ms(positions: Positions, pieces: Pieces) -> int:
     return newest_ms
 
 
-def _queue_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[QueueKey, int]:
+def _next_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[QueueKey, int]:
     """Next offsets: what the reput has dispatched, and the log from there to `wrote`."""
     # first the position, then the table: the reput may go on meanwhile, and max() takes care of it
     dispatched = positions["dispatched"]

@@ -1,4 +1,4 @@
-"""The two ids of a message, as upper-case hex text. Pure functions and one counter.
+"""The two ids of a message, as upper-case hex text. Pure functions.
 
 offsetMsgId: store host (ip, port i32), physical offset i64: 32 characters, 56 with IPv6.
 UNIQ_KEY:    client ip, pid (2 bytes), a constant of the process (4), ms since the month began (4),
@@ -7,12 +7,9 @@ UNIQ_KEY:    client ip, pid (2 bytes), a constant of the process (4), ms since t
 
 from __future__ import annotations
 
-import itertools
 import os
 import struct
 import time
-from collections.abc import Callable
-from functools import lru_cache
 from typing import NamedTuple
 
 from penstock.shared.errors import InvalidMessage
@@ -50,28 +47,22 @@ def key_origin(ip: bytes, now_ms: int) -> KeyOrigin:
     return KeyOrigin(prefix.hex().upper(), _month_start_ms(now_ms))
 
 
-def unique_keys(origin: KeyOrigin) -> Callable[[int], str]:
-    """A function that makes UNIQ_KEYs of one client from the time in ms; each call another one.
+def key_number(origin: KeyOrigin, now_ms: int, count: int) -> int:
+    """The number of a UNIQ_KEY: when it was made, and the how many-th one it is, modulo 65,536.
 
-    65,536 keys a millisecond are distinct.
+    So many keys of a millisecond are distinct.
     """
-    prefix, month_start_ms = origin
-    numbers = itertools.cycle(_counter_texts())
-    last_ms, head = -1, ""
-
-    def make(now_ms: int) -> str:
-        nonlocal last_ms, head
-        if now_ms != last_ms:
-            last_ms = now_ms
-            head = f"{prefix}{(now_ms - month_start_ms) & 0xFFFFFFFF:08X}"
-        return head + next(numbers)
-
-    return make
+    return (now_ms - origin.month_start_ms) << 16 | count & 0xFFFF
 
 
-@lru_cache(maxsize=1)
-def _counter_texts() -> tuple[str, ...]:
-    return tuple(f"{number:04X}" for number in range(1 << 16))
+def unique_key(origin: KeyOrigin, number: int) -> str:
+    """The UNIQ_KEY with this number."""
+    return f"{origin.prefix}{number >> 16 & 0xFFFFFFFF:08X}{number & 0xFFFF:04X}"
+
+
+def sent_ms(origin: KeyOrigin, number: int) -> int:
+    """When the message was sent whose key has this number."""
+    return origin.month_start_ms + (number >> 16)
 
 
 def _month_start_ms(now_ms: int) -> int:

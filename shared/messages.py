@@ -23,6 +23,9 @@ from penstock.shared.errors import PUT_OK, BrokerBusy, PenstockError, ProtocolEr
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
+# A frame of 256 KiB, which is what a producer packs, holds fewer messages.
+MAX_RUNS = 4096
+
 # An address and a port: IPv4 or IPv6.
 HostBytes = Literal[8, 20]
 
@@ -46,22 +49,32 @@ class Hello(Message, frozen=True):
     stored_after: Number
 
 
-class Append(Message, frozen=True):
-    """Store the records of the payload. `ack` is durable, written, or "" for the broker's default.
+class QueueRun(msgspec.Struct, frozen=True, array_like=True):
+    """So many records of a frame, one behind the other, are for this queue.
 
-    The records are whole, with queue offset, physical offset, store time and store host blank. A
-    batch stands in one segment, or none of it is stored.
+    Those of a batch get consecutive queue offsets and stand in one segment.
+    """
+
+    topic: str
+    queue_id: int
+    count: Number
+    batch: bool = False
+
+
+class Append(Message, frozen=True):
+    """Store the records of the payload, all or none. `ack` is durable, written, or "" for the
+    broker's default.
+
+    `runs` say whose the records are, in the order of the payload. The records are whole, with queue
+    offset, physical offset, store time and store host blank.
     """
 
     producer: Number
     session: Number
     seq: Number
-    topic: str
-    queue_id: int
-    count: Number
+    runs: Annotated[tuple[QueueRun, ...], msgspec.Meta(min_length=1, max_length=MAX_RUNS)]
     ack: str
     retry: bool
-    batch: bool = False
 
 
 class Route(Message, frozen=True):
@@ -103,7 +116,7 @@ class Welcome(Message, frozen=True):
     prop_crc: bool = False
 
 
-class StoredRun(Message, frozen=True):
+class StoredRun(msgspec.Struct, frozen=True, array_like=True):
     """From record `first` of the frame on: consecutive queue offsets and log bytes."""
 
     first: int
@@ -146,7 +159,8 @@ class Refused(Message, frozen=True):
     """A request failed, as a typed error. For a frame, `request` is its seq.
 
     A broker that is busy says after how many ms there is a point in trying again; then the frame's
-    session has ended, and nothing behind it is stored.
+    session has ended, and nothing behind it is stored. So it has when something is wrong with one
+    of several runs: the others may come again by themselves.
     """
 
     request: int

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from penstock.shared.pure_encode import RecordMaker as RecordMaker  # one by one the same methods
-from penstock.shared.pure_frame import Stamp
+from penstock.shared.pure_frame import RunOf, Stamp
 from penstock.shared.pure_message import Message as Message
 from penstock.shared.pure_ranges import Ranges
 from penstock.shared.pure_walk import Dispatched
@@ -14,16 +14,21 @@ INTERFACE: int
 
 def crc32(data: bytes | bytearray | memoryview, portable: bool = False) -> int: ...
 def check_frame(
-    frame: bytes | bytearray,
-    topic: bytes,
-    queue_id: int,
+    frame: bytes | bytearray | memoryview,
+    runs: Sequence[RunOf],
     max_record_bytes: int,
     max_body_bytes: int = ...,
     shape: Shape = ...,
 ) -> list[int]: ...
-def check_properties(frame: bytes, starts: list[int], prop_crc: bool) -> None: ...
+def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: bool) -> None: ...
+def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes: ...
 def put_stamped(
-    target: memoryview | bytearray, frame: bytes, starts: list[int], position: int, stamp: Stamp
+    target: memoryview | bytearray,
+    frame: bytes | memoryview,
+    starts: list[int],
+    queue_offsets: list[int],
+    position: int,
+    stamp: Stamp,
 ) -> None: ...
 def dispatch(
     view: memoryview, position: int, levels_ms: tuple[int, ...] = ..., keyed: bool = False

@@ -26,7 +26,7 @@ from penstock.shared.properties import find_property
 from penstock.shared.record_crc import PROP_CRC_LEAD, PROP_CRC_ROOM, Checksum
 from penstock.shared.string_hash import string_hash
 
-INTERFACE = 3
+INTERFACE = 4
 
 cdef extern from "native_crc.h" nogil:
     void crc_begin(int portable)
@@ -202,39 +202,34 @@ cdef inline bint ends_in_crc(Bytes at, Py_ssize_t size) noexcept nogil:
 
 def check_frame(
     frame,
-    bytes topic,
-    queue_id,
+    runs,
     max_record_bytes,
     max_body_bytes=1 << 31,
     shape=pure_frame.Shape(),
 ):
     cdef Py_buffer buffer
     cdef Parts parts
-    cdef Py_ssize_t at = 0, count = 0, topic_bytes = PyBytes_GET_SIZE(topic), end, room
-    cdef Py_ssize_t *starts
-    cdef int64_t most_record, most_body
-    cdef int32_t queue
+    cdef Py_ssize_t at = 0, left, topic_bytes
+    cdef int64_t most_record = min(max_record_bytes, 1 << 31), count
+    cdef int64_t most_body = min(max_body_bytes, 1 << 31)
+    cdef int64_t queue
     cdef int own = STORE_V6 if shape.store_host_bytes == 20 else 0
-    cdef Bytes raw, name = <Bytes> PyBytes_AS_STRING(topic)
+    cdef Bytes raw, name
+    cdef bytes topic
+    cdef list starts = []
     cdef bint good = True
-    if not -(2**31) <= queue_id < 2**31 or not 0 < topic_bytes < 256:
-        return pure_frame.check_frame(
-            frame, topic, queue_id, max_record_bytes, max_body_bytes, shape
-        )
-    most_record, most_body = min(max_record_bytes, 1 << 31), min(max_body_bytes, 1 << 31)
-    queue = queue_id
     PyObject_GetBuffer(frame, &buffer, PyBUF_CONTIG_RO)
-    raw, end = <Bytes> buffer.buf, buffer.len
-    room = end // SMALLEST + 2
-    starts = <Py_ssize_t *> PyMem_RawMalloc(room * sizeof(Py_ssize_t))
-    if starts == NULL:
-        PyBuffer_Release(&buffer)
-        raise MemoryError
     try:
-        with nogil:
-            while at < end:
+        raw, left = <Bytes> buffer.buf, buffer.len
+        for topic, queue_id, number in runs:
+            if not -(2**31) <= queue_id < 2**31 or not 0 <= number < 2**31:
+                good = False
+                break
+            topic_bytes, name = PyBytes_GET_SIZE(topic), <Bytes> PyBytes_AS_STRING(topic)
+            queue, count = queue_id, number
+            while count:
                 if (
-                    not is_whole(raw + at, end - at, &parts)
+                    not is_whole(raw + at, left, &parts)
                     or parts.size > most_record
                     or parts.body_bytes > most_body
                     or i32(raw + at + 12) != queue
@@ -245,16 +240,18 @@ def check_frame(
                 ):
                     good = False
                     break
-                starts[count] = at
-                count += 1
+                starts.append(at)
                 at += parts.size
-        starts[count] = at
-        if good:
-            return [starts[number] for number in range(count + 1)]
+                left -= parts.size
+                count -= 1
+            if not good:
+                break
+        if good and not left:
+            starts.append(at)
+            return starts
     finally:
-        PyMem_RawFree(starts)
         PyBuffer_Release(&buffer)
-    return pure_frame.check_frame(frame, topic, queue_id, max_record_bytes, max_body_bytes, shape)
+    return pure_frame.check_frame(frame, runs, max_record_bytes, max_body_bytes, shape)
 
 
 cdef inline bint names_reserved(Bytes properties, Py_ssize_t length) noexcept nogil:
@@ -305,16 +302,18 @@ def check_properties(frame, list starts, bint prop_crc):
         pure_frame.check_properties(frame, starts, prop_crc)
 
 
-def put_stamped(target, frame, list starts, int64_t position, stamp):
+def put_stamped(target, frame, list starts, list queue_offsets, int64_t position, stamp):
     cdef Py_buffer into, buffer
     cdef Py_ssize_t count = len(starts) - 1, number, at, size, first, stop, born
     cdef Py_ssize_t host_bytes
-    cdef int64_t queue_offset = stamp.queue_offset, stored_ms = stamp.stored_ms
+    cdef int64_t queue_offset, stored_ms = stamp.stored_ms
     cdef bint prop_crc = stamp.prop_crc
     cdef bytes host = stamp.host
     cdef Bytes raw, address = <Bytes> PyBytes_AS_STRING(host)
     cdef unsigned char *record
     host_bytes = PyBytes_GET_SIZE(host)
+    if len(queue_offsets) != count:
+        raise ValueError(f"{count} records have {len(queue_offsets)} queue offsets")
     PyObject_GetBuffer(target, &into, PyBUF_CONTIG)
     try:
         PyObject_GetBuffer(frame, &buffer, PyBUF_CONTIG_RO)
@@ -325,6 +324,7 @@ def put_stamped(target, frame, list starts, int64_t position, stamp):
                 raise ValueError(f"{stop - first} bytes of records do not fit in {into.len}")
             for number in range(count):
                 at, stop = starts[number], starts[number + 1]
+                queue_offset = queue_offsets[number]
                 size = stop - at
                 if at < first or first < 0 or stop > buffer.len or size < SMALLEST:
                     raise ValueError("the places of records are in order, and in their frame")
@@ -332,17 +332,16 @@ def put_stamped(target, frame, list starts, int64_t position, stamp):
                 if 64 + born + host_bytes > size or stop - first > into.len:
                     raise ValueError("a record has room for what is stamped")
                 record = <unsigned char *> into.buf + (at - first)
-                with nogil:
-                    memcpy(record + 8, raw + at + 8, size - 8)
-                    put64(record + 20, queue_offset + number)
-                    put64(record + 28, position + (at - first))
-                    put64(record + 56 + born, stored_ms)
-                    memcpy(record + 64 + born, address, host_bytes)
-                    if prop_crc:
-                        put_digits(record, raw + at, size)
-                    # size and magic make it a record, so they come last, whoever dies before
-                    keep_order()
-                    memcpy(record, raw + at, 8)
+                memcpy(record + 8, raw + at + 8, size - 8)
+                put64(record + 20, queue_offset)
+                put64(record + 28, position + (at - first))
+                put64(record + 56 + born, stored_ms)
+                memcpy(record + 64 + born, address, host_bytes)
+                if prop_crc:
+                    put_digits(record, raw + at, size)
+                # size and magic make it a record, so they come last, whoever dies before
+                keep_order()
+                memcpy(record, raw + at, 8)
         finally:
             PyBuffer_Release(&buffer)
     finally:
@@ -651,95 +650,117 @@ cdef inline bint crc_holds(Bytes at, Py_ssize_t size) noexcept nogil:
 
 # --- encoding ---
 
+def properties_of(tags, keys, shard, bytes end):
+    cdef Text texts[3]
+    cdef Py_ssize_t end_bytes = PyBytes_GET_SIZE(end), size = end_bytes
+    cdef unsigned char *at
+    if (
+        not take_text(&texts[0], tags, 6)
+        or not take_text(&texts[1], shard, 15)
+        or not take_text(&texts[2], keys, 6)
+    ):
+        return pure_encode.properties_of(tags, keys, shard, end)
+    size += texts[0].room + texts[1].room + texts[2].room
+    made = PyBytes_FromStringAndSize(NULL, size)
+    at = <unsigned char *> PyBytes_AS_STRING(made)
+    at = put_text(at, b"TAGS\x01", 5, &texts[0])
+    at = put_text(at, b"__SHARDINGKEY\x01", 14, &texts[1])
+    at = put_text(at, b"KEYS\x01", 5, &texts[2])
+    memcpy(at, PyBytes_AS_STRING(end), end_bytes)
+    return made
+
+
 cdef class RecordMaker:
     cdef bytes born_host, end
-    cdef object origin
+    cdef object twin
     cdef int store_bytes, host_bits
     cdef int64_t month_start_ms
-    cdef uint16_t number
-    cdef unsigned char key[64]
-    cdef Py_ssize_t key_lead
+    cdef unsigned char key[74]  # UNIQ_KEY as a property
+    cdef Py_ssize_t key_lead, key_bytes
 
     def __init__(self, bytes born_host, origin, shape):
-        if len(born_host) not in (8, 20) or len(origin.prefix) > 52:
-            raise ValueError("a host has 8 or 20 bytes")
+        self.twin = pure_encode.RecordMaker(born_host, origin, shape)
         self.born_host = born_host
         self.month_start_ms = origin.month_start_ms
-        raw = origin.prefix.encode("ascii")
+        raw = b"UNIQ_KEY\x01" + origin.prefix.encode("ascii")
+        if len(raw) > 61:
+            raise ValueError("the beginning of a UNIQ_KEY has at most 52 characters")
         self.key_lead = len(raw)
+        self.key_bytes = self.key_lead + 13
         memcpy(self.key, PyBytes_AS_STRING(raw), self.key_lead)
-        self.number = 0
+        self.key[self.key_bytes - 1] = 2
         self.take_shape(shape)
 
     def take_shape(self, shape):
+        self.twin.take_shape(shape)
         self.store_bytes = shape.store_host_bytes
-        if self.store_bytes not in (8, 20):
-            raise ValueError("a host has 8 or 20 bytes")
         self.host_bits = BORN_V6 if len(self.born_host) == 20 else 0
         self.host_bits |= STORE_V6 if self.store_bytes == 20 else 0
         self.end = PROP_CRC_ROOM if shape.prop_crc else b""
 
-    def record(self, bytes name, int32_t queue_id, tuple draft, shard, int64_t now_ms):
-        return self.make(name, queue_id, draft, shard, now_ms)
+    def pack(self, into, runs):
+        cdef Py_buffer buffer
+        cdef Py_ssize_t at = 0, size
+        cdef list starts = []
+        cdef bytes name
+        cdef tuple draft
+        cdef int32_t queue_id
+        PyObject_GetBuffer(into, &buffer, PyBUF_CONTIG)
+        try:
+            for name, queue_id, drafts in runs:
+                for draft in drafts:
+                    starts.append(at)
+                    size = self.put(
+                        <unsigned char *> buffer.buf + at, buffer.len - at, name, queue_id, draft
+                    )
+                    if size < 0:
+                        break
+                    at += size
+                else:
+                    continue
+                break
+            else:
+                starts.append(at)
+                return starts
+        finally:
+            PyBuffer_Release(&buffer)
+        return self.twin.pack(into, runs)
 
-    def records(self, bytes name, int32_t queue_id, list drafts, shard, int64_t now_ms):
-        made, keys = [], []
-        for draft in drafts:
-            record, unique_key = self.make(name, queue_id, draft, shard, now_ms)
-            made.append(record)
-            keys.append(unique_key)
-        return made, keys
-
-    cdef str next_key(self, int64_t now_ms):
-        """The next UNIQ_KEY; its characters stay in `key`."""
-        put_hex(self.key + self.key_lead, <uint32_t> (now_ms - self.month_start_ms), 8)
-        put_hex(self.key + self.key_lead + 8, self.number, 4)
-        self.number += 1
-        return PyUnicode_FromKindAndData(1, self.key, self.key_lead + 12)
-
-    cdef tuple make(self, bytes name, int32_t queue_id, tuple draft, object shard, int64_t now_ms):
-        cdef bytes body, extra, raw = None
-        cdef Text tags, keys, sharding
+    cdef Py_ssize_t put(
+        self,
+        unsigned char *at,
+        Py_ssize_t left,
+        bytes name,
+        int32_t queue_id,
+        tuple draft,
+    ) except -2:
+        """Put a record there; its size, or -1 where it does not fit, or its properties do not."""
+        cdef bytes body, properties
+        cdef int64_t key, born_ms
         cdef int32_t flag, sys_flag
-        cdef Py_ssize_t length, name_bytes = PyBytes_GET_SIZE(name), born = len(self.born_host)
+        cdef Py_ssize_t length, name_bytes = PyBytes_GET_SIZE(name)
+        cdef Py_ssize_t born = PyBytes_GET_SIZE(self.born_host), end = PyBytes_GET_SIZE(self.end)
         cdef Py_ssize_t own_bytes, raw_bytes, size
-        cdef unsigned char *at
-        cdef str unique_key = self.next_key(now_ms)
-        body, tags_text, keys_text, extra, flag, sys_flag = draft
-        length = PyBytes_GET_SIZE(body)
-        own_bytes = 9 + self.key_lead + 12 + 1
-        raw_bytes = own_bytes + PyBytes_GET_SIZE(extra) + PyBytes_GET_SIZE(self.end)
-        if (
-            take_text(&tags, tags_text, 6)
-            and take_text(&keys, keys_text, 6)
-            and take_text(&sharding, shard, 15)
-        ):
-            raw_bytes += tags.room + keys.room + sharding.room
-        else:
-            raw_bytes = MOST_PROPERTIES + 1
-        if raw_bytes > MOST_PROPERTIES:
-            raw = pure_encode.properties_of(
-                tags_text, keys_text, shard, unique_key, extra + self.end
-            )
-            raw_bytes = len(raw)
+        key, body, properties, flag, sys_flag = draft
+        length, own_bytes = PyBytes_GET_SIZE(body), PyBytes_GET_SIZE(properties)
+        raw_bytes = own_bytes + self.key_bytes + end
         size = 74 + born + self.store_bytes + length + name_bytes + raw_bytes
-        if size > 0x7FFFFFFF:
-            raise OverflowError("a record is shorter than 2 GiB")
-        made = PyBytes_FromStringAndSize(NULL, size)
-        at = <unsigned char *> PyBytes_AS_STRING(made)
+        if size > left or raw_bytes > MOST_PROPERTIES:
+            return -1
+        born_ms = self.month_start_ms + (key >> 16)
         put32(at, <uint32_t> size)
         put32(at + 4, MAGIC_V1 if name_bytes <= 128 else MAGIC_V2)
-        put32(at + 12, queue_id)
-        put32(at + 16, flag)
-        memset(at + 20, 0, 16)
-        put32(at + 36, sys_flag | self.host_bits)
-        put64(at + 40, now_ms)
-        memcpy(at + 48, PyBytes_AS_STRING(self.born_host), born)
-        memset(at + 48 + born, 0, 20 + self.store_bytes)
         put32(
             at + 8,
             crc_of(<Bytes> PyBytes_AS_STRING(body), length) & 0x7FFFFFFF if length else 0,
         )
+        put32(at + 12, queue_id)
+        put32(at + 16, flag)
+        memset(at + 20, 0, 16)
+        put32(at + 36, sys_flag | self.host_bits)
+        put64(at + 40, born_ms)
+        memcpy(at + 48, PyBytes_AS_STRING(self.born_host), born)
+        memset(at + 48 + born, 0, 20 + self.store_bytes)
         at += 68 + born + self.store_bytes
         put32(at, <uint32_t> length)
         memcpy(at + 4, PyBytes_AS_STRING(body), length)
@@ -748,21 +769,13 @@ cdef class RecordMaker:
         at += name_bytes
         at[0] = raw_bytes >> 8
         at[1] = raw_bytes & 255
-        at += 2
-        if raw is not None:
-            memcpy(at, PyBytes_AS_STRING(raw), raw_bytes)
-            return made, unique_key
-        at = put_text(at, b"TAGS\x01", 5, &tags)
-        at = put_text(at, b"__SHARDINGKEY\x01", 14, &sharding)
-        at = put_text(at, b"KEYS\x01", 5, &keys)
-        memcpy(at, b"UNIQ_KEY\x01", 9)
-        memcpy(at + 9, self.key, self.key_lead + 12)
-        at[own_bytes - 1] = 2
-        at += own_bytes
-        memcpy(at, PyBytes_AS_STRING(extra), PyBytes_GET_SIZE(extra))
-        at += PyBytes_GET_SIZE(extra)
-        memcpy(at, PyBytes_AS_STRING(self.end), PyBytes_GET_SIZE(self.end))
-        return made, unique_key
+        memcpy(at + 2, PyBytes_AS_STRING(properties), own_bytes)
+        at += 2 + own_bytes
+        put_hex(self.key + self.key_lead, <uint32_t> (key >> 16), 8)
+        put_hex(self.key + self.key_lead + 8, <uint32_t> key & 0xFFFF, 4)
+        memcpy(at, self.key, self.key_bytes)
+        memcpy(at + self.key_bytes, PyBytes_AS_STRING(self.end), end)
+        return size
 
 
 cdef struct Text:

@@ -8,13 +8,15 @@ bodies and names of topics are checked before.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 from isal import isal_zlib
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.layout import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
-from penstock.shared.message_id import KeyOrigin, unique_keys
+from penstock.shared.message_id import KeyOrigin, sent_ms, unique_key
 from penstock.shared.record import (
+    HOST_V4_BYTES,
     HOST_V6_BYTES,
     MAGIC_V1,
     MAGIC_V2,
@@ -27,23 +29,31 @@ from penstock.shared.record_crc import PROP_CRC_ROOM
 _LENGTH = struct.Struct(">h")
 
 
-# One message to be made a record: body, tags, keys, further properties encoded, flag, sysFlag.
+# One message to be made a record: its key's number, body, properties encoded but for UNIQ_KEY,
+# flag, sysFlag. The number says when it was sent as well (see message_id.py).
 # A plain tuple: making a named one takes longer than making the record.
-Draft = tuple[bytes, str | None, str | None, bytes, int, int]
+Draft = tuple[int, bytes, bytes, int, int]
+
+# Messages of one queue: the topic behind its length, as a record has it, queue id, drafts.
+DraftRun = tuple[bytes, int, list[Draft]]
 
 
 class RecordMaker:
-    """Makes the records of one producer, each with a UNIQ_KEY of its own."""
+    """Makes the records of one producer."""
 
     def __init__(self, born_host: bytes, origin: KeyOrigin, shape: Shape) -> None:
         """`born_host`: address and port as records store them, 8 or 20 bytes."""
+        if len(born_host) not in (HOST_V4_BYTES, HOST_V6_BYTES):
+            raise ValueError("a host has 8 or 20 bytes")
         self._born_host = born_host
-        self._unique_key = unique_keys(origin)
+        self._origin = origin
         self.take_shape(shape)
 
     def take_shape(self, shape: Shape) -> None:
         """Leave this room in the records from now on."""
         born_bytes, store_bytes = len(self._born_host), shape.store_host_bytes
+        if store_bytes not in (HOST_V4_BYTES, HOST_V6_BYTES):
+            raise ValueError("a host has 8 or 20 bytes")
         # totalSize magic crc queue flag (offsets) sysFlag born bornHost (store time and host,
         # times, prepared) length
         self._head = struct.Struct(f">iIiii16xiq{born_bytes}s{20 + store_bytes}xi")
@@ -53,16 +63,32 @@ class RecordMaker:
             self._host_bits |= SYS_STORE_HOST_V6
         self._end = PROP_CRC_ROOM if shape.prop_crc else b""
 
-    def record(
-        self, name: bytes, queue_id: int, draft: Draft, shard: str | None, now_ms: int
-    ) -> tuple[bytes, str]:
-        """(record, UNIQ_KEY). `name` is the topic behind its length, as a record has it.
+    def pack(self, into: bytearray, runs: Iterable[DraftRun]) -> list[int]:
+        """Put the records of some runs there; where each begins, and the end of the last.
 
-        Raises InvalidMessage or PropertiesTooLarge.
+        Raises ValueError where `into` is too short, and PropertiesTooLarge; then what stands in
+        `into` means nothing.
         """
-        body, tags, keys, extra, flag, sys_flag = draft
-        unique_key = self._unique_key(now_ms)
-        raw = properties_of(tags, keys, shard, unique_key, extra + self._end)
+        starts, at = [], 0
+        for name, queue_id, drafts in runs:
+            for draft in drafts:
+                record = self._record(name, queue_id, draft)
+                if at + len(record) > len(into):
+                    raise ValueError(f"a record of {len(record)} bytes has {len(into) - at}")
+                into[at : at + len(record)] = record
+                starts.append(at)
+                at += len(record)
+        starts.append(at)
+        return starts
+
+    def _record(self, name: bytes, queue_id: int, draft: Draft) -> bytes:
+        key, body, properties, flag, sys_flag = draft
+        raw = b"%sUNIQ_KEY\x01%s\x02%s" % (
+            properties,
+            unique_key(self._origin, key).encode(),
+            self._end,
+        )
+        check_properties_size(len(raw))
         length = len(body)
         head = self._head.pack(
             self._fixed_bytes + length + len(name) + len(raw),
@@ -71,32 +97,30 @@ class RecordMaker:
             queue_id,
             flag,
             sys_flag | self._host_bits,
-            now_ms,
+            sent_ms(self._origin, key),
             self._born_host,
             length,
         )
-        return b"".join((head, body, name, _LENGTH.pack(len(raw)), raw)), unique_key
-
-    def records(
-        self, name: bytes, queue_id: int, drafts: list[Draft], shard: str | None, now_ms: int
-    ) -> tuple[list[bytes], list[str]]:
-        """`record` of each."""
-        made = [self.record(name, queue_id, draft, shard, now_ms) for draft in drafts]
-        return [record for record, _ in made], [unique_key for _, unique_key in made]
+        return b"".join((head, body, name, _LENGTH.pack(len(raw)), raw))
 
 
-def properties_of(
-    tags: str | None, keys: str | None, shard: str | None, unique_key: str, end: bytes
-) -> bytes:
-    """The properties of a message, `end` as it is behind the others."""
-    text = f"UNIQ_KEY\x01{unique_key}\x02"
-    if keys:
-        text = f"KEYS\x01{keys}\x02{text}"
-    if shard:
-        text = f"__SHARDINGKEY\x01{shard}\x02{text}"
-    if tags:
-        text = f"TAGS\x01{tags}\x02{text}"
-    entries = 1 + bool(keys) + bool(shard) + bool(tags)
+def check_properties_size(length: int) -> None:
+    """Raise PropertiesTooLarge for properties of so many bytes, UNIQ_KEY among them."""
+    if length > MAX_PROPERTIES_BYTES:
+        raise PropertiesTooLarge(
+            f"properties, tags and keys have at most {MAX_PROPERTIES_BYTES} bytes together",
+            length,
+            "put large values into the body",
+        )
+
+
+def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes:
+    """The properties of a message, `end` as it is behind the others. Raises InvalidMessage."""
+    text, entries = "", 0
+    for name, value in (("TAGS", tags), ("__SHARDINGKEY", shard), ("KEYS", keys)):
+        if value:
+            text += f"{name}\x01{value}\x02"
+            entries += 1
     # each entry has brought one of each separator; more of them came out of a value
     if text.count("\x01") != entries or text.count("\x02") != entries:
         raise InvalidMessage(
@@ -105,17 +129,10 @@ def properties_of(
             "remove those characters",
         )
     try:
-        raw = text.encode() + end
+        return text.encode() + end
     except UnicodeEncodeError as error:
         raise InvalidMessage(
             "tags, keys and shard are valid Unicode",
             repr(error.object[error.start : error.end]),
             "remove lone surrogates",
         ) from error
-    if len(raw) > MAX_PROPERTIES_BYTES:
-        raise PropertiesTooLarge(
-            f"properties, tags and keys have at most {MAX_PROPERTIES_BYTES} bytes together",
-            len(raw),
-            "put large values into the body",
-        )
-    return raw

@@ -8,6 +8,7 @@ clock. All trust no length before it is bounded.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from isal import isal_zlib
@@ -50,11 +51,13 @@ _DELAY = DELAY.encode()
 _ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
 
+# Whose the next records of a frame are: topic, queue id, and how many.
+RunOf = tuple[bytes, int, int]
+
 
 def check_frame(
-    frame: bytes | bytearray,
-    topic: bytes,
-    queue_id: int,
+    frame: bytes | bytearray | memoryview,
+    runs: Sequence[RunOf],
     max_record_bytes: int,
     max_body_bytes: int = 1 << 31,
     shape: Shape = Shape(),  # noqa: B008 - a tuple
@@ -62,55 +65,81 @@ def check_frame(
     """Check every record of a produce frame; where each begins, and the frame's length last.
 
     Raises InvalidMessage for the first record that is not whole, too large, damaged, of another
-    topic or queue, or has no room for the store host of `shape`. Nothing is changed.
+    topic or queue than its run, or has no room for the store host of `shape`, and for a frame that
+    has more records than its runs, or fewer. Nothing is changed.
     """
     starts: list[int] = []
     at, end = 0, len(frame)
     view = memoryview(frame)
-    crc32, unpack = isal_zlib.crc32, _CHECK_HEAD.unpack_from
-    length_at, short_at = _I32.unpack_from, _I16.unpack_from
     own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
-    names = _names(topic)
-    while at < end:
-        if end - at < SMALLEST_RECORD_BYTES:
-            raise _bad("a record is whole", f"{end - at} bytes are left", starts)
-        size, magic, crc, queue, sys_flag = unpack(frame, at)
-        if not SMALLEST_RECORD_BYTES <= size <= end - at:
-            raise _bad("a record ends inside its frame", f"{size} bytes", starts)
-        if size > max_record_bytes:
-            raise _bad(f"a record has at most {max_record_bytes} bytes", size, starts)
-        if queue != queue_id:
-            raise _bad(f"all records of the frame are for queue {queue_id}", queue, starts)
-        if sys_flag & _NOT_THE_SENDERS != own_bits:
-            rule = "sysFlag has the broker's store host bit and no transaction bits"
-            raise _bad(rule, hex(sys_flag), starts)
-        body_at = at + AT_BODY_V4
-        if sys_flag & _ANY_V6:
-            body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
-            if body_at > at + size:
-                raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
-        body_end = body_at + length_at(frame, body_at - 4)[0]
-        if body_end - body_at > max_body_bytes:
-            rule = f"a body has at most {max_body_bytes} bytes"
-            raise _bad(rule, body_end - body_at, starts)
-        name = names.get(magic)
-        if name is None:
-            raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
-        topic_end, record_end = body_end + len(name), at + size
-        properties_at = topic_end + 2
-        if body_end < body_at or properties_at > record_end or frame[body_end:topic_end] != name:
-            raise _bad("all records of the frame are for the topic named", topic.decode(), starts)
-        if short_at(frame, topic_end)[0] != record_end - properties_at:
-            if record_end - properties_at > MAX_PROPERTIES_BYTES:
-                rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
-                raise _bad(rule, record_end - properties_at, starts, PropertiesTooLarge)
-            raise _bad("the lengths inside a record add up to its size", size, starts)
-        if crc != (crc32(view[body_at:body_end]) & 0x7FFFFFFF if body_end > body_at else 0):
-            raise _bad("the body CRC holds", crc, starts)
-        starts.append(at)
-        at = record_end
+    limits = _Limits(max_record_bytes, max_body_bytes, own_bits)
+    for topic, queue_id, count in runs:
+        names, last = _names(topic), len(starts) + count
+        while len(starts) < last:
+            record_end = _check_record(view, at, queue_id, names, limits, starts)
+            starts.append(at)
+            at = record_end
+    if at < end:
+        rule = f"a frame holds as many records as its runs say: {len(starts)}"
+        raise InvalidMessage(rule, f"{end - at} bytes more")
     starts.append(at)
     return starts
+
+
+class _Limits(NamedTuple):
+    max_record_bytes: int
+    max_body_bytes: int
+    own_bits: int
+
+
+def _check_record(
+    view: memoryview,
+    at: int,
+    queue_id: int,
+    names: dict[int, bytes],
+    limits: _Limits,
+    starts: list[int],
+) -> int:
+    """Check one record of a frame; where it ends. `starts` are those before it."""
+    left = len(view) - at
+    if left < SMALLEST_RECORD_BYTES:
+        raise _bad("a record is whole", f"{left} bytes are left", starts)
+    size: int
+    size, magic, crc, queue, sys_flag = _CHECK_HEAD.unpack_from(view, at)
+    if not SMALLEST_RECORD_BYTES <= size <= left:
+        raise _bad("a record ends inside its frame", f"{size} bytes", starts)
+    if size > limits.max_record_bytes:
+        raise _bad(f"a record has at most {limits.max_record_bytes} bytes", size, starts)
+    if queue != queue_id:
+        raise _bad(f"all records of the run are for queue {queue_id}", queue, starts)
+    if sys_flag & _NOT_THE_SENDERS != limits.own_bits:
+        rule = "sysFlag has the broker's store host bit and no transaction bits"
+        raise _bad(rule, hex(sys_flag), starts)
+    body_at, record_end = at + AT_BODY_V4, at + size
+    if sys_flag & _ANY_V6:
+        body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
+        if body_at > record_end:
+            raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
+    body_end = body_at + _I32.unpack_from(view, body_at - 4)[0]
+    if body_end - body_at > limits.max_body_bytes:
+        rule = f"a body has at most {limits.max_body_bytes} bytes"
+        raise _bad(rule, body_end - body_at, starts)
+    name = names.get(magic)
+    if name is None:
+        raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
+    topic_end = body_end + len(name)
+    properties_at = topic_end + 2
+    if body_end < body_at or properties_at > record_end or view[body_end:topic_end] != name:
+        raise _bad("all records of the run are for its topic", names[MAGIC_V2][2:].decode(), starts)
+    if _I16.unpack_from(view, topic_end)[0] != record_end - properties_at:
+        if record_end - properties_at > MAX_PROPERTIES_BYTES:
+            rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
+            raise _bad(rule, record_end - properties_at, starts, PropertiesTooLarge)
+        raise _bad("the lengths inside a record add up to its size", size, starts)
+    body = view[body_at:body_end]
+    if crc != (isal_zlib.crc32(body) & 0x7FFFFFFF if len(body) else 0):
+        raise _bad("the body CRC holds", crc, starts)
+    return record_end
 
 
 def _names(topic: bytes) -> dict[int, bytes]:
@@ -127,7 +156,7 @@ def _bad(
     return kind(rule, f"{value} in record {len(starts)} of the frame")
 
 
-def check_properties(frame: bytes, starts: list[int], prop_crc: bool) -> None:
+def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: bool) -> None:
     """Raise InvalidMessage for a delayed message, a checksum where none belongs or is missing, and
     properties whose end could not be told from one that is torn.
 
@@ -136,6 +165,7 @@ def check_properties(frame: bytes, starts: list[int], prop_crc: bool) -> None:
     through a frame's bytes usually does; where one occurs, in a body perhaps, records are taken
     apart.
     """
+    frame = bytes(frame)
     if prop_crc and not all(has_prop_crc(frame, end) for end in starts[1:]):
         raise InvalidMessage(
             "each record ends in 20 bytes for its checksum (enabled_append_prop_crc)",
@@ -172,37 +202,43 @@ def _check_ends(frame: bytes, starts: list[int]) -> None:
 
 
 class Stamp(NamedTuple):
-    """What the broker puts into the records of a frame. `queue_offset` is that of the first one.
+    """What the broker puts into all records of a frame.
 
-    The records have room for `host`, and at their ends for the checksum where `prop_crc` says so.
+    They have room for `host`, and at their ends for the checksum where `prop_crc` says so.
     """
 
-    queue_offset: int
     stored_ms: int
     host: bytes
     prop_crc: bool = False
 
 
 def put_stamped(
-    target: memoryview | bytearray, frame: bytes, starts: list[int], position: int, stamp: Stamp
+    target: memoryview | bytearray,
+    frame: bytes | memoryview,
+    starts: list[int],
+    queue_offsets: list[int],
+    position: int,
+    stamp: Stamp,
 ) -> None:
     """Put the records [starts[0], starts[-1]) to the beginning of `target`, stamped.
 
-    `position` is the log offset of the first one. No record stands in `target` unstamped at any
-    time: `target` may be the log itself, and this process may die at any instruction. Raises
-    ValueError where `target` is too short.
+    Each has its queue offset; `position` is the log offset of the first one. No record stands in
+    `target` unstamped at any time: `target` may be the log itself, and this process may die at any
+    instruction. Raises ValueError where `target` is too short.
     """
     first, stop = starts[0], starts[-1]
+    if len(queue_offsets) != len(starts) - 1:
+        raise ValueError(f"{len(starts) - 1} records have {len(queue_offsets)} queue offsets")
     if stop - first > len(target):
         raise ValueError(f"{stop - first} bytes of records do not fit in {len(target)}")
     stamped = bytearray(frame[first:stop])
     offsets, stored = _OFFSETS.pack_into, _STORED[len(stamp.host)].pack_into
-    for number, start in enumerate(starts[:-1]):
-        at = start - first
-        offsets(stamped, at + AT_QUEUE_OFFSET, stamp.queue_offset + number, position + at)
+    for number, queue_offset in enumerate(queue_offsets):
+        at = starts[number] - first
+        offsets(stamped, at + AT_QUEUE_OFFSET, queue_offset, position + at)
         if stamped[at + 39] & SYS_BORN_HOST_V6:
             at += _V6_EXTRA_BYTES
         stored(stamped, at + AT_STORE_TIMESTAMP_V4, stamp.stored_ms, stamp.host)
         if stamp.prop_crc:
-            complete_prop_crc(stamped, start - first, starts[number + 1] - first)
+            complete_prop_crc(stamped, starts[number] - first, starts[number + 1] - first)
     target[: len(stamped)] = stamped

@@ -33,7 +33,6 @@ from penstock.shared.record_crc import (
     Checksum,
     has_prop_crc,
     prop_crc_holds,
-    with_prop_crc_room,
 )
 
 MAGIC_V1 = 0xDAA320A7
@@ -106,18 +105,6 @@ class Shape(NamedTuple):
 
     store_host_bytes: int = HOST_V4_BYTES
     prop_crc: bool = False
-
-
-def reshape(record: bytes, shape: Shape) -> bytes:
-    """One whole record that is not stamped yet, with the room that another broker wants."""
-    found = decode_record(record)
-    return encode_record(
-        msgspec.structs.replace(
-            found,
-            store_host=bytes(shape.store_host_bytes),
-            properties=with_prop_crc_room(found.properties, shape.prop_crc),
-        )
-    )
 
 
 def pack_host(address: str, port: int) -> bytes:

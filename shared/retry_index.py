@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 from penstock.shared.commit_log import Pieces
 from penstock.shared.errors import OffsetOutOfRange, PenstockError
@@ -78,6 +80,21 @@ class RetryIndex:
             if found is not None:
                 return found
         return None
+
+    def beginning(
+        self, frame: bytes | memoryview, starts: Sequence[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Where the first records of a frame are, up to the first that is not in what is covered.
+
+        A frame is stored with one store to `wrote`, or cut from behind by a power failure: what is
+        there of it is its beginning.
+        """
+        view = memoryview(frame)
+        for at, stop in pairwise(starts):
+            found = self.find(key_of(view[at:stop]))
+            if found is None:
+                return
+            yield found
 
     def forget(self) -> None:
         """Free the memory; the next `cover` builds it again."""

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections import deque
 from typing import NamedTuple
 
+import zmq
+
 from penstock.shared.config import Config
 from penstock.shared.errors import PAGE_CACHE_BUSY, BrokerBusy
 
@@ -23,7 +25,7 @@ PAGE_CACHE_RETRY_MS = 500
 
 class _Held(NamedTuple):
     since_ms: int
-    parts: list[bytes]
+    parts: list[zmq.Frame]
     size: int
 
 
@@ -45,7 +47,7 @@ class SendQueue:
         """Whether another request may come in."""
         return len(self._held) < MAX_HELD and self._bytes < MAX_HELD_BYTES
 
-    def put(self, parts: list[bytes], now_ms: int) -> None:
+    def put(self, parts: list[zmq.Frame], now_ms: int) -> None:
         held = _Held(now_ms, parts, sum(map(len, parts)))
         self._held.append(held)
         self._bytes += held.size
@@ -57,11 +59,11 @@ class SendQueue:
         elif self._blocked_since_ms < 0:
             self._blocked_since_ms = now_ms
 
-    def next(self) -> list[bytes]:
+    def next(self) -> list[zmq.Frame]:
         """The oldest request; it stays."""
         return self._held[0].parts
 
-    def take(self) -> list[bytes]:
+    def take(self) -> list[zmq.Frame]:
         """The oldest request; it waits no longer."""
         held = self._held.popleft()
         self._bytes -= held.size

@@ -26,7 +26,6 @@ from penstock.shared.clock import ManualClock
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
 from penstock.shared.durable_files import make_directory, make_file
-from penstock.shared.hot_loops import check_frame
 from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import listen_ipc, listen_tcp
@@ -34,7 +33,8 @@ from penstock.shared.log_end import LogEnd
 from penstock.shared.positions import Positions, create_positions
 from penstock.shared.properties import encode_properties
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
-from penstock.shared.record import Record, Shape, encode_record, pack_host, reshape
+from penstock.shared.record import Record, Shape, encode_record, pack_host
+from penstock.shared.record_crc import with_prop_crc_room
 from penstock.shared.run_directory import Endpoints, Run, boot_id
 from penstock.shared.transient_store_pool import create_pool
 
@@ -162,12 +162,14 @@ class Pipeline:
             positions = Positions(self.run.positions, owner="writer")
             reader = LogReader(self.config, self.run, positions)
             self._end = LogEnd(self.config, self.run, positions, reader.pieces, self.clock)
-        frame = bytearray(raw)
-        starts = check_frame(frame, topic.encode(), queue_id, self.config.max_record_bytes)
-        while self._end.place(starts) > self.positions["allocated"]:
+        starts = [0]
+        while starts[-1] < len(raw):
+            starts.append(starts[-1] + int.from_bytes(raw[starts[-1] : starts[-1] + 4], "big"))
+        runs = [messages.QueueRun(topic, queue_id, len(starts) - 1)]
+        while self._end.place(runs, starts) > self.positions["allocated"]:
             self.allocate(1)
-        assert self._end.place(starts) <= self._end.room(), "the pool is full"
-        self._end.append(topic, queue_id, frame, starts, HOST)
+        assert self._end.place(runs, starts) <= self._end.room(), "the pool is full"
+        self._end.append(runs, raw, starts, HOST)
 
     def log(self, start: int, stop: int) -> bytes:
         """The log's bytes in the segment files."""
@@ -255,19 +257,22 @@ class ProducerClient:
         batch: bool = False,
         **records: Any,
     ) -> list[Any]:
-        header = messages.Append(
-            self.producer,
-            self.session,
-            self.seq,
-            "orders",
-            queue_id,
-            len(bodies),
-            ack,
-            retry,
-            batch,
-        )
-        self.seq += 1
+        run = messages.QueueRun("orders", queue_id, len(bodies), batch)
         payload = self._frame("orders", queue_id, bodies, keys, **records)
+        return self.append_runs([run], payload, ack=ack, retry=retry, answers=answers)
+
+    def append_runs(
+        self,
+        runs: list[messages.QueueRun],
+        payload: bytes,
+        *,
+        ack: str = "written",
+        retry: bool = False,
+        answers: int = 1,
+    ) -> list[Any]:
+        """A frame of any runs."""
+        header = messages.Append(self.producer, self.session, self.seq, tuple(runs), ack, retry)
+        self.seq += 1
         return self.ask(messages.encode(header), payload, answers=answers)
 
     def answers(self, count: int) -> list[Any]:
@@ -294,8 +299,10 @@ def records(
     for i, body in enumerate(bodies):
         named = (properties or {}) | ({"UNIQ_KEY": f"{keys}{i}"} if keys else {})
         raw = encode_properties(named) + raw_properties
-        record = encode_record(Record(topic, body, raw, queue_id=queue_id, born_host=HOST))
-        frame += reshape(record, shape) if shape != Shape() else record
+        if shape.prop_crc:
+            raw = with_prop_crc_room(raw, True)
+        host = bytes(shape.store_host_bytes)
+        frame += encode_record(Record(topic, body, raw, queue_id, born_host=HOST, store_host=host))
     return frame
 
 

@@ -16,7 +16,8 @@ from penstock.shared.durable_files import make_directory
 from penstock.shared.hot_loops import Stamp, put_stamped
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.properties import encode_properties
-from penstock.shared.record import Record, Shape, encode_record, pack_host, reshape
+from penstock.shared.record import Record, encode_record, pack_host
+from penstock.shared.record_crc import with_prop_crc_room
 from penstock.shared.recovery import recover_store
 
 RECORDS = 20
@@ -45,18 +46,19 @@ def _records(prop_crc: bool) -> list[bytes]:
         body = (b"", bytes(9), b"end" + bytes(9), dice.randbytes(dice.randint(1, 60)))[number % 4]
         names = {"KEYS": "k"} if number % 5 == 1 else {"UNIQ_KEY": f"u{number}", "TAGS": "t"}
         topic = "t" * (130 if number == 13 else 1 + number % 7)
+        host = V6 if number % 6 == 4 else V4
         record = Record(
             "%RETRY%" + topic if number == 13 else topic,
             body,
-            b"" if number % 5 == 2 else encode_properties(names),
+            with_prop_crc_room(b"" if number % 5 == 2 else encode_properties(names), prop_crc),
             flag=number,
             born_host=V6 if number % 6 == 5 else V4,
+            store_host=bytes(len(host)),
         )
-        host = V6 if number % 6 == 4 else V4
-        frame = reshape(encode_record(record), Shape(len(host), prop_crc))
+        frame = encode_record(record)
         stamped, at = bytearray(len(frame)), sum(map(len, found))
-        stamp = Stamp(number, STORED_MS + number, host, prop_crc)
-        put_stamped(stamped, frame, [0, len(frame)], at, stamp)
+        stamp = Stamp(STORED_MS + number, host, prop_crc)
+        put_stamped(stamped, frame, [0, len(frame)], [number], at, stamp)
         found.append(bytes(stamped))
     return found
 

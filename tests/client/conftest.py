@@ -18,11 +18,11 @@ from penstock.client.consumer_core import REPEAT_MS, ConsumerCore
 from penstock.client.encoding import Encoder
 from penstock.client.frames import SendFuture
 from penstock.client.producer_core import ProducerCore
-from penstock.client.routes import Parked
 from penstock.shared import messages
 from penstock.shared.commit_log import place
 from penstock.shared.errors import BrokerBusy, SegmentUnavailable, TopicNotFound
 from penstock.shared.hot_loops import check_frame
+from penstock.shared.message_id import key_origin
 from penstock.shared.messages import encode, refusal
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record
@@ -32,7 +32,7 @@ from penstock.shared.tombstone import LOST
 
 SEGMENT = 2048
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
-QUEUES = {"a": 2, "b": 1}
+QUEUES = {"a": 2, "b": 1, "c": 1}
 Answer = Callable[[bytes, messages.ProduceAnswer], None]
 
 
@@ -53,6 +53,8 @@ class Writer:
         self.log: list[Stored] = []
         self.wrote = self.flushed = self.outages = 0
         self.refuse_next = self.busy_next = False
+        # topics that were there when they were asked for
+        self.gone: set[str] = set()
         # stored by a try before a power failure that left the beginning of a frame
         self.refused_in_part: set[str] = set()
         self._answer = answer
@@ -112,8 +114,8 @@ class Writer:
         if session is None:
             self._out_of_step(peer, request, request.seq)
             return
-        starts = check_frame(payload, request.topic.encode(), request.queue_id, 1 << 20)
-        assert len(starts) - 1 == request.count > 0
+        wanted = [(run.topic.encode(), run.queue_id, run.count) for run in request.runs]
+        starts = check_frame(payload, wanted, 1 << 20)
         if self.busy_next:
             self._turn_away(peer, request)
             return
@@ -121,6 +123,12 @@ class Writer:
             unique_key(memoryview(payload)[at:stop]).decode()
             for at, stop in zip(starts, starts[1:], strict=False)
         ]
+        if wrong := [run for run in request.runs if run.topic in self.gone]:
+            if len(request.runs) > 1:
+                self._sessions.end(request.producer)
+            error = TopicNotFound("the topic exists", wrong[0].topic)
+            self._answer(peer, refusal(error, request.seq, request.session))
+            return
         runs = self._runs_of_a_retry(keys, session.stored_after) if request.retry else []
         if len(runs) < len(keys):
             if self.refuse_next:
@@ -128,8 +136,6 @@ class Writer:
                 self.refused_in_part.update(keys[: len(runs)])
                 return
             runs += self._store(request, keys, starts, len(runs))
-            if request.batch:
-                assert len({run.physical_offset // SEGMENT for run in runs}) == 1 or self.outages
         answer = messages.Appended(
             request.producer, request.session, request.seq, tuple(runs), 99, HOST
         )
@@ -167,23 +173,26 @@ class Writer:
     def _store(
         self, request: messages.Append, keys: list[str], starts: list[int], first: int
     ) -> list[messages.StoredRun]:
-        queue = [s for s in self.log if (s.topic, s.queue_id) == (request.topic, request.queue_id)]
-        offset = len(queue)
-        cut = [start - starts[first] for start in starts[first:]]
-        runs = []
-        placed = place(cut, self.wrote, SEGMENT)
-        if request.batch:
-            (whole,) = place([0, cut[-1]], self.wrote, SEGMENT)
-            placed = [whole._replace(last=len(cut) - 1)]
-        for piece in placed:
-            runs.append(messages.StoredRun(first + piece.first, offset, piece.position))
-            for i in range(piece.first, piece.last):
-                at = piece.position + cut[i] - cut[piece.first]
-                key = keys[first + i]
-                self.log.append(Stored(key, request.topic, request.queue_id, offset, at))
-                offset += 1
-            self.wrote = piece.position + cut[piece.last] - cut[piece.first]
-        return runs
+        """Store the records from `first` on, each with a run of its own; a batch in one segment."""
+        stored, at = [], 0
+        for run in request.runs:
+            stop = at + run.count
+            left = range(max(at, first), stop)
+            units = [left] if run.batch and left else [range(i, i + 1) for i in left]
+            for unit in units:
+                size = starts[unit.stop] - starts[unit.start]
+                (placed,) = place([0, size], self.wrote, SEGMENT)
+                for i in unit:
+                    position = placed.position + starts[i] - starts[unit.start]
+                    offset = self._next_offset(run.topic, run.queue_id)
+                    stored.append(messages.StoredRun(i, offset, position))
+                    self.log.append(Stored(keys[i], run.topic, run.queue_id, offset, position))
+                self.wrote = placed.position + size
+            at = stop
+        return stored
+
+    def _next_offset(self, topic: str, queue_id: int) -> int:
+        return sum((s.topic, s.queue_id) == (topic, queue_id) for s in self.log)
 
 
 class Connection:
@@ -203,8 +212,9 @@ class Wire:
 
     def __init__(self, timeout_ms: int = 1 << 40) -> None:
         self.now_ms = 1000
-        self.core = ProducerCore("tcp://x:1", Condition(), timeout_ms, "")
-        self.encoder = Encoder(bytes([127, 0, 0, 1]), 1_700_000_000_000, self.core.terms)
+        origin = key_origin(bytes([127, 0, 0, 1]), NOW_MS)
+        self.encoder = Encoder(bytes([127, 0, 0, 1]), origin)
+        self.core = ProducerCore("tcp://x:1", Condition(), timeout_ms, "", self.encoder)
         self.writer = Writer(self._answer)
         self.count = 0
         self.now: Connection | None = None
@@ -232,30 +242,15 @@ class Wire:
         self, topic: str, shard: str | None, queue: int | None, ack: str, size: int
     ) -> SendFuture:
         """What `Producer.send` does."""
-        queue_id = self.core.routes.queue_for(topic, shard, queue)
-        record, key = self.encoder.encode(
-            topic, max(queue_id, 0), b"x" * size, None, None, shard, None, 0, 1_700_000_000_000
+        body = b"x" * size
+        return self.core.send(
+            topic, body, None, None, shard, queue, None, 0, ack, True, NOW_MS + self.now_ms
         )
-        future = SendFuture(Condition(), key)
-        if queue_id >= 0:
-            self.core.send(topic, queue_id, ack, record, future)
-        else:
-            shape = self.core.terms.shape
-            self.core.park(topic, Parked([record], future, shard, queue, ack, shape), self.now_ms)
-        return future
 
     def send_batch(self, topic: str, queue: int | None, ack: str, sizes: list[int]) -> SendFuture:
         """What `Producer.send_batch` does."""
-        queue_id = self.core.routes.queue_for(topic, None, queue)
         bodies = [b"x" * size for size in sizes]
-        records, keys = self.encoder.encode_batch(topic, max(queue_id, 0), bodies, None, NOW_MS)
-        future, shape = SendFuture(Condition(), keys), self.core.terms.shape
-        if queue_id >= 0:
-            self.core.send_batch(topic, queue_id, ack, records, future)
-        else:
-            parked = Parked(records, future, None, queue, ack, shape, batch=True)
-            self.core.park(topic, parked, self.now_ms)
-        return future
+        return self.core.send_batch(topic, bodies, None, queue, ack, True, NOW_MS + self.now_ms)
 
     def pump(self, buffers: int) -> None:
         """The producer's thread, once; at most so many requests fit into the socket."""

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.encoding import Encoder, Terms, with_queue
+from penstock.client.encoding import Encoder, topic_bytes
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.hot_loops import check_frame
+from penstock.shared.hot_loops import Draft, check_frame
+from penstock.shared.message_id import key_number, key_origin, unique_key
 from penstock.shared.properties import RESERVED, decode_properties
 from penstock.shared.record import Record, Shape, decode_record, encode_record, pack_host
 
@@ -38,11 +38,15 @@ def encode(
     shape: Shape = Shape(),  # noqa: B008 - a tuple
     wait: bool = True,
 ) -> tuple[bytes, str]:
-    terms = Terms()
-    terms.max_message_bytes = limit
-    terms.shape = shape
-    encoder = Encoder(ip, NOW, terms)
-    return encoder.encode(topic, queue_id, body, tags, keys, shard, properties, flag, NOW, wait)
+    origin = key_origin(ip, NOW)
+    encoder = Encoder(ip, origin)
+    encoder.terms.max_message_bytes = limit
+    encoder.terms.shape = shape
+    topic_bytes(topic)
+    draft = encoder.draft(body, tags, keys, shard, properties, flag, NOW, wait)
+    packed = bytearray(encoder.room(topic, draft))
+    starts = encoder.pack(packed, [(topic, queue_id, [draft])])
+    return bytes(packed[: starts[-1]]), unique_key(origin, draft[0])
 
 
 @given(
@@ -103,16 +107,18 @@ def test_a_record_is_what_encode_record_makes_of_the_same_fields(
     given_properties |= {} if wait else {"WAIT": "false"}
     given_properties |= {"__CRC32#": "0" * 10} if shape.prop_crc else {}
     assert decode_properties(found.properties) == given_properties | (properties or {})
-    assert check_frame(raw, topic.encode(), queue_id, 1 << 20, shape=shape) == [0, len(raw)]
-    moved = msgspec.structs.replace(blank, queue_id=queue_id + 1)
-    assert with_queue(raw, queue_id + 1) == encode_record(moved)
+    run = (topic.encode(), queue_id, 1)
+    assert check_frame(raw, [run], 1 << 20, shape=shape) == [0, len(raw)]
+
+
+def drafted(encoder: Encoder, now_ms: int = NOW, body: Any = b"") -> Draft:
+    return encoder.draft(body, None, None, None, None, 0, now_ms)
 
 
 def test_unique_keys_are_unique_and_of_rocketmqs_form() -> None:
-    encoder = Encoder(V4, NOW, Terms())
-    keys = [
-        encoder.encode("t", 0, b"", None, None, None, None, 0, NOW + i // 9)[1] for i in range(99)
-    ]
+    encoder = Encoder(V4, key_origin(V4, NOW))
+    numbers = [drafted(encoder, NOW + i // 9)[0] for i in range(99)]
+    keys = [unique_key(encoder.origin, number) for number in numbers]
     assert len(set(keys)) == 99
     assert all(len(key) == 32 and bytes.fromhex(key)[:4] == V4 for key in keys)
 
@@ -231,9 +237,39 @@ def test_a_flag_has_32_bits(flag: int) -> None:
 
 
 def test_what_is_refused_leaves_no_trace() -> None:
-    encoder = Encoder(V4, NOW, Terms())
+    encoder = Encoder(V4, key_origin(V4, NOW))
+    before = drafted(encoder)
+    assert before[0] == key_number(encoder.origin, NOW, 1)
     for _ in range(3):
         with pytest.raises(InvalidMessage):
-            encoder.encode("t", 0, "x", None, None, None, None, 0, NOW)  # type: ignore[arg-type]
-    raw, _ = encoder.encode("t", 0, b"x", None, None, None, None, 0, NOW)
-    assert decode_record(raw).body == b"x"
+            drafted(encoder, body="x")
+    assert drafted(encoder)[0] == before[0] + 1
+
+
+def test_the_room_of_a_record_is_enough_for_any_broker_and_little_more() -> None:
+    for ip in (V4, V6):
+        encoder = Encoder(ip, key_origin(ip, NOW))
+        for topic in ("a", "%RETRY%" + "g" * 200):
+            draft = encoder.draft(b"body", "t", "k", "s", {"a": "b"}, 0, NOW)
+            sizes = []
+            for shape in (Shape(), Shape(20), Shape(8, True), Shape(20, True)):
+                encoder.terms.shape = shape
+                room = bytearray(encoder.room(topic, draft))
+                sizes.append(encoder.pack(room, [(topic, 0, [draft])])[-1])
+            assert len(room) - 1 <= sizes[-1] <= len(room)
+            assert sizes == [sizes[-1] - 32, sizes[-1] - 20, sizes[-1] - 12, sizes[-1]]
+
+
+def test_what_a_broker_that_is_met_later_does_not_take_is_found_then() -> None:
+    encoder = Encoder(V4, key_origin(V4, NOW))
+    room = 32767 - len(f"UNIQ_KEY\x01{unique_key(encoder.origin, 0)}\x02a\x01\x02")
+    drafts = [encoder.draft(b"x" * 9, None, None, None, {"a": "x" * room}, 0, NOW)]
+    encoder.check_again(drafts)
+    encoder.terms.shape = Shape(8, True)
+    with pytest.raises(PropertiesTooLarge):
+        encoder.check_again(drafts)
+    with pytest.raises(PropertiesTooLarge):
+        encoder.pack(bytearray(1 << 20), [("a", 0, drafts)])
+    encoder.terms.shape, encoder.terms.max_message_bytes = Shape(), 8
+    with pytest.raises(InvalidMessage, match="at most 8 bytes"):
+        encoder.check_again(drafts)

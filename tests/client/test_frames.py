@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from itertools import accumulate
 from threading import Condition
 
 import msgspec
@@ -10,23 +11,35 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.frames import FRAME_BYTES, Frame, Receipt, SendFuture
+from penstock.client.frames import FRAME_BYTES, Frame, Receipt, Sender, SendFuture
+from penstock.client.outbox import Outbox
 from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
-from penstock.shared.hot_loops import check_frame
-from penstock.shared.message_id import offset_message_id
-from penstock.shared.messages import Appended, StoredRun
-from penstock.shared.record import Record, Shape, encode_record
+from penstock.shared.message_id import KeyOrigin, offset_message_id, unique_key
+from penstock.shared.messages import Appended, QueueRun, StoredRun
 
-SHAPE = Shape()
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
+ORIGIN = KeyOrigin("0A" * 10, 0)
+DRAFT = (0, b"", b"", 0, 0)
 
 
-def frame_of(sizes: list[int]) -> tuple[Frame, list[SendFuture]]:
-    frame, settled = Frame("orders", 3, "", SHAPE), Condition()
-    futures = [SendFuture(settled, f"K{i}") for i in range(len(sizes))]
-    for size, future in zip(sizes, futures, strict=True):
-        frame.add(b"x" * size, future)
+def sender() -> Sender:
+    return Sender(Condition(), ORIGIN)
+
+
+def key(number: int) -> str:
+    return unique_key(ORIGIN, number)
+
+
+def frame_of(sizes: list[int], queues: list[int] | None = None) -> tuple[Frame, list[SendFuture]]:
+    """A frame of single messages, those of a queue together, whose records have these sizes."""
+    outbox, shared = Outbox(), sender()
+    futures = [SendFuture(shared, number) for number in range(len(sizes))]
+    queues = queues or [3] * len(sizes)
+    for future, queue_id in zip(futures, queues, strict=True):
+        outbox.put("orders", queue_id, "", DRAFT, 1, future)
+    frame = outbox.take()
     frame.close(7)
+    frame.packed([0, *accumulate(sizes)])
     return frame, futures
 
 
@@ -54,34 +67,92 @@ def test_receipts_follow_from_any_division_into_runs(sizes: list[int], data: st.
     for i, future in enumerate(futures):
         receipt = future.result(0)
         assert (receipt.queue_offset, receipt.physical_offset) == places[i]
-        assert (receipt.topic, receipt.queue_id, receipt.unique_key) == ("orders", 3, f"K{i}")
+        assert (receipt.topic, receipt.queue_id, receipt.unique_key) == ("orders", 3, key(i))
         assert receipt.message_id == offset_message_id(HOST, places[i][1])
         assert receipt.store_timestamp_ms == 99
 
 
-def test_a_closed_frame_is_its_records_in_order() -> None:
-    frame, _ = frame_of([2, 3])
-    assert (frame.seq, frame.count, frame.size, frame.payload) == (7, 2, 5, b"xxxxx")
+def test_messages_of_a_queue_stand_together_in_their_order() -> None:
+    frame, futures = frame_of([10, 20, 30, 40, 50], [1, 0, 1, 2, 0])
+    assert frame.packed([0, 10, 20, 30, 40, 50]) == (
+        QueueRun("orders", 1, 2),
+        QueueRun("orders", 0, 2),
+        QueueRun("orders", 2, 1),
+    )
+    frame.settle(answer(StoredRun(0, 7, 100), StoredRun(2, 0, 120), StoredRun(4, 9, 900)), None)
+    found = [future.result(0) for future in futures]
+    assert [(each.queue_id, each.queue_offset, each.physical_offset) for each in found] == [
+        (1, 7, 100),
+        (0, 0, 120),
+        (1, 8, 110),
+        (2, 9, 900),
+        (0, 1, 130),
+    ]
 
 
 def test_a_frame_takes_what_fits_and_is_of_its_kind() -> None:
-    frame, settled = Frame("t", 0, "", SHAPE), Condition()
-    frame.add(b"x" * (FRAME_BYTES - 5), SendFuture(settled, "a"))
-    assert frame.takes(5, "", SHAPE) and not frame.takes(6, "", SHAPE)
-    assert not frame.takes(5, "written", SHAPE) and not frame.takes(5, "", Shape(20))
-    assert not Frame("t", 0, "", SHAPE, batch=True).takes(1, "", SHAPE)
+    outbox, shared = Outbox(), sender()
+
+    def frames(*asked: tuple[str, int]) -> list[int]:
+        for ack, size in asked:
+            outbox.put("t", 0, ack, DRAFT, size, SendFuture(shared, 0))
+        found = []
+        while outbox:
+            found.append(outbox.take().size)
+        return found
+
+    most = FRAME_BYTES - 5
+    assert frames(("", most), ("", 5)) == [FRAME_BYTES]
+    assert frames(("", most), ("", 6)) == [most, 6]
+    assert frames(("", 5), ("written", 5), ("", 5)) == [5, 5, 5]
+    assert frames(("", 2 * FRAME_BYTES), ("", 5)) == [2 * FRAME_BYTES, 5]
 
 
-def test_a_batch_has_one_receipt_with_all_ids() -> None:
-    frame, future = Frame("t", 0, "", SHAPE, batch=True), SendFuture(Condition(), "A,B,C")
-    frame.add_batch([b"x" * 10, b"x" * 20, b"x"], future)
+def test_a_frame_that_has_waited_takes_no_message_whose_time_has_just_begun() -> None:
+    outbox, shared = Outbox(), sender()
+    outbox.put("t", 0, "", DRAFT, 1, SendFuture(shared, 0))
+    assert outbox.give_up(1000, 0) == []
+    outbox.put("t", 0, "", DRAFT, 1, SendFuture(shared, 1))
+    assert outbox.give_up(1500, 500) == []
+    (late,) = outbox.give_up(2000, 1200)
+    assert len(late.futures) == 1 and outbox
+    assert outbox.give_up(2600, 1501) and not outbox
+
+
+def test_a_batch_has_one_receipt_with_all_ids_and_stands_where_it_was_sent() -> None:
+    outbox, shared = Outbox(), sender()
+    futures = [SendFuture(shared, 0), SendFuture(shared, (1, 2, 3)), SendFuture(shared, 4)]
+    outbox.put("t", 0, "", DRAFT, 1, futures[0])
+    outbox.put_batch("t", 0, "", [DRAFT] * 3, 31, futures[1])
+    outbox.put("t", 0, "", DRAFT, 1, futures[2])
+    frame = outbox.take()
     frame.close(1)
-    assert (frame.count, frame.size) == (3, 31)
-    frame.settle(answer(StoredRun(0, 5, 100), StoredRun(2, 9, 500)), None)
-    receipt = future.result(0)
+    runs = frame.packed([0, 1, 11, 31, 32, 40])
+    assert runs == (QueueRun("t", 0, 1), QueueRun("t", 0, 3, True), QueueRun("t", 0, 1))
+    frame.settle(answer(StoredRun(0, 4, 99), StoredRun(1, 5, 100), StoredRun(3, 9, 500)), None)
+    receipt = futures[1].result(0)
     assert (receipt.queue_offset, receipt.physical_offset) == (5, 100)
-    assert receipt.unique_key == "A,B,C" and receipt.status == "PUT_OK"
+    assert receipt.unique_key == f"{key(1)},{key(2)},{key(3)}" and receipt.status == "PUT_OK"
     assert receipt.message_id == ",".join(offset_message_id(HOST, at) for at in (100, 110, 500))
+    assert futures[2].result(0).physical_offset == 501
+
+
+def test_a_frame_in_two_halves_has_the_same_messages_in_their_order() -> None:
+    outbox, shared = Outbox(), sender()
+    futures = [SendFuture(shared, number) for number in range(5)]
+    for number, future in enumerate(futures):
+        outbox.put("t", number % 3, "", (number, b"", b"", 0, 0), 7, future)
+    frame = outbox.take()
+    frame.close(3)
+    first, second = frame.halves(lambda topic, draft: 7)
+    assert (first.size, second.size) == (14, 21)
+    second.close(4)
+    second.packed([0, 7, 14, 21])
+    second.settle(answer(StoredRun(0, 50, 1000), StoredRun(2, 60, 1014)), None)
+    assert [future.done() for future in futures] == [False, True, True, False, True]
+    assert [futures[i].result(0).queue_offset for i in (1, 4, 2)] == [50, 51, 60]
+    first.settle(None, StoreUnavailable("the store takes messages", "it does not"))
+    assert isinstance(futures[3].exception(0), StoreUnavailable)
 
 
 def test_a_message_that_is_not_on_disk_in_time_is_an_error_that_says_where_it_is() -> None:
@@ -93,21 +164,6 @@ def test_a_message_that_is_not_on_disk_in_time_is_an_error_that_says_where_it_is
     receipt = caught.value.receipt
     assert isinstance(receipt, Receipt) and receipt.status == caught.value.status
     assert (receipt.queue_offset, receipt.physical_offset) == (6, 10)
-
-
-def test_a_frame_is_made_anew_for_a_broker_of_another_shape() -> None:
-    frame, settled = Frame("orders", 3, "", SHAPE), Condition()
-    for number in range(3):
-        record = encode_record(Record("orders", bytes([number]) * number, b"k\x01v\x02", 3))
-        frame.add(record, SendFuture(settled, str(number)))
-    frame.close(1)
-    before, shape = frame.size, Shape(20, True)
-    frame.reshape(shape)
-    assert frame.size == len(frame.payload) == before + 3 * (12 + 20)
-    assert frame.shape is shape and frame.count == 3
-    starts = check_frame(frame.payload, b"orders", 3, 1 << 20, shape=shape)
-    frame.settle(answer(StoredRun(0, 0, 1000)), None)
-    assert frame.receipt(2, "2").physical_offset == 1000 + starts[2]
 
 
 def test_an_error_is_that_of_every_message_of_the_frame() -> None:
@@ -129,10 +185,8 @@ def test_an_outcome_that_does_not_come_in_time_is_an_error_and_may_still_come() 
 
 
 def test_waiting_ends_with_the_outcome() -> None:
-    settled = Condition()
-    frame, future = Frame("t", 0, "", SHAPE), SendFuture(settled, "K")
-    frame.add(b"x", future)
-    frame.close(1)
+    frame, (future,) = frame_of([1])
+    settled = future._sender.settled
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.append(future.result(10).queue_offset))
     waiting.start()
@@ -143,13 +197,10 @@ def test_waiting_ends_with_the_outcome() -> None:
     assert found == [5]
 
 
-def test_callbacks_that_were_asked_for_before_and_after_the_frame_are_told() -> None:
-    frame, settled, told = Frame("t", 0, "", SHAPE), Condition(), []
-    early, late, never = (SendFuture(settled, key) for key in "abc")
-    early.add_done_callback(lambda future: told.append(future.unique_key))
-    for future in (early, late, never):
-        frame.add(b"x", future)
-    late.add_done_callback(lambda future: told.append(future.unique_key))
-    frame.close(1)
+def test_who_asked_to_be_told_is_told_in_the_order_of_the_frame() -> None:
+    frame, (first, second, _) = frame_of([1, 1, 1])
+    told: list[str] = []
+    for future in (second, first):
+        future.add_done_callback(lambda future: told.append(future.unique_key))
     frame.settle(answer(StoredRun(0, 5, 6)), None)
-    assert told == ["a", "b"]
+    assert told == [key(0), key(1)]

@@ -16,7 +16,17 @@ import zmq
 
 from penstock.client import Consumer, Producer
 from penstock.shared import messages
-from penstock.shared.messages import Append, Describe, Hello, Pull, Refused, Route, encode
+from penstock.shared.messages import (
+    MAX_RUNS,
+    Append,
+    Describe,
+    Hello,
+    Pull,
+    QueueRun,
+    Refused,
+    Route,
+    encode,
+)
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record
 
@@ -94,8 +104,11 @@ def record(topic: str = "raw", queue_id: int = 0, body: bytes = b"x", key: str =
     return encode_record(Record(topic, body, properties, queue_id=queue_id))
 
 
-def append(seq: int, **changes: Any) -> bytes:
-    usual = Append(1, 1, seq, "raw", 0, 1, "", False)
+def append(
+    seq: int, topic: str = "raw", queue_id: int = 0, count: int = 1, **changes: Any
+) -> bytes:
+    """A frame's header, of one run unless `changes` has `runs`."""
+    usual = Append(1, 1, seq, (QueueRun(topic, queue_id, count),), "", False)
     return encode(msgspec.structs.replace(usual, **changes))
 
 
@@ -122,6 +135,8 @@ def session(broker: Any, peer: Peer) -> RawPeer:
         (b"\x91" * 50_000,),
         (encode(Pull(1, "t", {}, 0, 1, 0)),),
         (encode(messages.Routed(1, "t", 1)),),
+        (append(1, runs=()), b""),
+        (append(1, runs=(QueueRun("raw", 0, 1),) * (MAX_RUNS + 1)), b""),
         (append(1),),
         (append(1), b"", b""),
         (encode(Hello(2**61, 1, 1, 0))[:-1],),

@@ -19,19 +19,22 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from penstock.client.encoding import check_ack
 from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
-from penstock.client.producer_core import MAX_IN_FLIGHT, check_ack
+from penstock.client.producer_core import MAX_IN_FLIGHT
 from penstock.shared import messages
 from penstock.shared.errors import (
     BrokerBusy,
     ConnectError,
     InvalidMessage,
+    PropertiesTooLarge,
     QueueNotFound,
     SegmentUnavailable,
     StoreUnavailable,
     TopicNotFound,
 )
 from penstock.shared.message_id import offset_message_id
+from penstock.shared.record import Shape
 from penstock.shared.string_hash import shard_queue
 
 
@@ -292,10 +295,90 @@ def test_messages_that_wait_together_leave_in_one_frame_of_bounded_size(wire: An
         wire.send("a", None, 1, "", 10)
     wire.send("b", None, 0, "", FRAME_BYTES + 1)
     wire.pump(1000)
-    sizes = [len(parts[1]) for parts in wire.now.up if len(parts) == 2]
-    counts = [messages.decode_produce_request(p[0]).count for p in wire.now.up if len(p) == 2]
-    assert sorted(counts) == [1, 1, 2, 500]
-    assert sorted(size > FRAME_BYTES for size in sizes) == [False, False, False, True]
+    frames = [parts for parts in wire.now.up if len(parts) == 2]
+    counts = [
+        [(run.topic, run.queue_id, run.count) for run in messages.decode_produce_request(p[0]).runs]
+        for p in frames
+    ]
+    assert counts == [[("b", 0, 2)], [("b", 0, 1), ("a", 1, 500)], [("b", 0, 1)]]
+    assert [len(parts[1]) > FRAME_BYTES for parts in frames] == [False, False, True]
+
+
+def test_messages_of_all_queues_leave_together_and_a_batch_among_them(wire: Any) -> None:
+    futures = [wire.send("a", None, number % 2, "", number) for number in range(6)]
+    futures.append(wire.send_batch("a", 1, "", [1, 2, 3]))
+    futures += [wire.send("b", None, 0, "", 5), wire.send("a", None, 1, "", 7)]
+    early = [future.unique_key for future in futures]
+    wire.pump(1000)
+    (parts,) = [parts for parts in wire.now.up if len(parts) == 2]
+    runs = messages.decode_produce_request(parts[0]).runs
+    assert [(run.topic, run.queue_id, run.count, run.batch) for run in runs] == [
+        ("a", 0, 3, False),
+        ("a", 1, 3, False),
+        ("a", 1, 3, True),
+        ("b", 0, 1, False),
+        ("a", 1, 1, False),
+    ]
+    wire.heal(3)
+    stored = {each.key: each for each in wire.writer.log}
+    for future, key in zip(futures, early, strict=True):
+        receipt, first = future.result(0), stored[key.split(",")[0]]
+        assert receipt.unique_key == key
+        assert (receipt.topic, receipt.queue_id, receipt.queue_offset) == first[1:4]
+
+
+@pytest.mark.parametrize("first_try_lost", [False, True])
+def test_a_wrong_run_fails_alone_and_the_others_keep_their_order(
+    wire: Any, first_try_lost: bool
+) -> None:
+    """A topic is gone that was there when it was asked for; what is behind waits for the rest."""
+    wire.send("c", None, 0, "", 1)
+    wire.heal(3)
+    wire.writer.gone = {"c"}
+    sent: list[tuple[str, SendFuture]] = []
+    for number in range(40):
+        sent.append((topic := "abcaab"[number % 6], wire.send(topic, None, 0, "", number)))
+        if number % 10 == 9:
+            wire.pump(1000)  # several frames are on their way
+    if first_try_lost:
+        wire.to_writer(wire.now, 1)
+        wire.cut(0)
+    wire.heal(60)
+    offsets: dict[str, list[int]] = {}
+    for topic, future in sent:
+        if topic == "c":
+            assert isinstance(future.exception(0), TopicNotFound)
+        else:
+            offsets.setdefault(topic, []).append(future.result(0).queue_offset)
+    for found in offsets.values():
+        assert found == list(range(1, 1 + len(found)))
+    assert wire.core.unsettled == wire.core.waiting_bytes == 0
+
+
+def test_a_refusal_of_everything_is_not_tried_again_in_parts(wire: Any) -> None:
+    wire.writer.refuse_next = True
+    futures = [wire.send("a", None, queue, "", 1) for queue in (0, 1)]
+    wire.heal(5)
+    for future in futures:
+        assert isinstance(future.exception(0), SegmentUnavailable)
+    assert len(wire.writer.log) == 2
+
+
+def test_a_message_that_a_later_broker_has_no_room_for_fails_alone(wire: Any) -> None:
+    """That broker wants a checksum's room in each record, and the properties are as long as may
+    be."""
+    room = 32767 - len(f"UNIQ_KEY\x01{'0' * 32}\x02a\x01\x02")
+    large = wire.core.send(
+        "b", b"", None, None, None, 0, {"a": "x" * room}, 0, "", True, wire.now_ms
+    )
+    wire.core.terms.shape = Shape(8, True)
+    wire.pump(1000)
+    assert isinstance(large.exception(0), PropertiesTooLarge)
+    wire.core.terms.shape = Shape()
+    after = wire.send("b", None, 0, "", 1)
+    wire.heal(8)
+    assert after.result(0).queue_offset == 1
+    assert wire.core.unsettled == wire.core.waiting_bytes == 0
 
 
 def test_no_more_frames_are_under_way_than_the_limit(wire: Any) -> None:

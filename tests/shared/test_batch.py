@@ -49,10 +49,10 @@ def test_a_batch_has_the_golden_bytes_and_becomes_the_golden_records() -> None:
     assert encode_batch(ITEMS) == RAW
     assert decode_batch(RAW) == ITEMS
     frame = frame_of()
-    starts = check_frame(frame, b"orders", 3, 1 << 20)
+    starts = check_frame(frame, [(b"orders", 3, 2)], 1 << 20)
     stored = bytearray(len(frame))
-    stamp = Stamp(2, 1700000001456, pack_host("192.168.7.9", 10911))
-    put_stamped(stored, frame, starts, 1000, stamp)
+    stamp = Stamp(1700000001456, pack_host("192.168.7.9", 10911))
+    put_stamped(stored, frame, starts, [2, 3], 1000, stamp)
     assert starts == [0, 119, 238]
     assert bytes(stored[119:]) == STORED
 
@@ -94,7 +94,7 @@ def test_the_records_of_a_batch_are_its_items_for_every_kind_of_broker(
 ) -> None:
     shape = Shape(store_host_bytes, prop_crc)
     frame = frame_of(encode_batch(found), shape=shape, sys_flag=2, reconsume_times=5)
-    starts = check_frame(frame, b"orders", 3, 1 << 20, shape=shape)
+    starts = check_frame(frame, [(b"orders", 3, len(found))], 1 << 20, shape=shape)
     for item, at, end in zip(found, starts, starts[1:], strict=False):
         record = decode_record(frame[at:end])
         assert (record.flag, record.body, record.reconsume_times) == (item.flag, item.body, 5)

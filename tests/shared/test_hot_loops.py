@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.hot_loops import Stamp, check_frame, dispatch, put_stamped
+from penstock.shared.hot_loops import RunOf, Stamp, check_frame, dispatch, put_stamped
 from penstock.shared.properties import encode_properties
 from penstock.shared.pure_walk import walk
 from penstock.shared.record import (
@@ -63,6 +63,17 @@ def records(topic: str = "orders", queue_id: int = 3) -> st.SearchStrategy[Recor
 frames = st.lists(records(), min_size=1, max_size=5)
 
 
+def check(
+    frame: bytes | bytearray, topic: bytes, queue_id: int, limit: int, *limits: int
+) -> list[int]:
+    """Check a frame of one run, which says that it has as many records as there seem to be."""
+    at = count = 0
+    while at < len(frame):
+        at += max(91, int.from_bytes(frame[at : at + 4], "big"))
+        count += 1
+    return check_frame(frame, [(topic, queue_id, count)], limit, *limits)
+
+
 def joined(found: list[Record]) -> bytes:
     return b"".join(map(encode_record, found))
 
@@ -70,7 +81,7 @@ def joined(found: list[Record]) -> bytes:
 @given(frames)
 def test_a_frame_of_encoded_records_passes_and_its_starts_are_found(found: list[Record]) -> None:
     sizes = [len(encode_record(record)) for record in found]
-    starts = check_frame(joined(found), b"orders", 3, LIMIT)
+    starts = check(joined(found), b"orders", 3, LIMIT)
     assert starts == [sum(sizes[:i]) for i in range(len(sizes) + 1)]
 
 
@@ -78,11 +89,11 @@ def test_a_frame_of_encoded_records_passes_and_its_starts_are_found(found: list[
 def test_a_frame_of_a_long_topic_passes_in_the_second_version(found: list[Record]) -> None:
     frame = joined(found)
     assert frame[4:8] == MAGIC_V2.to_bytes(4, "big")
-    assert len(check_frame(frame, LONG_TOPIC.encode(), 3, LIMIT)) == len(found) + 1
+    assert len(check(frame, LONG_TOPIC.encode(), 3, LIMIT)) == len(found) + 1
 
 
 def test_an_empty_frame_has_no_records() -> None:
-    assert check_frame(b"", b"orders", 0, LIMIT) == [0]
+    assert check(b"", b"orders", 0, LIMIT) == [0]
 
 
 @pytest.mark.parametrize(
@@ -101,16 +112,16 @@ def test_a_record_is_refused_that_is(
 ) -> None:
     frame = encode_record(make_record(queue_id=3))
     assert len(frame) - 1 == 107
-    assert check_frame(frame, b"orders", 3, 108) == [0, 108]
+    assert check(frame, b"orders", 3, 108) == [0, 108]
     with pytest.raises(InvalidMessage):
-        check_frame(frame, topic, queue_id, limit)
+        check(frame, topic, queue_id, limit)
 
 
 def test_a_body_has_a_limit_of_its_own(make_record: RecordMaker) -> None:
     frame = encode_record(make_record(properties=b"p" * 100))
-    assert check_frame(frame, b"orders", 0, LIMIT, 11) == [0, len(frame)]
+    assert check(frame, b"orders", 0, LIMIT, 11) == [0, len(frame)]
     with pytest.raises(InvalidMessage, match="at most 10 bytes"):
-        check_frame(frame, b"orders", 0, LIMIT, 10)
+        check(frame, b"orders", 0, LIMIT, 10)
 
 
 @pytest.mark.parametrize(
@@ -146,10 +157,10 @@ def test_a_field_is_refused_that_does_not_hold(
     frame[at : at + 4] = value.to_bytes(4, "big", signed=True)
     assert bytes(frame) != good, field
     with pytest.raises(InvalidMessage):
-        check_frame(frame, b"orders", 3, LIMIT)
+        check(frame, b"orders", 3, LIMIT)
     # and what stands before it in the frame does not help
     with pytest.raises(InvalidMessage):
-        check_frame(good + bytes(frame), b"orders", 3, LIMIT)
+        check(good + bytes(frame), b"orders", 3, LIMIT)
 
 
 def test_a_topic_that_needs_the_second_version_is_refused_in_the_first(
@@ -163,7 +174,7 @@ def test_a_topic_that_needs_the_second_version_is_refused_in_the_first(
     raw = bytearray(long[: at - 2] + long[at - 1 :])
     raw[:8] = len(raw).to_bytes(4, "big") + MAGIC_V1.to_bytes(4, "big")
     with pytest.raises(InvalidMessage):
-        check_frame(raw, topic, 0, LIMIT)
+        check(raw, topic, 0, LIMIT)
 
 
 def test_a_body_that_ends_before_it_begins_is_refused(make_record: RecordMaker) -> None:
@@ -172,32 +183,88 @@ def test_a_body_that_ends_before_it_begins_is_refused(make_record: RecordMaker) 
     raw[76:80] = b"\x01a" + (len(raw) - 80).to_bytes(2, "big")
     raw[84:88] = (-12).to_bytes(4, "big", signed=True)
     with pytest.raises(InvalidMessage):
-        check_frame(raw, b"a", 0, LIMIT)
+        check(raw, b"a", 0, LIMIT)
 
 
 def test_properties_that_do_not_fit_their_signed_length_are_refused(
     make_record: RecordMaker,
 ) -> None:
     largest = encode_record(make_record(properties=b"p" * 32767))
-    assert check_frame(largest, b"orders", 0, LIMIT) == [0, len(largest)]
+    assert check(largest, b"orders", 0, LIMIT) == [0, len(largest)]
     at = largest.index(b"ppp")
     raw = bytearray(largest + b"p")
     raw[at - 2 : at] = (32768).to_bytes(2, "big")
     raw[:4] = len(raw).to_bytes(4, "big")
     with pytest.raises(InvalidMessage):
-        check_frame(raw, b"orders", 0, LIMIT)
+        check(raw, b"orders", 0, LIMIT)
 
 
 def test_a_refusal_names_the_record(make_record: RecordMaker) -> None:
     good = encode_record(make_record())
     with pytest.raises(InvalidMessage, match="record 2 of the frame"):
-        check_frame(good + good + good[:-1], b"orders", 0, LIMIT)
+        check(good + good + good[:-1], b"orders", 0, LIMIT)
 
 
-def stamped(frame: bytes | bytearray, starts: list[int], position: int, stamp: Stamp) -> bytearray:
+def stamped(
+    frame: bytes | bytearray, starts: list[int], position: int, stamp: Stamp, queue_offset: int = 0
+) -> bytearray:
     target = bytearray(len(frame))
-    put_stamped(target, bytes(frame), starts, position, stamp)
+    offsets = [queue_offset + number for number in range(len(starts) - 1)]
+    put_stamped(target, bytes(frame), starts, offsets, position, stamp)
     return target
+
+
+# --- several runs ---
+
+runs = st.lists(
+    st.tuples(st.sampled_from(["a", "orders", LONG_TOPIC]), st.integers(0, 3), st.integers(1, 3)),
+    min_size=1,
+    max_size=4,
+)
+
+
+def frame_of(found: list[tuple[str, int, int]]) -> tuple[bytes, list[RunOf]]:
+    raw = b"".join(
+        encode_record(Record(topic, bytes(queue_id + 1), queue_id=queue_id)) * count
+        for topic, queue_id, count in found
+    )
+    return raw, [(topic.encode(), queue_id, count) for topic, queue_id, count in found]
+
+
+@given(runs)
+def test_the_records_of_several_runs_pass_one_behind_the_other(
+    found: list[tuple[str, int, int]],
+) -> None:
+    frame, said = frame_of(found)
+    starts = check_frame(frame, said, LIMIT)
+    assert len(starts) == 1 + sum(count for _, _, count in found) and starts[-1] == len(frame)
+
+
+@given(runs, st.data())
+def test_runs_that_say_other_than_the_records_are_refused(
+    found: list[tuple[str, int, int]], data: st.DataObject
+) -> None:
+    frame, said = frame_of(found)
+    at = data.draw(st.integers(0, len(said) - 1))
+    topic, queue_id, count = said[at]
+    wrong: list[RunOf] = [
+        (b"b", queue_id, count),
+        (topic, queue_id + 1, count),
+        (topic, queue_id, count + 1),
+        (topic, queue_id, 1 << 40),
+    ]
+    # fewer, unless the next run has as good as the same records
+    alike = at + 1 < len(said) and said[at + 1][:2] == said[at][:2]
+    wrong += [] if alike else [(topic, queue_id, count - 1)]
+    changed = data.draw(st.sampled_from(wrong))
+    if alike and changed[2] > count:
+        changed = (topic, queue_id, 1 << 40)
+    with pytest.raises(InvalidMessage):
+        check_frame(frame, [*said[:at], changed, *said[at + 1 :]], LIMIT)
+    with pytest.raises(InvalidMessage):
+        check_frame(frame, said[:-1], LIMIT)
+    with pytest.raises(InvalidMessage):
+        check_frame(frame, [*said, (b"a", 0, 1)], LIMIT)
 
 
 # --- any bytes ---
@@ -206,7 +273,7 @@ def stamped(frame: bytes | bytearray, starts: list[int], position: int, stamp: S
 def outcome(frame: bytes | bytearray) -> list[int] | None:
     """The starts, or None when the frame was refused; any other error fails the test."""
     try:
-        return check_frame(frame, b"orders", 3, LIMIT)
+        return check(frame, b"orders", 3, LIMIT)
     except InvalidMessage:
         return None
 
@@ -239,7 +306,7 @@ def test_what_passes_with_flipped_bits_is_still_a_frame_the_log_can_hold(
     if starts is None:
         return
     assert starts[-1] == len(frame)
-    walked = list(walk(memoryview(stamped(frame, starts, 0, Stamp(0, 1, HOST))), 0))
+    walked = list(walk(memoryview(stamped(frame, starts, 0, Stamp(1, HOST))), 0))
     assert [found.position for found in walked] == starts[:-1]
     assert {found.topic for found in walked} == {b"orders"}
 
@@ -265,8 +332,8 @@ def test_a_stamped_frame_is_the_encoding_of_the_stamped_records(
     found: list[Record], queue_offset: int, position: int, stored_ms: int
 ) -> None:
     raw = joined(found)
-    starts = check_frame(raw, b"orders", 3, LIMIT)
-    frame = stamped(raw, starts, position, Stamp(queue_offset, stored_ms, HOST))
+    starts = check(raw, b"orders", 3, LIMIT)
+    frame = stamped(raw, starts, position, Stamp(stored_ms, HOST), queue_offset)
     expected = [
         msgspec.structs.replace(
             record,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -14,9 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from penstock.shared.clock import ManualClock
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
-from penstock.shared.hot_loops import check_frame
 from penstock.shared.layout import segment_name
 from penstock.shared.log_end import LogEnd
+from penstock.shared.messages import QueueRun
 from penstock.shared.positions import Positions, create_positions
 from penstock.shared.pure_walk import walk
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
@@ -75,25 +76,37 @@ class Appending:
         self.positions.close()
 
     def append(self, topic: str, queue_id: int, bodies: list[bytes]) -> bool:
-        """Append a frame if there is room; checks the runs it is told."""
-        frame = bytearray(
-            b"".join(encode_record(Record(topic, body, queue_id=queue_id)) for body in bodies)
-        )
-        starts = check_frame(frame, topic.encode(), queue_id, SEGMENT - 8)
+        """Append a frame of one run if there is room; checks the runs it is told."""
+        return self.append_frame([(topic, queue_id, bodies, False)])
+
+    def append_frame(self, asked: list[tuple[str, int, list[bytes], bool]]) -> bool:
+        """Append a frame if there is room; checks where its runs are said to be."""
+        runs = [QueueRun(t, q, len(bodies), batch) for t, q, bodies, batch in asked]
+        sent = [(topic, queue, body) for topic, queue, bodies, _ in asked for body in bodies]
+        records = [encode_record(Record(t, body, queue_id=q)) for t, q, body in sent]
+        starts = [0, *accumulate(map(len, records))]
         before = self.end.wrote
-        expected = self.end.place(starts)
+        expected = self.end.place(runs, starts)
         if expected > self.end.room():
             return False
-        runs = self.end.append(topic, queue_id, frame, starts, HOST)
+        stored = self.end.append(runs, b"".join(records), starts, HOST)
         assert self.end.wrote == self.positions["wrote"] == expected
-        for i, body in enumerate(bodies):
-            run = next(run for run in reversed(runs) if run.first <= i)
+        firsts = [run.first for run in stored]
+        assert firsts == sorted(set(firsts)) and firsts[0] == 0
+        for i, (topic, queue_id, body) in enumerate(sent):
+            run = next(run for run in reversed(stored) if run.first <= i)
             at = run.physical_offset + starts[i] - starts[run.first]
             record = self.record_at(at, starts[i + 1] - starts[i])
             assert (record.topic, record.queue_id, record.body) == (topic, queue_id, body)
             assert record.queue_offset == run.queue_offset + i - run.first
             assert record.physical_offset == at >= before
             assert record.store_host == HOST
+        first = 0
+        for each in runs:
+            places = [run for run in stored if first <= run.first < first + each.count]
+            assert places[0].first == first, "each run is named"
+            assert not each.batch or len(places) == 1, "a batch is in one segment"
+            first += each.count
         return True
 
     def record_at(self, at: int, size: int) -> Record:
@@ -144,17 +157,29 @@ class AnyHistory(RuleBasedStateMachine):
         self.number = 0
 
     @rule(
-        topic=st.sampled_from(["a", "b"]),
-        queue_id=st.integers(0, 1),
-        sizes=st.lists(st.integers(0, 1500), min_size=1, max_size=4),
+        runs=st.lists(
+            st.tuples(
+                st.sampled_from(["a", "b"]),
+                st.integers(0, 1),
+                st.lists(st.integers(0, 1500), min_size=1, max_size=4),
+                st.booleans(),
+            ),
+            min_size=1,
+            max_size=4,
+        )
     )
-    def append(self, topic: str, queue_id: int, sizes: list[int]) -> None:
-        bodies = []
-        for size in sizes:
-            self.number += 1
-            bodies.append(f"{self.number}:".encode().ljust(size, b"."))
-        if self.log.append(topic, queue_id, bodies):
-            self.queues.setdefault(QueueKey(topic, queue_id), []).extend(bodies)
+    def append(self, runs: list[tuple[str, int, list[int], bool]]) -> None:
+        asked = []
+        for topic, queue_id, sizes, batch in runs:
+            bodies = []
+            for size in sizes:
+                self.number += 1
+                bodies.append(f"{self.number}:".encode().ljust(size, b"."))
+            # a batch fits a segment
+            asked.append((topic, queue_id, bodies, batch and sum(sizes) < 3000))
+        if self.log.append_frame(asked):
+            for topic, queue_id, bodies, _ in asked:
+                self.queues.setdefault(QueueKey(topic, queue_id), []).extend(bodies)
 
     @rule()
     def allocate_more(self) -> None:

@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.message_id import key_origin, offset_message_id, parse_message_id, unique_keys
+from penstock.shared.message_id import (
+    key_number,
+    key_origin,
+    offset_message_id,
+    parse_message_id,
+    sent_ms,
+    unique_key,
+)
 from penstock.shared.record import pack_host
 
 STORE = pack_host("192.168.7.9", 10911)
@@ -51,8 +58,8 @@ def test_a_unique_key_names_its_client_and_its_moment_in_the_month() -> None:
     now_ms = 1700000001456
     month = time.localtime(now_ms / 1000)
     start_ms = int(time.mktime((month.tm_year, month.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
-    make = unique_keys(key_origin(bytes([172, 17, 2, 3]), now_ms))
-    first, second = make(now_ms), make(now_ms)
+    origin = key_origin(bytes([172, 17, 2, 3]), now_ms)
+    first, second = (unique_key(origin, key_number(origin, now_ms, count)) for count in (0, 1))
     assert first[:8] == "AC110203"
     assert int(first[8:12], 16) == os.getpid() & 0xFFFF
     assert int(first[20:28], 16) == now_ms - start_ms
@@ -61,7 +68,18 @@ def test_a_unique_key_names_its_client_and_its_moment_in_the_month() -> None:
 
 
 def test_65536_keys_of_one_millisecond_are_distinct() -> None:
-    make = unique_keys(key_origin(bytes(16), 1700000001456))
-    keys = {make(1700000001456) for _ in range(65536)}
+    now_ms = 1700000001456
+    origin = key_origin(bytes(16), now_ms)
+    numbers = {key_number(origin, now_ms, count) for count in range(65536)}
+    keys = {unique_key(origin, number) for number in numbers}
     assert len(keys) == 65536
     assert {len(key) for key in keys} == {56}
+    assert {sent_ms(origin, number) for number in numbers} == {now_ms}
+
+
+def test_a_key_of_a_clock_that_went_back_says_when_it_was_sent_all_the_same() -> None:
+    origin = key_origin(bytes(4), 1700000001456)
+    for now_ms in (0, origin.month_start_ms - 1, 1 << 42):
+        number = key_number(origin, now_ms, 5)
+        assert sent_ms(origin, number) == now_ms
+        assert len(unique_key(origin, number)) == 32

@@ -12,7 +12,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -100,14 +100,19 @@ def check_frames(seed: int, count: int) -> int:
     for number in range(count):
         if number % 10 == 0:
             shape = Shape(rng.choice((8, 20)), rng.random() < 0.3)
-            topic, queue = rng.choice(TOPICS), rng.randrange(5)
-            made = [
-                encode_record(record(rng, shape, topic=topic, queue_id=queue))
-                for _ in range(rng.choice((1, 1, 2, 4)))
-            ]
+            runs, made = [], []
+            for _ in range(rng.choice((1, 1, 2, 4))):
+                topic, queue, records = rng.choice(TOPICS), rng.randrange(5), rng.choice((1, 1, 3))
+                runs.append((topic.encode(), queue, records))
+                made += [
+                    encode_record(record(rng, shape, topic=topic, queue_id=queue))
+                    for _ in range(records)
+                ]
+            if rng.random() < 0.1:
+                runs[-1] = (*runs[-1][:2], rng.choice((0, 5, 1 << 40)))
         frame = damaged(rng, b"".join(made))
         limits = rng.choice(((1 << 20, 1 << 20), (1 << 20, 64), (300, 1 << 31), (1 << 40, 1 << 40)))
-        asked = (frame, topic.encode(), queue, *limits, shape)
+        asked = (frame, runs, *limits, shape)
         starts = outcome(native.check_frame, *asked)
         assert starts == outcome(pure_frame.check_frame, *asked), (seed, number)
         if not isinstance(starts, list) or len(starts) < 2:
@@ -118,11 +123,12 @@ def check_frames(seed: int, count: int) -> int:
         assert said == outcome(pure_frame.check_properties, *asked), (seed, number)
         if said is not None:
             continue
-        stamp = Stamp(rng.randrange(2**50), rng.randrange(2**50), HOSTS[shape[0] > 8], shape[1])
+        stamp = Stamp(rng.randrange(2**50), HOSTS[shape[0] > 8], shape[1])
         first = rng.randrange(len(starts) - 1)
+        offsets = [rng.randrange(2**50) for _ in starts[first:-1]]
         targets = bytearray(len(frame) + 3), bytearray(len(frame) + 3)
         for loops, target in zip((native, pure_frame), targets, strict=True):
-            loops.put_stamped(target, frame, starts[first:], 4096, stamp)
+            loops.put_stamped(target, frame, starts[first:], offsets, 4096, stamp)
         assert targets[0] == targets[1], (seed, number)
     return passed
 
@@ -281,15 +287,29 @@ def test_a_log_says_the_same_to_queues_and_index_however_damaged_it_is(seed: int
     assert check_logs(seed, 700) > 200
 
 
-def drafts(rng: random.Random) -> Iterator[tuple[Any, ...]]:
-    texts = (None, None, "", "x", "ü€", "a b", "\x01", "a\x02", "\ud800", "t" * 32700, "t" * 33000)
-    weights = (9, 9, 1, 9, 9, 9, 1, 1, 1, 1, 1)
-    while True:
-        tags, keys, shard = rng.choices(texts, weights, k=3)
-        extra = rng.choice((b"", b"", b"WAIT\x01false\x02", b"a\x01b\x02"))
+TEXTS = (None, None, "", "x", "ü€", "a b", "\x01", "a\x02", "\ud800", "t" * 32700)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_texts_become_the_same_properties_or_are_refused_alike(seed: int) -> None:
+    rng = random.Random(seed)
+    for _ in range(2000):
+        texts = rng.choices(TEXTS, (9, 9, 1, 9, 9, 9, 1, 1, 1, 1), k=3)
+        end = rng.choice((b"", b"WAIT\x01false\x02", b"a\x01b\x02"))
+        asked = (*texts, end)
+        assert outcome(native.properties_of, *asked) == outcome(pure_encode.properties_of, *asked)
+
+
+def drafts(rng: random.Random) -> list[Any]:
+    """Messages of a queue, some of them with more properties than fit."""
+    made: list[Any] = []
+    for _ in range(rng.choice((0, 1, 1, 3))):
         body = rng.randbytes(rng.choice((0, 1, 63, 64, 65, 1024)))
+        size = rng.choice((32700, 32747, 32767)) if rng.random() < 0.02 else rng.choice((0, 5, 90))
         flag, bits = rng.choice((0, -1, 2**31 - 1, -(2**31))), rng.choice((0, 1, 0x301))
-        yield (body, tags, keys, extra, flag, bits), shard
+        key = rng.choice((rng.randrange(2**48), rng.randrange(2**57), -(2**20)))
+        made.append((key, body, rng.randbytes(size), flag, bits))
+    return made
 
 
 @pytest.mark.parametrize("born", HOSTS)
@@ -299,33 +319,30 @@ def test_messages_become_the_same_records(born: bytes, shape: Shape) -> None:
     origin = KeyOrigin("0A" * (len(born) + 2), 1_698_796_800_000)
     makers = [module.RecordMaker(born, origin, Shape()) for module in (native, pure_encode)]
     names = [len(t).to_bytes(1 if len(t) < 128 else 2, "big") + t for t in (b"a", b"t" * 200)]
-    for number, (draft, shard) in zip(range(2000), drafts(rng), strict=False):
+    whole = 0
+    for number in range(1000):
         if number == 10:
             for maker in makers:
                 maker.take_shape(shape)
-        asked = (rng.choice(names), rng.randrange(99), draft, shard, 1700000000000 + number // 7)
-        made = [outcome(maker.record, *asked) for maker in makers]
+        runs = [
+            (rng.choice(names), rng.randrange(99), drafts(rng)) for _ in range(rng.choice((1, 3)))
+        ]
+        buffers = bytearray(size := rng.choice((300, 3000, 40_000))), bytearray(size)
+        made = [outcome(m.pack, into, runs) for m, into in zip(makers, buffers, strict=True)]
         assert made[0] == made[1], number
+        if isinstance(made[0], list):
+            whole += 1
+            end = made[0][-1]
+            assert buffers[0][:end] == buffers[1][:end] and not any(buffers[0][end:]), number
+    assert whole > 500
 
 
-def test_many_messages_become_the_records_they_become_one_by_one() -> None:
-    origin = KeyOrigin("0A" * 10, 0)
-    made = [(bytes(size), "t", f"k{size}", b"", size, 0) for size in range(50)]
-    makers = [m.RecordMaker(HOSTS[0], origin, Shape()) for m in (native, native, pure_encode)]
-    maker, *others = makers
-    expected, again = (other.records(b"\1a", 3, made, "s", 5) for other in others)
-    assert expected == again
-    one_by_one = [maker.record(b"\1a", 3, draft, "s", 5) for draft in made]
-    assert list(zip(*expected, strict=True)) == one_by_one
-
-
-def test_keys_go_on_from_the_first_behind_the_65536th() -> None:
-    origin = KeyOrigin("0A" * 10, 0)
-    makers = [module.RecordMaker(HOSTS[0], origin, Shape()) for module in (native, pure_encode)]
-    draft = (b"", None, None, b"", 0, 0)
-    keys = [[maker.record(b"\1a", 0, draft, None, 1)[1] for _ in range(65538)] for maker in makers]
-    assert keys[0] == keys[1]
-    assert keys[0][0] == keys[0][65536] != keys[0][1]
+def test_nothing_is_written_behind_the_room_for_records() -> None:
+    maker = native.RecordMaker(HOSTS[0], KeyOrigin("0A" * 10, 0), Shape())
+    guarded = bytearray(b"g" * 1000)
+    with pytest.raises(ValueError):
+        maker.pack(memoryview(guarded)[300:700], [(b"\1a", 3, [(0, bytes(100), b"", 0, 0)] * 2)])
+    assert guarded[:300] == guarded[700:] == b"g" * 300
 
 
 @pytest.mark.parametrize("portable", [False, True])
@@ -342,17 +359,25 @@ def test_checksums_are_those_of_zlib_at_any_length_and_place(portable: bool) -> 
 )
 def test_places_outside_a_frame_are_refused_and_nothing_is_written_there(starts: list[int]) -> None:
     guarded = bytearray(b"g" * 1000)
-    target, stamp = memoryview(guarded)[300:420], Stamp(0, 1, HOSTS[1])
+    target, stamp = memoryview(guarded)[300:420], Stamp(1, HOSTS[1])
     with pytest.raises(ValueError):
-        native.put_stamped(target, bytes(120), starts, 0, stamp)
+        native.put_stamped(target, bytes(120), starts, [0] * (len(starts) - 1), 0, stamp)
     assert guarded[:300] == b"g" * 300 and guarded[420:] == b"g" * 580
 
 
 def test_what_is_read_only_is_not_written_to() -> None:
     frame = encode_record(Record("a", b"x"))
-    target, stamp = memoryview(bytes(200)), Stamp(0, 1, HOSTS[0])
+    target, stamp = memoryview(bytes(200)), Stamp(1, HOSTS[0])
     with pytest.raises(BufferError):
-        native.put_stamped(target, frame, [0, len(frame)], 0, stamp)
+        native.put_stamped(target, frame, [0, len(frame)], [0], 0, stamp)
+
+
+@pytest.mark.parametrize("offsets", [[], [1, 2]])
+def test_each_record_has_a_queue_offset(offsets: list[int]) -> None:
+    frame, stamp = encode_record(Record("a", b"x")), Stamp(1, HOSTS[0])
+    for loops in (native, pure_frame):
+        with pytest.raises(ValueError):
+            loops.put_stamped(bytearray(200), frame, [0, len(frame)], offsets, 0, stamp)
 
 
 # --- which of the two a process has ---

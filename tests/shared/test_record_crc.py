@@ -23,7 +23,6 @@ from penstock.shared.record import (
     encode_record,
     examine,
     pack_host,
-    reshape,
 )
 from penstock.shared.record_crc import (
     PROP_CRC_BYTES,
@@ -54,14 +53,14 @@ def with_room(record: Record) -> bytes:
 
 def stamped(frame: bytes, starts: list[int], position: int, stamp: Stamp) -> bytearray:
     target = bytearray(len(frame))
-    put_stamped(target, frame, starts, position, stamp)
+    put_stamped(target, frame, starts, [0], position, stamp)
     return target
 
 
 def test_a_stamped_record_is_the_golden_one(make_record: RecordMaker) -> None:
     """store-format, 17.5: the least significant digit comes first."""
     record = make_record(queue_id=3, properties=b"TAGS\x01TagA\x02", store_host=bytes(8))
-    stamp = Stamp(0, 1700000001456, pack_host("192.168.7.9", 10911), True)
+    stamp = Stamp(1700000001456, pack_host("192.168.7.9", 10911), True)
     frame = stamped(with_room(record), [0, 138], 0, stamp)
     assert bytes(frame) == GOLDEN_E
     assert decode_properties(decode_record(frame).properties)["__CRC32#"] == "2084096711"
@@ -71,7 +70,7 @@ def test_a_stamped_record_is_the_golden_one(make_record: RecordMaker) -> None:
 def test_digits_of_a_small_checksum_are_filled_up_on_the_right(make_record: RecordMaker) -> None:
     for number in range(10_000):
         raw = with_room(make_record(flag=number))
-        frame = stamped(raw, [0, len(raw)], 0, Stamp(0, 1, bytes(8), True))
+        frame = stamped(raw, [0, len(raw)], 0, Stamp(1, bytes(8), True))
         digits = bytes(frame[-11:-1])
         if digits.endswith(b"0"):
             assert prop_crc_holds(frame, 0, len(frame))
@@ -86,8 +85,8 @@ def test_a_changed_bit_anywhere_is_seen(
     record = Record("orders", body, found, queue_id=3, born_host=born, store_host=bytes(len(host)))
     raw = with_room(record)
     shape = Shape(len(host), True)
-    starts = check_frame(raw, b"orders", 3, 1 << 20, shape=shape)
-    frame = stamped(raw, starts, 4096, Stamp(7, 1700000001456, host, True))
+    starts = check_frame(raw, [(b"orders", 3, 1)], 1 << 20, shape=shape)
+    frame = stamped(raw, starts, 4096, Stamp(1700000001456, host, True))
     assert examine(frame, 0, len(frame), position=4096, checksum=Checksum.RECORD) == (
         Found.RECORD,
         len(frame),
@@ -109,20 +108,6 @@ def test_the_room_replaces_a_checksum_that_came_along(found: bytes, cut: bool) -
     assert decode_properties(with_it[:-PROP_CRC_BYTES]) == kept
     assert decode_properties(with_prop_crc_room(raw, False)) == kept
     assert with_prop_crc_room(with_it, True) == with_it
-
-
-@given(properties, st.binary(max_size=40), hosts)
-def test_a_record_can_be_reshaped_for_another_broker_and_back(
-    found: bytes, body: bytes, born: bytes
-) -> None:
-    record = Record("orders", body, with_prop_crc_room(found, False), 3, born_host=born)
-    raw = encode_record(record)
-    for shape in (Shape(20, False), Shape(8, True), Shape(20, True)):
-        changed = reshape(raw, shape)
-        assert check_frame(changed, b"orders", 3, 1 << 20, shape=shape) == [0, len(changed)]
-        back = decode_record(reshape(changed, Shape()))
-        assert decode_properties(back.properties) == decode_properties(record.properties)
-        assert (back.body, back.born_host, back.store_host) == (body, born, bytes(8))
 
 
 def test_a_record_without_a_checksum_says_so_and_a_torn_one_does_not(
