@@ -56,6 +56,19 @@ class Client:
         pull = Pull(self.request, "orders", cursors, known, 1 << 20, wait_ms)
         return self.ask(encode(pull), answers=answers)
 
+    def pull_until(self, cursors: dict[int, int], deadline: float) -> tuple[Any, list[Any]]:
+        """Pull, and again each second, as consumers do: what is sent before the end of a connection
+        is seen is lost with it."""
+        pull, asked = encode(Pull(99, "orders", cursors, 1, 1 << 20, 0)), 0.0
+        while not self.socket.poll(0):
+            assert time.monotonic() < deadline
+            if time.monotonic() > asked + 1 and self.socket.poll(0, zmq.POLLOUT):
+                self.socket.send(pull)
+                asked = time.monotonic()
+            self.reader.work()
+        ((answer, found),) = self.ask()
+        return answer, found
+
 
 @pytest.fixture
 def running(pipeline: Callable[..., Any]) -> Callable[..., tuple[Any, Any, Client]]:
@@ -178,7 +191,7 @@ def test_a_successor_answers_from_where_the_consumer_is(
     broker.crash(reader)
     _store(broker, reput, work)
     client.reader = broker.start(Reader)
-    ((_, found),) = client.pull({0: 3})
+    _, found = client.pull_until({0: 3}, time.monotonic() + 60)
     assert [message.queue_offset for message in found] == [3]
 
 
@@ -382,13 +395,5 @@ def test_who_does_not_read_a_deleted_segment_loses_the_connection_and_nobody_a_b
     while _mapped(broker):
         reader.let_go()
         assert time.monotonic() < deadline
-    # what is sent before the end of a connection is seen is lost with it: consumers ask again
-    again, asked = encode(Pull(99, "orders", {0: 0}, 1, 1 << 20, 0)), 0.0
-    while not client.socket.poll(0):
-        if time.monotonic() > asked + 1 and client.socket.poll(0, zmq.POLLOUT):
-            client.socket.send(again)
-            asked = time.monotonic()
-        reader.work()
-        assert time.monotonic() < deadline
-    answer = decode_consume_answer(client.socket.recv_multipart()[0])
+    answer, _ = client.pull_until({0: 0}, deadline)
     assert answer.slices[0].min_offset > 0, "the others have come back"

@@ -18,7 +18,8 @@ LOOPS = (
     "dispatch",
     "dispatch with keys",
     "scan",
-    "split",
+    "messages",
+    "messages and bodies",
 )
 
 
