@@ -25,6 +25,7 @@ from penstock.shared.bus import receive, serve
 from penstock.shared.commit_log import LogReader
 from penstock.shared.errors import (
     FLUSH_DISK_TIMEOUT,
+    LACKING,
     BrokerBusy,
     PenstockError,
     ProtocolError,
@@ -324,6 +325,8 @@ class Writer:
             try:
                 self._end.prepare(end)
             except OSError as error:
+                if error.errno in LACKING:
+                    raise  # of this process, not of the disk: the next one has it again
                 self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
                 return
             known = len(frame.stored)

@@ -26,8 +26,10 @@ from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.messages import encode
 from penstock.shared.unsent import MAX_UNSENT_BYTES
 
-FILES = (128, 256, 512)
+FILES = (192, 256, 512)
 CHURN = 300
+# between two that knock: about as fast as the kernel's queue takes them
+KNOCK_S = 0.002
 STUCK, PULLS = 20, 10
 LARGE_TOPIC, LARGE_BYTES, LARGE_COUNT = "large", 60_000, 40
 # beside the answers that may wait: queues of sockets, and what the allocator keeps
@@ -115,6 +117,7 @@ def knocking(broker: Broker, count: int, dice: random.Random) -> Iterator[None]:
                 peers.append(socket.socket())
                 peers[-1].setblocking(False)
                 peers[-1].connect_ex(_address(endpoint))
+            time.sleep(KNOCK_S)
         yield
     finally:
         for peer in peers:

@@ -26,8 +26,10 @@ from pathlib import Path
 
 from penstock.shared.listening import backlog
 
-# For files of the store.
-LEAST_RESERVED, MOST_RESERVED = 16, 256
+# For files of the store: the reader may have sixteen segments and as many queues' files open.
+LEAST_RESERVED, MOST_RESERVED = 32, 256
+# however few files there are
+LEAST_CONNECTIONS = 8
 # Between two tries to open.
 LOOK_MS = 100
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
@@ -59,8 +61,7 @@ class Door:
         waiting = len(self._listening) * (backlog() + 1)
         spare = waiting + min(max(self._files // 8, LEAST_RESERVED), MOST_RESERVED)
         if self._files < in_use + max_connections + spare:
-            # few as they are, half of the files are connections' all the same
-            self._fewer = max(self._files - spare, (self._files + in_use) // 2)
+            self._fewer = max(self._files - spare, in_use + LEAST_CONNECTIONS)
         self._limit = min(in_use + max_connections, self._fewer)
         self.most = self._limit - in_use
         _limit_files(self._fewer)
