@@ -388,8 +388,7 @@ class Writer:
     def _without_stored(self, frame: _Frame, stored_after: int) -> _Frame:
         """The frame without the records that an earlier try has stored, and where those are."""
         self._last_retry_ms = self._clock.monotonic_ms()
-        wrote = self._end.wrote
-        self._retries.cover(min(stored_after, wrote), wrote)
+        self._retries.cover(min(stored_after, self._end.wrote), self._end.wrote)
         found = enumerate(self._retries.beginning(frame.data, frame.starts))
         stored = tuple([StoredRun(i, *place) for i, place in found])
         cut = frame.starts[len(stored)]
