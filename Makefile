@@ -33,7 +33,7 @@ BETWEEN := $(filter-out $(FIRST) $(LAST) tests/interop tests/__pycache__, \
 setup: $(READY) ## make .venv and install Penstock with all extras into it
 
 # what is compiled counts like what is configured: either changed, it is installed again
-$(READY): pyproject.toml shared/native_loops.pyx shared/native_crc.h
+$(READY): pyproject.toml shared/native_loops.pyx $(wildcard shared/native_*.pxi) shared/native_crc.h
 	@test -n "$(PYTHON)" || { \
 	  echo 'error: no Python 3.11 or later with its venv module was found on PATH.' >&2; \
 	  echo '  Debian, Ubuntu: apt install python3 python3-venv' >&2; \

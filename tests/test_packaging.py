@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import sysconfig
+import tarfile
 import zipfile
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -86,6 +87,24 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
         (points,) = [name for name in archive.namelist() if name.endswith("entry_points.txt")]
         assert "penstock = penstock.cli.main:main" in archive.read(points).decode()
     assert found == expected
+
+
+@pytest.mark.skipif(not _can_build(), reason="setuptools or Cython is not here")
+def test_the_source_distribution_holds_all_that_is_compiled(wheel: Path, tmp_path: Path) -> None:
+    source = wheel.parent / "source"
+    build = "import sys; from setuptools.build_meta import build_sdist; build_sdist(sys.argv[1])"
+    command = [sys.executable, "-c", build, str(tmp_path)]
+    subprocess.run(command, check=True, cwd=source, stdout=subprocess.DEVNULL)
+    (made,) = tmp_path.glob("*.tar.gz")
+    with tarfile.open(made) as archive:
+        found = {name.partition("/")[2] for name in archive.getnames()}
+    needed = {
+        f"src/penstock/shared/{path.name}"
+        for suffix in ("pyx", "pxi", "h", "pyi")
+        for path in (source / "shared").glob(f"native_*.{suffix}")
+    }
+    assert "src/penstock/shared/native_frame.pxi" in needed
+    assert needed - found == set()
 
 
 @pytest.mark.skipif(not HAS_COMPILER, reason="no C compiler here")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +18,8 @@ PRODUCT = ("shared", "actors", "client", "spark", "cli", "chaos")
 PACKAGES = (*PRODUCT, "bench", "configs")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
+MAX_COMPILED_LINES = 200
+MAX_LINE = 100  # of what ruff does not read
 BANNED_NAMES = {"utils", "util", "common", "helpers", "helper", "manager", "misc"}
 UNPICKLING = re.compile(r"\b(import c?pickle|from c?pickle|send_pyobj|recv_pyobj)\b")
 
@@ -97,6 +100,28 @@ def test_no_file_is_longer_than_400_lines() -> None:
         if (count := len(path.read_text("utf-8").splitlines())) > MAX_FILE_LINES
     ]
     assert long == []
+
+
+def _compiled() -> list[Path]:
+    """The sources of the compiled module."""
+    native = sorted((ROOT / "shared").glob("native_*"))
+    return [path for path in native if path.suffix in (".pyx", ".pxi", ".h")]
+
+
+def test_no_file_that_is_compiled_is_longer_than_200_lines_or_has_a_line_over_100() -> None:
+    lines = {path.name: path.read_text("utf-8").splitlines() for path in _compiled()}
+    assert [name for name in lines if len(lines[name]) > MAX_COMPILED_LINES] == []
+    assert [each for name in lines for each in lines[name] if len(each) > MAX_LINE] == []
+
+
+def test_every_file_that_is_compiled_is_included_and_named_to_the_build() -> None:
+    head = (ROOT / "shared" / "native_loops.pyx").read_text("utf-8")
+    included = set(re.findall(r'^include "(.+)"$', head, re.M))
+    assert included == {path.name for path in _compiled() if path.suffix == ".pxi"}
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
+    (module,) = project["tool"]["setuptools"]["ext-modules"]
+    named = [Path(name).name for name in module["sources"] + module["depends"]]
+    assert sorted(named) == [path.name for path in _compiled()]
 
 
 def test_no_function_is_longer_than_a_screen() -> None:
