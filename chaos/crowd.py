@@ -32,6 +32,7 @@ CHURN = 300
 KNOCK_S = 0.002
 STUCK, PULLS = 20, 10
 LARGE_TOPIC, LARGE_BYTES, LARGE_COUNT = "large", 60_000, 40
+SEGMENT_BYTES = 16 << 20
 # beside the answers that may wait: queues of sockets, and what the allocator keeps
 SPARE_BYTES = 48 << 20
 OUTSIDE_TIMEOUT_MS = 700
@@ -44,7 +45,8 @@ _GREETING = b"\xff" + bytes(8) + b"\x7f\x03"
 def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with arena.room() as room:
         files = dice.choice(FILES)
-        settings = any_settings(dice)
+        # an answer ends with its segment, and those that nobody reads are to be long
+        settings = any_settings(dice) | {"mapped_file_size_commit_log_bytes": SEGMENT_BYTES}
         limit = ("prlimit", f"--nofile={files}:{files}")
         with scene(arena, room, settings, wrap=limit, rate=300) as it:
             _fill(it.broker)
@@ -69,12 +71,12 @@ def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
 
 
 def _fill(broker: Broker) -> None:
-    """Something to read: between the load's messages, so that it stands in many pieces."""
+    """Something to read, each between two of another queue: what lies together needs no memory."""
     with Producer(broker.produce) as producer:
-        producer.create_topic(LARGE_TOPIC, 1)
-        for number in range(LARGE_COUNT):
-            producer.send(LARGE_TOPIC, bytes(LARGE_BYTES), queue=0)
-            if number % 4 == 0:
+        producer.create_topic(LARGE_TOPIC, 2)
+        for _ in range(LARGE_COUNT):
+            for queue in (0, 1):
+                producer.send(LARGE_TOPIC, bytes(LARGE_BYTES), queue=queue)
                 producer.flush(30)
     broker.await_dispatched()
 

@@ -21,6 +21,10 @@ from penstock.shared.positions import ACTORS
 # strikes in a round
 STRIKES = 30
 KILLED, FROZEN = (SIGKILL, "killed"), (SIGSTOP, "frozen")
+# Who stands still for a moment before the whole broker is killed, "" for nobody: the pool is then
+# full of what was acknowledged, or the log of what no queue has.
+DAMMED = ("", "committer", "committer", "flusher", "reput")
+DAMMED_S = 0.05
 
 
 def kills_round(arena: Arena, dice: random.Random, replay: str) -> None:
@@ -47,16 +51,20 @@ def run_kills(
 
 def strike(it: Scene, dice: random.Random) -> None:
     """One strike, and the time until a message gets through again, and comes out."""
-    report, struck = it.arena.report, time.monotonic()
-    first, *others = _hit(report, it.broker, dice)
+    report = it.arena.report
+    kind = dice.choices(("one", "burst", "all"), (20, 3, 3))[0]
+    if kind == "all" and (actor := dice.choice(DAMMED)):
+        it.broker.strike(actor, SIGSTOP)
+        time.sleep(dice.uniform(0, DAMMED_S))
+    struck = time.monotonic()
+    first, *others = _hit(report, it.broker, kind, dice)
     times = it.probe(first, struck)
     for name in others:
         report.add_recovery(name, *times)
 
 
-def _hit(report: Report, broker: Broker, dice: random.Random) -> tuple[str, ...]:
+def _hit(report: Report, broker: Broker, kind: str, dice: random.Random) -> tuple[str, ...]:
     """Kill or freeze somebody; what that is called, for those whom it may concern."""
-    kind = dice.choices(("one", "burst", "all"), (20, 3, 3))[0]
     if kind == "all":
         broker.kill()
         broker.start()
