@@ -5,9 +5,8 @@ Owns:     `allocated`, `allocate_error`, `lock_error`; the making of segment fil
 Reads:    `wrote`, `append_wanted`, `read_only`.
 Hears:    the writer's doorbell.
 Rings:    the writer.
-On crash: the next one lists the directory and makes its names durable, which its predecessor may
-          not have come to; a half-made file never had its name there, and goes. What it had locked
-          its successor locks again; a segment that was half warm is counted as it is.
+On crash: the next one goes on at `allocated`. What its predecessor made and did not count goes:
+          its name may not be durable. What it had locked its successor locks again.
 
 With warm_mapped_file_enable a new segment is warmed before it is counted, unless the writer already
 waits for it. The allocator holds the lock, because it outlives no segment that is being written.
@@ -21,7 +20,7 @@ import os
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.durable_files import make_file, sync_directory
+from penstock.shared.durable_files import make_file
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
@@ -49,20 +48,19 @@ class Allocator:
         self._filled_ms: dict[int, int] = {}
 
     def start(self) -> None:
+        self._allocated = self._positions["allocated"]
         for growing in self._paths.half_made.glob("commitlog-*"):
             growing.unlink()
-        with self._stage.disk:
-            sync_directory(self._paths.commit_log)
-        bases = segment_bases(self._paths.commit_log, self._segment_bytes)
-        wrote = self._positions["wrote"]
-        start = wrote - wrote % self._segment_bytes
-        self._allocated = bases[-1] + self._segment_bytes if bases else start
-        self._positions.publish("allocated", self._allocated)
+        for base in segment_bases(self._paths.commit_log, self._segment_bytes):
+            if base >= self._allocated:
+                (self._paths.commit_log / segment_name(base)).unlink()
         self._positions.publish("lock_error", 0)
         if self._warm and self._stage.config.transient_store_pool_enable:
             self._warm = False
             self._stage.say("with the transient pool on, warm_mapped_file_enable has no effect")
         if self._warm:
+            wrote = self._positions["wrote"]
+            start = wrote - wrote % self._segment_bytes
             for base in range(start, self._allocated, self._segment_bytes):
                 self._lock(self._open(base))
 

@@ -153,6 +153,10 @@ def _shared_memory(
     crash_point("recover.after_cq_fix")
     positions = Positions(run.positions, owner="supervisor")
     _initialise(positions, recovered, queues)
+    size = config.mapped_file_size_commit_log_bytes
+    # recovery has made their names durable
+    ends = [base + size for base in segment_bases(paths.commit_log, size)]
+    positions.initialise("allocated", max([recovered.log_end // size * size, *ends]))
     return positions
 
 

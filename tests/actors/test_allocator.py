@@ -78,6 +78,18 @@ def test_a_successor_goes_on_behind_what_is_there_and_removes_what_is_half_made(
     assert not half.exists() and other.exists()
 
 
+def test_a_successor_makes_again_what_nobody_counted_for_its_name_may_not_be_durable(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline()
+    work(broker.start(Allocator))
+    uncounted = broker.paths.commit_log / segment_name(SEGMENT_BYTES)
+    uncounted.write_bytes(bytes(SEGMENT_BYTES))
+    broker.start(Allocator)
+    assert _segments(broker) == [segment_name(0)]
+    assert broker.positions["allocated"] == SEGMENT_BYTES
+
+
 def test_a_full_disk_is_told_and_tried_again_every_second(
     pipeline: Callable[..., Any], work: Callable[..., None]
 ) -> None:

@@ -27,23 +27,37 @@ SEEDS = (1, 12, 2, 13)
 SECONDS = 120
 
 
+def _environment(canary: str) -> dict[str, str]:
+    if not canary:
+        return {**os.environ}
+    paths = [str(HERE), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {**os.environ, "PENSTOCK_CANARY": canary, "PYTHONPATH": os.pathsep.join(paths)}
+
+
 def run_chaos(place: Path, kind: str, seed: int, canary: str = "") -> tuple[int, Any]:
     """`penstock chaos` in a process of its own; its exit code and report."""
-    environment = {**os.environ}
-    if canary:
-        environment["PENSTOCK_CANARY"] = canary
-        paths = [str(HERE), *filter(None, [environment.get("PYTHONPATH")])]
-        environment["PYTHONPATH"] = os.pathsep.join(paths)
     ran = subprocess.run(
         [sys.executable, "-m", "penstock.cli.main", "chaos", "--faults", kind, "-o", "json"]
         + ["--rounds", "1", "--seed", str(seed), "--place", str(place)],
-        env=environment,
+        env=_environment(canary),
         capture_output=True,
         text=True,
         timeout=SECONDS,
     )
     assert ran.returncode in (0, 1), ran.stderr
     return ran.returncode, json.loads(ran.stdout)
+
+
+@pytest.mark.parametrize("name", sorted(CANARIES))
+def test_a_seeded_bug_fits_what_it_is_put_into(name: str) -> None:
+    ran = subprocess.run(
+        [sys.executable, "-c", f"import {CANARIES[name].module}"],
+        env=_environment(name),
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+    assert ran.returncode == 0, ran.stderr
 
 
 @pytest.mark.parametrize("name", CHOSEN)

@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder
+from inspect import isfunction, signature
 from types import ModuleType
 from typing import Any, NamedTuple
 
@@ -63,20 +64,31 @@ class _Release(MetaPathFinder):
 
         def load_with_bug(module: ModuleType) -> None:
             load(module)
-            before = _names(module)
+            before = _replaceable(module)
             self._canary.put_in(module)
-            # what nobody has ever called is no bug: the product has moved on, the canary has not
-            assert _names(module) == before, f"{name} has no {_names(module) - before} to replace"
+            _check_fit(before, _replaceable(module))
 
         spec.loader.exec_module = load_with_bug  # type: ignore[method-assign]
         return spec
 
 
-def _names(module: ModuleType) -> set[str]:
-    """All that could be replaced in this module, and in its classes."""
-    classes = [each for each in vars(module).values() if isinstance(each, type)]
-    own = [each for each in classes if each.__module__ == module.__name__]
-    return set(vars(module)) | {f"{each.__name__}.{name}" for each in own for name in vars(each)}
+def _replaceable(module: ModuleType) -> dict[str, Any]:
+    """All that a canary could replace in this module, and in its classes."""
+    found = dict(vars(module))
+    for each in vars(module).values():
+        if isinstance(each, type) and each.__module__ == module.__name__:
+            found |= {f"{each.__name__}.{name}": value for name, value in vars(each).items()}
+    return found
+
+
+def _check_fit(before: dict[str, Any], after: dict[str, Any]) -> None:
+    """The product goes on, and a canary that it has left behind is no bug, or only a crash."""
+    assert after.keys() == before.keys(), f"nobody has {after.keys() - before.keys()}"
+    for name, old in before.items():
+        if isfunction(old) and isfunction(new := after[name]) and new is not old:
+            takes = signature(old).parameters.values()
+            named = {each.name: None for each in takes if each.kind is each.KEYWORD_ONLY}
+            signature(new).bind(*[None] * (len(takes) - len(named)), **named)
 
 
 def release(name: str) -> None:
