@@ -35,7 +35,7 @@ from penstock.client.producer import Producer
 from penstock.shared.config_sources import load_config
 
 # images of each recorded run, and of one task
-IMAGES, TASK_IMAGES = 100, 10
+IMAGES, TASK_IMAGES = 200, 10
 # how the disk is flushed, and what producers wait for: each leaves other disks
 PROMISES = (("sync", "durable"), ("async", "durable"), ("async", "written"))
 # Whether a run ends with an orderly stop. A round has both, and a stop while the disk lags.
