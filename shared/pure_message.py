@@ -59,14 +59,16 @@ class Message:
     __slots__ = ("_body", "_max_body_bytes", "_properties", "record")
     record: memoryview
     _max_body_bytes: int
-    _body: bytes
-    _properties: Mapping[str, str]
+    _body: bytes | None  # None until it is read
+    _properties: Mapping[str, str] | None
 
     def __init__(self, record: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         """`record` is one whole record of the log; its body expands to `max_body_bytes` at most."""
         keep = object.__setattr__
         keep(self, "record", memoryview(record))
         keep(self, "_max_body_bytes", max_body_bytes)
+        keep(self, "_body", None)
+        keep(self, "_properties", None)
 
     def __setattr__(self, name: str, value: Any) -> None:
         raise AttributeError(f"a Message does not change; {name} cannot be set")
@@ -157,10 +159,13 @@ class Message:
     @property
     def body(self) -> bytes:
         """What the producer sent. Raises UnreadableBody where that cannot be told any more."""
-        try:
-            return self._body
-        except AttributeError:
-            pass
+        body = self._body
+        if body is None:
+            body = self._whole_body()
+            object.__setattr__(self, "_body", body)
+        return body
+
+    def _whole_body(self) -> bytes:
         stored = self.stored_body
         if body_crc(stored) != int.from_bytes(self.record[AT_BODY_CRC:AT_QUEUE_ID], "big"):
             raise UnreadableBody(
@@ -168,9 +173,7 @@ class Message:
                 f"{self.topic}, queue {self.queue_id}, offset {self.queue_offset}",
                 "its bytes have changed on disk; stored_body has them as they are",
             )
-        body = decompress(stored, self.sys_flag, self._max_body_bytes)
-        object.__setattr__(self, "_body", body)
-        return body
+        return decompress(stored, self.sys_flag, self._max_body_bytes)
 
     @property
     def stored_body(self) -> bytes:
@@ -206,12 +209,10 @@ class Message:
     @property
     def properties(self) -> Mapping[str, str]:
         """All properties, those that tags, keys and the like stand in included."""
-        try:
-            return self._properties
-        except AttributeError:
-            pass
-        properties = MappingProxyType(decode_properties(self._raw_properties))
-        object.__setattr__(self, "_properties", properties)
+        properties = self._properties
+        if properties is None:
+            properties = MappingProxyType(decode_properties(self._raw_properties))
+            object.__setattr__(self, "_properties", properties)
         return properties
 
     @property
