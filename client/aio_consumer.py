@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Collection
-from types import TracebackType
 
 import zmq
 
@@ -16,7 +15,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.compression import MAX_BODY_BYTES
 
 
-class Consumer:
+class Consumer(Link):
     """Reads a topic from a coroutine. See `penstock.client.Consumer` for the arguments.
 
     async with Consumer("tcp://127.0.0.1:20912", "orders") as consumer:
@@ -39,33 +38,13 @@ class Consumer:
         max_body_bytes: int = MAX_BODY_BYTES,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__(endpoint)
         self._clock = clock or SystemClock()
-        self._link = Link(endpoint)
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint,
-            topic,
-            start,
-            queues,
-            follow,
-            timeout_ms,
-            now_ms,
-            choice,
-            max_body_bytes,
+            endpoint, topic, start, queues, follow, timeout_ms, now_ms, choice, max_body_bytes
         )
-
-    async def __aenter__(self) -> Consumer:
-        self._link.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._link.close()
 
     @property
     def positions(self) -> dict[int, int]:
@@ -84,7 +63,7 @@ class Consumer:
 
     async def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
-        socket = self._link.socket
+        socket = self._socket
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -100,7 +79,7 @@ class Consumer:
                 await socket.poll(int(wait_ms))
 
     async def _exchange(self, now_ms: int) -> None:
-        socket = self._link.socket
+        socket = self._socket
         while await socket.poll(0):
             answer = await socket.recv_multipart(copy=False)
             self._core.received(unframed(answer), now_ms)

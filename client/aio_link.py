@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from types import TracebackType
+from typing import Any, Self
 
 import zmq.asyncio
 
@@ -11,27 +12,33 @@ from penstock.shared.errors import StoreUnavailable
 
 
 class Link:
-    """Dials an endpoint when it is opened."""
+    """What dials an endpoint at the beginning of its block."""
 
     def __init__(self, endpoint: str) -> None:
         self._endpoint = endpoint
-        self._socket: Any = None
+        self._opened: Any = None
 
-    def open(self) -> None:
+    async def __aenter__(self) -> Self:
         self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._endpoint)
+        self._opened = dial(self._context, self._endpoint)
+        return self
 
     @property
-    def socket(self) -> Any:
+    def _socket(self) -> Any:
         """Raises StoreUnavailable outside the block."""
-        if self._socket is None:
+        if self._opened is None:
             raise StoreUnavailable(
                 "a client is used inside its block", "it is not open", "async with ...(...)"
             )
-        return self._socket
+        return self._opened
 
-    def close(self) -> None:
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
         """Nothing waits to be sent that anybody still wants an answer to."""
-        self._socket.close(linger=0)
-        self._socket = None
+        self._opened.close(linger=0)
+        self._opened = None
         self._context.term()

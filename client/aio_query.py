@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from contextlib import suppress
-from types import TracebackType
 
 import zmq
 
@@ -22,7 +21,7 @@ from penstock.client.query_core import (
 from penstock.shared.clock import Clock, SystemClock
 
 
-class MessageQuery:
+class MessageQuery(Link):
     """Asks a broker for single messages; see the synchronous one for the rules.
 
     async with MessageQuery("tcp://127.0.0.1:20912") as query:
@@ -32,21 +31,9 @@ class MessageQuery:
     def __init__(
         self, endpoint: str, *, timeout_ms: int = 30_000, clock: Clock | None = None
     ) -> None:
+        super().__init__(endpoint)
         self._clock = clock or SystemClock()
-        self._link = Link(endpoint)
         self._core = QueryCore(endpoint, timeout_ms)
-
-    async def __aenter__(self) -> MessageQuery:
-        self._link.open()
-        return self
-
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._link.close()
 
     async def by_key(
         self,
@@ -69,7 +56,7 @@ class MessageQuery:
         return (await self._ask(by_id(message_id)))[0]
 
     async def _ask(self, question: Question) -> list[Message]:
-        socket = self._link.socket
+        socket = self._socket
         self._core.ask(question, self._clock.monotonic_ms())
         while self._core.found is None:
             header = self._core.outgoing(self._clock.monotonic_ms())

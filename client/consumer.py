@@ -65,15 +65,7 @@ class Consumer:
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint,
-            topic,
-            start,
-            queues,
-            follow,
-            timeout_ms,
-            now_ms,
-            choice,
-            max_body_bytes,
+            endpoint, topic, start, queues, follow, timeout_ms, now_ms, choice, max_body_bytes
         )
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 
+from penstock import client
+from penstock.client import aio
 from penstock.client.aio import Consumer, Message, Producer
 from penstock.shared.errors import (
     ConnectError,
@@ -23,6 +26,17 @@ NOBODY = "tcp://127.0.0.1:1"
 def run(test: Callable[[], Awaitable[None]]) -> None:
     """Run a coroutine; it may take a while, but not for ever."""
     asyncio.run(asyncio.wait_for(test(), 30))
+
+
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "MessageQuery"])
+def test_the_names_and_arguments_are_those_of_the_synchronous_client(name: str) -> None:
+    ours, theirs = getattr(aio, name), getattr(client, name)
+    public = {each for each in dir(theirs) if not each.startswith("_")} - {"ask", "close"}
+    assert public <= set(dir(ours))
+    for method in ("__init__", *sorted(public)):
+        if callable(getattr(theirs, method)):
+            found, expected = (inspect.signature(getattr(of, method)) for of in (ours, theirs))
+            assert found.parameters == expected.parameters, method
 
 
 def test_messages_go_out_and_come_back(broker: Any) -> None:
