@@ -14,11 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.chaos.broker import Broker
-from penstock.chaos.load import QUEUES, TOPIC, Load
 from penstock.chaos.preload import build_library
 from penstock.chaos.report import Report
+from penstock.chaos.under_load import one_load
 from penstock.chaos.workers import Result, Task, Workers
-from penstock.client.producer import Producer
 from penstock.shared.config import Config
 
 
@@ -87,12 +86,7 @@ def any_settings(dice: random.Random) -> dict[str, object]:
 def filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Config]]:
     """A store that a broker has filled, and all of which is on disk: stopped, or killed."""
     broker = Broker(room, any_settings(dice))
-    load: Load | None = None
-    try:
-        broker.start()
-        with Producer(broker.produce) as producer:
-            producer.create_topic(TOPIC, QUEUES)
-        load = Load("p1", broker.produce, rate=1000)
+    with one_load(broker, rate=1000) as load:
         time.sleep(dice.uniform(0.2, 0.8))
         load.finish()
         broker.await_dispatched()
@@ -103,7 +97,3 @@ def filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Config
         else:
             broker.stop()
         yield broker.store, broker.config
-    finally:
-        if load is not None:
-            load.abandon()
-        broker.clear()

@@ -20,8 +20,9 @@ import zmq
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged
-from penstock.chaos.load import QUEUES, TOPIC, Load, read_all
+from penstock.chaos.load import read_all
 from penstock.chaos.requests import bent_requests, consume_request, produce_request
+from penstock.chaos.under_load import one_load
 from penstock.chaos.usage import own_memory_bytes
 from penstock.client.producer import Producer
 from penstock.shared import messages
@@ -42,12 +43,7 @@ _SENT_AT_ONCE = 200
 def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with arena.room() as room:
         broker = Broker(room, any_settings(dice))
-        load: Load | None = None
-        try:
-            broker.start()
-            with Producer(broker.produce) as producer:
-                producer.create_topic(TOPIC, QUEUES)
-            load = Load("p1", broker.produce, rate=300)
+        with one_load(broker, rate=300) as load:
             pids = broker.actors()
             before = {name: own_memory_bytes(pid) for name, pid in pids.items()}
             with _another_client(broker) as wrong:
@@ -66,10 +62,6 @@ def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
             arena.report.acknowledged += load.count()
             arena.report.add_violations(wrong, replay)
             broker.stop()
-        finally:
-            if load is not None:
-                load.abandon()
-            broker.clear()
 
 
 def _throw_all(arena: Arena, broker: Broker, dice: random.Random) -> None:

@@ -33,7 +33,7 @@ from penstock.chaos.load import TOPIC, Load
 from penstock.chaos.repairs import die_in_repair
 from penstock.chaos.replay import check_whole
 from penstock.chaos.starts import die_in_start
-from penstock.chaos.under_load import make_topics, under_load
+from penstock.chaos.under_load import one_load, under_load
 from penstock.shared.store_directory import StoreDirectory
 
 EXPIRING: dict[str, object] = {
@@ -105,21 +105,13 @@ def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed)
 def die_cleaning(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
     """The cleaner: what has expired goes, and nothing else."""
     broker = Broker(place, SMALL | EXPIRING, environment=armed.environment())
-    load: Load | None = None
-    try:
-        broker.start()
-        make_topics(broker)
-        load = Load("p", broker.produce, rate=3000)
+    with one_load(broker, rate=3000) as load:
         wrong = armed.await_all(broker, arena.moved)
         load.finish()
         broker.await_dispatched()
         broker.stop()
         wrong += check_whole(broker.store, broker.config)
         return wrong + _check_kept(broker.store, load)
-    finally:
-        if load is not None:
-            load.abandon()
-        broker.clear()
 
 
 def _check_kept(store: Path, load: Load) -> list[str]:

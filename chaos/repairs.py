@@ -14,9 +14,9 @@ from penstock.chaos.arena import Arena
 from penstock.chaos.armed import SEGMENT_BYTES, SMALL, Armed, not_reached
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged, read_stored
-from penstock.chaos.load import TOPIC, Load
+from penstock.chaos.load import TOPIC
 from penstock.chaos.replay import check_whole
-from penstock.chaos.under_load import await_acked, make_topics
+from penstock.chaos.under_load import await_acked, one_load
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.store_directory import StoreDirectory
@@ -28,11 +28,7 @@ _REPAIR_TIMEOUT_S = 60
 def die_in_repair(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
     """See the head of this file."""
     broker = Broker(place, SMALL)
-    load: Load | None = None
-    try:
-        broker.start()
-        make_topics(broker)
-        load = Load("p", broker.produce)
+    with one_load(broker, rate=1500) as load:
         await_acked([load], _MESSAGES)
         load.finish()
         broker.await_dispatched()
@@ -50,10 +46,6 @@ def die_in_repair(arena: Arena, place: Path, dice: random.Random, armed: Armed) 
         stored, complaints = read_stored(str(broker.store), TOPIC)
         wrong += complaints + check_acknowledged(acked, stored, "which were acknowledged")
         return wrong + check_whole(broker.store, broker.config)
-    finally:
-        if load is not None:
-            load.abandon()
-        broker.clear()
 
 
 def _repair_again_and_again(

@@ -82,6 +82,21 @@ def under_load(broker: Broker, *, rate: int = 1000, queues: int = 0) -> Iterator
         broker.clear()
 
 
+@contextmanager
+def one_load(broker: Broker, *, rate: int) -> Iterator[Load]:
+    """Start the broker and one producer; whatever happens, nothing of them stays."""
+    load: Load | None = None
+    try:
+        broker.start()
+        make_topics(broker)
+        load = Load("p", broker.produce, rate=rate)
+        yield load
+    finally:
+        if load is not None:
+            load.abandon()
+        broker.clear()
+
+
 def make_topics(broker: Broker, queues: int = 0) -> None:
     """The load's topic, and another with a message in each of so many queues."""
     with Producer(broker.produce) as producer:
