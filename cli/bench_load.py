@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.bench.target import Where
 
 Command = Callable[..., Any]
+_count = partial(click.option, type=click.IntRange(min=1), show_default=True)
 # what every kind is measured with; a kind may lack some, or have another default
 _OPTIONS = {
     "size": click.option(
@@ -31,25 +32,15 @@ _OPTIONS = {
         show_default=True,
         help="On disk, or safe from every process.",
     ),
-    "in_flight": click.option(
-        "--in-flight",
-        type=click.IntRange(min=1),
-        default=4096,
-        show_default=True,
-        help="Unanswered messages of a producer at most.",
+    "in_flight": _count(
+        "--in-flight", default=4096, help="Unanswered messages of a producer at most."
     ),
-    "producers": click.option(
-        "--producers",
-        type=click.IntRange(min=1),
-        default=1,
-        show_default=True,
-        help="A process each.",
-    ),
+    "producers": _count("--producers", default=1, help="A process each."),
     "queues": click.option("--queues", type=click.IntRange(1, 1024), default=4, show_default=True),
     "seconds": click.option(
         "--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True
     ),
-    "runs": click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True),
+    "runs": _count("--runs", default=3),
 }
 
 
@@ -182,14 +173,7 @@ Examples:
 """
 )
 @_options("producers")
-@click.option(
-    "--rate",
-    "rate_per_s",
-    type=click.IntRange(min=1),
-    default=1000,
-    show_default=True,
-    help="Messages a second.",
-)
+@_count("--rate", "rate_per_s", default=1000, help="Messages a second.")
 def latency(**options: Any) -> None:
     """How long messages take from a producer to a consumer, at a given rate."""
     from penstock.bench.latency import bench_latency
