@@ -38,12 +38,15 @@ class MappedFile:
         self.base = base
         self.size = size
         self.handle = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW)
-        found = os.fstat(self.handle).st_size
-        if found != size:
+        try:
+            found = os.fstat(self.handle).st_size
+            if found != size:
+                raise StoreDamaged(f"a segment is {size} bytes long", f"{path} has {found}")
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            self._map = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
+        except BaseException:
             os.close(self.handle)
-            raise StoreDamaged(f"a segment is {size} bytes long", f"{path} has {found}")
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self._map = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
+            raise
         self.view = memoryview(self._map)
         # since when it is known that the file is deleted; -1 while it is not
         self.deleted_ms = -1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 from pathlib import Path
@@ -96,6 +97,25 @@ def test_a_file_of_another_length_is_not_mapped(tmp_path: Path) -> None:
     with pytest.raises(StoreDamaged, match=f"{SIZE - 1}"):
         MappedFile(file, 0, SIZE, writable=False)
     assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_segment_that_cannot_be_mapped_keeps_no_file_open(tmp_path: Path) -> None:
+    make_segments(tmp_path, 1)
+    queue = MappedFileQueue(tmp_path, SIZE)
+    spare = os.dup(0)
+    os.close(spare)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    # one is free, for the file; its mapping needs another
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 1, limits[1]))
+    try:
+        for _ in range(2):
+            with pytest.raises(OSError, match="Too many open files") as raised:
+                queue.segment(0)
+            assert raised.value.filename is None, "the file was opened, and not mapped"
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert queue.segment(0).size == SIZE
+    queue.close()
 
 
 def test_a_link_in_a_segments_place_is_refused(tmp_path: Path) -> None:
