@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import resource
 import time
 from collections.abc import Callable
 from typing import Any
@@ -14,6 +16,7 @@ from penstock.shared.messages import Appended, OutOfStep, Refused, Welcome
 
 WAIT_MS, PAGE_CACHE_MS = 200, 1000
 LARGE = [bytes(15_000)] * 4
+SEGMENT_BYTES = 64 << 10
 
 
 def work_until(writer: Writer, done: Callable[[], bool]) -> None:
@@ -153,3 +156,36 @@ def test_frames_that_the_disk_keeps_waiting_for_their_answer_block_others_in_tim
     broker.clock.advance(WAIT_MS + 1)
     (refused,) = producer.answers(1)
     assert isinstance(refused, Refused) and refused.status == "SYSTEM_BUSY"
+
+
+def test_a_writer_that_lacks_files_ends_and_its_successor_stores_the_frame(
+    pipeline: Callable[..., Any], client: Callable[..., Any]
+) -> None:
+    """Too few files for a segment say nothing of the disk: nobody is told that it is missing."""
+    broker = pipeline(transient_store_pool_enable=False)
+    broker.allocate(1)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    (before,) = producer.append(LARGE, keys="before-")
+    wrote = broker.positions["wrote"]
+    broker.allocate(1)
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    spare = os.dup(0)
+    os.close(spare)
+    # one is free, for the look at the door; a segment needs another for its mapping
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 1, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            producer.append(LARGE, keys="lacking-")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert not producer.socket.poll(50), "no answer"
+    assert broker.positions["wrote"] == wrote
+    broker.crash(writer)
+    successor = client(broker, broker.start(Writer))
+    successor.session = producer.session
+    successor.hello(stored_after=before.runs[0].physical_offset)
+    (answer,) = successor.append(LARGE, keys="lacking-", retry=True)
+    assert isinstance(answer, Appended)
+    assert [run.queue_offset for run in answer.runs] == [len(LARGE)]
+    assert answer.runs[0].physical_offset == SEGMENT_BYTES
