@@ -32,8 +32,10 @@ def fail_calls(
         calls = count_calls(room, library, settings)
     for kind, count in counts.items():
         every = range(1, calls[kind] + 1)
-        for nth in every if arena.every else sorted(dice.sample(every, count)):
-            once = nth % 2 == 0 if arena.every else dice.random() < 0.5
+        tried = [(nth, once) for nth in every for once in (True, False)]
+        if not arena.every:
+            tried = [(nth, dice.random() < 0.5) for nth in sorted(dice.sample(every, count))]
+        for nth, once in tried:
             failing = Failing(kind, number, nth, once, stays=dice.random() < 0.3)
             with arena.room() as room:
                 wrong = check_failing(arena, room, library, settings, failing)
