@@ -41,8 +41,11 @@ def processes_of(mark: str = MARK) -> list[int]:
 
 def run_directories_below(place: Path) -> list[Path]:
     """Run directories in shared memory whose store is `place`, or lies in it."""
-    return [
-        path.parent
-        for path in Path("/dev/shm").glob("penstock-*/store")
-        if path.is_file() and Path(path.read_text()).is_relative_to(place.resolve())
-    ]
+    found = []
+    for path in Path("/dev/shm").glob("penstock-*/store"):
+        try:
+            if Path(path.read_text()).is_relative_to(place.resolve()):
+                found.append(path.parent)
+        except FileNotFoundError:
+            continue  # another broker of this machine has just ended
+    return found
