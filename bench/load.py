@@ -51,14 +51,17 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
     """Receive all `messages` of a topic from its beginning, again and again for `seconds`.
 
-    With `stamped` it is received once, while it grows: `warm` messages before it is ready, then
-    `messages`. A latency is then the time since the message was due.
+    Each pass must find all of them, and the bodies of `body_bytes` that were sent: of each the
+    length and the last byte are added up. With `stamped` it is received once, while it grows:
+    `warm` messages before it is ready, then `messages`. A latency is then the time since the
+    message was due.
     """
 
     endpoint: str
     topic: str
     messages: int
     seconds: float
+    body_bytes: int = 0
     stamped: bool = False
     warm: int = 0
 
@@ -207,19 +210,27 @@ def _receive_backlog(order: Receive) -> Seen:
     """Read all bodies of a topic again and again; a latency is from one batch to the next."""
     latencies_ms: list[float] = []
     messages = 0
+    body = body_of(order.body_bytes)
+    expected = order.messages * (len(body) + body[-1])
     await_go()
     began, cpu_began = time.perf_counter(), time.process_time()
     while not messages or time.perf_counter() - began < order.seconds:
-        done = 0
+        done = touched = 0
         with Consumer(order.endpoint, order.topic, follow=False) as consumer:
             since = time.perf_counter()
             while batch := consumer.poll(None):
-                done += sum(1 for message in batch if len(message.body) >= 0)
+                for message in batch:
+                    body = message.body
+                    touched += len(body) + body[-1]
+                done += len(batch)
                 now = time.perf_counter()
                 latencies_ms.append((now - since) * 1000)
                 since = now
-        if done != order.messages:
-            raise SystemExit(f"{order.topic} has {done} messages, not {order.messages}")
+        if (done, touched) != (order.messages, expected):
+            raise SystemExit(
+                f"{order.topic} has {done} messages, not {order.messages}; their bodies come to "
+                f"{touched} and not {expected}"
+            )
         messages += done
     seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     return Seen(messages, 0, seconds, cpu_s, thinned(latencies_ms))

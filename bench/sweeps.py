@@ -1,18 +1,18 @@
 """Penstock by itself over a range: in flight, size, queues, a growing store; for docs and plots.
 
 Each figure is one run of a kind of `penstock bench`; one broker serves a whole range, but for the
-queues, which need smaller files.
+queues, which need smaller files. What fails is told, and the rest is measured.
 """
 
 from __future__ import annotations
 
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
 
-from penstock.bench.consume import bench_consume
 from penstock.bench.latency import bench_latency
 from penstock.bench.machine import Machine, measure_machine
 from penstock.bench.pipeline import bench_pipeline
@@ -20,10 +20,11 @@ from penstock.bench.produce import produce
 from penstock.bench.report import Result, Shape
 from penstock.bench.target import Where, opened
 from penstock.bench.topics import bench_topics
+from penstock.shared.errors import PenstockError
 
 IN_FLIGHT = (1, 8, 64, 512, 4096)
 SIZES = (16, 100, 1024, 10_240, 102_400)
-QUEUES = (1, 8, 64, 512, 4096)
+QUEUES = (1, 8, 64, 512, 4096, 10_000)
 GROWTH_STEPS = 10
 ACKS = ("written", "durable")
 
@@ -38,13 +39,14 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Sweeps(msgspec.Struct):
-    """All ranges; and single results of the other kinds."""
+    """All ranges; single results of the other kinds; and what could not be measured, and why."""
 
     in_flight: list[Point] = []
     size: list[Point] = []
     queues: list[Point] = []
     store_gb: list[Point] = []
     alone: list[Result] = []
+    failed: list[str] = []
 
 
 def sweep(seconds: float, say: Callable[[str], None]) -> Sweeps:
@@ -53,15 +55,34 @@ def sweep(seconds: float, say: Callable[[str], None]) -> Sweeps:
     found = Sweeps()
     for ack in ACKS:
         flights = [Shape(ack=ack, in_flight=number, seconds=seconds) for number in IN_FLIGHT]
-        found.in_flight += _points(flights, machine, ack, lambda shape: shape.in_flight, say)
+        with told(found, f"over messages in flight, {ack}", say):
+            found.in_flight += _points(flights, machine, ack, lambda shape: shape.in_flight, say)
         sizes = [Shape(ack=ack, size=size, seconds=seconds) for size in SIZES]
-        found.size += _points(sizes, machine, ack, lambda shape: shape.size, say)
-    for result in bench_topics(Shape(seconds=seconds), QUEUES, Where(), machine, _unseen):
-        say(f"{result.shape.queues} queues: {result.messages_per_s:.0f}/s")
-        found.queues.append(_point("durable", result.shape.queues, result))
-    found.store_gb += _growth(Shape(ack="written", seconds=seconds), machine, say)
-    found.alone += _alone(seconds, machine, say)
+        with told(found, f"over sizes, {ack}", say):
+            found.size += _points(sizes, machine, ack, lambda shape: shape.size, say)
+    for number in QUEUES:
+        with told(found, f"{number} queues", say):
+            shape = Shape(seconds=seconds)
+            for result in bench_topics(shape, (number,), Where(), machine, _unseen):
+                say(f"{number} queues: {result.messages_per_s:.0f}/s")
+                found.queues.append(_point("durable", number, result))
+    with told(found, "a store that grows", say):
+        found.store_gb += _growth(Shape(ack="written", seconds=seconds), machine, say)
+    for ack in ACKS:
+        with told(found, f"latency and pipeline, {ack}", say):
+            found.alone += _alone(ack, seconds, machine)
     return found
+
+
+@contextmanager
+def told(found: Sweeps, what: str, say: Callable[[str], None]) -> Iterator[None]:
+    """Keep why a part failed; what it found before stays."""
+    say(what)
+    try:
+        yield
+    except PenstockError as error:
+        say(f"{what}: {error}")
+        found.failed.append(f"{what}: {error}"[:300])
 
 
 def _points(
@@ -89,14 +110,10 @@ def _growth(shape: Shape, machine: Machine, say: Callable[[str], None]) -> Itera
             yield _point(shape.ack, held_gb, result)
 
 
-def _alone(seconds: float, machine: Machine, say: Callable[[str], None]) -> Iterator[Result]:
-    for size in (100, 1024):
-        yield bench_consume(Shape(size=size, seconds=seconds), Where(), machine, _unseen)
-    for ack in ACKS:
-        paced = Shape(ack=ack, rate_per_s=1000, seconds=seconds)
-        yield bench_latency(paced, Where(), machine, _unseen)
-        yield bench_pipeline(Shape(ack=ack, seconds=seconds), Where(), machine, _unseen)
-    say("consume, latency and pipeline: done")
+def _alone(ack: str, seconds: float, machine: Machine) -> Iterator[Result]:
+    paced = Shape(ack=ack, rate_per_s=1000, seconds=seconds)
+    yield bench_latency(paced, Where(), machine, _unseen)
+    yield bench_pipeline(Shape(ack=ack, seconds=seconds), Where(), machine, _unseen)
 
 
 def _point(line: str, x: float, result: Result) -> Point:

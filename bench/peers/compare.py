@@ -1,8 +1,7 @@
 """Penstock and other brokers under the same load, in turns: `make bench-peers`.
 
-All brokers of one kind of acknowledgement are up at once, and only one is under load. Each is
-warmed up first; then every run measures every broker once, so that a slow minute of the machine
-meets all of them. A broker that cannot be had is a row that says so, and so is a load that failed.
+It finds out what is there, has it measured phase by phase (rounds.py), and writes what was found
+(page.py). A broker that cannot be had is a row that says so.
 """
 
 from __future__ import annotations
@@ -11,29 +10,27 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 import msgspec
 
-from penstock.bench.accounts import Accounts, cpu_s_per_million
-from penstock.bench.load_process import measured, started
-from penstock.bench.machine import Machine, measure_machine
+from penstock.bench.peers.bars import bars_table
 from penstock.bench.peers.kafka import Kafka
 from penstock.bench.peers.nats import Nats
 from penstock.bench.peers.ours import Penstock
 from penstock.bench.peers.page import write_page
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Peer, Server, Variant
+from penstock.bench.peers.peer import CONSUME, PACKED, SINGLE, Peer
+from penstock.bench.peers.plan import Plan
 from penstock.bench.peers.rabbitmq import RabbitMQ
 from penstock.bench.peers.redis import Redis
 from penstock.bench.peers.rocketmq import RocketMQ
-from penstock.bench.peers.table import Comparison, Known, Row, table
-from penstock.bench.report import percentile
+from penstock.bench.peers.rounds import in_turns, not_measured
+from penstock.bench.peers.table import Comparison, Known, table
 from penstock.bench.sweeps import sweep
-from penstock.shared.errors import MissingDependency, PenstockError, StoreUnavailable
+from penstock.shared.errors import MissingDependency
 
 PEERS: dict[str, Callable[[], Peer]] = {
     "penstock": Penstock,
@@ -44,19 +41,8 @@ PEERS: dict[str, Callable[[], Peer]] = {
     "rabbitmq": RabbitMQ,
 }
 # a range has many points, and each is only one run
-SWEEP_S = 2.0
+SWEEP_S = 1.5
 DOCS = Path(__file__).resolve().parent.parent.parent / "docs"
-
-
-class Plan(msgspec.Struct, frozen=True):
-    """What is to be measured."""
-
-    acks: Sequence[str] = (WRITTEN, DURABLE)
-    sizes: Sequence[int] = (100, 1024)
-    runs: int = 5
-    seconds: float = 3.0
-    in_flight: int = 4096
-    queues: int = 4
 
 
 def known(peers: Sequence[Peer]) -> list[Known]:
@@ -73,77 +59,20 @@ def known(peers: Sequence[Peer]) -> list[Known]:
 
 
 def compare(peers: Sequence[Peer], plan: Plan, place: Path) -> Comparison:
-    """Measure all that is there. Stores are in `place`, one folder a broker."""
+    """Measure all that is there. Stores are in `place`, and go away with their phase."""
     have = known(peers)
-    rows = [Row(each.name, ack, 0, why=each.missing) for each in have for ack in plan.acks]
-    rows = [row for row in rows if row.why]
-    machines: list[Machine] = []
-    there = [peer for peer, each in zip(peers, have, strict=True) if not each.missing]
-    for ack in plan.acks:
-        machines.append(measure_machine(place))
-        rows += _in_turns(there, ack, plan, place, machines)
-    return Comparison(have, rows, machines, plan.runs, plan.seconds, plan.in_flight, plan.queues)
-
-
-def _in_turns(
-    peers: Sequence[Peer], ack: str, plan: Plan, place: Path, machines: list[Machine]
-) -> Iterator[Row]:
-    with ExitStack() as servers:
-        up: list[tuple[Peer, Server, Variant]] = []
-        for peer in peers:
-            try:
-                serving = peer.serve(place / f"{peer.name}-{ack}".replace(" ", "-"), ack)
-                server = servers.enter_context(serving)
-            except PenstockError as error:
-                say(f"{peer.name}, {ack}: {error}")
-                yield Row(peer.name, ack, 0, why=str(error)[:300])
-            else:
-                up += [(peer, server, variant) for variant in peer.variants]
-        for run in range(-1, plan.runs):
-            for size in plan.sizes if run >= 0 else plan.sizes[-1:]:
-                for peer, server, variant in up:
-                    row = _measure(peer, server, variant, ack, size, run, plan)
-                    if run >= 0 or row.why:
-                        yield row
-        machines.append(measure_machine(place))
-
-
-def _measure(
-    peer: Peer, server: Server, variant: Variant, ack: str, size: int, run: int, plan: Plan
-) -> Row:
-    """One load on one broker. Run -1 warms the broker up."""
-    topic = f"t{size}x{variant.batch}r{run + 1}"
-    load = Load(
-        topic, size, ack, plan.in_flight, plan.queues, plan.seconds, peer.warm_s, variant.batch
-    )
-    accounts = Accounts(server.pids)
-    try:
-        with started([peer.command(server, load)]) as processes:
-            before = accounts.cpu_s()
-            (seen,) = measured(processes, plan.seconds, lambda done, total: None)
-            after = accounts.cpu_s()
-        sent = seen.messages + seen.warm_messages
-        if seen.stored < sent:
-            raise StoreUnavailable(f"all {sent} acknowledged messages are stored", seen.stored)
-    except PenstockError as error:
-        say(f"{variant.name}, {ack}, {size} bytes: {error}")
-        return Row(variant.name, ack, size, run, why=str(error)[:300])
-    row = Row(
-        variant.name,
-        ack,
-        size,
-        run,
-        seen.messages,
-        seen.stored - sent,
-        round(seen.seconds, 3),
-        round(seen.messages / seen.seconds, 1),
-        percentile(seen.latencies_ms, 50),
-        percentile(seen.latencies_ms, 99),
-        cpu_s_per_million(before, after, seen.cpu_s, seen.messages),
-    )
-    warming = " (warming up)" if run < 0 else ""
-    say(f"{variant.name}, {ack}, {size} bytes: {row.messages_per_s:.0f}/s{warming}")
-    return row
+    found = Comparison(have, [], {}, plan.runs, plan.seconds, plan.in_flight, plan.queues)
+    found.backlog = {str(size): plan.backlog(size) for size in plan.sizes}
+    pairs = list(zip(peers, have, strict=True))
+    for phase in plan.phases:
+        for peer, each in pairs:
+            if each.missing:
+                found.rows += not_measured(peer, phase, each.missing)
+        there = [peer for peer, each in pairs if not each.missing]
+        machines = found.machines[phase] = []
+        with tempfile.TemporaryDirectory(dir=place) as stores:
+            found.rows += in_turns(there, phase, plan, Path(stores), machines, say)
+    return found
 
 
 def say(line: str) -> None:
@@ -160,7 +89,7 @@ def _chosen(ctx: click.Context, parameter: click.Parameter, value: str) -> list[
 @click.command()
 @click.option("--only", callback=_chosen, default=",".join(PEERS), help="For example redis,nats.")
 @click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
-@click.option("--seconds", type=click.FloatRange(min=0.2), default=3.0, show_default=True)
+@click.option("--seconds", type=click.FloatRange(min=0.2), default=1.5, show_default=True)
 @click.option("--in-flight", type=click.IntRange(min=64), default=4096, show_default=True)
 @click.option("--sweeps/--no-sweeps", default=True, help="Penstock by itself too, for the plots.")
 @click.option(
@@ -187,7 +116,8 @@ def main(
     if sweeps:
         compared.sweeps = sweep(min(seconds, SWEEP_S), say)
         _write(compared, to)
-    print(table(compared))
+    print("\n\n".join(table(compared, kind) for kind in (PACKED, SINGLE, CONSUME)))
+    print(f"\n{bars_table(compared)}")
 
 
 def _write(compared: Comparison, to: Path) -> None:

@@ -11,7 +11,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from penstock.bench.peers.peer import Load
+from penstock.bench.peers.peer import Load, Read
 from penstock.shared.errors import MissingDependency
 
 HERE = Path(__file__).resolve().parent
@@ -19,17 +19,22 @@ SOURCES = HERE / "java" / "penstock" / "peers"
 TARGET = HERE / "target"
 GOAL = "org.apache.maven.plugins:maven-dependency-plugin:3.8.0:copy-dependencies"
 MAVEN_TIMEOUT_S = 600
+ALL_HAVE = ("Talk", "Load", "Peer", "Read", "Reader", "Touched")
 CLIENT_FLAGS = ("-Xms512m", "-Xmx512m")
 
 
 class Java:
-    """One peer's libraries and classes; `profile` is its profile in pom.xml."""
+    """One peer's libraries and classes; `profile` is its profile in pom.xml.
+
+    <peer>Peer.java sends and <peer>Reader.java reads.
+    """
 
     def __init__(
-        self, profile: str, peer_class: str, also: Sequence[Path] = (), roots: Sequence[Path] = ()
+        self, profile: str, peer: str, also: Sequence[Path] = (), roots: Sequence[Path] = ()
     ) -> None:
-        self._profile, self._class = profile, peer_class
-        self._sources = [SOURCES / f"{name}.java" for name in ("Peer", "Load", peer_class)]
+        self._profile, self._peer = profile, peer
+        names = (*ALL_HAVE, f"{peer}Peer", f"{peer}Reader")
+        self._sources = [SOURCES / f"{name}.java" for name in names]
         self._sources += also
         self._roots = roots
         self._library = TARGET / profile / "lib"
@@ -64,10 +69,11 @@ class Java:
         (found,) = self._library.glob(f"{name}-[0-9]*.jar")
         return found.stem.removeprefix(f"{name}-")
 
-    def command(self, load: Load, told: Mapping[str, str]) -> list[str]:
+    def command(self, load: Load | Read, told: Mapping[str, str]) -> list[str]:
+        driver, kind = ("Load", "Peer") if isinstance(load, Load) else ("Read", "Reader")
         order = {name: getattr(load, name) for name in load.__struct_fields__} | dict(told)
         words = [f"{name}={value}" for name, value in order.items()]
-        main = ["-cp", self.class_path, "penstock.peers.Load", self._class]
+        main = ["-cp", self.class_path, f"penstock.peers.{driver}", f"{self._peer}{kind}"]
         return ["java", *CLIENT_FLAGS, *main, *words]
 
 

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.bench.peers.java import Java
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, free_ports, serving
 from penstock.shared.errors import StoreUnavailable
 
@@ -33,14 +33,14 @@ class Kafka:
     name = "Kafka"
     client = "kafka-clients, Java"
     warm_s = 2.5
-    variants: tuple[Variant, ...] = (Variant("Kafka"),)
+    ways: tuple[Way, ...] = (Way("Kafka"),)
     settings = {
         DURABLE: "flush.messages=1, acks=all, batch.size=256 KiB",
         WRITTEN: "acks=all, batch.size=256 KiB",
     }
 
     def __init__(self) -> None:
-        self._java = Java("kafka", "KafkaPeer")
+        self._java = Java("kafka", "Kafka")
 
     def version(self) -> str:
         self._java.build()
@@ -67,5 +67,5 @@ class Kafka:
         with serving([*run, "kafka.Kafka", str(file)], place, port) as pid:
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 
-    def command(self, server: Server, load: Load) -> list[str]:
+    def command(self, server: Server, load: Load | Read) -> list[str]:
         return self._java.command(load, server.told)

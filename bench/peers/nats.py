@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.bench.peers.java import Java
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, free_ports, serving
 from penstock.shared.errors import MissingDependency
 
@@ -23,13 +23,13 @@ SYNC = {DURABLE: "always", WRITTEN: "2m"}
 
 class Nats:
     name = "NATS JetStream"
-    client = "jnats, Java, publishAsync"
+    client = "jnats, Java, publishAsync and ordered consumer"
     warm_s = 2.5
-    variants: tuple[Variant, ...] = (Variant("NATS JetStream"),)
+    ways: tuple[Way, ...] = (Way("NATS JetStream"),)
     settings = {ack: f"storage in files, sync_interval: {sync}" for ack, sync in SYNC.items()}
 
     def __init__(self) -> None:
-        self._java = Java("nats", "NatsPeer")
+        self._java = Java("nats", "Nats")
 
     def _server(self) -> str:
         path = f"{Path.home() / 'go' / 'bin'}{os.pathsep}{os.environ['PATH']}{os.pathsep}/usr/sbin"
@@ -64,5 +64,5 @@ class Nats:
         with serving([self._server(), "-c", str(file)], place, port) as pid:
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 
-    def command(self, server: Server, load: Load) -> list[str]:
+    def command(self, server: Server, load: Load | Read) -> list[str]:
         return self._java.command(load, server.told)

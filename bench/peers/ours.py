@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from importlib.metadata import version
 from pathlib import Path
 
-from penstock.bench.load import Send
+from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import load_command
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.peer import DURABLE, SINGLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.stack import running_stack
 from penstock.client import Producer
 
@@ -22,7 +22,12 @@ class Penstock:
     name = "Penstock"
     client = "its own, in Python"
     warm_s = 0.5
-    variants: tuple[Variant, ...] = (Variant("Penstock"), Variant("Penstock, batches of 64", 64))
+    ways: tuple[Way, ...] = (
+        Way("Penstock"),
+        Way("Penstock, batches of 64", batch=64),
+        Way("Penstock", SINGLE, in_flight=64, acks=(WRITTEN,)),
+        Way("Penstock", SINGLE, in_flight=512),
+    )
     settings = {ack: f"flush_disk_type={kind}" for ack, kind in KIND.items()}
 
     def version(self) -> str:
@@ -40,7 +45,11 @@ class Penstock:
             told = {"produce": stack.produce, "consume": stack.consume}
             yield Server({"broker": stack.process.pid}, told)
 
-    def command(self, server: Server, load: Load) -> list[str]:
+    def command(self, server: Server, load: Load | Read) -> list[str]:
+        consume = server.told["consume"]
+        if isinstance(load, Read):
+            read = Receive(consume, load.topic, load.messages, load.seconds, body_bytes=load.size)
+            return load_command(read)
         with Producer(server.told["produce"]) as producer:
             producer.create_topic(load.topic, load.queues)
         order = Send(
@@ -51,7 +60,8 @@ class Penstock:
             load.in_flight,
             load.seconds,
             load.warm_s,
+            load.messages,
             batch=load.batch,
-            consume=server.told["consume"],
+            consume=consume,
         )
         return load_command(order)

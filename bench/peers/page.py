@@ -12,10 +12,12 @@ from pathlib import Path
 import msgspec
 
 from penstock.bench.machine import Machine
-from penstock.bench.peers.peer import DURABLE
-from penstock.bench.peers.table import Comparison, Known, table
+from penstock.bench.peers.bars import bars_table
+from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE
+from penstock.bench.peers.table import Comparison, Known, one_line, table
 from penstock.bench.plot import write_plots
 from penstock.bench.report import Result
+from penstock.bench.sweeps import Sweeps
 
 PAGE = """\
 # Performance
@@ -33,9 +35,9 @@ Python {python}. The load average was {load_average}; meanwhile the machine itse
 
 {limits}
 
-## Beside other brokers
+## Sending beside other brokers
 
-{table}
+{packed}
 
 One producer process sends bodies of the size for {seconds} s with up to {in_flight} messages
 unanswered, to {queues} queues where the broker has such, to one stream otherwise. Figures are
@@ -47,25 +49,50 @@ is mostly the queue of {in_flight} messages. CPU seconds are for a million messa
 what waits into one request by themselves; RocketMQ's does not, and has batches for that.
 
 {peers}
-{alone}{plots}"""
+
+## Few messages in flight
+
+{single}
+
+The same with bodies of 1 KiB and one `send` for each, where few may be unanswered. Where threads
+are named, each sends a message and waits for its answer before the next.
+
+## Reading beside other brokers
+
+{consume}
+
+One consumer process reads a backlog from its beginning, again and again for {seconds} s. The
+messages ({backlog}) were sent before the clock
+started, and the broker held all of them. Of every body, here as there, the length and the last byte
+are added up; each pass must come to the number of messages and to the sum that were sent. Brokers
+are set up as for `written`, and nobody sends meanwhile.
+{alone}{plots}
+## What is asked
+
+{bars}
+
+Ratios are those of medians over {runs} rounds; "one run" stands where there was only one. Batches
+are set beside batches, and messages that a client packs by itself beside those of clients that do
+so too.
+"""
 
 ALONE = """
 ## Penstock alone
 
 {rows}
 
-`consume` reads a backlog again and again; its latency is from one batch of messages to the next.
 `latency` sends 1,000 messages a second; theirs is from when a message was due at the producer to
 when its consumer had it. `pipeline` sends at full rate; "queues behind" is how long what is on disk
 (`written`: in the log's files) waits for its place in the consume queues, and memory is the PSS of
 all processes of the broker at its highest.
-"""
+{failed}"""
 
 
 def write_page(found: Comparison, to: Path) -> None:
     """Write the page and its plots; performance.json is there already."""
     plots = write_plots(to / "performance.json")
-    machine = found.machines[-1]
+    machines = [machine for each in found.machines.values() for machine in each]
+    machine = machines[-1]
     page = PAGE.format(
         command=found.command,
         finished=found.finished,
@@ -74,15 +101,19 @@ def write_page(found: Comparison, to: Path) -> None:
         memory=machine.memory_gib,
         kernel=machine.kernel,
         python=machine.python,
-        load_average=_range([each.load_average for each in found.machines], 1),
-        limits=_limits(found.machines),
-        table=table(found),
+        load_average=_range([each.load_average for each in machines], 1),
+        limits=_limits(machines),
+        packed=table(found, PACKED),
+        single=table(found, SINGLE),
+        consume=table(found, CONSUME),
+        bars=bars_table(found),
+        backlog=", ".join(f"{each:,} of {size} bytes" for size, each in found.backlog.items()),
         seconds=found.seconds,
         in_flight=found.in_flight,
         queues=found.queues,
         runs=found.runs,
         peers="\n".join(_peer(each) for each in found.peers),
-        alone=ALONE.format(rows=_alone(found.sweeps.alone)) if found.sweeps.alone else "",
+        alone=_penstock_alone(found.sweeps),
         plots="\n## Over a range\n\n"
         + "\n".join(f"![{_over(name)}]({name})" for name in plots)
         + "\n"
@@ -90,6 +121,13 @@ def write_page(found: Comparison, to: Path) -> None:
         else "",
     )
     (to / "performance.md").write_text(page)
+
+
+def _penstock_alone(sweeps: Sweeps) -> str:
+    if not sweeps.alone and not sweeps.failed:
+        return ""
+    failed = "".join(f"\n- not measured: {one_line(each)}" for each in sweeps.failed)
+    return ALONE.format(rows=_alone(sweeps.alone), failed=failed and f"{failed}\n")
 
 
 def _over(plot: str) -> str:

@@ -10,10 +10,16 @@ from typing import Protocol
 import msgspec
 
 DURABLE, WRITTEN = "durable", "written"
+# what is measured: sends at full rate, sends one by one with few unanswered, reading a backlog
+PACKED, SINGLE, CONSUME = "packed", "single", "consume"
 
 
 class Load(msgspec.Struct, frozen=True):
-    """One load: bodies of `size` bytes for `seconds`, into a new topic with `queues` queues."""
+    """One load: bodies of `size` bytes for `seconds`, into a new topic with `queues` queues.
+
+    With `threads` each of so many sends a message and waits for its answer, again and again. With
+    `messages` so many are sent before it is ready, and they stay: a backlog.
+    """
 
     topic: str
     size: int
@@ -23,6 +29,23 @@ class Load(msgspec.Struct, frozen=True):
     seconds: float
     warm_s: float
     batch: int = 1
+    threads: int = 0
+    messages: int = 0
+
+
+class Read(msgspec.Struct, frozen=True):
+    """One load: a topic's backlog from its beginning, again and again for `seconds`.
+
+    Each pass must find all `messages`. Of every body the length and the last byte are added up, and
+    the sum must be that of what was sent.
+    """
+
+    topic: str
+    size: int
+    messages: int
+    queues: int
+    seconds: float
+    warm_s: float
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -32,11 +55,18 @@ class Server(msgspec.Struct, frozen=True):
     told: Mapping[str, str]
 
 
-class Variant(msgspec.Struct, frozen=True):
-    """A way to send: the name of its row, and how many messages are one batch."""
+class Way(msgspec.Struct, frozen=True):
+    """A way to send: the name of its row, what it is measured for, and how it is done.
+
+    `batch` messages are one, `in_flight` of them unanswered at most (0: as many as is planned).
+    """
 
     name: str
+    kind: str = PACKED
     batch: int = 1
+    in_flight: int = 0
+    threads: int = 0
+    acks: tuple[str, ...] = (DURABLE, WRITTEN)
 
 
 class Peer(Protocol):
@@ -46,7 +76,7 @@ class Peer(Protocol):
     client: str
     # how long a new client sends before it is measured: Java's are compiled meanwhile
     warm_s: float
-    variants: tuple[Variant, ...]
+    ways: tuple[Way, ...]
     # how it is set up for each kind of acknowledgement that it has
     settings: dict[str, str]
 
@@ -64,6 +94,6 @@ class Peer(Protocol):
         """
         ...
 
-    def command(self, server: Server, load: Load) -> list[str]:
+    def command(self, server: Server, load: Load | Read) -> list[str]:
         """The command of a load process (see bench/load.py)."""
         ...

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.bench.peers.java import Java
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, free_ports, serving
 from penstock.shared.errors import MissingDependency
 
@@ -25,13 +25,13 @@ stream.advertised_port = {port}
 
 class RabbitMQ:
     name = "RabbitMQ streams"
-    client = "stream-client, Java"
+    client = "stream-client, Java; 50 chunks of credit"
     warm_s = 2.5
-    variants: tuple[Variant, ...] = (Variant("RabbitMQ streams"),)
+    ways: tuple[Way, ...] = (Way("RabbitMQ streams"),)
     settings = {WRITTEN: "one node, no replicas"}
 
     def __init__(self) -> None:
-        self._java = Java("rabbitmq", "RabbitMQPeer")
+        self._java = Java("rabbitmq", "RabbitMQ")
 
     def version(self) -> str:
         if not (SCRIPTS / "rabbitmq-server").exists() or shutil.which("epmd") is None:
@@ -69,5 +69,5 @@ class RabbitMQ:
         ):
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 
-    def command(self, server: Server, load: Load) -> list[str]:
+    def command(self, server: Server, load: Load | Read) -> list[str]:
         return self._java.command(load, server.told)

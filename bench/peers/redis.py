@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.bench.peers.java import Java
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, free_ports, serving
 from penstock.shared.errors import MissingDependency
 
@@ -19,13 +19,13 @@ SYNC = {DURABLE: "always", WRITTEN: "everysec"}
 
 class Redis:
     name = "Redis Streams"
-    client = "Jedis, Java, 2 connections with pipelines"
+    client = "Jedis, Java, 2 connections with pipelines; XREAD COUNT 1000"
     warm_s = 2.5
-    variants: tuple[Variant, ...] = (Variant("Redis Streams"),)
+    ways: tuple[Way, ...] = (Way("Redis Streams"),)
     settings = {ack: f"appendonly yes, appendfsync {sync}" for ack, sync in SYNC.items()}
 
     def __init__(self) -> None:
-        self._java = Java("redis", "RedisPeer")
+        self._java = Java("redis", "Redis")
 
     def version(self) -> str:
         found = shutil.which("redis-server")
@@ -52,5 +52,5 @@ class Redis:
         with serving(["redis-server", *words], place, port) as pid:
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})
 
-    def command(self, server: Server, load: Load) -> list[str]:
+    def command(self, server: Server, load: Load | Read) -> list[str]:
         return self._java.command(load, server.told)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.bench.peers.java import HERE, Java
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Server, Variant
+from penstock.bench.peers.peer import DURABLE, SINGLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, START_TIMEOUT_S, free_ports, stop
 from penstock.shared.errors import StoreUnavailable
 
@@ -33,14 +33,20 @@ FLUSH = {DURABLE: "SYNC_FLUSH", WRITTEN: "ASYNC_FLUSH"}
 
 class RocketMQ:
     name = "RocketMQ"
-    client = "rocketmq-client, Java, asynchronous sends"
+    client = "rocketmq-client, Java, asynchronous sends, pull consumer"
     warm_s = 2.5
-    variants: tuple[Variant, ...] = (Variant("RocketMQ"), Variant("RocketMQ, batches of 64", 64))
-    settings = {ack: f"flushDiskType={kind}, segments of 1 GiB" for ack, kind in FLUSH.items()}
+    ways: tuple[Way, ...] = (
+        Way("RocketMQ"),
+        Way("RocketMQ, batches of 64", batch=64),
+        Way("RocketMQ", SINGLE, in_flight=64, acks=(WRITTEN,)),
+        Way("RocketMQ", SINGLE, in_flight=512, acks=(WRITTEN,)),
+        Way("RocketMQ, 512 threads that wait", SINGLE, in_flight=512, threads=512, acks=(DURABLE,)),
+    )
+    settings = {ack: f"flushDiskType={kind}, pulls of up to 1 MiB" for ack, kind in FLUSH.items()}
 
     def __init__(self) -> None:
         servers = SERVERS / "penstock" / "interop" / "Servers.java"
-        self._java = Java("rocketmq", "RocketMQPeer", [servers], [SERVERS, *MAKERS])
+        self._java = Java("rocketmq", "RocketMQ", [servers], [SERVERS, *MAKERS])
 
     def version(self) -> str:
         self._java.build()
@@ -63,6 +69,9 @@ class RocketMQ:
             # a busy machine is no reason to refuse a message
             "waitTimeMillsInSendQueue": 20_000,
             "osPageCacheBusyTimeOutMills": 20_000,
+            # a pull of many messages is answered with many
+            "maxTransferCountOnMessageInMemory": 1024,
+            "maxTransferBytesOnMessageInMemory": 1 << 20,
         }
         flags = (*SERVER_FLAGS, f"-Duser.home={place}", f"-Drocketmq.home.dir={place}")
         servers = ["penstock.interop.Servers", str(name_server)]
@@ -82,7 +91,7 @@ class RocketMQ:
             stop(process)
             process.stdout.close()
 
-    def command(self, server: Server, load: Load) -> list[str]:
+    def command(self, server: Server, load: Load | Read) -> list[str]:
         return self._java.command(load, server.told)
 
 

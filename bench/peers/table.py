@@ -1,32 +1,21 @@
-"""What a comparison found, and the one table of it: medians, and ratios to Penstock.
+"""What a comparison found, and its tables: medians, and ratios to Penstock.
 
 No broker and no clock: everything here is made from the rows, which are also in the JSON.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from statistics import median
+from typing import NamedTuple
 
 import msgspec
 
 from penstock.bench.machine import Machine
+from penstock.bench.peers.peer import CONSUME, PACKED, SINGLE
 from penstock.bench.sweeps import Sweeps
 
 OURS = "Penstock"
-COLUMNS = (
-    "acknowledged",
-    "body",
-    "broker",
-    "messages/s",
-    "lowest to highest",
-    "MB/s",
-    f"to {OURS}",
-    "p50 ms",
-    "p99 ms",
-    "CPU s: broker",
-    "client",
-)
 
 
 class Known(msgspec.Struct, frozen=True):
@@ -47,8 +36,11 @@ class Row(msgspec.Struct, frozen=True):
 
     name: str
     ack: str
-    size: int
+    size: int = 0
     run: int = 0
+    why: str = ""
+    kind: str = PACKED
+    in_flight: int = 0
     messages: int = 0
     repeated: int = 0
     seconds: float = 0.0
@@ -56,67 +48,137 @@ class Row(msgspec.Struct, frozen=True):
     p50_ms: float | None = None
     p99_ms: float | None = None
     cpu_s_per_million: dict[str, float] = {}
-    why: str = ""
 
 
 class Comparison(msgspec.Struct):
-    """All that was measured, and what it was measured with."""
+    """All that was measured, and what it was measured with.
+
+    `machines` has the machine's limits during each phase, `backlog` the messages of each size.
+    """
 
     peers: list[Known]
     rows: list[Row]
-    machines: list[Machine]
+    machines: dict[str, list[Machine]]
     runs: int
     seconds: float
     in_flight: int
     queues: int
+    backlog: dict[str, int] = {}
     command: str = ""
     finished: str = ""
     sweeps: Sweeps = msgspec.field(default_factory=Sweeps)
 
 
-def table(found: Comparison) -> str:
-    """The table in Markdown: every broker at every size, and those that could not be measured."""
-    rows = list(found.rows)
-    groups: dict[tuple[str, int, str], list[Row]] = {}
-    for row in rows:
-        if not row.why:
-            groups.setdefault((row.ack, row.size, row.name), []).append(row)
-    ours = {(a, s): _median(g, "messages_per_s") for (a, s, n), g in groups.items() if n == OURS}
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|---|--:|---" + "|--:" * (len(COLUMNS) - 3) + "|"]
-    for (ack, size, name), group in sorted(groups.items(), key=_by_class):
-        lines.append("| " + " | ".join(_cells(ack, size, name, group, ours[ack, size])) + " |")
-    for row in {(row.name, row.ack, row.size, row.why): row for row in rows if row.why}.values():
-        why = row.why.replace("|", "/").replace("\n", " ")
-        dashes = " | ".join(["–"] * (len(COLUMNS) - 4))
-        lines.append(
-            f"| {row.ack} | {row.size or '–'} | {row.name} | not measured: {why} | {dashes} |"
-        )
+class Group(NamedTuple):
+    """The runs of one load on one broker."""
+
+    name: str
+    kind: str
+    ack: str
+    size: int
+    in_flight: int
+    rows: list[Row]
+
+    @property
+    def rate(self) -> float:
+        return self.median_of(lambda row: row.messages_per_s)
+
+    @property
+    def mb_per_s(self) -> float:
+        return self.rate * self.size / 1e6
+
+    def median_of(self, value: Callable[[Row], float | None]) -> float:
+        return float(median(value(row) or 0.0 for row in self.rows))
+
+    def cpu(self, of: str) -> float:
+        """CPU seconds for a million messages."""
+        return self.median_of(lambda row: row.cpu_s_per_million[of])
+
+
+def groups(found: Comparison, kind: str) -> list[Group]:
+    """What was measured of a kind: by load, and of those Penstock first and then the fastest."""
+    by_load: dict[tuple[str, str, int, int], list[Row]] = {}
+    for row in found.rows:
+        if row.kind == kind and not row.why:
+            by_load.setdefault((row.name, row.ack, row.size, row.in_flight), []).append(row)
+    made = [
+        Group(name, kind, ack, size, in_flight, rows)
+        for (name, ack, size, in_flight), rows in by_load.items()
+    ]
+    return sorted(made, key=lambda group: (_load_of(group), not _is_ours(group), -group.rate))
+
+
+def _load_of(group: Group) -> tuple[str, int, int]:
+    return group.ack, group.size, group.in_flight
+
+
+def _is_ours(group: Group) -> bool:
+    return group.name.startswith(OURS)
+
+
+def _ratio(group: Group, ours: Group | None) -> str:
+    return "–" if ours is None else f"{group.rate / ours.rate:.2f}"
+
+
+def _spread(group: Group) -> str:
+    rates = [row.messages_per_s for row in group.rows]
+    return f"{min(rates):,.0f} to {max(rates):,.0f}"
+
+
+CELLS: dict[str, Callable[[Group, Group | None], str]] = {
+    "acknowledged": lambda group, ours: group.ack,
+    "body": lambda group, ours: str(group.size),
+    "in flight": lambda group, ours: str(group.in_flight),
+    "broker": lambda group, ours: group.name,
+    "messages/s": lambda group, ours: f"{group.rate:,.0f}",
+    "lowest to highest": lambda group, ours: _spread(group),
+    "MB/s": lambda group, ours: f"{group.mb_per_s:.1f}",
+    f"to {OURS}": _ratio,
+    "p50 ms": lambda group, ours: f"{group.median_of(lambda row: row.p50_ms):.1f}",
+    "p99 ms": lambda group, ours: f"{group.median_of(lambda row: row.p99_ms):.1f}",
+    "CPU s: broker": lambda group, ours: f"{group.cpu('broker'):.1f}",
+    "client": lambda group, ours: f"{group.cpu('client'):.1f}",
+}
+_RATE = ("broker", "messages/s", "lowest to highest")
+_COST = ("CPU s: broker", "client")
+COLUMNS = {
+    PACKED: ("acknowledged", "body", *_RATE, "MB/s", f"to {OURS}", "p50 ms", "p99 ms", *_COST),
+    SINGLE: ("acknowledged", "in flight", *_RATE, f"to {OURS}", "p50 ms", "p99 ms", *_COST),
+    CONSUME: ("body", *_RATE, "MB/s", f"to {OURS}", *_COST),
+}
+_TEXT = ("acknowledged", "broker")
+
+
+def table(found: Comparison, kind: str) -> str:
+    """The table of a kind in Markdown: every broker, and those that could not be measured."""
+    columns = COLUMNS[kind]
+    measured = groups(found, kind)
+    ours = {_load_of(group): group for group in measured if group.name == OURS}
+    lines = ["| " + " | ".join(columns) + " |"]
+    lines.append("|" + "|".join("---" if name in _TEXT else "--:" for name in columns) + "|")
+    for group in measured:
+        cells = [CELLS[name](group, ours.get(_load_of(group))) for name in columns]
+        lines.append("| " + " | ".join(cells) + " |")
+    failed = {
+        (row.name, row.ack, row.size, row.in_flight, row.why): row
+        for row in found.rows
+        if row.kind == kind and row.why
+    }
+    lines += [_unmeasured(row, columns) for row in failed.values()]
     return "\n".join(lines)
 
 
-def _by_class(item: tuple[tuple[str, int, str], list[Row]]) -> tuple[str, int, bool, float]:
-    (ack, size, name), group = item
-    return ack, size, not name.startswith(OURS), -_median(group, "messages_per_s")
+def _unmeasured(row: Row, columns: tuple[str, ...]) -> str:
+    cells = {
+        "acknowledged": row.ack,
+        "body": str(row.size or "–"),
+        "in flight": str(row.in_flight or "–"),
+        "broker": row.name,
+        "messages/s": f"not measured: {one_line(row.why)}",
+    }
+    return "| " + " | ".join(cells.get(name, "–") for name in columns) + " |"
 
 
-def _cells(ack: str, size: int, name: str, group: list[Row], ours: float) -> list[str]:
-    rates = [row.messages_per_s for row in group]
-    rate = median(rates)
-    cpu = {key: median(row.cpu_s_per_million[key] for row in group) for key in ("broker", "client")}
-    return [
-        ack,
-        str(size),
-        name,
-        f"{rate:,.0f}",
-        f"{min(rates):,.0f} to {max(rates):,.0f}",
-        f"{rate * size / 1e6:.1f}",
-        f"{rate / ours:.2f}",
-        f"{_median(group, 'p50_ms'):.1f}",
-        f"{_median(group, 'p99_ms'):.1f}",
-        f"{cpu['broker']:.1f}",
-        f"{cpu['client']:.1f}",
-    ]
-
-
-def _median(group: Sequence[Row], name: str) -> float:
-    return float(median(getattr(row, name) or 0.0 for row in group))
+def one_line(text: str) -> str:
+    """A text that may stand in a cell."""
+    return text.replace("|", "/").replace("\n", " ")

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from penstock.bench.load import Send
+from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import load_command, measured, started
 from penstock.bench.pipeline import Lag
 from penstock.bench.report import percentile
@@ -117,6 +117,29 @@ def test_a_store_that_holds_another_number_fails_the_measurement(stack: Stack) -
         assert target.check(topics, 7, "durable") == 7
         with pytest.raises(StoreUnavailable, match="all 8 acknowledged messages are stored: 7"):
             target.check(topics, 8, "durable")
+
+
+@pytest.mark.parametrize(
+    ("messages", "body_bytes", "wrong"),
+    [(7, 100, None), (8, 100, "has 7 messages, not 8"), (7, 99, "come to 1393 and not 1379")],
+)
+def test_a_backlog_is_read_whole_and_every_body_is_looked_at(
+    stack: Stack, messages: int, body_bytes: int, wrong: str | None
+) -> None:
+    with opened(Where(stack.store), "durable") as target:
+        topics = target.new_topics(1)
+        send = Send(target.produce, topics, 100, "durable", 10, 0, warm_s=0, warm_messages=7)
+        with started([load_command(send)]) as processes:
+            measured(processes, 0, lambda done, total: None)
+        target.check(topics, 7, "durable")
+        read = Receive(target.consume, topics[0], messages, 0, body_bytes=body_bytes)
+        with started([load_command(read)]) as processes:
+            if wrong is None:
+                (seen,) = measured(processes, 0, lambda done, total: None)
+                assert seen.messages == 7
+            else:
+                with pytest.raises(StoreUnavailable, match=wrong):
+                    measured(processes, 0, lambda done, total: None)
 
 
 def test_a_load_that_fails_says_why() -> None:

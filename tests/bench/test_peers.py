@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -11,17 +12,29 @@ import pytest
 
 from penstock.bench.machine import Machine
 from penstock.bench.peers import rabbitmq
-from penstock.bench.peers.compare import PEERS, Plan, compare
+from penstock.bench.peers.bars import bars_table
+from penstock.bench.peers.compare import PEERS, compare
 from penstock.bench.peers.java import Java
 from penstock.bench.peers.ours import Penstock
 from penstock.bench.peers.page import write_page
-from penstock.bench.peers.peer import DURABLE, WRITTEN, Peer
+from penstock.bench.peers.peer import (
+    CONSUME,
+    DURABLE,
+    PACKED,
+    SINGLE,
+    WRITTEN,
+    Load,
+    Peer,
+    Read,
+    Server,
+)
+from penstock.bench.peers.plan import BACKLOG, Plan
 from penstock.bench.peers.rabbitmq import RabbitMQ
 from penstock.bench.peers.redis import Redis
 from penstock.bench.peers.table import Comparison, Known, Row, table
 from penstock.bench.plot import line_plot
-from penstock.bench.sweeps import Point, Sweeps
-from penstock.shared.errors import MissingDependency
+from penstock.bench.sweeps import Point, Sweeps, told
+from penstock.shared.errors import MissingDependency, StoreUnavailable
 
 MACHINE = Machine(2, "cpu", 4.0, "6.1", "3.11", 0.5, 400, 2000, 10_000, 9000)
 
@@ -30,16 +43,60 @@ def test_what_is_not_installed_is_a_row_beside_what_was_measured(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    plan = Plan(acks=(WRITTEN,), sizes=(100,), runs=1, seconds=0.3)
+    plan = Plan(phases=(WRITTEN, BACKLOG), sizes=(100,), runs=1, seconds=0.3)
     found = compare([Penstock(), Redis()], plan, tmp_path)
-    ours, batches = (row for row in found.rows if not row.why)
-    assert (ours.name, batches.name) == ("Penstock", "Penstock, batches of 64")
-    assert min(ours.messages, batches.messages) > 0 and ours.repeated == batches.repeated == 0
-    assert ours.cpu_s_per_million["broker"] > 0 < ours.cpu_s_per_million["client"]
-    (missing,) = (row for row in found.rows if row.why)
-    assert (missing.name, missing.ack) == ("Redis Streams", WRITTEN)
-    (line,) = (line for line in table(found).splitlines() if "Redis" in line)
-    assert "not measured" in line and "apt-get install redis-server" in line
+    ours = [row for row in found.rows if not row.why]
+    assert sorted((row.kind, row.name, row.in_flight) for row in ours) == [
+        (CONSUME, "Penstock", 0),
+        (PACKED, "Penstock", 4096),
+        (PACKED, "Penstock, batches of 64", 4096),
+        (SINGLE, "Penstock", 64),
+        (SINGLE, "Penstock", 512),
+    ]
+    assert all(row.messages > 0 and row.repeated == 0 for row in ours)
+    assert all(row.cpu_s_per_million[of] > 0 for row in ours for of in ("broker", "client"))
+    (read,) = (row for row in ours if row.kind == CONSUME)
+    assert read.messages % plan.backlog(100) == 0
+    missing = [row for row in found.rows if row.why]
+    assert [(row.name, row.ack, row.kind) for row in missing] == [
+        ("Redis Streams", WRITTEN, PACKED),
+        ("Redis Streams", WRITTEN, CONSUME),
+    ]
+    for kind in (PACKED, CONSUME):
+        (line,) = (line for line in table(found, kind).splitlines() if "Redis" in line)
+        assert "not measured" in line and "apt-get install redis-server" in line
+    assert {phase: len(each) for phase, each in found.machines.items()} == {WRITTEN: 3, BACKLOG: 3}
+    assert list(tmp_path.iterdir()) == []
+
+
+class _Broken(Penstock):
+    """Penstock with a client that fails at once, and with one that sends too little to be read."""
+
+    asked: int = 0
+
+    def command(self, server: Server, load: Load | Read) -> list[str]:
+        if isinstance(load, Load) and load.messages:
+            fewer = load.messages - max(way.batch for way in self.ways)
+            return super().command(server, msgspec.structs.replace(load, messages=fewer))
+        self.asked += 1
+        return [sys.executable, "-c", "raise SystemExit('it is broken')"]
+
+
+def test_a_load_that_fails_is_a_row_and_is_not_tried_again(tmp_path: Path) -> None:
+    peer = _Broken()
+    found = compare([peer], Plan(phases=(WRITTEN,), sizes=(100,), runs=3, seconds=0.2), tmp_path)
+    assert len(found.rows) == peer.asked == sum(WRITTEN in way.acks for way in peer.ways)
+    assert all("it is broken" in row.why for row in found.rows)
+    lines = table(found, SINGLE).splitlines()[2:]
+    assert len(lines) == 2 and all("not measured: " in line for line in lines)
+
+
+def test_a_backlog_that_is_not_complete_is_not_read(tmp_path: Path) -> None:
+    peer = _Broken()
+    plan = Plan(phases=(BACKLOG,), sizes=(100,), runs=1, seconds=0.2)
+    (row,) = compare([peer], plan, tmp_path).rows
+    assert (row.kind, row.size, peer.asked) == (CONSUME, 100, 0)
+    assert f"a backlog of {plan.backlog(100)} messages is stored" in row.why
 
 
 @pytest.mark.parametrize("peer", [make for name, make in PEERS.items() if name != "penstock"])
@@ -65,28 +122,41 @@ def test_a_stream_of_rabbitmq_is_never_counted_as_durable(tmp_path: Path) -> Non
 def test_a_driver_that_cannot_be_built_says_what_it_needs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("shutil.which", lambda *_, **__: None)
     with pytest.raises(MissingDependency, match="mvn is installed.*apt-get install maven"):
-        Java("kafka", "KafkaPeer").build()
+        Java("kafka", "Kafka").build()
 
 
 def _found() -> Comparison:
     cpu = {"broker": 2.0, "client": 1.0, "total": 3.0}
     rows = [
-        Row(name, DURABLE, 100, run, 10, 0, 1.0, rate, 1.0, 2.0, cpu)
+        Row(
+            name,
+            DURABLE,
+            100,
+            run,
+            messages=10,
+            seconds=1.0,
+            messages_per_s=rate,
+            p50_ms=1.0,
+            p99_ms=2.0,
+            cpu_s_per_million=cpu,
+        )
         for name, rates in (("Penstock", (100.0, 300.0, 200.0)), ("Other", (100.0, 50.0, 90.0)))
         for run, rate in enumerate(rates)
     ]
-    rows.append(Row("Third", DURABLE, 0, why="[MISSING] it is | not there"))
+    rows.append(Row("Third", DURABLE, why="[MISSING] it is | not there"))
     known = [
         Known("Penstock", "1", "", "its own", {DURABLE: "sync"}),
         Known("Third", "", "no", "", {}),
     ]
-    found = Comparison(known, rows, [MACHINE], 3, 3.0, 4096, 4, "the command", "today")
+    found = Comparison(known, rows, {DURABLE: [MACHINE]}, 3, 3.0, 4096, 4)
+    found.command, found.finished, found.backlog = "the command", "today", {"100": 640}
     found.sweeps = Sweeps(in_flight=[Point("durable", x, 100 * x, x) for x in (1, 8, 64)])
+    found.sweeps.failed = ["9 queues: there is | no room"]
     return found
 
 
 def test_the_table_has_medians_and_their_ratio_to_penstock() -> None:
-    lines = table(_found()).splitlines()
+    lines = table(_found(), PACKED).splitlines()
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     assert len({len(row) for row in cells}) == 1
     assert cells[2][2:7] == ["Penstock", "200", "100 to 300", "0.0", "1.00"]
@@ -99,9 +169,25 @@ def test_the_page_is_made_from_the_json_alone(tmp_path: Path) -> None:
     again = msgspec.json.decode((tmp_path / "performance.json").read_bytes(), type=Comparison)
     write_page(again, tmp_path)
     page = (tmp_path / "performance.md").read_text()
-    assert table(_found()) in page and "the command" in page and "- Third: no" in page
+    assert table(_found(), PACKED) in page and "the command" in page and "- Third: no" in page
+    assert page.split("## What is asked")[1].strip().startswith(bars_table(_found()))
+    assert "- not measured: 9 queues: there is / no room\n" in page
     assert re.findall(r"!\[over in flight]\((.*)\)", page) == ["performance-in-flight.svg"]
     assert (tmp_path / "performance-in-flight.svg").read_text().startswith("<svg")
+
+
+def test_a_part_of_a_sweep_that_fails_is_told_and_what_it_found_stays() -> None:
+    def points() -> Iterator[Point]:
+        yield Point("durable", 1, 1.0, 1.0)
+        raise StoreUnavailable("the broker stops in order", "exit code 1")
+
+    found, said = Sweeps(), list[str]()
+    with told(found, "some queues", said.append):
+        found.queues += points()
+    assert [point.x for point in found.queues] == [1]
+    (failed,) = found.failed
+    assert failed.startswith("some queues: ") and "stops in order: exit code 1" in failed
+    assert said == ["some queues", failed]
 
 
 def test_a_plot_draws_every_point_inside_its_frame() -> None:

@@ -52,9 +52,13 @@ final class KafkaPeer implements Peer {
     }
 
     @Override
-    public void close() throws Exception {
-        producer.close();
+    public void remove() throws Exception {
         admin.deleteTopics(List.of(topic)).all().get();
+    }
+
+    @Override
+    public void close() {
+        producer.close();
         admin.close();
     }
 }

@@ -2,22 +2,19 @@
 //
 //     Load CLASS key=value...      CLASS is a Peer here, made from the order
 //
-// It speaks as bench/load.py does: warms up, prints a line, waits for one, measures, prints JSON.
+// With `threads` each of so many sends one message after the other and waits for its answer. With
+// `messages` so many are sent before the clock starts, and they stay.
 package penstock.peers;
 
-import com.sun.management.OperatingSystemMXBean;
-import java.io.BufferedReader;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
-import java.lang.management.ManagementFactory;
+import java.util.ArrayList;
 import java.util.Arrays;
+import java.util.List;
 import java.util.Locale;
 import java.util.Map;
-import java.util.TreeMap;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.TimeUnit;
+import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
-import java.util.stream.Collectors;
 
 final class Load {
     // a latency of each so many messages is kept, and of them so many leave the process
@@ -28,35 +25,76 @@ final class Load {
     private final Peer peer;
     private final int batch;
     private final int room;
+    private final int threads;
     private final Semaphore free;
     private final AtomicReference<Throwable> failed = new AtomicReference<>();
     private double[] latencies = new double[1 << 16];
     private int samples;
     private long sent;
 
-    private Load(Peer peer, int batch, int inFlight) {
+    private Load(Peer peer, Map<String, String> order) {
         this.peer = peer;
-        this.batch = batch;
-        this.room = Math.max(1, inFlight / batch);
+        this.batch = Integer.parseInt(order.get("batch"));
+        this.room = Math.max(1, Integer.parseInt(order.get("in_flight")) / batch);
+        this.threads = Integer.parseInt(order.get("threads"));
         this.free = new Semaphore(room);
     }
 
-    /** Sends for so long, then waits for all answers. */
-    private void run(double seconds) throws Exception {
+    /** Sends for so long and so many messages at least, then waits for all answers. */
+    private void run(double seconds, long atLeast) throws Exception {
         long until = System.nanoTime() + (long) (seconds * 1e9);
+        long units = threads == 0 ? sendAll(until, atLeast) : sendInThreads(until);
+        if (failed.get() != null) {
+            throw new IllegalStateException("a message is not stored", failed.get());
+        }
+        sent += units * batch;
+    }
+
+    private long sendAll(long until, long atLeast) throws Exception {
         int every = Math.max(1, SAMPLE_EVERY / batch);
         long units = 0;
-        while (System.nanoTime() < until && failed.get() == null) {
+        while ((System.nanoTime() < until || units * batch < atLeast) && failed.get() == null) {
             take(1);
             long since = ++units % every == 0 ? System.nanoTime() : 0;
             peer.send(error -> done(error, since));
         }
         take(room);
         free.release(room);
-        if (failed.get() != null) {
-            throw new IllegalStateException("a message is not stored", failed.get());
+        return units;
+    }
+
+    private long sendInThreads(long until) throws InterruptedException {
+        AtomicLong units = new AtomicLong();
+        List<Thread> started = new ArrayList<>();
+        for (int number = 0; number < threads; number++) {
+            Thread thread = new Thread(() -> units.addAndGet(sendInTurn(until)));
+            thread.setDaemon(true);
+            thread.start();
+            started.add(thread);
         }
-        sent += units * batch;
+        for (Thread thread : started) {
+            thread.join(TimeUnit.NANOSECONDS.toMillis(until - System.nanoTime()) + ANSWER_TIMEOUT_S * 1000);
+            if (thread.isAlive()) {
+                throw new IllegalStateException("not answered within " + ANSWER_TIMEOUT_S + " s");
+            }
+        }
+        return units.get();
+    }
+
+    private long sendInTurn(long until) {
+        long units = 0;
+        try {
+            while (System.nanoTime() < until && failed.get() == null) {
+                long since = System.nanoTime();
+                peer.sendAndWait();
+                if (units++ % SAMPLE_EVERY == 0) {
+                    sample((System.nanoTime() - since) / 1e6);
+                }
+            }
+        } catch (Exception error) {
+            failed.compareAndSet(null, error);
+        }
+        return units;
     }
 
     private void take(int permits) throws InterruptedException {
@@ -93,45 +131,24 @@ final class Load {
         return text.append("]").toString();
     }
 
-    public static void main(String[] arguments) throws Exception {
-        PrintStream out = System.out;
-        System.setOut(System.err); // some libraries print there
-        try {
-            measure(arguments, out);
-        } catch (Throwable error) {
-            error.printStackTrace();
-            Runtime.getRuntime().halt(1);
-        }
-        Runtime.getRuntime().halt(0); // clients leave threads behind that wait for this or that
+    public static void main(String[] arguments) {
+        Talk.hold(arguments, Load::measure);
     }
 
-    private static void measure(String[] arguments, PrintStream out) throws Exception {
-        Map<String, String> order = Arrays.stream(arguments).skip(1).map(word -> word.split("=", 2))
-            .collect(Collectors.toMap(pair -> pair[0], pair -> pair[1], (a, b) -> b, TreeMap::new));
-        try (Peer peer = (Peer) Class.forName("penstock.peers." + arguments[0])
-            .getDeclaredConstructor(Map.class).newInstance(order)) {
-            int batch = Integer.parseInt(order.get("batch"));
-            Load load = new Load(peer, batch, Integer.parseInt(order.get("in_flight")));
-            load.run(Double.parseDouble(order.get("warm_s")));
+    private static void measure(Map<String, String> order, Talk talk) throws Exception {
+        try (Peer peer = (Peer) Talk.made(order)) {
+            Load load = new Load(peer, order);
+            long stay = Long.parseLong(order.get("messages"));
+            load.run(Double.parseDouble(order.get("warm_s")), stay);
             long warm = load.sent;
             load.samples = 0;
-            out.println("{\"ready\":true}");
-            out.flush();
-            if (new BufferedReader(new InputStreamReader(System.in)).readLine() == null) {
-                throw new IllegalStateException("whoever measures is gone");
+            talk.awaitGo();
+            load.run(Double.parseDouble(order.get("seconds")), 0);
+            talk.stopClock();
+            talk.tell(load.sent - warm, warm, peer.stored(load.sent), load.thinned());
+            if (stay == 0) {
+                peer.remove();
             }
-            OperatingSystemMXBean system =
-                (OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean();
-            long cpuBegan = system.getProcessCpuTime();
-            long began = System.nanoTime();
-            load.run(Double.parseDouble(order.get("seconds")));
-            double seconds = (System.nanoTime() - began) / 1e9;
-            double cpu = (system.getProcessCpuTime() - cpuBegan) / 1e9;
-            out.println(String.format(Locale.ROOT,
-                "{\"messages\":%d,\"warm_messages\":%d,\"seconds\":%f,\"cpu_s\":%f,\"stored\":%d,"
-                    + "\"latencies_ms\":%s}",
-                load.sent - warm, warm, seconds, cpu, peer.stored(load.sent), load.thinned()));
-            out.flush();
         }
     }
 

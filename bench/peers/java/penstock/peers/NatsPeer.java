@@ -39,8 +39,12 @@ final class NatsPeer implements Peer {
     }
 
     @Override
-    public void close() throws Exception {
+    public void remove() throws Exception {
         management.deleteStream(topic);
+    }
+
+    @Override
+    public void close() throws Exception {
         connection.close();
     }
 }

@@ -54,9 +54,13 @@ final class RabbitMQPeer implements Peer {
     }
 
     @Override
-    public void close() {
+    public void remove() {
         producer.close();
         environment.deleteStream(topic);
+    }
+
+    @Override
+    public void close() {
         environment.close();
     }
 }

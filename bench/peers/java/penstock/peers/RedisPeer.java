@@ -79,9 +79,14 @@ final class RedisPeer implements Peer {
     }
 
     @Override
-    public void close() {
+    public void remove() {
         try (Jedis jedis = new Jedis(host, port, 60_000)) {
             jedis.unlink(topic);
         }
+    }
+
+    @Override
+    public void close() {
+        // its threads end with the process
     }
 }

@@ -73,6 +73,14 @@ final class RocketMQPeer implements Peer {
     }
 
     @Override
+    public void sendAndWait() throws Exception {
+        SendResult result = producer.send(new Message(topic, body));
+        if (result.getSendStatus() != SendStatus.SEND_OK) {
+            throw new IllegalStateException("not stored: " + result.getSendStatus());
+        }
+    }
+
+    @Override
     public long stored(long expected) throws Exception {
         long until = System.nanoTime() + 10_000_000_000L;
         long found;

@@ -1,0 +1,124 @@
+"""The bars: what is asked of Penstock beside other brokers, what was measured, and what is missing.
+
+What was not measured is neither reached nor missed. Figures are looked up in figures.py; reasons
+are in reasons.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.bench.peers.figures import (
+    BATCHES,
+    ROCKETMQ,
+    ROCKETMQ_BATCHES,
+    ROCKETMQ_THREADS,
+    Measured,
+    against,
+    against_best,
+    latency,
+    of_queues,
+    of_the_disk,
+    queues_behind,
+)
+from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE, WRITTEN
+from penstock.bench.peers.reasons import REASONS
+from penstock.bench.peers.table import Comparison, one_line
+
+
+class Bar(NamedTuple):
+    """What is asked: at least so much, or with `at_most` no more."""
+
+    key: str
+    what: str
+    asked: float
+    measure: Callable[[Comparison], Measured]
+    unit: str = "x"
+    at_most: bool = False
+
+
+def _produce_bars() -> list[Bar]:
+    flush = {DURABLE: "SYNC_FLUSH", WRITTEN: "ASYNC_FLUSH"}
+    bars = []
+    for ack, size, asked in ((DURABLE, 1024, 10), (WRITTEN, 1024, 5), (WRITTEN, 100, 10)):
+        measure = against(ROCKETMQ_BATCHES, PACKED, ack, size, ours=BATCHES)
+        what = f"batches, {ack}, {size} bytes, beside RocketMQ's batches with {flush[ack]}"
+        bars.append(Bar(f"batches-{ack}-{size}", what, asked, measure))
+    for size in (1024, 100):
+        measure = against_best(PACKED, WRITTEN, size, (ROCKETMQ,))
+        what = f"packed by the client, written, {size} bytes, beside the best other broker"
+        bars.append(Bar(f"packed-{WRITTEN}-{size}", what, 3, measure))
+    for in_flight in (64, 512):
+        measure = against(ROCKETMQ, SINGLE, WRITTEN, 1024, in_flight)
+        what = f"single sends, written, {in_flight} in flight, beside RocketMQ's asynchronous ones"
+        bars.append(Bar(f"single-{WRITTEN}-{in_flight}", what, 4, measure))
+    measure = against(ROCKETMQ_THREADS, SINGLE, DURABLE, 1024, 512)
+    what = "single sends, durable, 512 in flight, beside RocketMQ with SYNC_FLUSH and 512 threads"
+    return [*bars, Bar(f"single-{DURABLE}-512", what, 5, measure)]
+
+
+def _alone_bars() -> list[Bar]:
+    bars = [
+        Bar("queues", "10,000 queues beside 8, durable", 0.8, of_queues),
+        Bar(
+            "queues-behind",
+            "queues behind the disk at full rate, p99",
+            100,
+            queues_behind,
+            "ms",
+            at_most=True,
+        ),
+    ]
+    for ack, percent, asked in (
+        (WRITTEN, 50, 0.5),
+        (DURABLE, 50, 2),
+        (WRITTEN, 99, 5),
+        (DURABLE, 99, 10),
+    ):
+        what = f"producer to consumer at 1,000 messages a second, {ack}, p{percent}"
+        measure = latency(ack, percent)
+        bars.append(Bar(f"latency-{ack}-{percent}", what, asked, measure, "ms", at_most=True))
+    return bars
+
+
+BARS: tuple[Bar, ...] = (
+    *_produce_bars(),
+    Bar("disk", "batches, durable, 1024 bytes, MB/s to the disk's own", 0.8, of_the_disk),
+    *(
+        Bar(
+            f"consume-{size}",
+            f"reading a backlog, {size} bytes, beside the best other broker",
+            1.5,
+            against_best(CONSUME, WRITTEN, size),
+        )
+        for size in (100, 1024)
+    ),
+    *_alone_bars(),
+)
+
+
+def verdict(bar: Bar, measured: Measured) -> str:
+    """Reached, or by how much of what was asked it is missed."""
+    if measured.value is None:
+        return "not measured"
+    short = bar.asked - measured.value
+    if bar.at_most:
+        short = -short
+    if short <= 0:
+        return "reached"
+    return "reached: CPU-bound" if measured.enough else f"missed by {short / bar.asked:.0%}"
+
+
+def bars_table(found: Comparison) -> str:
+    """The bars in Markdown; for what is missed, why."""
+    lines = ["| what | asked | measured | | made of | why |", "|---|--:|--:|---|---|---|"]
+    for bar in BARS:
+        measured = bar.measure(found)
+        outcome = verdict(bar, measured)
+        asked = f"{'at most' if bar.at_most else 'at least'} {bar.asked:g} {bar.unit}"
+        value = "–" if measured.value is None else f"{measured.value:.2f} {bar.unit}"
+        why = REASONS.get(bar.key, "–") if outcome.startswith("missed") else ""
+        cells = (bar.what, asked, value, outcome, measured.how, why)
+        lines.append("| " + " | ".join(one_line(cell) for cell in cells) + " |")
+    return "\n".join(lines)

@@ -1,0 +1,126 @@
+"""What a comparison says for a bar: a figure, and what it was made of.
+
+Each function here gives one that looks it up. A ratio is that of two medians of one comparison. It
+knows no broker: only what rows are called, and not what is asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import median
+from typing import NamedTuple
+
+from penstock.bench.peers.peer import DURABLE, PACKED
+from penstock.bench.peers.table import OURS, Comparison, Group, groups
+
+BATCHES = "Penstock, batches of 64"
+ROCKETMQ = "RocketMQ"
+ROCKETMQ_BATCHES = "RocketMQ, batches of 64"
+ROCKETMQ_THREADS = "RocketMQ, 512 threads that wait"
+# above this the processors, and not the disk, may be what is used up
+CPU_BOUND_MB_PER_S = 500
+CPU_BOUND_PART = 0.9
+
+
+class Measured(NamedTuple):
+    """A figure and what it was made of; `enough` where the bar allows it a reason."""
+
+    value: float | None
+    how: str
+    enough: bool = False
+
+
+def _find(
+    found: Comparison, kind: str, ack: str, size: int, in_flight: int = 0
+) -> dict[str, Group]:
+    """The groups of one load by their names; with no `in_flight` all of them count."""
+    return {
+        group.name: group
+        for group in groups(found, kind)
+        if (group.ack, group.size) == (ack, size) and in_flight in (0, group.in_flight)
+    }
+
+
+def against(
+    theirs: str, kind: str, ack: str, size: int, in_flight: int = 0, ours: str = OURS
+) -> Callable[[Comparison], Measured]:
+    """The ratio of two rows."""
+
+    def measure(found: Comparison) -> Measured:
+        there = _find(found, kind, ack, size, in_flight)
+        return _ratio(there.get(ours), there.get(theirs), f"{ours} and {theirs}")
+
+    return measure
+
+
+def against_best(
+    kind: str, ack: str, size: int, but: tuple[str, ...] = ()
+) -> Callable[[Comparison], Measured]:
+    """The ratio to the fastest row that is neither ours nor named in `but`.
+
+    Ours in batches is told too: other brokers' clients have no batches here.
+    """
+
+    def measure(found: Comparison) -> Measured:
+        there = _find(found, kind, ack, size)
+        others = [each for each in there.values() if not each.name.startswith((OURS, *but))]
+        best = max(others, key=lambda each: each.rate, default=None)
+        measured = _ratio(there.get(OURS), best, f"{OURS} and other brokers")
+        if measured.value is None or BATCHES not in there:
+            return measured
+        return Measured(measured.value, f"{measured.how}; {_rate(there[BATCHES])}")
+
+    return measure
+
+
+def _ratio(ours: Group | None, theirs: Group | None, wanted: str) -> Measured:
+    if ours is None or theirs is None:
+        return Measured(None, f"one of {wanted} was not measured")
+    return Measured(ours.rate / theirs.rate, f"{_rate(ours)}; {_rate(theirs)}")
+
+
+def _rate(group: Group) -> str:
+    return f"{group.name} {group.rate:,.0f}/s"
+
+
+def of_the_disk(found: Comparison) -> Measured:
+    """Durable bodies against the disk, measured in the same phase of the same run."""
+    group = _find(found, PACKED, DURABLE, 1024).get(BATCHES)
+    machines = found.machines.get(DURABLE)
+    if group is None or not machines:
+        return Measured(None, f"{BATCHES} was not measured")
+    disk = median(each.write_new_file_mb_per_s for each in machines)
+    used = group.cpu("total") * group.rate / 1e6 / machines[0].cpus
+    how = (
+        f"{group.name} {group.mb_per_s:.0f} MB/s of bodies; the disk {disk:.0f} MB/s in "
+        f"{len(machines)} trials; processors used by {used:.0%}"
+    )
+    cpu_bound = group.mb_per_s > CPU_BOUND_MB_PER_S and used >= CPU_BOUND_PART
+    return Measured(group.mb_per_s / disk, how, cpu_bound)
+
+
+def of_queues(found: Comparison) -> Measured:
+    rates = {point.x: point.messages_per_s for point in found.sweeps.queues}
+    few, many = rates.get(8), rates.get(10_000)
+    if few is None or many is None:
+        return Measured(None, "the range over queues was not measured")
+    return Measured(many / few, f"10,000 queues {many:,.0f}/s; 8 queues {few:,.0f}/s; one run")
+
+
+def queues_behind(found: Comparison) -> Measured:
+    for result in found.sweeps.alone:
+        if (result.kind, result.shape.ack) == ("pipeline", DURABLE):
+            lag = result.details["reput_behind_flushed"]
+            return Measured(lag["p99_ms"], f"at {result.messages_per_s:,.0f}/s; one run")
+    return Measured(None, "Penstock alone was not measured")
+
+
+def latency(ack: str, percent: int) -> Callable[[Comparison], Measured]:
+    def measure(found: Comparison) -> Measured:
+        for result in found.sweeps.alone:
+            if (result.kind, result.shape.ack) == ("latency", ack):
+                value = result.p50_ms if percent == 50 else result.p99_ms
+                return Measured(value, f"{result.messages} messages; one run")
+        return Measured(None, "Penstock alone was not measured")
+
+    return measure
