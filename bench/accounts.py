@@ -37,13 +37,17 @@ class Accounts:
         return found
 
     def cpu_s(self) -> dict[str, float]:
-        """CPU seconds each has used since it began, in user and kernel mode."""
+        """CPU seconds each has used since it began, in user and kernel mode.
+
+        A child that has ended is in its parent's account, so what was used never becomes less.
+        """
         used = dict.fromkeys(self._named, 0.0)
         for name, family in self._families().items():
             for process in family:
                 with suppress(psutil.NoSuchProcess):
                     times = process.cpu_times()
                     used[name] += times.user + times.system
+                    used[name] += times.children_user + times.children_system
         return used
 
     def memory(self) -> dict[str, Memory]:

@@ -25,7 +25,7 @@ stream.advertised_port = {port}
 
 class RabbitMQ:
     name = "RabbitMQ streams"
-    client = "stream-client, Java; 50 chunks of credit"
+    client = "stream-client, Java; 10 chunks of credit"
     warm_s = 2.5
     ways: tuple[Way, ...] = (Way("RabbitMQ streams"),)
     settings = {WRITTEN: "one node, no replicas"}

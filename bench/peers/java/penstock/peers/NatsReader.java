@@ -12,7 +12,7 @@ import io.nats.client.api.OrderedConsumerConfiguration;
 import java.util.Map;
 
 final class NatsReader implements Reader {
-    private static final ConsumeOptions OPTIONS = ConsumeOptions.builder().batchSize(10_000).build();
+    private static final ConsumeOptions OPTIONS = ConsumeOptions.builder().batchSize(1_000).build();
 
     private final Connection connection;
     private final StreamContext stream;

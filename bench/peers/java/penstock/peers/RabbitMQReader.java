@@ -1,9 +1,8 @@
-// RabbitMQ streams: a consumer with more credit than its client gives by itself.
+// RabbitMQ streams: a consumer with its client's own credit of 10 chunks; 50 were no faster.
 package penstock.peers;
 
 import com.rabbitmq.stream.Address;
 import com.rabbitmq.stream.Consumer;
-import com.rabbitmq.stream.ConsumerFlowStrategy;
 import com.rabbitmq.stream.Environment;
 import com.rabbitmq.stream.OffsetSpecification;
 import java.util.Map;
@@ -11,8 +10,6 @@ import java.util.concurrent.CountDownLatch;
 import java.util.concurrent.TimeUnit;
 
 final class RabbitMQReader implements Reader {
-    private static final int CHUNKS = 50;
-
     private final String topic;
     private final Environment environment;
 
@@ -29,7 +26,6 @@ final class RabbitMQReader implements Reader {
         CountDownLatch all = new CountDownLatch(1);
         try (Consumer consumer = environment.consumerBuilder().stream(topic)
             .offset(OffsetSpecification.first())
-            .flow().strategy(ConsumerFlowStrategy.creditOnChunkArrival(CHUNKS)).builder()
             .messageHandler((context, message) -> {
                 touched.body(message.getBodyAsBinary());
                 if (touched.messages() == messages) {
