@@ -64,11 +64,12 @@ class Committer:
                 return 0
         crash_point("commit.before_cursor")
         self._committed = wrote
+        if self._positions["commit_error"]:
+            # before `committed`: behind it a successor has nothing to do, and would leave it
+            self._positions.publish("commit_error", 0)
         self._positions.publish("committed", wrote)
         crash_point("commit.after_cursor")
         self._committed_at_ms = self._stage.clock.monotonic_ms()
-        if self._positions["commit_error"]:
-            self._positions.publish("commit_error", 0)
         self._stage.bus.ring("flusher")
         if not self._config.sync_flush:
             self._stage.bus.ring("reput")

@@ -90,8 +90,8 @@ def test_a_successor_makes_again_what_nobody_counted_for_its_name_may_not_be_dur
     assert broker.positions["allocated"] == SEGMENT_BYTES
 
 
-def test_a_full_disk_is_told_and_tried_again_every_second(
-    pipeline: Callable[..., Any], work: Callable[..., None]
+def test_a_full_disk_is_told_and_tried_again_soon(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The limit on file sizes stands for the disk: the same call fails, and leaves the same."""
     broker = pipeline()
@@ -108,9 +108,17 @@ def test_a_full_disk_is_told_and_tried_again_every_second(
     work(allocator)
     assert broker.positions["allocated"] == 0
     broker.clock.advance(1)
+    publish, published = allocator._positions.publish, []
+
+    def note(name: str, value: int) -> None:
+        published.append(name)
+        publish(name, value)
+
+    monkeypatch.setattr(allocator._positions, "publish", note)
     work(allocator)
     assert broker.positions["allocated"] == SEGMENT_BYTES
     assert broker.positions["allocate_error"] == 0
+    assert published == ["allocate_error", "allocated"], "behind that a successor has no work"
 
 
 def test_a_stray_file_among_the_segments_is_named(pipeline: Callable[..., Any]) -> None:

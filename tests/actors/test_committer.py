@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from penstock.actors import committer as committer_module
 from penstock.actors.committer import RETRY_MS, Committer
 from penstock.shared.transient_store_pool import TransientStorePool
 
@@ -153,17 +154,22 @@ def test_it_is_drained_when_all_is_committed_and_then_needs_no_more_time(
     assert committer.drained()
 
 
-def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[..., Any]) -> None:
-    """The limit on file sizes stands for the disk; what it refuses stays in the pool."""
-    broker = pipeline(commit_commit_log_least_pages=0)
-    committer = broker.start(Committer)
-    stop = broker.append()
+def _work_on_a_full_disk(committer: Any) -> None:
+    """The limit on file sizes stands for the disk."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (10, before[1]))
     try:
         committer.work()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[..., Any]) -> None:
+    """What it refuses stays in the pool."""
+    broker = pipeline(commit_commit_log_least_pages=0)
+    committer = broker.start(Committer)
+    stop = broker.append()
+    _work_on_a_full_disk(committer)
     assert broker.positions["commit_error"] == errno.EFBIG
     assert broker.positions["committed"] == 0
     assert committer.drained(), "what it cannot write is the next start's"
@@ -172,3 +178,24 @@ def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[.
     assert committer.work() == 1
     assert broker.positions["commit_error"] == 0
     assert broker.positions["committed"] == stop
+
+
+def test_an_error_is_over_before_all_is_committed_or_nobody_would_ever_end_it(
+    pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The writer takes nothing while it stands; a successor that finds all committed has no work."""
+    broker = pipeline(commit_commit_log_least_pages=0)
+    committer = broker.start(Committer)
+    stop = broker.append()
+    _work_on_a_full_disk(committer)
+    broker.clock.advance(RETRY_MS)
+    errors_when_passed = []
+
+    def die(point: str) -> None:
+        if point == "commit.after_cursor":
+            errors_when_passed.append(broker.positions["commit_error"])
+
+    monkeypatch.setattr(committer_module, "crash_point", die)
+    committer.work()
+    assert broker.positions["committed"] == stop
+    assert errors_when_passed == [0]
