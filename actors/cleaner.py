@@ -28,7 +28,7 @@ import zmq
 from penstock.shared.actor import LET_GO_MS, TICK_MS, Stage
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.disk_space import disk_used_percent
-from penstock.shared.durable_files import delete_file
+from penstock.shared.durable_files import delete_file, sync_directory
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.index_directory import index_files
@@ -66,6 +66,8 @@ class Cleaner:
         self._paused_until_ms = 0
         self._error = 0
         self._unreadable: set[int] = set()
+        # directories of which every deletion is durable
+        self._settled: set[Path] = set()
 
     def start(self) -> None:
         self._queues = QueueExpiry(self._config, self._stage.run, self._positions)
@@ -247,7 +249,12 @@ class Cleaner:
             yield self._config.delete_consume_queue_files_interval_ms
 
     def _delete(self, path: Path, counter: str) -> None:
+        if path.parent not in self._settled:
+            # the one before may not be gone for certain, and without it this one would be a hole
+            sync_directory(path.parent)
+        self._settled.discard(path.parent)
         delete_file(path)
+        self._settled.add(path.parent)
         crash_point("clean.after_unlink")
         self._positions.publish(counter, self._positions[counter] + 1)
 

@@ -10,8 +10,10 @@ from typing import Any
 
 import pytest
 
+from penstock.actors import cleaner as cleaner_module
 from penstock.actors.cleaner import SETTLE_MS, Cleaner
 from penstock.actors.reput import Reput
+from penstock.shared import durable_files
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
 from penstock.shared.disk_space import disk_used_percent
@@ -338,6 +340,34 @@ def test_a_successor_ends_what_was_begun_wherever_it_was(store: Callable[..., St
         low, _ = it.broker.queues()[QueueKey("orders", 0)]
         assert it.queue_files()[0] == low * 20 - low * 20 % QUEUE_SEGMENT_BYTES
     assert len(set(reached)) >= 5, "the steps lie between deletions"
+
+
+def test_a_successor_makes_the_last_deletion_durable_before_the_next_one(
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After a power failure a younger one without the older would be a hole, and no start."""
+    it = store()
+    it.fill(3)
+    it.age(2)
+    first = it.cleaner()
+    while it.segments()[0] == 0:
+        first.work()
+        it.broker.clock.advance(100)
+    it.broker.crash(first)
+    steps: list[tuple[str, str]] = []
+
+    def note(event: str, path: Path) -> None:
+        if path.parent == it.broker.paths.commit_log or path == it.broker.paths.commit_log:
+            steps.append((event, path.name))
+
+    unlink, sync = Path.unlink, durable_files.sync_directory
+    monkeypatch.setattr(Path, "unlink", lambda self, **how: note("go", self) or unlink(self, **how))
+    for module in (durable_files, cleaner_module):
+        monkeypatch.setattr(module, "sync_directory", lambda path: note("sync", path) or sync(path))
+    it.run(it.cleaner())
+    one, two = segment_name(SEGMENT_BYTES), segment_name(2 * SEGMENT_BYTES)
+    sync_it = ("sync", "commitlog")
+    assert steps == [sync_it, ("go", one), sync_it, ("go", two), sync_it]
 
 
 def test_a_file_that_cannot_be_deleted_is_told_and_tried_again_later(
