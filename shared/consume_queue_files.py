@@ -8,6 +8,7 @@ queue is valid stands in the queue table, not here.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Generator
 from pathlib import Path
@@ -20,6 +21,7 @@ from penstock.shared.durable_files import (
     make_file,
     sync_directory,
     sync_file,
+    write_again,
     write_at,
 )
 from penstock.shared.errors import StoreDamaged
@@ -109,9 +111,11 @@ class ConsumeQueueSync:
         self._table = QueueTable(run.queues)
         self._paths = paths
         self._known = KnownQueues(paths.known_queues)
-        # a predecessor may have died before syncing: the checkpoint knows of what it had not
-        self._confirmed = load_checkpoint(paths.checkpoint).confirm_offset
+        # a predecessor may have died before syncing, or before it told of a sync that failed: the
+        # checkpoint knows of what it had not; 0 is where it knows of nothing
+        self._confirmed = load_checkpoint(paths.checkpoint).confirm_offset or -1
         self._synced: dict[int, int] = {}
+        self._in_doubt: set[int] = set()
         self._topics: set[str] = set()
 
     def sync(self, least_pages: int) -> Generator[None, None, bool]:
@@ -128,11 +132,11 @@ class ConsumeQueueSync:
             )
             if grown == first:
                 continue  # just added: its first segment may not be there yet
-            new = slot not in self._synced
-            if new:
+            if slot not in self._synced:
                 if self._known.add("{}/{}".format(*self._table.key(slot))):
                     yield
                 self._synced[slot] = max(first, self._first_unsynced(slot, grown))
+                self._in_doubt.add(slot)
             before = self._synced[slot]
             if grown == before:
                 continue
@@ -140,9 +144,14 @@ class ConsumeQueueSync:
                 complete = False
                 continue
             key = self._table.key(slot)
+            doubt = slot in self._in_doubt
             for base in range(before - before % self._segment_bytes, grown, self._segment_bytes):
-                yield from self._sync_file(slot, key, base, named=new or base >= before)
+                if doubt:
+                    self._write_again(key, base, grown)
+                    yield
+                yield from self._sync_file(slot, key, base, named=doubt or base >= before)
             self._synced[slot] = grown
+            self._in_doubt.discard(slot)
         return complete
 
     def _first_unsynced(self, slot: int, grown: int) -> int:
@@ -151,13 +160,28 @@ class ConsumeQueueSync:
         base = (grown - 1) // self._segment_bytes * self._segment_bytes
         while base > self._min_place(slot):
             try:
-                first = os.pread(self._files.handle(key, base), CQ_ENTRY_BYTES, 0)
+                handle = self._files.handle(key, base)
             except FileNotFoundError:
                 break  # the cleaner was quicker, or the sync says so
-            if int.from_bytes(first[:8], "big") <= self._confirmed:
+            if not self._is_unsynced(handle, 0):
                 break
             base -= self._segment_bytes
         return base
+
+    def _is_unsynced(self, handle: int, at: int) -> bool:
+        """Whether the checkpoint does not vouch for the entry that stands there in a segment."""
+        offset = os.pread(handle, 8, at * CQ_ENTRY_BYTES)
+        return int.from_bytes(offset, "big") > self._confirmed
+
+    def _write_again(self, key: QueueKey, base: int, grown: int) -> None:
+        """Make the entries of a segment dirty again whose sync may have failed."""
+        try:
+            handle = self._files.handle(key, base)
+        except FileNotFoundError:
+            return  # the sync says so
+        entries = range(min(grown - base, self._segment_bytes) // CQ_ENTRY_BYTES)
+        first = bisect_left(entries, True, key=lambda at: self._is_unsynced(handle, at))
+        write_again(handle, first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES)
 
     def _min_place(self, slot: int) -> int:
         return self._table.min_offset(slot) * CQ_ENTRY_BYTES

@@ -12,7 +12,13 @@ import os
 from collections.abc import Generator, Iterable
 from pathlib import Path
 
-from penstock.shared.durable_files import replace_file, sync_directory, sync_file, write_at
+from penstock.shared.durable_files import (
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_again,
+    write_at,
+)
 from penstock.shared.faults import crash_point
 
 
@@ -48,8 +54,10 @@ class KnownQueues:
         self._synced = False
 
     def sync(self) -> Generator[None, None, None]:
-        """Make durable what a predecessor may have written, and died before it synced."""
+        """Make durable what a predecessor may have written, and died before it synced, or before it
+        told of a sync that failed."""
         if not self._synced:
+            write_again(self._handle, 0, self._end)
             sync_file(self._handle)
             yield
             sync_directory(self._directory)

@@ -256,9 +256,19 @@ def test_a_successor_syncs_all_that_the_checkpoint_does_not_vouch_for(
         page = encode_checkpoint(Checkpoint(confirm_offset=offset))
         queues.paths.checkpoint.write_bytes(page)
     queues.put(0, 0, 1300)
+    paths = sorted(queues.paths.queue("t", 0).iterdir())
+    before = [path.read_bytes() for path in paths]
+    for path in paths:
+        os.utime(path, (0, 0))
     successor = queues.flusher()
+    complete(successor, 1 << 20)  # not enough to sync yet: it stays in doubt
+    assert synced == []
     assert complete(successor, 0)
     assert synced == expected
+    # of a sync that failed the kernel tells once: only what is written again fails again
+    again = [path.stat().st_mtime > 0 for path in paths]
+    assert again == [newest > (confirmed or 0) for newest in (399, 799, 1199, 1299)]
+    assert [path.read_bytes() for path in paths] == before
     successor.close()
 
 

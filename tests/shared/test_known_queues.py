@@ -50,7 +50,8 @@ def test_what_a_predecessor_wrote_and_did_not_sync_is_synced(
 ) -> None:
     """It counts as known, so nobody would ever write it again."""
     file = tmp_path / "queues"
-    file.write_bytes(b"orders/1\n")
+    file.write_bytes(b"orders/1\norders/")
+    os.utime(file, (0, 0))
     synced: list[str] = []
     monkeypatch.setattr(
         os, "fdatasync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
@@ -58,6 +59,8 @@ def test_what_a_predecessor_wrote_and_did_not_sync_is_synced(
     known = KnownQueues(file)
     list(known.sync())
     assert synced == [str(file)]
+    assert file.stat().st_mtime > 0, "written again: of a sync that failed the kernel tells once"
+    assert file.read_bytes() == b"orders/1\norders/"
     known.add("orders/1")
     list(known.sync())
     known.close()
