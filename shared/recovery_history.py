@@ -42,12 +42,15 @@ def keep_recovery(paths: StorePaths, found: Recovered, now_ms: int) -> str:
     if found.mode != "unclean" and not found.quarantined and not found.torn_bytes:
         return ""
     try:
-        past = load_recoveries(paths)
-    except StoreDamaged:
-        past = []  # no history is worth a start that fails; the new one replaces it
-    rows = [*past, PastRecovery(now_ms, found)][-KEPT:]
-    try:
+        rows = [*_past(paths), PastRecovery(now_ms, found)][-KEPT:]
         replace_file(paths.recoveries, msgspec.json.format(msgspec.json.encode(rows)))
     except OSError as error:
         return f"what this start has found is not written down: {error}"
     return ""
+
+
+def _past(paths: StorePaths) -> list[PastRecovery]:
+    try:
+        return load_recoveries(paths)
+    except StoreDamaged:
+        return []  # no history is worth a start that fails; the new one replaces it
