@@ -186,8 +186,8 @@ def finish_store(store: OpenStore, config: Config) -> bool:
     whole = all(positions[name] == wrote for name in ("committed", "flushed", "dispatched"))
     if not whole or positions["flush_error"]:
         return False
-    # an empty store keeps its first segment; behind the log's end nothing stays, the last goes first
-    # and for certain before the next: a log with a hole is none
+    # An empty store keeps its first segment; behind the log's end nothing stays. The last one goes
+    # first, and for certain before the next: a log with a hole is none.
     bases = segment_bases(store.paths.commit_log, config.mapped_file_size_commit_log_bytes)
     for base in reversed([base for base in bases if base >= max(wrote, 1)]):
         (store.paths.commit_log / segment_name(base)).unlink()

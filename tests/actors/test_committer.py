@@ -183,7 +183,7 @@ def test_a_disk_that_takes_no_bytes_is_told_and_tried_again(pipeline: Callable[.
 def test_an_error_is_over_before_all_is_committed_or_nobody_would_ever_end_it(
     pipeline: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The writer takes nothing while it stands; a successor that finds all committed has no work."""
+    """The writer takes nothing while it stands; a successor that finds all done has no work."""
     broker = pipeline(commit_commit_log_least_pages=0)
     committer = broker.start(Committer)
     stop = broker.append()

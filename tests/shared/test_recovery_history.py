@@ -16,7 +16,7 @@ from penstock.shared.recovery_history import KEPT, keep_recovery, load_recoverie
 @pytest.fixture
 def unclean(wreckable: Callable[[Path], Any], tmp_path: Path) -> Any:
     """A store that a crash has left, and what a start finds in it."""
-    store = wreckable(tmp_path)
+    store = wreckable(tmp_path / "once")
     return store.paths, store.recover()
 
 
