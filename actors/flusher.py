@@ -233,6 +233,8 @@ class Flusher:
                 self._flush_everything()
             except OSError as error:  # there is no later any more
                 self._positions.publish("flush_error", error.errno or 1)
+            except StoreDamaged:
+                self._positions.publish("flush_error", errno.EIO)
         self._checkpoint.close()
         self._queues.close()
         self._segments.close()

@@ -291,3 +291,18 @@ def test_no_room_for_a_new_queue_s_name_is_no_failed_flush(
     broker.clock.advance(5000)
     work(flusher)
     assert _checkpoint(broker).confirm_offset > 0
+
+
+def test_a_segment_cut_short_is_a_failed_flush_also_at_a_stop(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """There is no record to vouch for, and nothing to be replaced for again and again."""
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append(5)
+    work(committer, flusher, reput)
+    broker.crash(flusher)
+    successor = broker.start(Flusher)
+    os.truncate(broker.paths.commit_log / segment_name(0), 4096)
+    broker.stop(successor)
+    assert broker.positions["flush_error"] == errno.EIO
