@@ -22,7 +22,7 @@ from collections.abc import Generator
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.checkpoint_file import CheckpointKeeper
+from penstock.shared.checkpoint_file import CheckpointKeeper, load_checkpoint
 from penstock.shared.consume_queue_files import ConsumeQueueSync
 from penstock.shared.durable_files import NO_ROOM, FlushFailed, sync_file, write_again
 from penstock.shared.errors import LACKING, StoreDamaged
@@ -62,7 +62,9 @@ class Flusher:
             paths.commit_log, self._segment_bytes, writable=True, keep=4
         )
         self._queues = ConsumeQueueSync(paths, config, self._stage.run, self._positions)
-        self._index = IndexSync(paths.index, index_geometry(config))
+        self._index = IndexSync(
+            paths.index, index_geometry(config), load_checkpoint(paths.checkpoint)
+        )
         self._checkpoint = CheckpointKeeper(paths.checkpoint, self._positions, self._segments)
 
     def work(self) -> int:

@@ -179,7 +179,9 @@ class ConsumeQueueSync:
             handle = self._files.handle(key, base)
         except FileNotFoundError:
             return  # the sync says so
-        entries = range(min(grown - base, self._segment_bytes) // CQ_ENTRY_BYTES)
+        # one that somebody has cut short is its readers' problem
+        stop = min(grown - base, self._segment_bytes, os.fstat(handle).st_size)
+        entries = range(stop // CQ_ENTRY_BYTES)
         first = bisect_left(entries, True, key=lambda at: self._is_unsynced(handle, at))
         write_again(handle, first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES)
 
