@@ -7,6 +7,7 @@ A frame is what a producer sends at once; the log that is walked is the same fra
 from __future__ import annotations
 
 import time
+from array import array
 from collections.abc import Callable, Iterator
 from statistics import median
 from types import SimpleNamespace
@@ -66,8 +67,8 @@ def _maker(loops: Any) -> Any:
 
 def _run(body_bytes: int) -> list[pure_encode.DraftRun]:
     body = bytes(range(256)) * (body_bytes // 256 + 1)
-    draft = (NOW_MS << 16, body[:body_bytes], b"", 0, 0)
-    return [(NAME, 1, [draft] * max(1, FRAME_BYTES // (body_bytes + 150)))]
+    count = max(1, FRAME_BYTES // (body_bytes + 150))
+    return [(NAME, 1, [body[:body_bytes]] * count, array("q", [NOW_MS << 16]) * count)]
 
 
 def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Callable[[], Any]]]:

@@ -6,6 +6,8 @@ is queued. Records are made when a frame leaves. Pure: the time is passed in.
 
 from __future__ import annotations
 
+import sys
+from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
@@ -14,7 +16,7 @@ import msgspec
 from penstock.shared.compression import check_compression, compress
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.frame_rules import check_batch, delay_refused
-from penstock.shared.hot_loops import Draft, RecordMaker, properties_of
+from penstock.shared.hot_loops import Draft, KeyNumbers, RecordMaker, properties_of
 from penstock.shared.layout import MAX_TOPIC_BYTES, check_topic
 from penstock.shared.message_id import KeyOrigin, unique_key
 from penstock.shared.properties import DELAY, RESERVED, encode_properties
@@ -67,13 +69,12 @@ class Encoder:
         Raises InvalidMessage for a compression that there is not.
         """
         self.terms = Terms()
-        self.origin = origin
+        self.numbers = KeyNumbers(origin)
         self._compression = check_compression(compression)
-        self._compress_over_bytes = compress_over_bytes
+        # a body from this size on is compressed
+        self.compressed_bytes = compress_over_bytes if compression else sys.maxsize
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
-        self._count = 0
-        self._month_start_ms = origin.month_start_ms
         self._key_bytes = len(f"UNIQ_KEY\x01{unique_key(origin, 0)}\x02")
         # more than this no record has beside topic, body and properties of its own
         self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
@@ -86,7 +87,6 @@ class Encoder:
         shard: str | None,
         properties: Mapping[str, str] | None,
         flag: int,
-        now_ms: int,
         wait: bool = True,
         compressed: bool = True,
     ) -> Draft:
@@ -101,20 +101,17 @@ class Encoder:
         if tags or keys or shard:
             raw = properties_of(tags, keys, shard, raw)
         if raw:
-            self._check_properties(raw)
+            self._check_properties(len(raw))
         bits = 0
-        if self._compression and compressed and len(body) >= self._compress_over_bytes:
+        if self._compression and compressed and len(body) >= self.compressed_bytes:
             body, bits = compress(self._compression, body)
-        self._count = count = self._count + 1 & 0xFFFF
-        # as key_number has it, which takes as long as all the rest
-        return now_ms - self._month_start_ms << 16 | count, body, raw, flag, bits
+        return (body, raw, flag, bits) if raw or flag or bits else body
 
     def drafts(
         self,
         topic: str,
         messages: Iterable[BatchMessage | Body],
         shard: str | None,
-        now_ms: int,
         wait: bool = True,
     ) -> list[Draft]:
         """The messages of a batch. Raises what `draft` raises, for any.
@@ -128,32 +125,34 @@ class Encoder:
                 properties, flag = each.properties, each.flag
             else:
                 body, tags, keys, properties, flag = each, None, None, None, 0
-            draft = self.draft(body, tags, keys, shard, properties, flag, now_ms, wait, False)
+            draft = self.draft(body, tags, keys, shard, properties, flag, wait, False)
             made.append(draft)
         if not made:
             raise InvalidMessage("a batch has at least one message", 0)
-        body_bytes = sum([len(draft[1]) for draft in made])
+        body_bytes = sum([_lengths(draft)[0] for draft in made])
         check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
         return made
 
     def room(self, topic: str, draft: Draft) -> int:
         """How many bytes the record has at most, for whatever broker it is made."""
-        return self.fixed_bytes + len(topic) + len(draft[1]) + len(draft[2])
+        return self.fixed_bytes + len(topic) + sum(_lengths(draft))
 
     def check_again(self, drafts: Sequence[Draft]) -> None:
         """What was not known of the broker when these were made. Raises what `draft` raises."""
-        length = sum([len(draft[1]) for draft in drafts])
+        length = sum([_lengths(draft)[0] for draft in drafts])
         if length > self.terms.max_message_bytes > 0:
             raise too_large(length, self.terms.max_message_bytes)
         for draft in drafts:
-            self._check_properties(draft[2])
+            self._check_properties(_lengths(draft)[1])
 
-    def _check_properties(self, raw: bytes) -> None:
+    def _check_properties(self, length: int) -> None:
         end_bytes = PROP_CRC_BYTES if self.terms.shape.prop_crc else 0
-        check_properties_size(len(raw) + self._key_bytes + end_bytes)
+        check_properties_size(length + self._key_bytes + end_bytes)
 
-    def pack(self, into: bytearray, runs: Iterable[tuple[str, int, list[Draft]]]) -> list[int]:
-        """Put the records of (topic, queue id, drafts) there, of the shape that the broker wants.
+    def pack(
+        self, into: bytearray, runs: Iterable[tuple[str, int, list[Draft], array[int]]]
+    ) -> array[int]:
+        """Put the records of (topic, queue id, drafts, numbers of keys) there, as the broker wants.
 
         Where each begins, and the end of the last. Raises PropertiesTooLarge when the broker wants
         more room than was known.
@@ -161,8 +160,13 @@ class Encoder:
         if self.terms.shape is not self._shape:
             self._shape = self.terms.shape
             self._maker.take_shape(self._shape)
-        named = [(topic_bytes(topic), queue_id, drafts) for topic, queue_id, drafts in runs]
+        named = [(topic_bytes(topic), queue, drafts, keys) for topic, queue, drafts, keys in runs]
         return self._maker.pack(into, named)
+
+
+def _lengths(draft: Draft) -> tuple[int, int]:
+    """How long are body and properties."""
+    return (len(draft), 0) if isinstance(draft, bytes) else (len(draft[0]), len(draft[1]))
 
 
 def check_ack(ack: str, wait: bool = True) -> str:

@@ -11,17 +11,15 @@ import logging
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from threading import Condition
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
 from penstock.shared.errors import PUT_OK, ConnectError, FlushTimeout, PenstockError
-from penstock.shared.hot_loops import Draft
+from penstock.shared.hot_loops import Draft, FrameOfRuns, Outcome, Run
 from penstock.shared.message_id import KeyOrigin, offset_message_id, unique_key
 from penstock.shared.messages import Appended, QueueRun, StoredRun
 
-# More than this is packed into no frame; a larger message or batch travels alone.
-FRAME_BYTES = 256 << 10
 _log = logging.getLogger("penstock")
 
 
@@ -42,74 +40,17 @@ class Receipt(msgspec.Struct, frozen=True):
     status: str = PUT_OK
 
 
-class Run:
-    """Messages of one queue that stand one behind the other in a frame.
-
-    A batch is a run by itself, with one future for all its messages.
-    """
-
-    __slots__ = ("frame", "topic", "queue_id", "batch", "drafts", "futures", "first", "count")
-
-    def __init__(self, frame: Frame, topic: str, queue_id: int, batch: bool) -> None:
-        self.frame = frame
-        self.topic = topic
-        self.queue_id = queue_id
-        self.batch = batch
-        self.drafts: list[Draft] = []
-        self.futures: list[SendFuture] = []
-        # once the frame is closed: its messages are `count` from the `first` of the frame on
-        self.first = self.count = 0
-
-
-class Frame:
+class Frame(FrameOfRuns):
     """Runs of messages: open while they wait to leave, closed when they have."""
 
-    __slots__ = (
-        "ack",
-        "seq",
-        "size",
-        "runs",
-        "open_runs",
-        "retry",
-        "since_ms",
-        "answer",
-        "error",
-        "watched",
-        "_starts",
-    )
+    __slots__ = ("seq", "retry", "since_ms", "_starts")
 
     def __init__(self, ack: str) -> None:
-        self.ack = ack
+        super().__init__(ack)
         self.seq = 0
-        # at most so many bytes, whatever room the broker wants in records
-        self.size = 0
-        self.runs: list[Run] = []
-        # the runs that still take messages
-        self.open_runs: dict[tuple[str, int], Run] = {}
         self.retry = False
         self.since_ms = 0
-        self.answer: Appended | None = None
-        self.error: PenstockError | None = None
-        self.watched = False
         self._starts: Sequence[int] = ()
-
-    def run(self, topic: str, queue_id: int) -> Run:
-        """A new run, for single messages of this queue."""
-        run = self.open_runs[topic, queue_id] = Run(self, topic, queue_id, False)
-        self.runs.append(run)
-        return run
-
-    def add_batch(
-        self, topic: str, queue_id: int, drafts: list[Draft], size: int, future: SendFuture
-    ) -> None:
-        """Take messages that are stored together; what comes for the queue later is behind them."""
-        self.open_runs.pop((topic, queue_id), None)
-        run = Run(self, topic, queue_id, True)
-        run.drafts = drafts
-        run.futures.append(future)
-        future.run = run
-        self.runs.append(run)
-        self.size += size
 
     def close(self, seq: int) -> None:
         """Nothing is added any more: the frame has its number and leaves."""
@@ -120,7 +61,7 @@ class Frame:
             run.first, run.count = first, len(run.drafts)
             first += run.count
 
-    def packed(self, starts: list[int]) -> tuple[QueueRun, ...]:
+    def packed(self, starts: Sequence[int]) -> tuple[QueueRun, ...]:
         """The frame's records begin there in its payload; what they are, for the broker."""
         self._starts = starts
         return tuple([QueueRun(run.topic, run.queue_id, run.count, run.batch) for run in self.runs])
@@ -144,13 +85,14 @@ class Frame:
         return made
 
     @property
-    def futures(self) -> list[SendFuture]:
+    def futures(self) -> list[Any]:
         """The messages' futures; none any more once the frame is settled."""
         return [future for run in self.runs for future in run.futures]
 
     @property
-    def is_settled(self) -> bool:
-        return self.answer is not None or self.error is not None
+    def unsettled(self) -> int:
+        """How many futures there are."""
+        return sum([len(run.futures) for run in self.runs])
 
     def settle(self, answer: Appended | None, error: PenstockError | None) -> None:
         """Note the outcome of all messages, and tell those who asked to be told."""
@@ -158,6 +100,7 @@ class Frame:
         for run in self.runs:
             run.drafts, run.futures = [], []
         self.runs = []
+        self.stored = answer is not None and answer.status == PUT_OK
         self.answer, self.error = answer, error
         for future in watched:
             future.tell()
@@ -192,42 +135,20 @@ def unanswered(what: str, timeout_ms: int, endpoint: str) -> ConnectError:
     )
 
 
-class SendFuture:
+class SendFuture(Outcome):
     """The outcome of one send, now or later."""
 
-    __slots__ = ("_sender", "_key", "run", "index", "error", "seen", "_callbacks")
-
-    def __init__(self, sender: Sender, key: int | tuple[int, ...]) -> None:
-        """`key`: the number of the message's UNIQ_KEY; of a batch, all numbers."""
-        self._sender = sender
-        self._key = key
-        self.run: Run | None = None
-        self.index = 0
-        self.error: PenstockError | None = None
-        self.seen = False
-        self._callbacks: list[Callable[[SendFuture], None]] | None = None
+    __slots__ = ()
 
     @property
     def unique_key(self) -> str:
         """The UNIQ_KEY of the message; those of a batch joined by commas."""
-        origin = self._sender.origin
-        if isinstance(self._key, int):
-            return unique_key(origin, self._key)
-        return ",".join([unique_key(origin, key) for key in self._key])
+        origin = self.sender.origin
+        return ",".join([unique_key(origin, key) for key in self.keys or (self.key,)])
 
-    def done(self) -> bool:
-        """Whether the outcome is known."""
-        run = self.run
-        return self.error is not None or run is not None and run.frame.is_settled
-
-    def exception(self, timeout: float | None = None) -> PenstockError | None:
-        """The error, or None when the message is stored as was asked for.
-
-        Waits up to `timeout` seconds. A FlushTimeout has the receipt of a stored message.
-        """
-        self.seen = True
+    def _find_error(self, timeout: float | None) -> PenstockError | None:
         if not self.done():
-            settled = self._sender.settled
+            settled = self.sender.settled
             with settled:
                 if not settled.wait_for(self.done, timeout):
                     raise ConnectError(
@@ -238,7 +159,7 @@ class SendFuture:
         if self.error is not None or self.run is None:
             return self.error
         frame = self.run.frame
-        if frame.answer is None or frame.answer.status == PUT_OK:
+        if frame.answer is None or frame.stored:
             return frame.error
         return self._late(self.run)
 
@@ -260,13 +181,13 @@ class SendFuture:
         return self._receipt(self.run)
 
     def _receipt(self, run: Run) -> Receipt:
-        answer = run.frame.answer
-        assert answer is not None
-        index = run.first + self.index
-        queue_offset, physical = run.frame.place(index)
+        frame = run.frame
+        assert isinstance(frame, Frame) and frame.answer is not None
+        answer, index = frame.answer, run.first + self.index
+        queue_offset, physical = frame.place(index)
         ids = [physical]
         if run.batch:
-            ids = [run.frame.place(index + each)[1] for each in range(run.count)]
+            ids = [frame.place(index + each)[1] for each in range(run.count)]
         return Receipt(
             topic=run.topic,
             queue_id=run.queue_id,
@@ -283,9 +204,9 @@ class SendFuture:
 
         What it raises is logged.
         """
-        with self._sender.settled:
+        with self.sender.settled:
             if not self.done():
-                self._callbacks = [*(self._callbacks or ()), callback]
+                self.callbacks = [*(self.callbacks or ()), callback]
                 if self.run is not None:
                     self.run.frame.watched = True
                 return
@@ -294,7 +215,7 @@ class SendFuture:
     @property
     def watched(self) -> bool:
         """Whether somebody wants to be told of the outcome."""
-        return self._callbacks is not None
+        return self.callbacks is not None
 
     def fail(self, error: PenstockError) -> None:
         """Settle a message that is in no frame yet."""
@@ -302,7 +223,7 @@ class SendFuture:
         self.tell()
 
     def tell(self) -> None:
-        callbacks, self._callbacks = self._callbacks, None
+        callbacks, self.callbacks = self.callbacks, None
         for callback in callbacks or ():
             try:
                 callback(self)

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 from collections import deque
 
-from penstock.client.frames import FRAME_BYTES, Frame, SendFuture
-from penstock.shared.hot_loops import Draft
+from penstock.client.frames import Frame, SendFuture
+from penstock.shared.hot_loops import Draft, OpenFrame
 
 
-class Outbox:
+class Outbox(OpenFrame):
     """The frames of one producer that have not left yet."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._frames: deque[Frame] = deque()
-        # the last one, while it takes messages
-        self._open: Frame | None = None
 
     def __bool__(self) -> bool:
         return bool(self._frames)
@@ -26,15 +25,7 @@ class Outbox:
         self, topic: str, queue_id: int, ack: str, draft: Draft, size: int, future: SendFuture
     ) -> None:
         """A message of at most `size` bytes goes into the open frame, or opens one."""
-        frame = self._open
-        if frame is None or frame.ack != ack or frame.size + size > FRAME_BYTES:
-            frame = self._begin(ack)
-        run = frame.open_runs.get((topic, queue_id)) or frame.run(topic, queue_id)
-        drafts = run.drafts
-        future.run, future.index = run, len(drafts)
-        drafts.append(draft)
-        run.futures.append(future)
-        frame.size += size
+        self.frame_for(ack, size).put(topic, queue_id, draft, size, future)
 
     def put_batch(
         self,
@@ -46,21 +37,18 @@ class Outbox:
         future: SendFuture,
     ) -> None:
         """A batch stays together."""
-        frame = self._open
-        if frame is None or frame.ack != ack or frame.size + size > FRAME_BYTES:
-            frame = self._begin(ack)
-        frame.add_batch(topic, queue_id, drafts, size, future)
+        self.frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future)
 
     def _begin(self, ack: str) -> Frame:
-        frame = self._open = Frame(ack)
+        frame = self.frame = Frame(ack)
         self._frames.append(frame)
         return frame
 
     def take(self) -> Frame:
         """The oldest frame."""
         frame = self._frames.popleft()
-        if frame is self._open:
-            self._open = None
+        if frame is self.frame:
+            self.frame = None
         return frame
 
     def give_up(self, now_ms: int, before_ms: int) -> list[Frame]:
@@ -68,7 +56,7 @@ class Outbox:
         late = []
         frames = self._frames
         # it takes no more: the time of its messages has begun
-        self._open = None
+        self.frame = None
         while frames and 0 < frames[0].since_ms < before_ms:
             late.append(frames.popleft())
         for frame in reversed(frames):

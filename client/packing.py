@@ -7,8 +7,9 @@ making the records. No sockets.
 from __future__ import annotations
 
 from penstock.client.encoding import Encoder
-from penstock.client.frames import FRAME_BYTES, Frame
+from penstock.client.frames import Frame
 from penstock.shared.messages import Append, encode
+from penstock.shared.pure_intake import FRAME_BYTES
 
 # More frames than a producer has on their way leave at once only after a failure.
 MAX_BUFFERS = 8
@@ -29,7 +30,7 @@ class Packer:
         Raises PropertiesTooLarge.
         """
         buffer = self._buffer(number, frame.size)
-        drafts = [(run.topic, run.queue_id, run.drafts) for run in frame.runs]
+        drafts = [(run.topic, run.queue_id, run.drafts, run.keys) for run in frame.runs]
         starts = self._encoder.pack(buffer, drafts)
         runs = frame.packed(starts)
         header = Append(producer, session, frame.seq, runs, frame.ack, frame.retry)

@@ -15,7 +15,7 @@ from typing import NoReturn
 import zmq
 
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
-from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
+from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import local_address
 from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore
 from penstock.shared import messages
@@ -24,6 +24,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
 from penstock.shared.message_id import key_origin
+from penstock.shared.pure_intake import FRAME_BYTES
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 
@@ -116,7 +117,7 @@ class Producer:
                 self._wait_for_room()
             if self._closing:  # by another thread, meanwhile: nobody would answer any more
                 self._refuse_use()
-            future = core.send(
+            future: SendFuture = core.send(
                 topic,
                 body,
                 tags,
@@ -156,7 +157,8 @@ class Producer:
         with self._lock:
             self._wait_for_room()
             self._check_usable()
-            future = core.send_batch(topic, messages, shard, queue, ack, wait, self._now_ms())
+            now_ms = self._now_ms()
+            future: SendFuture = core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
             if self._asleep and core.may_send:
                 self._wake()
         return future

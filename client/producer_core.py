@@ -33,7 +33,9 @@ from penstock.shared.errors import (
     TopicNotFound,
     error_from_status,
 )
+from penstock.shared.hot_loops import Intake
 from penstock.shared.messages import encode
+from penstock.shared.pure_intake import Plain
 from penstock.shared.record import Shape
 
 # More frames at once would be smaller ones: what waits behind them packs together.
@@ -51,7 +53,7 @@ _EVER_MS = 1 << 62
 _OF_ONE_RUN = (InvalidMessage, TopicNotFound, QueueNotFound)
 
 
-class ProducerCore:
+class ProducerCore(Intake):
     """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
 
     def __init__(
@@ -61,7 +63,7 @@ class ProducerCore:
         self._timeout_ms = timeout_ms
         self._ack = ack
         self._encoder = encoder
-        self._sender = Sender(settled, encoder.origin)
+        self._sender = Sender(settled, encoder.numbers.origin)
         self.terms = encoder.terms
         self._producer = secrets.randbits(62)
         self._session = 1
@@ -82,13 +84,14 @@ class ProducerCore:
         self._back_off_ms = 0
         self._untaken = 0
         self._packer = Packer(encoder)
-        self.waiting_bytes = 0
-        self.unsettled = 0
+        sizes = encoder.fixed_bytes, encoder.compressed_bytes
+        plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
+        super().__init__(plain, self.routes, self._outbox)
         self.failed: deque[SendFuture] = deque(maxlen=1000)
 
     # --- messages in ---
 
-    def send(
+    def _send_other(
         self,
         topic: str,
         body: Body,
@@ -102,25 +105,14 @@ class ProducerCore:
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
-        """Take a message, sent at the clock's `now_ms`; its outcome comes through the future.
-
-        Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
-        """
-        encoder = self._encoder
-        draft = encoder.draft(body, tags, keys, shard, properties, flag, now_ms, wait)
+        encoder, ack = self._encoder, ack or self._ack
+        draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
-        # as Encoder.room has it: here it is asked for each message
-        size = encoder.fixed_bytes + len(topic) + len(draft[1]) + len(draft[2])
-        future = SendFuture(self._sender, draft[0])
-        if queue_id >= 0:
-            self._outbox.put(topic, queue_id, ack or self._ack, draft, size, future)
-        else:
-            self.routes.park(topic, Parked([draft], size, future, shard, queue, ack or self._ack))
-        self.unsettled += 1
-        self.waiting_bytes += size
-        return future
+        size = encoder.room(topic, draft)
+        future = SendFuture(self._sender, encoder.numbers.next(now_ms))
+        return self._enter(topic, queue_id, Parked([draft], size, future, shard, queue, ack))
 
-    def send_batch(
+    def _send_other_batch(
         self,
         topic: str,
         messages: Iterable[BatchMessage | Body],
@@ -130,19 +122,30 @@ class ProducerCore:
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
-        """Take messages that are stored together or not at all. Raises what `send` raises."""
         encoder, ack = self._encoder, ack or self._ack
-        drafts = encoder.drafts(topic, messages, shard, now_ms, wait)
+        drafts = encoder.drafts(topic, messages, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = sum([encoder.room(topic, draft) for draft in drafts])
-        future = SendFuture(self._sender, tuple([draft[0] for draft in drafts]))
-        if queue_id >= 0:
+        numbers = encoder.numbers.several(now_ms, len(drafts))
+        future = SendFuture(self._sender, numbers[0], numbers)
+        return self._enter(topic, queue_id, Parked(drafts, size, future, shard, queue, ack, True))
+
+    def _enter(self, topic: str, queue_id: int, parked: Parked) -> SendFuture:
+        if queue_id < 0:
+            self.routes.park(topic, parked)
+        else:
+            self._put(topic, queue_id, parked)
+        self.unsettled += 1
+        self.waiting_bytes += parked.size
+        return parked.future
+
+    def _put(self, topic: str, queue_id: int, parked: Parked) -> None:
+        """Into the frame that is open, or a new one."""
+        drafts, size, future, _, _, ack, batch = parked
+        if batch:
             self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
         else:
-            self.routes.park(topic, Parked(drafts, size, future, shard, queue, ack, batch=True))
-        self.unsettled += 1
-        self.waiting_bytes += size
-        return future
+            self._outbox.put(topic, queue_id, ack, drafts[0], size, future)
 
     @property
     def may_send(self) -> bool:
@@ -150,18 +153,15 @@ class ProducerCore:
         return len(self._in_flight) < MAX_IN_FLIGHT
 
     def _assign(self, topic: str, parked: Parked) -> None:
-        drafts, size, future, shard, queue, ack, batch = parked
+        future = parked.future
         try:
             # made before the broker had said what it takes
-            self._encoder.check_again(drafts)
-            queue_id = self.routes.queue_for(topic, shard, queue)
+            self._encoder.check_again(parked.drafts)
+            queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
         except (InvalidMessage, QueueNotFound) as error:
-            self._fail_future(future, size, error)
+            self._fail_future(future, parked.size, error)
             return
-        if batch:
-            self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
-        else:
-            self._outbox.put(topic, queue_id, ack, drafts[0], size, future)
+        self._put(topic, queue_id, parked)
         if future.watched and future.run is not None:
             future.run.frame.watched = True
 
@@ -265,11 +265,10 @@ class ProducerCore:
     def _settle(
         self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
     ) -> None:
-        futures = frame.futures
-        self.unsettled -= len(futures)
+        self.unsettled -= frame.unsettled
         self.waiting_bytes -= frame.size
         if error is not None or answer is not None and answer.status != PUT_OK:
-            self.failed.extend(futures)
+            self.failed.extend(frame.futures)
         frame.settle(answer, error)
 
     def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:

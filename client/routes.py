@@ -52,7 +52,8 @@ class Routes:
 
     def __init__(self) -> None:
         self._queues: dict[str, int] = {}
-        self._turns: dict[str, Iterator[int]] = {}
+        # topic -> the queues of its next messages
+        self.turns: dict[str, Iterator[int]] = {}
         self._questions: dict[str, _Question] = {}
         self._answers: dict[int, Answer] = {}
         self._last_request = 0
@@ -77,7 +78,7 @@ class Routes:
             return queue
         if shard is not None:
             return shard_queue(shard, count)
-        return next(self._turns[topic])
+        return next(self.turns[topic])
 
     def park(self, topic: str, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
@@ -131,7 +132,7 @@ class Routes:
         """Take an answer; the messages that can go on now."""
         if self._queues.get(answer.topic) != answer.queues:
             self._queues[answer.topic] = answer.queues
-            self._turns[answer.topic] = cycle(range(answer.queues))
+            self.turns[answer.topic] = cycle(range(answer.queues))
         question = self._questions.pop(answer.topic, None)
         if question is None or question.request != answer.request:
             self._answers[answer.request] = answer

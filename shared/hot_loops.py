@@ -1,9 +1,9 @@
 """The loops that run once per message: which of their two forms this process uses is chosen here.
 
 `native_loops` is compiled. Its twin in Python, what it is held to and what runs where there was no
-compiler, are `pure_frame`, `pure_walk`, `pure_encode`, `pure_ranges` and `pure_message`.
-PENSTOCK_PURE=1 chooses the twin. A compiled module of other sources than these is not used: it says
-which INTERFACE it was made for.
+compiler, are `pure_frame`, `pure_walk`, `pure_encode`, `pure_sends`, `pure_intake`, `pure_ranges`
+and `pure_message`. PENSTOCK_PURE=1 chooses the twin. A compiled module of other sources than these
+is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -19,7 +19,13 @@ __all__ = [
     "Draft",
     "Message",
     "DraftRun",
+    "FrameOfRuns",
+    "Intake",
+    "KeyNumbers",
+    "OpenFrame",
+    "Outcome",
     "RecordMaker",
+    "Run",
     "RunOf",
     "Runs",
     "Stamp",
@@ -32,11 +38,12 @@ __all__ = [
     "properties_of",
     "put_stamped",
     "record_starts",
+    "wall_ms",
     "why_pure",
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 4
+INTERFACE = 5
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -63,13 +70,21 @@ why_pure = _why_pure()
 if why_pure:
     from penstock.shared.pure_encode import RecordMaker, properties_of
     from penstock.shared.pure_frame import check_frame, check_properties, put_stamped
+    from penstock.shared.pure_intake import Intake, OpenFrame, wall_ms
     from penstock.shared.pure_message import Message, messages
     from penstock.shared.pure_ranges import gather, log_ranges
+    from penstock.shared.pure_sends import FrameOfRuns, KeyNumbers, Outcome, Run
     from penstock.shared.pure_walk import dispatch, record_starts
 else:
     from penstock.shared.native_loops import (
+        FrameOfRuns,
+        Intake,
+        KeyNumbers,
         Message,
+        OpenFrame,
+        Outcome,
         RecordMaker,
+        Run,
         check_frame,
         check_properties,
         dispatch,
@@ -79,4 +94,5 @@ else:
         properties_of,
         put_stamped,
         record_starts,
+        wall_ms,
     )

@@ -58,18 +58,24 @@ cdef class RecordMaker:
 
     def pack(self, into, runs):
         cdef Py_buffer buffer
-        cdef Py_ssize_t at = 0, size
-        cdef list starts = []
+        cdef Py_ssize_t at = 0, size, place
+        cdef array.array keys, starts = array.clone(NUMBERS, 0, False)
         cdef bytes name
-        cdef tuple draft
+        cdef list drafts
         cdef int32_t queue_id
         PyObject_GetBuffer(into, &buffer, PyBUF_CONTIG)
         try:
-            for name, queue_id, drafts in runs:
-                for draft in drafts:
-                    starts.append(at)
+            for name, queue_id, drafts, keys in runs:
+                check_numbers(keys, len(drafts))
+                for place in range(len(drafts)):
+                    put_number(starts, at)
                     size = self.put(
-                        <unsigned char *> buffer.buf + at, buffer.len - at, name, queue_id, draft
+                        <unsigned char *> buffer.buf + at,
+                        buffer.len - at,
+                        name,
+                        queue_id,
+                        drafts[place],
+                        keys.data.as_longlongs[place],
                     )
                     if size < 0:
                         break
@@ -78,7 +84,7 @@ cdef class RecordMaker:
                     continue
                 break
             else:
-                starts.append(at)
+                put_number(starts, at)
                 return starts
         finally:
             PyBuffer_Release(&buffer)
@@ -90,16 +96,20 @@ cdef class RecordMaker:
         Py_ssize_t left,
         bytes name,
         int32_t queue_id,
-        tuple draft,
+        draft,
+        int64_t key,
     ) except -2:
         """Put a record there; its size, or -1 where it does not fit, or its properties do not."""
         cdef bytes body, properties
-        cdef int64_t key, born_ms
-        cdef int32_t flag, sys_flag
+        cdef int64_t born_ms
+        cdef int32_t flag = 0, sys_flag = 0
         cdef Py_ssize_t length, name_bytes = PyBytes_GET_SIZE(name)
         cdef Py_ssize_t born = PyBytes_GET_SIZE(self.born_host), end = PyBytes_GET_SIZE(self.end)
         cdef Py_ssize_t own_bytes, raw_bytes, size
-        key, body, properties, flag, sys_flag = draft
+        if type(draft) is bytes:
+            body, properties = draft, b""
+        else:
+            body, properties, flag, sys_flag = <tuple?> draft
         length, own_bytes = PyBytes_GET_SIZE(body), PyBytes_GET_SIZE(properties)
         raw_bytes = own_bytes + self.key_bytes + end
         size = 74 + born + self.store_bytes + length + name_bytes + raw_bytes

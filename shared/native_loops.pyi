@@ -4,14 +4,21 @@ from collections.abc import Sequence
 
 from penstock.shared.pure_encode import RecordMaker as RecordMaker  # one by one the same methods
 from penstock.shared.pure_frame import RunOf, Stamp
+from penstock.shared.pure_intake import Intake as Intake
+from penstock.shared.pure_intake import OpenFrame as OpenFrame
 from penstock.shared.pure_message import Message as Message
 from penstock.shared.pure_ranges import Ranges
+from penstock.shared.pure_sends import FrameOfRuns as FrameOfRuns
+from penstock.shared.pure_sends import KeyNumbers as KeyNumbers
+from penstock.shared.pure_sends import Outcome as Outcome
+from penstock.shared.pure_sends import Run as Run
 from penstock.shared.pure_walk import Dispatched
 from penstock.shared.record import Shape
 from penstock.shared.record_crc import Checksum
 
 INTERFACE: int
 
+def wall_ms() -> int: ...
 def crc32(data: bytes | bytearray | memoryview, portable: bool = False) -> int: ...
 def check_frame(
     frame: bytes | bytearray | memoryview,

@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-INTERFACE = 4
+INTERFACE = 5
 
 cdef extern from "native_crc.h" nogil:
     void crc_begin(int portable)
@@ -58,7 +58,10 @@ include "native_record.pxi"
 include "native_frame.pxi"
 include "native_keys.pxi"
 include "native_walk.pxi"
+include "native_numbers.pxi"
 include "native_encode.pxi"
+include "native_sends.pxi"
+include "native_intake.pxi"
 include "native_message.pxi"
 include "native_answer.pxi"
 include "native_ranges.pxi"

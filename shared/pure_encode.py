@@ -8,7 +8,8 @@ bodies and names of topics are checked before.
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable
+from array import array
+from collections.abc import Iterable, Sequence
 
 from isal import isal_zlib
 
@@ -29,13 +30,14 @@ from penstock.shared.record_crc import PROP_CRC_ROOM
 _LENGTH = struct.Struct(">h")
 
 
-# One message to be made a record: its key's number, body, properties encoded but for UNIQ_KEY,
-# flag, sysFlag. The number says when it was sent as well (see message_id.py).
+# One message to be made a record: body, properties encoded but for UNIQ_KEY, flag, sysFlag. Where
+# there is nothing but a body it is the draft.
 # A plain tuple: making a named one takes longer than making the record.
-Draft = tuple[int, bytes, bytes, int, int]
+Draft = bytes | tuple[bytes, bytes, int, int]
 
-# Messages of one queue: the topic behind its length, as a record has it, queue id, drafts.
-DraftRun = tuple[bytes, int, list[Draft]]
+# Messages of one queue: the topic behind its length, as a record has it, queue id, drafts, and for
+# each the number of its UNIQ_KEY, which also says when it was sent (see message_id.py).
+DraftRun = tuple[bytes, int, Sequence[Draft], "array[int]"]
 
 
 class RecordMaker:
@@ -63,16 +65,16 @@ class RecordMaker:
             self._host_bits |= SYS_STORE_HOST_V6
         self._end = PROP_CRC_ROOM if shape.prop_crc else b""
 
-    def pack(self, into: bytearray, runs: Iterable[DraftRun]) -> list[int]:
+    def pack(self, into: bytearray, runs: Iterable[DraftRun]) -> array[int]:
         """Put the records of some runs there; where each begins, and the end of the last.
 
         Raises ValueError where `into` is too short, and PropertiesTooLarge; then what stands in
         `into` means nothing.
         """
-        starts, at = [], 0
-        for name, queue_id, drafts in runs:
-            for draft in drafts:
-                record = self._record(name, queue_id, draft)
+        starts, at = array("q"), 0
+        for name, queue_id, drafts, keys in runs:
+            for draft, key in zip(drafts, keys, strict=True):
+                record = self._record(name, queue_id, draft, key)
                 if at + len(record) > len(into):
                     raise ValueError(f"a record of {len(record)} bytes has {len(into) - at}")
                 into[at : at + len(record)] = record
@@ -81,8 +83,9 @@ class RecordMaker:
         starts.append(at)
         return starts
 
-    def _record(self, name: bytes, queue_id: int, draft: Draft) -> bytes:
-        key, body, properties, flag, sys_flag = draft
+    def _record(self, name: bytes, queue_id: int, draft: Draft, key: int) -> bytes:
+        whole = (draft, b"", 0, 0) if isinstance(draft, bytes) else draft
+        body, properties, flag, sys_flag = whole
         raw = b"%sUNIQ_KEY\x01%s\x02%s" % (
             properties,
             unique_key(self._origin, key).encode(),

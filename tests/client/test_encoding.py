@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.client.encoding import Encoder, topic_bytes
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.hot_loops import Draft, check_frame
+from penstock.shared.hot_loops import check_frame
 from penstock.shared.message_id import key_number, key_origin, unique_key
 from penstock.shared.properties import RESERVED, decode_properties
 from penstock.shared.record import Record, Shape, decode_record, encode_record, pack_host
@@ -43,10 +43,11 @@ def encode(
     encoder.terms.max_message_bytes = limit
     encoder.terms.shape = shape
     topic_bytes(topic)
-    draft = encoder.draft(body, tags, keys, shard, properties, flag, NOW, wait)
+    draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
+    numbers = encoder.numbers.several(NOW, 1)
     packed = bytearray(encoder.room(topic, draft))
-    starts = encoder.pack(packed, [(topic, queue_id, [draft])])
-    return bytes(packed[: starts[-1]]), unique_key(origin, draft[0])
+    starts = encoder.pack(packed, [(topic, queue_id, [draft], numbers)])
+    return bytes(packed[: starts[-1]]), unique_key(origin, numbers[0])
 
 
 @given(
@@ -111,15 +112,13 @@ def test_a_record_is_what_encode_record_makes_of_the_same_fields(
     assert check_frame(raw, [run], 1 << 20, shape=shape) == [0, len(raw)]
 
 
-def drafted(encoder: Encoder, now_ms: int = NOW, body: Any = b"") -> Draft:
-    return encoder.draft(body, None, None, None, None, 0, now_ms)
-
-
 def test_unique_keys_are_unique_and_of_rocketmqs_form() -> None:
-    encoder = Encoder(V4, key_origin(V4, NOW))
-    numbers = [drafted(encoder, NOW + i // 9)[0] for i in range(99)]
-    keys = [unique_key(encoder.origin, number) for number in numbers]
+    numbers = Encoder(V4, key_origin(V4, NOW)).numbers
+    several = [numbers.next(NOW + i // 9) for i in range(50)] + list(numbers.several(NOW, 49))
+    keys = [unique_key(numbers.origin, number) for number in several]
     assert len(set(keys)) == 99
+    assert several[0] == key_number(numbers.origin, NOW, 1)
+    assert several[98] == key_number(numbers.origin, NOW, 99)
     assert all(len(key) == 32 and bytes.fromhex(key)[:4] == V4 for key in keys)
 
 
@@ -236,40 +235,31 @@ def test_a_flag_has_32_bits(flag: int) -> None:
     assert refused(flag=flag).value == flag
 
 
-def test_what_is_refused_leaves_no_trace() -> None:
-    encoder = Encoder(V4, key_origin(V4, NOW))
-    before = drafted(encoder)
-    assert before[0] == key_number(encoder.origin, NOW, 1)
-    for _ in range(3):
-        with pytest.raises(InvalidMessage):
-            drafted(encoder, body="x")
-    assert drafted(encoder)[0] == before[0] + 1
-
-
 def test_the_room_of_a_record_is_enough_for_any_broker_and_little_more() -> None:
     for ip in (V4, V6):
         encoder = Encoder(ip, key_origin(ip, NOW))
         for topic in ("a", "%RETRY%" + "g" * 200):
-            draft = encoder.draft(b"body", "t", "k", "s", {"a": "b"}, 0, NOW)
+            draft = encoder.draft(b"body", "t", "k", "s", {"a": "b"}, 0)
             sizes = []
             for shape in (Shape(), Shape(20), Shape(8, True), Shape(20, True)):
                 encoder.terms.shape = shape
                 room = bytearray(encoder.room(topic, draft))
-                sizes.append(encoder.pack(room, [(topic, 0, [draft])])[-1])
+                run = (topic, 0, [draft], encoder.numbers.several(NOW, 1))
+                sizes.append(encoder.pack(room, [run])[-1])
             assert len(room) - 1 <= sizes[-1] <= len(room)
             assert sizes == [sizes[-1] - 32, sizes[-1] - 20, sizes[-1] - 12, sizes[-1]]
 
 
 def test_what_a_broker_that_is_met_later_does_not_take_is_found_then() -> None:
     encoder = Encoder(V4, key_origin(V4, NOW))
-    room = 32767 - len(f"UNIQ_KEY\x01{unique_key(encoder.origin, 0)}\x02a\x01\x02")
-    drafts = [encoder.draft(b"x" * 9, None, None, None, {"a": "x" * room}, 0, NOW)]
+    room = 32767 - len(f"UNIQ_KEY\x01{unique_key(encoder.numbers.origin, 0)}\x02a\x01\x02")
+    drafts = [encoder.draft(b"x" * 9, None, None, None, {"a": "x" * room}, 0)]
     encoder.check_again(drafts)
     encoder.terms.shape = Shape(8, True)
     with pytest.raises(PropertiesTooLarge):
         encoder.check_again(drafts)
     with pytest.raises(PropertiesTooLarge):
-        encoder.pack(bytearray(1 << 20), [("a", 0, drafts)])
+        encoder.pack(bytearray(1 << 20), [("a", 0, drafts, encoder.numbers.several(NOW, 1))])
     encoder.terms.shape, encoder.terms.max_message_bytes = Shape(), 8
     with pytest.raises(InvalidMessage, match="at most 8 bytes"):
         encoder.check_again(drafts)

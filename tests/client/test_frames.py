@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from array import array
 from itertools import accumulate
 from threading import Condition
 
@@ -11,15 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.frames import FRAME_BYTES, Frame, Receipt, Sender, SendFuture
+from penstock.client.frames import Frame, Receipt, Sender, SendFuture
 from penstock.client.outbox import Outbox
 from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
 from penstock.shared.message_id import KeyOrigin, offset_message_id, unique_key
 from penstock.shared.messages import Appended, QueueRun, StoredRun
+from penstock.shared.pure_intake import FRAME_BYTES
 
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
 ORIGIN = KeyOrigin("0A" * 10, 0)
-DRAFT = (0, b"", b"", 0, 0)
+DRAFT = b""
 
 
 def sender() -> Sender:
@@ -121,7 +123,11 @@ def test_a_frame_that_has_waited_takes_no_message_whose_time_has_just_begun() ->
 
 def test_a_batch_has_one_receipt_with_all_ids_and_stands_where_it_was_sent() -> None:
     outbox, shared = Outbox(), sender()
-    futures = [SendFuture(shared, 0), SendFuture(shared, (1, 2, 3)), SendFuture(shared, 4)]
+    futures = [
+        SendFuture(shared, 0),
+        SendFuture(shared, 1, array("q", [1, 2, 3])),
+        SendFuture(shared, 4),
+    ]
     outbox.put("t", 0, "", DRAFT, 1, futures[0])
     outbox.put_batch("t", 0, "", [DRAFT] * 3, 31, futures[1])
     outbox.put("t", 0, "", DRAFT, 1, futures[2])
@@ -141,7 +147,7 @@ def test_a_frame_in_two_halves_has_the_same_messages_in_their_order() -> None:
     outbox, shared = Outbox(), sender()
     futures = [SendFuture(shared, number) for number in range(5)]
     for number, future in enumerate(futures):
-        outbox.put("t", number % 3, "", (number, b"", b"", 0, 0), 7, future)
+        outbox.put("t", number % 3, "", DRAFT, 7, future)
     frame = outbox.take()
     frame.close(3)
     first, second = frame.halves(lambda topic, draft: 7)
@@ -186,7 +192,7 @@ def test_an_outcome_that_does_not_come_in_time_is_an_error_and_may_still_come() 
 
 def test_waiting_ends_with_the_outcome() -> None:
     frame, (future,) = frame_of([1])
-    settled = future._sender.settled
+    settled = future.sender.settled
     found: list[int] = []
     waiting = threading.Thread(target=lambda: found.append(future.result(10).queue_offset))
     waiting.start()

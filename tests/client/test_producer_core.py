@@ -20,7 +20,7 @@ from hypothesis.stateful import (
 )
 
 from penstock.client.encoding import check_ack
-from penstock.client.frames import FRAME_BYTES, Receipt, SendFuture
+from penstock.client.frames import Receipt, SendFuture
 from penstock.client.producer_core import MAX_IN_FLIGHT
 from penstock.shared import messages
 from penstock.shared.errors import (
@@ -34,6 +34,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.message_id import offset_message_id
+from penstock.shared.pure_intake import FRAME_BYTES
 from penstock.shared.record import Shape
 from penstock.shared.string_hash import shard_queue
 
@@ -413,6 +414,30 @@ def test_a_queue_that_is_not_there_is_an_error_before_and_after_the_route_is_kno
     with pytest.raises(QueueNotFound):
         wire.send("a", None, 2, "", 1)
     assert wire.core.unsettled == 0
+
+
+def test_what_is_refused_leaves_no_trace(wire: Any) -> None:
+    wire.send("a", None, None, "", 1)
+    wire.heal(8)
+    core, now_ms = wire.core, 1_700_000_000_000
+    count = int(wire.send("a", None, None, "", 1).unique_key[-4:], 16)
+    before = core.unsettled, core.waiting_bytes
+    other = (None, None, None, None, None, 0, "", True, now_ms)
+    for arguments in (
+        ("a", "text", *other),
+        ("a", b"x" * (core.terms.max_message_bytes + 1), *other),
+        ("a", b"x", "a\x01b", *other[1:]),
+        ("a", b"x", None, None, None, 99, *other[4:]),
+    ):
+        with pytest.raises((InvalidMessage, QueueNotFound)):
+            core.send(*arguments)
+    for bodies in ([], [b"x", "text"], [b"x" * core.terms.max_message_bytes, b"x"]):
+        with pytest.raises(InvalidMessage):
+            core.send_batch("a", bodies, None, None, "", True, now_ms)
+    assert (core.unsettled, core.waiting_bytes) == before
+    assert int(wire.send("a", None, None, "", 1).unique_key[-4:], 16) == count + 1
+    wire.heal(8)
+    assert core.unsettled == core.waiting_bytes == 0
 
 
 def test_messages_without_a_key_take_turns_among_the_queues(wire: Any) -> None:
