@@ -80,8 +80,7 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
             seed = dice.getrandbits(32)
         else:
             return
-        every = " --every" if arena.every else ""
-        replay = f"penstock chaos --faults {kind} --seed {seed} --rounds 1{every}"
+        replay = f"penstock chaos --faults {kind} --seed {seed} --rounds 1{_how(arena)}"
         before = Baseline(arena.place)
         try:
             KINDS[kind].round(arena, random.Random(seed), replay)
@@ -90,3 +89,9 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
         arena.report.add_leaks(before.leaked(with_workers=True), replay)
         spent[kind] += time.monotonic() - started
         yield
+
+
+def _how(arena: Arena) -> str:
+    """What else a round goes by, as options."""
+    hits = f" --hits {arena.hits}" if arena.hits > 1 else ""
+    return hits + (" --every" if arena.every else "")

@@ -11,13 +11,13 @@ from __future__ import annotations
 import random
 import threading
 import time
-from pathlib import Path
 
 from penstock.chaos.arena import Arena
 from penstock.chaos.faulty_disk import SOURCE
 from penstock.chaos.history import Sent, check_acknowledged, digest
 from penstock.chaos.load import QUEUES, TOPIC, read_all
 from penstock.chaos.short_life import ShortLife, short_life
+from penstock.chaos.usage import own_memory_bytes
 from penstock.client.producer import Producer
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
 
@@ -153,7 +153,4 @@ def _check_stall(arena: Arena, life: ShortLife, stall_s: float) -> list[str]:
 
 def _memory_kib(life: ShortLife) -> int:
     """What the broker's processes have of their own: files and shared memory do not count."""
-    return sum(
-        int((Path(f"/proc/{pid}") / "status").read_text().partition("RssAnon:")[2].split()[0])
-        for pid in life.broker.processes()
-    )
+    return sum(own_memory_bytes(pid) for pid in life.broker.processes()) >> 10

@@ -147,7 +147,9 @@ def _run(
             click.echo("interrupted: this is what was done until then", err=True)
         finally:
             arena.close()
-    report.add_leaks(before.leaked(), f"penstock chaos --faults {','.join(kinds)}")
+    report.add_leaks(
+        before.leaked(), f"penstock chaos --faults {','.join(kinds)} --seed {report.seed}"
+    )
     _tell(report, told)
 
 
