@@ -112,6 +112,7 @@ def record_run(
     recorder = Recorder(place / "recording", place / "store", library)
     settings = {**SETTINGS, **settings, **fixed_ports()}
     broker = Broker(place, settings, environment=recorder.environment)
+    clients: list[Follower | Load] = []
     try:
         broker.start()
         with Producer(broker.produce) as producer:
@@ -121,6 +122,7 @@ def record_run(
             Load(name, broker.produce, rate=400, ack=ack, flushes=recorder.flushes)
             for name in ("p1", "p2")
         ]
+        clients += [follower, *loads]
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             time.sleep(dice.uniform(0, seconds / 2))
@@ -144,6 +146,8 @@ def record_run(
         history = History(promised, follower.seen)
         (place / "history").write_bytes(msgspec.msgpack.encode(history))
     finally:
+        for client in clients:
+            client.abandon()
         recorder.close()
         broker.clear()
 

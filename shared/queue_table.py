@@ -41,9 +41,13 @@ class QueueTable:
 
     def __init__(self, path: Path, writable: bool = False) -> None:
         self._handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
-        size = os.fstat(self._handle).st_size
-        access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-        self._map = mmap.mmap(self._handle, size, mmap.MAP_SHARED, access)
+        try:
+            size = os.fstat(self._handle).st_size
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            self._map = mmap.mmap(self._handle, size, mmap.MAP_SHARED, access)
+        except BaseException:
+            os.close(self._handle)
+            raise
         self._view = memoryview(self._map)
         self._words = self._view.cast("Q")
         self.capacity = size // SLOT_BYTES

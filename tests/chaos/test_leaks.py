@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import random
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +19,11 @@ import pytest
 
 from penstock.chaos.broker import Broker
 from penstock.chaos.leaks import Baseline
+from penstock.chaos.power import record_run
+from penstock.chaos.preload import build_library
 from penstock.chaos.processes import MARK, descriptors
+from penstock.chaos.recorder import SOURCE
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.positions import ACTORS
 
 KILLS = 30
@@ -71,3 +78,20 @@ def _settled(broker: Broker) -> dict[str, Counter[str]]:
             found, since = now, time.monotonic()
         time.sleep(0.05)
     return found
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_a_recorded_run_whose_broker_fails_leaves_no_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    library = build_library(SOURCE, tmp_path)
+    before = threading.active_count()
+
+    def fail(*given: object) -> int:
+        raise StoreUnavailable("an actor comes back", given[1])
+
+    monkeypatch.setattr(Broker, "strike", fail)
+    monkeypatch.setattr(Broker, "kill", fail)
+    with pytest.raises(StoreUnavailable):
+        record_run(tmp_path / "run", library, {}, "durable", 30, random.Random(1), orderly=True)
+    assert threading.active_count() == before

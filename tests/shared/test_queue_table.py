@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 import subprocess
 import sys
@@ -127,3 +128,11 @@ def test_a_full_dev_shm_is_an_error_and_no_sigbus(tmp_path: Path) -> None:
         [*wrap, sys.executable, "-c", ADD, str(tmp_path)], capture_output=True, text=True
     )
     assert (ran.returncode, ran.stdout.strip()) == (0, str(errno.ENOSPC)), ran.stderr
+
+
+def test_a_table_that_cannot_be_mapped_leaves_no_descriptor(tmp_path: Path) -> None:
+    (tmp_path / "queues").touch()
+    before = len(os.listdir("/proc/self/fd"))
+    with pytest.raises(ValueError, match="empty"):
+        QueueTable(tmp_path / "queues")
+    assert len(os.listdir("/proc/self/fd")) == before
