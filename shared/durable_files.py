@@ -44,12 +44,25 @@ def sync_directory(directory: Path) -> None:
 
 
 def make_directory(directory: Path) -> None:
-    """Make a directory and its missing parents; their names are durable on return."""
-    if directory.is_dir():
+    """Make a directory and its missing parents; their names are durable on return.
+
+    Who made one that is empty may have been killed before it was durable; into one with something
+    in it nothing was put before that. Raises OSError; then none is left that was made here.
+    """
+    is_new = not directory.is_dir()
+    if not is_new and any(directory.iterdir()):
         return
-    make_directory(directory.parent)
-    directory.mkdir(exist_ok=True)
-    sync_directory(directory.parent)
+    if is_new:
+        make_directory(directory.parent)
+        directory.mkdir(exist_ok=True)
+    try:
+        sync_directory(directory.parent)
+    except OSError as error:
+        if is_new:
+            directory.rmdir()
+        elif isinstance(error, PermissionError):
+            return  # a place that was made for us by somebody who may look there
+        raise
 
 
 def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: bytes = b"") -> None:

@@ -46,11 +46,39 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 def test_a_directory_and_its_parents_are_durable(tmp_path: Path, synced: list[str]) -> None:
+    (tmp_path / "other").touch()
     make_directory(tmp_path / "a" / "b")
     assert (tmp_path / "a" / "b").is_dir()
     assert synced == [tmp_path.name, "a"]
+    (tmp_path / "a" / "b" / "file").touch()
     make_directory(tmp_path / "a" / "b")
     assert synced == [tmp_path.name, "a"]
+
+
+def test_a_directory_of_which_nobody_knows_that_its_name_is_durable_is_synced_again(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    """Who made it may have been killed before that; it has put nothing into it then."""
+    (tmp_path / "a").mkdir()
+    make_directory(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a"]
+    make_directory(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a", "a"]
+
+
+def test_a_directory_whose_name_is_not_on_disk_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync could succeed and be a lie; one of a name that is made anew is not."""
+
+    def fail(handle: int) -> None:
+        raise OSError(errno.EIO, "the parent")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="the parent"):
+            make_directory(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
 
 
 @pytest.mark.parametrize("sparse", [True, False])
