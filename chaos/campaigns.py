@@ -84,8 +84,9 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
         before = Baseline(arena.place)
         try:
             KINDS[kind].round(arena, random.Random(seed), replay)
-        except PenstockError as error:
-            arena.report.add_violations([str(error)], replay)
+        except (PenstockError, OSError) as error:
+            # what an hour has found is not lost over a round that cannot go on
+            arena.report.add_violations([str(error) or repr(error)], replay)
         arena.report.add_leaks(before.leaked(with_workers=True), replay)
         spent[kind] += time.monotonic() - started
         yield
