@@ -1,7 +1,7 @@
 """The writer: takes frames of records from producers and puts them at the end of the log.
 
-Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`; the bytes of the pool; queue
-          offsets; config/topics.json; the produce endpoint.
+Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`; the bytes of the
+          pool; queue offsets; config/topics.json; the produce endpoint; the files of rings.
 Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Rings:    the committer and the allocator.
@@ -12,11 +12,9 @@ On crash: the next one goes on at `wrote`. A frame is visible with the one store
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-import msgspec
 import zmq
 
 from penstock.shared import messages
@@ -24,25 +22,27 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import receive, serve
 from penstock.shared.commit_log import LogReader
 from penstock.shared.errors import (
-    FLUSH_DISK_TIMEOUT,
     LACKING,
     BrokerBusy,
+    InvalidMessage,
     PenstockError,
     ProtocolError,
+    RingUnavailable,
 )
-from penstock.shared.faults import crash_point
 from penstock.shared.frame_check import FrameCheck, runs_behind
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
 from penstock.shared.messages import Append, Appended, QueueRun, StoredRun, encode, refusal
+from penstock.shared.pending_answers import PendingAnswers
+from penstock.shared.producer_rings import ProducerRings
 from penstock.shared.record import Shape, pack_host
 from penstock.shared.retry_index import RetryIndex
+from penstock.shared.ring_file import RING_BYTES
 from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
 from penstock.shared.store_state import (
     check_disk,
     check_writable,
-    flush_failed,
     no_room,
     segment_missing,
 )
@@ -56,15 +56,6 @@ RETRY_MEMORY_MS = 30_000
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
 LINGER_MS = 50
 _FRAME_PARTS = 3  # peer, header, records
-
-
-class _Pending(NamedTuple):
-    """An answer that leaves when the disk has the log up to `end`."""
-
-    end: int
-    deadline_ms: int
-    peer: bytes
-    answer: Appended
 
 
 class _Frame(NamedTuple):
@@ -92,7 +83,7 @@ class Writer:
         self._clock = stage.clock
         self._paths = StorePaths(stage.config.store)
         self._sessions = Sessions()
-        self._pending: deque[_Pending] = deque()
+        self._pending = PendingAnswers()
         self._waiting: _Frame | None = None
         self._held = SendQueue(stage.config)
         self._last_retry_ms = 0
@@ -109,6 +100,9 @@ class Writer:
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape)
         endpoints = (run.endpoints.produce, run.endpoints.produce_ipc)
+        self._rings = ProducerRings(
+            run, self._positions, config.max_producer_rings, config.max_frame_bytes
+        )
         self._door = self._stage.door(config.max_connections)
         self._socket = serve(
             self._stage.context,
@@ -150,6 +144,7 @@ class Writer:
     def let_go(self) -> None:
         now_ms = self._clock.monotonic_ms()
         self._end.let_go(now_ms)
+        self._rings.look(now_ms)
         # what retries are compared with may have expired; it is built again when one comes
         if self._reader.let_go(now_ms) > self._config.destroy_mapped_file_interval_forcibly_ms:
             self._retries.forget()
@@ -164,6 +159,7 @@ class Writer:
 
     def close(self) -> None:
         self._socket.close(linger=LINGER_MS)
+        self._rings.close()
         self._end.close()
         self._reader.close()
 
@@ -177,7 +173,7 @@ class Writer:
         """Whether a frame waits for room, or too much waits for the disk."""
         if self._waiting is not None or not self._pending:
             return self._waiting is not None
-        return self._end.wrote - self._pending[0].end >= self._config.max_pending_bytes
+        return self._end.wrote - self._pending.first_end >= self._config.max_pending_bytes
 
     def _take_held(self) -> int:
         """Take what has waited, in its order; turn frames away that have waited too long."""
@@ -195,29 +191,13 @@ class Writer:
     # --- answers that wait for the disk ---
 
     def _release(self) -> int:
-        """Send the answers whose messages are on disk by now, or can no longer get there."""
-        flushed, released = self._positions["flushed"], 0
-        while self._pending and self._pending[0].end <= flushed:
-            pending = self._pending.popleft()
-            crash_point("write.before_answer")
-            self._socket.send_multipart((pending.peer, encode(pending.answer)))
-            released += 1
-        if not self._pending:
-            return released
-        if self._positions["flush_error"]:
-            while self._pending:
-                self._fail(self._pending.popleft(), flush_failed(self._positions))
+        """Send the answers that are due; how many."""
+        released = 0
+        if self._pending:
+            for peer, answer in self._pending.due(self._positions, self._clock.monotonic_ms()):
+                self._socket.send_multipart((peer, encode(answer)))
                 released += 1
-        now_ms = self._clock.monotonic_ms()
-        while self._pending and self._pending[0].deadline_ms < now_ms:
-            pending = self._pending.popleft()
-            late = msgspec.structs.replace(pending.answer, status=FLUSH_DISK_TIMEOUT)
-            self._socket.send_multipart((pending.peer, encode(late)))
-            released += 1
         return released
-
-    def _fail(self, pending: _Pending, error: PenstockError) -> None:
-        self._refuse(pending.peer, pending.answer.seq, error, pending.answer.session)
 
     def _refuse(self, peer: bytes, request: int, error: PenstockError, session: int = 0) -> None:
         self._socket.send_multipart((peer, encode(refusal(error, request, session))))
@@ -237,6 +217,8 @@ class Writer:
                 self._append(peer, request, parts[2].buffer, busy)
             elif isinstance(request, messages.Hello):
                 self._hello(peer, request)
+            elif isinstance(request, messages.OpenRing):
+                self._socket.send_multipart((peer, encode(self._open_ring(peer, request))))
             else:
                 self._socket.send_multipart((peer, encode(self._administer(request))))
         except PenstockError as error:
@@ -269,8 +251,21 @@ class Writer:
             self._stage.generation,
             8 if len(self._host) == 8 else 20,
             self._shape.prop_crc,
+            self._rings.most > 0,
         )
         self._socket.send_multipart((peer, encode(answer)))
+
+    def _open_ring(self, peer: bytes, request: messages.OpenRing) -> messages.ProduceAnswer:
+        try:
+            if not self._sessions.belongs(request.producer, peer):
+                rule = "a ring is for a producer with an open session on this connection"
+                raise RingUnavailable(rule, request.producer)
+            with self._stage.disk:
+                ring = self._rings.open(request.producer, self._clock.monotonic_ms())
+        except PenstockError as error:
+            return refusal(error, request.request)
+        run_id = self._stage.run.run_id
+        return messages.RingOpened(request.request, run_id, ring.number, RING_BYTES, ring.token)
 
     def _out_of_step(self, peer: bytes, producer: int, session: int, seq: int) -> None:
         self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
@@ -286,10 +281,14 @@ class Writer:
             self._turn_away(peer, request, busy)
             return
         try:
+            if request.span is not None:
+                if payload:
+                    raise InvalidMessage("records in a ring have an empty payload", len(payload))
+                payload = self._rings.read(request.producer, request.span)
             starts = self._check.starts(request, payload)
         except PenstockError as error:
-            if len(request.runs) > 1:
-                # the other runs may come again, and before what is behind them
+            if len(request.runs) > 1 or isinstance(error, RingUnavailable):
+                # the others may come again, and before what is behind them
                 self._turn_away(peer, request, error)
             else:
                 self._refuse(peer, request.seq, error, request.session)
@@ -354,7 +353,7 @@ class Writer:
         if durable:
             deadline_ms = self._clock.monotonic_ms() + self._config.sync_flush_timeout_ms
             end = self._end.wrote
-            self._pending.append(_Pending(end, deadline_ms, frame.peer, answer))
+            self._pending.add(end, deadline_ms, frame.peer, answer)
             self._positions.publish("flush_wanted", end)
         else:
             self._socket.send_multipart((frame.peer, encode(answer)))

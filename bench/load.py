@@ -46,6 +46,7 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
     rate_per_s: int = 0
     batch: int = 1
     consume: str = ""
+    ring: bool = True
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
@@ -144,7 +145,7 @@ class _Sender:
 
 def send(order: Send) -> Seen:
     """Carry out a Send. Raises the first error of a message."""
-    with Producer(order.endpoint, ack=order.ack) as producer:
+    with Producer(order.endpoint, ack=order.ack, ring=order.ring) as producer:
         sender = _Sender(producer, order)
         run = sender.at_a_rate if order.rate_per_s else sender.at_full_rate
         run(order.warm_s, order.warm_messages)

@@ -58,5 +58,6 @@ def sending(target: Target, topics: list[str], shape: Shape) -> list[str]:
         shape.seconds,
         warm_messages=shape.queues,
         rate_per_s=shape.rate_per_s,
+        ring=shape.ring,
     )
     return load_command(order)

@@ -22,6 +22,7 @@ class Shape(msgspec.Struct, frozen=True):
     queues: int = 4
     seconds: float = 5.0
     rate_per_s: int = 0
+    ring: bool = True
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):

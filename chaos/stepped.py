@@ -24,7 +24,9 @@ from penstock.chaos.history import Sent, digest
 from penstock.chaos.stepped_wire import Wire
 from penstock.client.consumer_core import ConsumerCore
 from penstock.client.encoding import Encoder
+from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import SendFuture
+from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
@@ -154,8 +156,8 @@ class SteppedProducer:
         # keys as the seed has it, and no two alike when it begins again
         self._begun += 1
         origin = KeyOrigin(f"{self.name.encode().hex()[:16]:0<16}{self._begun:08X}", 0)
-        encoder = Encoder(_ADDRESS, origin)
-        self._core = ProducerCore("stepped", self._settled, 60_000, self._ack, encoder)
+        packer = Packer(Encoder(_ADDRESS, origin), FrameRing(False))
+        self._core = ProducerCore("stepped", self._settled, 60_000, self._ack, packer)
 
     def forget(self) -> None:
         """What has no answer will have none: the broker is gone."""

@@ -40,6 +40,12 @@ _OPTIONS = {
     "seconds": click.option(
         "--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True
     ),
+    "ring": click.option(
+        "--ring/--no-ring",
+        default=True,
+        show_default=True,
+        help="Send through shared memory, where the broker is on this machine.",
+    ),
     "runs": _count("--runs", default=3),
 }
 

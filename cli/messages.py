@@ -35,6 +35,12 @@ Examples:
 @click.option(
     "--compression", type=click.Choice(["zlib", "lz4", "zstd"]), help="For bodies from 4 KiB on."
 )
+@click.option(
+    "--ring/--no-ring",
+    default=True,
+    show_default=True,
+    help="Send much through shared memory, where the broker is on this machine.",
+)
 @click.option("--timeout", type=float, default=30, show_default=True, help="Seconds.")
 @broker_options
 @output_option
@@ -48,6 +54,7 @@ def produce(
     whole: bool,
     ack: str | None,
     compression: str | None,
+    ring: bool,
     timeout: float,
     store: Path | None,
     endpoint: str | None,
@@ -75,7 +82,7 @@ def produce(
 
     where = produce_endpoint(store, endpoint)
     with Producer(
-        where, timeout_ms=int(timeout * 1000), ack=ack or "", compression=compression
+        where, timeout_ms=int(timeout * 1000), ack=ack or "", compression=compression, ring=ring
     ) as producer:
         for body in bodies:
             waiting.append(producer.send(topic, body, tags=tag, keys=key, queue=queue, shard=shard))

@@ -17,9 +17,11 @@ import zmq.asyncio
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
+from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.local_address import local_address
+from penstock.client.local_address import is_loopback, local_address
 from penstock.client.message import Message
+from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
@@ -51,6 +53,7 @@ class Producer:
         ack: str = "",
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        ring: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -60,7 +63,8 @@ class Producer:
         origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         settled = threading.Condition()
-        self._core = ProducerCore(endpoint, settled, timeout_ms, check_ack(ack), encoder)
+        packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
+        self._core = ProducerCore(endpoint, settled, timeout_ms, check_ack(ack), packer)
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None

@@ -19,6 +19,7 @@ from penstock.shared.frame_rules import check_batch, delay_refused
 from penstock.shared.hot_loops import Draft, KeyNumbers, RecordMaker, properties_of
 from penstock.shared.layout import MAX_TOPIC_BYTES, check_topic
 from penstock.shared.message_id import KeyOrigin, unique_key
+from penstock.shared.messages import Welcome
 from penstock.shared.properties import DELAY, RESERVED, encode_properties
 from penstock.shared.pure_encode import check_properties_size
 from penstock.shared.record import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
@@ -52,6 +53,13 @@ class Terms:
         # 0: not known yet; the broker checks again
         self.max_message_bytes = 0
         self.shape = Shape()
+
+    def take(self, welcome: Welcome) -> None:
+        """What the broker says. The shape is another object only when it is another one."""
+        self.max_message_bytes = welcome.max_message_bytes
+        shape = Shape(welcome.store_host_bytes, welcome.prop_crc)
+        if shape != self.shape:
+            self.shape = shape
 
 
 class Encoder:
@@ -150,7 +158,9 @@ class Encoder:
         check_properties_size(length + self._key_bytes + end_bytes)
 
     def pack(
-        self, into: bytearray, runs: Iterable[tuple[str, int, list[Draft], array[int]]]
+        self,
+        into: bytearray | memoryview,
+        runs: Iterable[tuple[str, int, list[Draft], array[int]]],
     ) -> array[int]:
         """Put the records of (topic, queue id, drafts, numbers of keys) there, as the broker wants.
 

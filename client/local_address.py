@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import ipaddress
 import socket
 from urllib.parse import urlsplit
 
 from penstock.shared.errors import ConnectError
+
+
+def is_loopback(ip: bytes) -> bool:
+    """Whether packets from this address come from the machine itself."""
+    return ipaddress.ip_address(ip).is_loopback
 
 
 def local_address(endpoint: str) -> bytes:

@@ -15,8 +15,10 @@ from typing import NoReturn
 import zmq
 
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
+from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.local_address import local_address
+from penstock.client.local_address import is_loopback, local_address
+from penstock.client.packing import Packer
 from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
@@ -55,7 +57,8 @@ class Producer:
     for room. `ack` is "durable" (on disk), "written" (survives every process, not a power failure)
     or "", the broker's default. Bodies of `compress_over_bytes` or more are compressed where
     `compression` is "zlib", "lz4" or "zstd"; RocketMQ's clients read them all. A broker that is
-    busy is asked again, in order, as long as `timeout_ms` allows; then that is BrokerBusy.
+    busy is asked again, in order, as long as `timeout_ms` allows; then that is BrokerBusy. With
+    `ring` a producer that sends much to a broker on this machine does so through shared memory.
     """
 
     def __init__(
@@ -66,6 +69,7 @@ class Producer:
         ack: str = "",
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
+        ring: bool = True,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -75,7 +79,8 @@ class Producer:
         self._settled = threading.Condition(self._lock)
         origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
-        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack), encoder)
+        packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
+        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack), packer)
         self._forks = _forks
         self._closing = False
         self._asleep = False

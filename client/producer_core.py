@@ -11,13 +11,13 @@ old. The sync and the asyncio producer both drive this class; every call passes 
 
 from __future__ import annotations
 
-import random
 import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Condition
 
-from penstock.client.encoding import BatchMessage, Body, Encoder
+from penstock.client.busy_broker import BusyBroker
+from penstock.client.encoding import BatchMessage, Body
 from penstock.client.frames import Frame, Sender, SendFuture, unanswered
 from penstock.client.outbox import Outbox
 from penstock.client.packing import Packer
@@ -30,13 +30,13 @@ from penstock.shared.errors import (
     PenstockError,
     PropertiesTooLarge,
     QueueNotFound,
+    RingUnavailable,
     TopicNotFound,
     error_from_status,
 )
 from penstock.shared.hot_loops import Intake
 from penstock.shared.messages import encode
 from penstock.shared.pure_intake import Plain
-from penstock.shared.record import Shape
 
 # More frames at once would be smaller ones: what waits behind them packs together.
 MAX_IN_FLIGHT = 8
@@ -45,8 +45,6 @@ PROBE_MS = 100
 PAUSE_MS = 1000
 # How soon a connection is tried again that does not stand.
 KNOCK_MS = 10
-# A busy broker is left alone for twice as long each time, up to this.
-MAX_BACK_OFF_MS = 1000
 
 _EVER_MS = 1 << 62
 # What a frame is refused for because of one of its runs.
@@ -57,12 +55,13 @@ class ProducerCore(Intake):
     """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
 
     def __init__(
-        self, endpoint: str, settled: Condition, timeout_ms: int, ack: str, encoder: Encoder
+        self, endpoint: str, settled: Condition, timeout_ms: int, ack: str, packer: Packer
     ) -> None:
         self._endpoint = endpoint
         self._timeout_ms = timeout_ms
         self._ack = ack
-        self._encoder = encoder
+        self._packer, self._ring = packer, packer.ring
+        self._encoder = encoder = packer.encoder
         self._sender = Sender(settled, encoder.numbers.origin)
         self.terms = encoder.terms
         self._producer = secrets.randbits(62)
@@ -79,11 +78,9 @@ class ProducerCore(Intake):
         self._resend: deque[Frame] = deque()
         # what the next frame's number was when each unanswered probe left
         self._probes: deque[int] = deque()
-        # while the broker is busy: what it said last, and the first frame that it has not taken
-        self._busy: BrokerBusy | None = None
-        self._back_off_ms = 0
+        self._busy = BusyBroker()
+        # while it is busy: the first frame that it has not taken
         self._untaken = 0
-        self._packer = Packer(encoder)
         sizes = encoder.fixed_bytes, encoder.compressed_bytes
         plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
         super().__init__(plain, self.routes, self._outbox)
@@ -180,6 +177,7 @@ class ProducerCore(Intake):
                 yield (encode(self._hello()),)
             return
         yield from self.routes.outgoing(now_ms)
+        yield from self._ring.outgoing(self._producer, now_ms, self.routes.number)
         leaving = 0
         while self._resend or self._outbox and len(self._in_flight) < MAX_IN_FLIGHT:
             frame = self._resend.popleft() if self._resend else self._next_frame()
@@ -205,7 +203,7 @@ class ProducerCore(Intake):
         self._in_flight[frame.seq] = frame
         return frame
 
-    def _append(self, frame: Frame, number: int, now_ms: int) -> tuple[bytes, memoryview]:
+    def _append(self, frame: Frame, number: int, now_ms: int) -> tuple[bytes, bytes | memoryview]:
         """The frame as a request, the `number`-th that leaves now."""
         if not frame.since_ms:
             frame.since_ms = now_ms
@@ -235,6 +233,7 @@ class ProducerCore(Intake):
         if isinstance(answer, messages.Appended):
             if answer.session == self._session:
                 self._answered_ms = now_ms
+                self._ring.answered(answer.seq)
                 self._appended(answer)
         elif isinstance(answer, messages.Welcome):
             self._welcome(answer, now_ms)
@@ -246,6 +245,8 @@ class ProducerCore(Intake):
                 self._assign(answer.topic, parked)
         elif isinstance(answer, messages.TopicList):
             self.routes.listed(answer)
+        elif isinstance(answer, messages.RingOpened):
+            self._ring.opened(answer)
         else:
             self._refused(answer, now_ms)
 
@@ -259,7 +260,7 @@ class ProducerCore(Intake):
             # what is unanswered was stored later; a retry may have been without the one before it
             self._floor = max(self._floor, answer.runs[0].physical_offset)
         if not self._untaken:
-            self._busy, self._back_off_ms = None, 0
+            self._busy.end()
         self._settle(frame, answer, None)
 
     def _settle(
@@ -274,13 +275,11 @@ class ProducerCore(Intake):
     def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:
         if answer.session != self._session or self._untaken:
             return
-        self.terms.max_message_bytes = answer.max_message_bytes
-        shape = Shape(answer.store_host_bytes, answer.prop_crc)
-        if shape != self.terms.shape:
-            self.terms.shape = shape
+        self.terms.take(answer)
         if not self._open:
             self._open = True
             self._answered_ms = now_ms
+            self._ring.session_open(answer)
             if not self._in_flight:
                 self._floor = answer.wrote
             return
@@ -311,20 +310,25 @@ class ProducerCore(Intake):
             answer.status, answer.rule, answer.value, answer.hint, answer.retry_after_ms
         )
         if answer.session:
+            if answer.session == self._session:
+                self._ring.answered(answer.request)
             if answer.session == self._session and answer.request in self._in_flight:
                 self._answered_ms = now_ms
                 frame = self._in_flight[answer.request]
-                if isinstance(error, BrokerBusy):
+                if isinstance(error, RingUnavailable):
+                    self._ring.close()
+                    self._begin_session(now_ms, answer.request)
+                elif isinstance(error, BrokerBusy):
                     self._pause(answer.request, error, now_ms)
                 elif isinstance(error, _OF_ONE_RUN) and len(frame.runs) > 1:
                     self._part(frame, now_ms)
                 else:
                     self._settle(self._in_flight.pop(answer.request), None, error)
             return
-        if answer.request:
-            self._fail_parked(self.routes.refused(answer.request, error), error)
-        else:
+        if not answer.request:
             self.fail_all(error)  # the broker does not understand this client
+        elif not self._ring.refused(answer.request):
+            self._fail_parked(self.routes.refused(answer.request, error), error)
 
     def _part(self, frame: Frame, now_ms: int) -> None:
         """Something is wrong with a run of the frame: each half goes again, then what is behind."""
@@ -340,11 +344,7 @@ class ProducerCore(Intake):
         """
         self._open = False
         self._untaken = untaken
-        self._busy = busy
-        self._back_off_ms = min(max(2 * self._back_off_ms, busy.retry_after_ms, 1), MAX_BACK_OFF_MS)
-        # producers that were turned away together do not come back together
-        late_ms = random.randrange(self._back_off_ms // 4 + 1)
-        self._hello_at_ms = now_ms + self._back_off_ms + late_ms
+        self._hello_at_ms = now_ms + self._busy.pause_ms(busy)
         self._resend.clear()
         self._probes.clear()
 
@@ -383,8 +383,8 @@ class ProducerCore(Intake):
 
     def _late(self, what: str, may_be_stored: bool = False) -> PenstockError:
         """What a message is told whose time is over: the broker is busy, or does not answer."""
-        if self._busy is not None and not may_be_stored:
-            return self._busy
+        if self._busy.error is not None and not may_be_stored:
+            return self._busy.error
         return unanswered(what, self._timeout_ms, self._endpoint)
 
     def fail_all(self, error: PenstockError) -> None:
@@ -397,3 +397,4 @@ class ProducerCore(Intake):
         while self._outbox:
             self._settle(self._next_frame(), None, error)
         self._in_flight.clear()
+        self._ring.close()

@@ -96,16 +96,17 @@ class Routes:
         question = self._questions[topic]
         question.since_ms = question.since_ms or now_ms
         question.asked_ms = now_ms
-        question.request = self._number()
+        question.request = self.number()
         return encode(messages.Route(question.request, topic, True))
 
-    def _number(self) -> int:
+    def number(self) -> int:
+        """The number of the next request."""
         self._last_request += 1
         return self._last_request
 
     def request(self, wanted: messages.CreateTopic | messages.ListTopics) -> int:
         """Ask something about topics; `answer` has the answer once it is there."""
-        number = self._number()
+        number = self.number()
         if isinstance(wanted, messages.CreateTopic):
             wanted = messages.CreateTopic(number, wanted.topic, wanted.queues)
         else:

@@ -84,6 +84,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_queues: int = 65_536
     max_pending_bytes: int = 64 << 20
     max_connections: int = 10_000
+    max_producer_rings: int = 64
     actor_stopped_timeout_ms: int = 200
     actor_stall_timeout_ms: int = 10_000
 

@@ -125,6 +125,12 @@ class BrokerBusy(PenstockError):
         self.retry_after_ms = retry_after_ms
 
 
+class RingUnavailable(PenstockError):
+    """There is no such ring in shared memory, or none for this producer: frames go by socket."""
+
+    status = "RING_UNAVAILABLE"
+
+
 class FlushTimeout(PenstockError):
     """The message is stored, but was not known to be on disk within sync_flush_timeout_ms.
 
@@ -185,6 +191,7 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         StoreUnavailable,
         SegmentUnavailable,
         BrokerBusy,
+        RingUnavailable,
         OffsetOutOfRange,
     )
 }

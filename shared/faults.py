@@ -58,6 +58,11 @@ POINTS: dict[str, str] = {
     "write.before_publish": "all of a frame's bytes stand behind `wrote`",
     "write.publish": "`wrote` is moved, `wrote_timestamp` is not, and nobody has heard of it",
     "write.before_answer": "the disk has a frame, and its producer has not heard of it",
+    # rings in shared memory, which the writer makes and producers fill
+    "ring.made": "the file of a ring is there, and no producer has heard of it",
+    "ring.taken": "a producer holds a ring, and has not mapped it",
+    "ring.filled": "a frame stands in a ring, and nothing says so to the writer",
+    "ring.copied": "the writer has a copy of a frame in a ring, and has not looked at it",
     # committer
     "commit.before_copy": "the pool has bytes, the segment file has none of them",
     "commit.mid_copy": "some of the bytes are in the segment file, `committed` is not moved",

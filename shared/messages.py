@@ -61,12 +61,21 @@ class QueueRun(msgspec.Struct, frozen=True, array_like=True):
     batch: bool = False
 
 
+class RingSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes of the ring that the broker has given to this producer."""
+
+    ring: Number
+    offset: Number
+    length: Number
+
+
 class Append(Message, frozen=True):
     """Store the records of the payload, all or none. `ack` is durable, written, or "" for the
     broker's default.
 
     `runs` say whose the records are, in the order of the payload. The records are whole, with queue
-    offset, physical offset, store time and store host blank.
+    offset, physical offset, store time and store host blank. With a `span` they stand there, until
+    the frame is answered or another session is open, and the payload is empty.
     """
 
     producer: Number
@@ -75,6 +84,14 @@ class Append(Message, frozen=True):
     runs: Annotated[tuple[QueueRun, ...], msgspec.Meta(min_length=1, max_length=MAX_RUNS)]
     ack: str
     retry: bool
+    span: RingSpan | None = None
+
+
+class OpenRing(Message, frozen=True):
+    """A producer with an open session wants a ring in shared memory. It gives back what it has."""
+
+    request: Number
+    producer: Number
 
 
 class Route(Message, frozen=True):
@@ -102,7 +119,8 @@ class Welcome(Message, frozen=True):
     """The session is open. `wrote` is the log's end; `next_seq` the next frame that is taken.
 
     Records leave `store_host_bytes` for the broker's address, and with `prop_crc` end in 20 bytes
-    for their checksum.
+    for their checksum. Whoever sends much from the same machine may ask for a ring, if there are
+    `rings`; one belongs to the writer of this `generation`.
     """
 
     producer: int
@@ -114,6 +132,20 @@ class Welcome(Message, frozen=True):
     generation: int
     store_host_bytes: HostBytes = 8
     prop_crc: bool = False
+    rings: bool = False
+
+
+class RingOpened(Message, frozen=True):
+    """A ring of so many bytes is there for this producer to fill, if it finds its file.
+
+    The file begins with `token`, which shows that it is this one: see shared/ring_file.py.
+    """
+
+    request: Number
+    run_id: str
+    ring: Number
+    size: Number
+    token: bytes
 
 
 class StoredRun(msgspec.Struct, frozen=True, array_like=True):
@@ -278,8 +310,8 @@ class Queried(Message, frozen=True):
     request: int
 
 
-ProduceRequest = Hello | Append | Route | CreateTopic | ListTopics
-ProduceAnswer = Welcome | Appended | OutOfStep | Routed | TopicList | Refused
+ProduceRequest = Hello | Append | OpenRing | Route | CreateTopic | ListTopics
+ProduceAnswer = Welcome | RingOpened | Appended | OutOfStep | Routed | TopicList | Refused
 ConsumeRequest = Pull | Describe | Query | QueryById
 ConsumeAnswer = Pulled | Described | Queried | Refused
 

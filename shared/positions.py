@@ -23,7 +23,7 @@ from penstock.shared.errors import StoreDamaged
 
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-VERSION = 4
+VERSION = 5
 
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
 
@@ -46,6 +46,7 @@ POSITIONS = (
     Position("append_wanted", "writer", "log offset", "the writer needs segments up to here"),
     Position("wrote", "writer", "log offset", "records are complete in pool or segment up to here"),
     Position("wrote_timestamp", "writer", "ms", "store time of a record below `wrote`"),
+    Position("rings", "writer", "rings", "producers that have a ring in shared memory"),
     Position("flush_wanted", "writer", "log offset", "somebody waits for the disk up to here"),
     Position("committed", "committer", "log offset", "records stand in segment files up to here"),
     Position("commit_error", "committer", "errno", "why segment files do not grow; 0 is none"),

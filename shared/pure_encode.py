@@ -65,7 +65,7 @@ class RecordMaker:
             self._host_bits |= SYS_STORE_HOST_V6
         self._end = PROP_CRC_ROOM if shape.prop_crc else b""
 
-    def pack(self, into: bytearray, runs: Iterable[DraftRun]) -> array[int]:
+    def pack(self, into: bytearray | memoryview, runs: Iterable[DraftRun]) -> array[int]:
         """Put the records of some runs there; where each begins, and the end of the last.
 
         Raises ValueError where `into` is too short, and PropertiesTooLarge; then what stands in

@@ -4,6 +4,7 @@
         positions    the positions page            queues    the queue table
         pool         the transient store pool      *.ipc     the sockets
         store        the path of the store         alive     locked (shared) by each living actor
+        ring-*       rings that producers fill
     STORE/penstock/run.json                        names all that, and the endpoints
 
 It lies in /dev/shm, where it outlives every process but no reboot: after a crash of all processes
@@ -108,6 +109,11 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
 
 def _places() -> tuple[Path, ...]:
     return _MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")
+
+
+def run_places(run_id: str) -> list[Path]:
+    """Where the directory of that run can be, on this machine."""
+    return [place / f"penstock-{run_id}" for place in _places()]
 
 
 def _identity(store: Path) -> bytes:

@@ -57,6 +57,11 @@ class Sessions:
             self._by_producer.popitem(last=False)
         return session
 
+    def belongs(self, producer: int, peer: bytes) -> bool:
+        """Whether this connection has the producer's session."""
+        session = self._by_producer.get(producer)
+        return session is not None and session.peer == peer
+
     def take(self, producer: int, number: int, seq: int, peer: bytes) -> Session | None:
         """The session, if this is its next frame, which then counts as taken; else None."""
         session = self._by_producer.get(producer)

@@ -1,32 +1,41 @@
 """Models of the other side of the wire, and wires that break, for the cores of the clients.
 
 The writer's model works on the real `Sessions` and the real `place`, and finds the copies of a
-retry only behind the offset that the producer has named. Its wire delays, breaks, still delivers
-what was on a broken connection, and refuses what does not fit into its buffers.
+retry only behind the offset that the producer has named; rings are real ones. Its wire delays,
+breaks, still delivers what was on a broken connection, and refuses what does not fit into its
+buffers.
 """
 
 from __future__ import annotations
 
+import os
 from collections import deque
 from collections.abc import Callable
+from pathlib import Path
 from threading import Condition
 from typing import Any, NamedTuple
 
 import pytest
 
+from penstock.client import frame_ring
 from penstock.client.consumer_core import REPEAT_MS, ConsumerCore
 from penstock.client.encoding import Encoder
+from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import SendFuture
+from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
-from penstock.shared import messages
+from penstock.shared import messages, producer_rings, ring_file, run_directory
 from penstock.shared.commit_log import place
-from penstock.shared.errors import BrokerBusy, SegmentUnavailable, TopicNotFound
+from penstock.shared.errors import BrokerBusy, SegmentUnavailable, StoreUnavailable, TopicNotFound
 from penstock.shared.hot_loops import check_frame
 from penstock.shared.message_id import key_origin
 from penstock.shared.messages import encode, refusal
+from penstock.shared.positions import Positions, create_positions
+from penstock.shared.producer_rings import ProducerRings
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record
 from penstock.shared.record_outline import unique_key
+from penstock.shared.run_directory import Endpoints, Run, boot_id, new_run_directory
 from penstock.shared.sessions import Sessions
 from penstock.shared.tombstone import LOST
 
@@ -49,8 +58,14 @@ class Stored(NamedTuple):
 class Writer:
     """The other side: what `actors/writer.py` promises, without files, clocks or sockets."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: Answer, run: Run | None = None) -> None:
+        """With a `run` it has rings, in its directory."""
         self.log: list[Stored] = []
+        self.generation = 0
+        self._run = run
+        self._rings: ProducerRings | None = None
+        self._positions = Positions(run.positions, "writer") if run else None
+        self.from_ring = 0
         self.wrote = self.flushed = self.outages = 0
         self.refuse_next = self.busy_next = False
         # topics that were there when they were asked for
@@ -64,6 +79,14 @@ class Writer:
         """A new process: what was published is there, what was in its memory is not."""
         self._sessions = Sessions()
         self._pending: deque[tuple[int, bytes, messages.ProduceAnswer]] = deque()
+        self.generation += 1
+        if self._run is not None and self._positions is not None:
+            self.close_rings()
+            self._rings = ProducerRings(self._run, self._positions, 2, 1 << 22)
+
+    def close_rings(self) -> None:
+        if self._rings is not None:
+            self._rings.close()
 
     def lose_power(self, survivors: int) -> None:
         """Of what was not flushed the first so many messages have reached the disk all the same."""
@@ -94,8 +117,20 @@ class Writer:
             self._answer(peer, messages.TopicList(request.request, QUEUES))
         elif isinstance(request, messages.Hello):
             self._hello(peer, request)
+        elif isinstance(request, messages.OpenRing):
+            self._open_ring(peer, request)
         else:
             self._append(peer, request, parts[1])
+
+    def _open_ring(self, peer: bytes, request: messages.OpenRing) -> None:
+        assert self._rings is not None and self._run is not None
+        if self._sessions.belongs(request.producer, peer):
+            ring = self._rings.open(request.producer, 0)
+            size = ring_file.RING_BYTES
+            answer = messages.RingOpened(
+                request.request, self._run.run_id, ring.number, size, ring.token
+            )
+            self._answer(peer, answer)
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:
         session = self._sessions.open(
@@ -105,7 +140,14 @@ class Writer:
             self._out_of_step(peer, hello, hello.next_seq)
             return
         welcome = messages.Welcome(
-            hello.producer, session.number, session.next_seq, self.wrote, 1 << 20, 1 << 22, 1
+            hello.producer,
+            session.number,
+            session.next_seq,
+            self.wrote,
+            1 << 20,
+            1 << 22,
+            self.generation,
+            rings=self._rings is not None,
         )
         self._answer(peer, welcome)
 
@@ -114,6 +156,10 @@ class Writer:
         if session is None:
             self._out_of_step(peer, request, request.seq)
             return
+        if request.span is not None:
+            assert self._rings is not None and not payload
+            payload = bytes(self._rings.read(request.producer, request.span))
+            self.from_ring += 1
         wanted = [(run.topic.encode(), run.queue_id, run.count) for run in request.runs]
         starts = check_frame(payload, wanted, 1 << 20)
         if self.busy_next:
@@ -210,12 +256,13 @@ class Wire:
     queues = QUEUES
     host = HOST
 
-    def __init__(self, timeout_ms: int = 1 << 40) -> None:
+    def __init__(self, timeout_ms: int = 1 << 40, run: Run | None = None) -> None:
         self.now_ms = 1000
         origin = key_origin(bytes([127, 0, 0, 1]), NOW_MS)
         self.encoder = Encoder(bytes([127, 0, 0, 1]), origin)
-        self.core = ProducerCore("tcp://x:1", Condition(), timeout_ms, "", self.encoder)
-        self.writer = Writer(self._answer)
+        packer = Packer(self.encoder, FrameRing(run is not None))
+        self.core = ProducerCore("tcp://x:1", Condition(), timeout_ms, "", packer)
+        self.writer = Writer(self._answer, run)
         self.count = 0
         self.now: Connection | None = None
         self.old: list[Connection] = []
@@ -270,6 +317,11 @@ class Wire:
         for _ in range(min(count, len(answers))):
             self.core.received([answers.popleft()], self.now_ms)
 
+    def close(self) -> None:
+        """Let go of the rings."""
+        self.core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
+        self.writer.close_rings()
+
     def heal(self, rounds: int = 60) -> None:
         """Let everything work for a while: six seconds, of which one must do."""
         self.connect()
@@ -281,6 +333,25 @@ class Wire:
                 self.to_writer(connection, 1000)
             self.writer.flush()
             self.to_producer(1000)
+
+
+@pytest.fixture
+def make_wire_with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wire]:
+    """Wire(timeout_ms) whose producer asks for a ring at once; it is full with a few frames."""
+    for module in (ring_file, producer_rings):
+        monkeypatch.setattr(module, "RING_BYTES", 4096)
+    monkeypatch.setattr(frame_ring, "ENOUGH_BYTES", 0)
+    monkeypatch.setattr(frame_ring, "LEAST_FRAME_BYTES", 0)
+    monkeypatch.setattr(run_directory, "_MEMORY", tmp_path)
+    ends = Endpoints("", "", "", "")
+
+    def make(timeout_ms: int = 1 << 40) -> Wire:
+        run_id, directory, _ = new_run_directory(tmp_path, 0)
+        run = Run(run_id, boot_id(), str(directory), os.getpid(), 0, ends, True)
+        create_positions(run.positions)
+        return Wire(timeout_ms, run)
+
+    return make
 
 
 # --- the consumer's side ---

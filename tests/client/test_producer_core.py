@@ -216,11 +216,19 @@ class AnyHistory(RuleBasedStateMachine):
             queues.setdefault((each.topic, each.queue_id), []).append(self.numbers[each.key])
         for queue in queues.values():
             assert queue == sorted(queue)
+        self.wire.close()
 
 
 def test_any_history_is_true_in_the_end(make_wire: Callable[[], Any]) -> None:
     few = settings(max_examples=100, stateful_step_count=30)
     run_state_machine_as_test(partial(AnyHistory, make_wire), settings=few)
+
+
+def test_any_history_through_a_ring_is_true_in_the_end(
+    make_wire_with_ring: Callable[[], Any],
+) -> None:
+    few = settings(max_examples=100, stateful_step_count=30)
+    run_state_machine_as_test(partial(AnyHistory, make_wire_with_ring), settings=few)
 
 
 def one_history(random: Random, history: AnyHistory) -> None:
@@ -267,12 +275,27 @@ def one_history(random: Random, history: AnyHistory) -> None:
     history.teardown()
 
 
-def test_many_histories_chosen_at_random(make_wire: Callable[[], Any]) -> None:
+def many_histories(make_wire: Callable[[], Any]) -> int:
+    """How many frames went through a ring."""
+    from_ring = 0
     for seed in range(1500):
+        history = AnyHistory(make_wire)
         try:
-            one_history(Random(seed), AnyHistory(make_wire))
+            one_history(Random(seed), history)
         except AssertionError as error:
             raise AssertionError(f"history {seed}") from error
+        from_ring += history.wire.writer.from_ring
+    return from_ring
+
+
+def test_many_histories_chosen_at_random(make_wire: Callable[[], Any]) -> None:
+    assert many_histories(make_wire) == 0
+
+
+def test_many_histories_through_a_ring_chosen_at_random(
+    make_wire_with_ring: Callable[[], Any],
+) -> None:
+    assert many_histories(make_wire_with_ring) > 1500
 
 
 # --- single cases ---
