@@ -38,9 +38,11 @@ BELLS = _named("bell.")
 CLEANER = _named("clean.")
 OFFLINE = _named("repair.", "rebuild.")
 SUPERVISOR = _named("file.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair")
+# producers, with what they have in shared memory
+SENDERS = frozenset({"ring.taken", "ring.filled"})
 # what a start passes behind a crash
 RECOVERY = _named("recover.", "run.", "start.")
-ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR
+ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
 # right in front of a store to a position: a frozen actor's look at its generation is behind it
 FROZEN = frozenset(

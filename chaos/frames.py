@@ -1,5 +1,6 @@
 """Malformed requests: frames of every kind and both endpoints, bent in every way, over TCP and over
-socket files, and garbage on every socket, doorbells between actors among them.
+socket files, in rings in shared memory, and garbage on every socket, doorbells between actors among
+them.
 
 None of it ends a process or holds up another client, what is stored is what was sent, and no memory
 stays taken.
@@ -18,8 +19,9 @@ from operator import attrgetter
 import zmq
 
 from penstock.chaos.arena import Arena, any_settings
+from penstock.chaos.bent_rings import throw_rings
 from penstock.chaos.broker import Broker
-from penstock.chaos.history import check_acknowledged
+from penstock.chaos.history import Sent, check_acknowledged
 from penstock.chaos.load import read_all
 from penstock.chaos.requests import bent_requests, consume_request, produce_request
 from penstock.chaos.under_load import one_load
@@ -34,6 +36,8 @@ from penstock.shared.run_directory import Run, read_run
 
 # in a round, at each endpoint and on each way to it
 FRAMES, GARBAGE, BELLS = 5000, 20, 200
+# through a ring
+RING_FRAMES = 1000
 # another client's longest wait; a machine that does other things has its share of it
 WAIT_S = 1.0
 GROWN_BYTES = 48 << 20
@@ -47,7 +51,7 @@ def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
             pids = broker.actors()
             before = {name: own_memory_bytes(pid) for name, pid in pids.items()}
             with _another_client(broker) as wrong:
-                _throw_all(arena, broker, dice)
+                acked = _throw_all(arena, broker, dice, wrong)
             load.finish()
             for name, pid in pids.items():
                 if broker.actors()[name] != pid:
@@ -59,12 +63,14 @@ def frames_round(arena: Arena, dice: random.Random, replay: str) -> None:
             # a bent flag may call a body compressed that is not
             stored = read_all(broker.consume, attrgetter("stored_body"))
             wrong += check_acknowledged(load.acked, stored, "which were acknowledged")
+            wrong += check_acknowledged(acked, stored, "which came through a ring")
             arena.report.acknowledged += load.count()
             arena.report.add_violations(wrong, replay)
             broker.stop()
 
 
-def _throw_all(arena: Arena, broker: Broker, dice: random.Random) -> None:
+def _throw_all(arena: Arena, broker: Broker, dice: random.Random, wrong: list[str]) -> list[Sent]:
+    """What was right among it and was acknowledged, of what came through a ring."""
     run = read_run(StorePaths(broker.store))
     assert run is not None
     ends = run.endpoints
@@ -79,8 +85,12 @@ def _throw_all(arena: Arena, broker: Broker, dice: random.Random) -> None:
                 throw_garbage(endpoint, dice)
             arena.report.add_fault("garbage on a socket", GARBAGE)
             arena.moved()
+    acked, complaints = throw_rings(run, dice, RING_FRAMES, arena.moved)
+    wrong += complaints
+    arena.report.add_fault("frame in a ring", RING_FRAMES)
     _ring_falsely(run, dice)
     arena.report.add_fault("false doorbell", BELLS * len(RINGS))
+    return acked
 
 
 def _ring_falsely(run: Run, dice: random.Random) -> None:

@@ -14,6 +14,7 @@ from multiprocessing import resource_tracker
 from pathlib import Path
 
 from penstock.chaos.processes import descriptors, processes_of, run_directories_below
+from penstock.shared.ring_file import ring_files
 
 SETTLED_TIMEOUT_S = 5
 # what worker processes that check copies of stores bring along; they live as long as the run
@@ -47,5 +48,7 @@ class Baseline:
         children = Path(f"/proc/self/task/{os.getpid()}/children")
         found["child"] = len(children.read_text().split())
         found["process of a broker"] = len(processes_of())
-        found["run directory"] = len(run_directories_below(self._place))
+        runs = run_directories_below(self._place)
+        found["run directory"] = len(runs)
+        found["ring"] = sum(len(ring_files(run)) for run in runs)
         return found

@@ -22,6 +22,7 @@ from penstock.chaos.armed import (
     FROZEN,
     OFFLINE,
     POOL_ONLY,
+    SENDERS,
     SMALL,
     SUPERVISOR,
     Armed,
@@ -32,6 +33,7 @@ from penstock.chaos.history import digest
 from penstock.chaos.load import TOPIC, Load
 from penstock.chaos.repairs import die_in_repair
 from penstock.chaos.replay import check_whole
+from penstock.chaos.senders import die_sending
 from penstock.chaos.starts import die_in_start
 from penstock.chaos.under_load import one_load, under_load
 from penstock.shared.store_directory import StoreDirectory
@@ -140,6 +142,7 @@ WAYS = {
     "die at work, pool on": Way(die_at_work, ACTORS),
     "die at work, pool off": Way(die_at_work, ACTORS - POOL_ONLY),
     "freeze at work": Way(freeze_at_work, FROZEN, "stop"),
+    "die sending": Way(die_sending, SENDERS),
     "die cleaning": Way(die_cleaning, CLEANER),
     "die in a start or stop": Way(die_in_start, SUPERVISOR),
     "die in a repair": Way(die_in_repair, OFFLINE),

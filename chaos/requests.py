@@ -32,7 +32,7 @@ def produce_request(dice: random.Random) -> list[bytes]:
     producer, session = dice.getrandbits(60), dice.getrandbits(30)
     seq = dice.choice((0, 1, dice.getrandbits(40)))
     # frames are most of what comes
-    kind = dice.choice((*["append"] * 5, "hello", "route", "create", "list"))
+    kind = dice.choice((*["append"] * 5, "hello", "route", "create", "list", "ring"))
     if kind == "append":
         return _append(producer, session, seq, dice)
     made = {
@@ -40,6 +40,7 @@ def produce_request(dice: random.Random) -> list[bytes]:
         "route": messages.Route(seq, TOPIC, True),
         "create": messages.CreateTopic(seq, TOPIC, QUEUES),
         "list": messages.ListTopics(seq),
+        "ring": messages.OpenRing(seq, producer),
     }
     return [encode(made[kind])]
 
@@ -51,7 +52,12 @@ def _append(producer: int, session: int, seq: int, dice: random.Random) -> list[
         runs.append(messages.QueueRun(TOPIC, queue, count, dice.random() < 0.3))
         payload += _record(queue, dice) * count
     retry, ack = dice.random() < 0.2, dice.choice(("", "durable", "written"))
-    return [encode(messages.Append(producer, session, seq, tuple(runs), ack, retry)), payload]
+    span = None
+    if dice.random() < 0.1:
+        span = messages.RingSpan(*(dice.choice((*_EDGES, 1 << 61)) for _ in range(3)))
+        payload = payload if dice.random() < 0.5 else b""
+    frame = messages.Append(producer, session, seq, tuple(runs), ack, retry, span)
+    return [encode(frame), payload]
 
 
 def _record(queue: int, dice: random.Random) -> bytes:

@@ -10,6 +10,7 @@ wherever that is possible, so that they do not depend on how it is written.
 
 from __future__ import annotations
 
+import mmap
 import sys
 from collections.abc import Callable, Sequence
 from importlib.abc import MetaPathFinder
@@ -123,6 +124,19 @@ def flushed_before_sync(flusher: Any) -> None:
         return int(flush_log(self))
 
     flusher.Flusher._flush_log = publish_first
+
+
+@canary("shared.producer_rings", "frames")
+def ring_not_copied(producer_rings: Any) -> None:
+    """A frame is checked and stored where it stands in a ring, whose producer can change it."""
+    read = producer_rings.ProducerRings.read
+
+    def in_place(self: Any, producer: int, span: Any) -> memoryview:
+        read(self, producer, span)
+        ring = mmap.mmap(self._rings[producer].handle, 0)
+        return memoryview(ring)[span.offset : span.offset + span.length]
+
+    producer_rings.ProducerRings.read = in_place
 
 
 @canary("shared.log_end", "points")
