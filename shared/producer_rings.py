@@ -67,8 +67,16 @@ class ProducerRings:
     def open(self, producer: int, now_ms: int) -> Ring:
         """Make a ring for this producer, which has no other one then.
 
-        Raises StoreUnavailable where there are too many, or no memory for it.
+        Raises StoreUnavailable where there are too many, or no memory for it, or where it has one
+        that is new: making them takes time from others.
         """
+        held = self._rings.get(producer)
+        if held is not None and now_ms - held.since_ms < GRACE_MS:
+            raise StoreUnavailable(
+                f"a producer asks for one ring in {GRACE_MS} ms",
+                f"{now_ms - held.since_ms} ms",
+                "use the one that was given",
+            )
         self.drop(producer)
         if len(self._rings) >= self.most:
             rule = f"at most {self.most} producers have a ring"

@@ -26,7 +26,14 @@ from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages, producer_rings, ring_file, run_directory
 from penstock.shared.commit_log import place
-from penstock.shared.errors import BrokerBusy, SegmentUnavailable, StoreUnavailable, TopicNotFound
+from penstock.shared.errors import (
+    BrokerBusy,
+    PenstockError,
+    RingUnavailable,
+    SegmentUnavailable,
+    StoreUnavailable,
+    TopicNotFound,
+)
 from penstock.shared.hot_loops import check_frame
 from penstock.shared.message_id import key_origin
 from penstock.shared.messages import encode, refusal
@@ -65,7 +72,7 @@ class Writer:
         self._run = run
         self._rings: ProducerRings | None = None
         self._positions = Positions(run.positions, "writer") if run else None
-        self.from_ring = 0
+        self.from_ring = self.now_ms = 0
         self.wrote = self.flushed = self.outages = 0
         self.refuse_next = self.busy_next = False
         # topics that were there when they were asked for
@@ -124,13 +131,18 @@ class Writer:
 
     def _open_ring(self, peer: bytes, request: messages.OpenRing) -> None:
         assert self._rings is not None and self._run is not None
-        if self._sessions.belongs(request.producer, peer):
-            ring = self._rings.open(request.producer, 0)
-            size = ring_file.RING_BYTES
-            answer = messages.RingOpened(
-                request.request, self._run.run_id, ring.number, size, ring.token
-            )
-            self._answer(peer, answer)
+        try:
+            if not self._sessions.belongs(request.producer, peer):
+                raise RingUnavailable("the connection has a session", request.producer)
+            ring = self._rings.open(request.producer, self.now_ms)
+        except PenstockError as error:
+            self._answer(peer, refusal(error, request.request))
+            return
+        size = ring_file.RING_BYTES
+        answer = messages.RingOpened(
+            request.request, self._run.run_id, ring.number, size, ring.token
+        )
+        self._answer(peer, answer)
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:
         session = self._sessions.open(
@@ -309,6 +321,7 @@ class Wire:
             self.now.up.append(tuple(bytes(part) for part in parts))
 
     def to_writer(self, connection: Connection, count: int) -> None:
+        self.writer.now_ms = self.now_ms
         for _ in range(min(count, len(connection.up))):
             self.writer.receive(connection.peer, connection.up.popleft())
 

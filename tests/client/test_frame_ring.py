@@ -55,6 +55,7 @@ class Scene:
         return 0
 
     def answer(self, request: int) -> None:
+        self.rings.drop(PRODUCER)
         made = self.rings.open(PRODUCER, 0)
         self.ring.opened(RingOpened(request, self.run.run_id, made.number, RING_BYTES, made.token))
 

@@ -117,10 +117,18 @@ def test_a_ring_is_read_for_its_own_producer_only(rings: ProducerRings) -> None:
 
 
 def test_who_takes_another_ring_has_the_first_no_more(broker: Broker, rings: ProducerRings) -> None:
-    first, second = rings.open(1, 0), rings.open(1, 0)
+    first, second = rings.open(1, 0), rings.open(1, GRACE_MS)
     assert broker.files() == [second.path] and broker.positions["rings"] == 1
     with pytest.raises(RingUnavailable):
         rings.read(1, RingSpan(first.number, 0, 1))
+
+
+def test_who_has_a_new_ring_is_given_no_other(broker: Broker, rings: ProducerRings) -> None:
+    ring = rings.open(1, 1000)
+    for now_ms in (1000, 1000 + GRACE_MS - 1):
+        with pytest.raises(StoreUnavailable, match="one ring in"):
+            rings.open(1, now_ms)
+    assert broker.files() == [ring.path] and rings.read(1, RingSpan(ring.number, 0, 1))
 
 
 def test_a_file_that_is_made_shorter_is_an_error_and_no_signal(
@@ -141,7 +149,7 @@ def test_there_are_so_many_rings_at_most_and_the_next_is_refused(
     with pytest.raises(StoreUnavailable, match="at most 3 producers"):
         rings.open(9, 0)
     assert len(broker.files()) == 3
-    rings.open(2, 0)  # who has one may have another instead
+    rings.open(2, GRACE_MS)  # who has one may have another instead
     rings.drop(0)
     rings.open(9, 0)
 
