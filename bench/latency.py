@@ -24,6 +24,7 @@ def bench_latency(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
             shape.in_flight,
             shape.seconds,
             rate_per_s=shape.rate_per_s,
+            ring=shape.ring,
         )
         warm = round(send.warm_s * send.rate_per_s)
         count = round(send.seconds * send.rate_per_s)
