@@ -22,10 +22,10 @@ from penstock.shared.faults import crash_point
 from penstock.shared.messages import OpenRing, RingOpened, RingSpan, Welcome, encode
 from penstock.shared.ring_file import take_ring
 
-# From so many bytes of frames on a producer wants a ring.
+# A smaller frame costs as little through the socket.
+LEAST_FRAME_BYTES = 32 << 10
+# From so many bytes of larger ones on a producer wants a ring.
 ENOUGH_BYTES = 512 << 10
-# A smaller frame costs less through the socket.
-LEAST_FRAME_BYTES = 8 << 10
 # After a refusal, or without an answer.
 ASK_AGAIN_MS = 5000
 _log = logging.getLogger("penstock")
@@ -88,8 +88,10 @@ class FrameRing:
 
     def room(self, frame: int, size: int) -> memoryview | None:
         """Where a frame of at most so many bytes can be put; None: it goes through the socket."""
+        if size < LEAST_FRAME_BYTES:
+            return None
         self._sent_bytes += size
-        if self._map is None or size < LEAST_FRAME_BYTES:
+        if self._map is None:
             return None
         offset = self._space.take(size)
         if offset < 0:

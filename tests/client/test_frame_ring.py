@@ -94,8 +94,10 @@ def scene(
 
 def test_who_sends_little_asks_for_no_ring(scene: Scene) -> None:
     scene.ring.room(1, ENOUGH_BYTES - 1)
+    for frame in range(100):
+        scene.ring.room(frame, LEAST_FRAME_BYTES - 1)
     assert not scene.asked()
-    scene.ring.room(2, 1)
+    scene.ring.room(2, LEAST_FRAME_BYTES)
     assert scene.asked() and not scene.asked(), "once"
 
 
@@ -103,20 +105,20 @@ def test_what_is_put_into_a_ring_is_there_until_it_is_answered(scene: Scene) -> 
     scene.hold()
     spans = {}
     for frame in count(1):
-        span = scene.put(frame, bytes([frame % 256]) * 10_000, 20_000)
+        span = scene.put(frame, bytes([frame % 256]) * 20_000, 40_000)
         if span is None:
             break
         spans[frame] = span
     # a frame takes the room that it needs, which is less than it may need
-    assert len(spans) > RING_BYTES // 11_000
-    assert all(scene.read(span) == bytes([n % 256]) * 10_000 for n, span in spans.items())
+    assert len(spans) > RING_BYTES // 21_000
+    assert all(scene.read(span) == bytes([n % 256]) * 20_000 for n, span in spans.items())
     scene.ring.answered(2)
-    assert scene.put(1001, b"x", 20_000) is None, "the first is still there"
+    assert scene.put(1001, b"x", 40_000) is None, "the first is still there"
     scene.ring.answered(1)
     scene.ring.answered(1)
     scene.ring.answered(9999)
-    assert scene.read(scene.put(1002, b"new", 20_000)) == b"new"
-    assert scene.read(spans[3]) == bytes([3]) * 10_000
+    assert scene.read(scene.put(1002, b"new", 40_000)) == b"new"
+    assert scene.read(spans[3]) == bytes([3]) * 20_000
 
 
 def test_small_and_very_large_frames_go_through_the_socket(scene: Scene) -> None:
