@@ -132,9 +132,10 @@ static void take_pages(int asked, const struct stat *state, off_t from, off_t to
     close(fd);
 }
 
-static void take_names(const char *path, struct bytes *out) {
+/* Whether the directory is there: one that was removed has no names that could be durable. */
+static int take_names(const char *path, struct bytes *out) {
     DIR *directory = opendir(path);
-    if (!directory) return;
+    if (!directory) return 0;
     put_word(out, strlen(path));
     size_t count_at = out->size;
     uint64_t count = 0;
@@ -149,6 +150,7 @@ static void take_names(const char *path, struct bytes *out) {
     }
     memcpy(out->data + count_at, &count, sizeof count);
     closedir(directory);
+    return 1;
 }
 
 /* Bring the shadow to what the record says. */
@@ -175,10 +177,11 @@ static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
     struct bytes taken = {0};
     put_word(&taken, S_ISDIR(state.st_mode) ? 2 : 1);
     put_word(&taken, 0);
-    if (S_ISDIR(state.st_mode)) take_names(path, &taken);
+    int there = 1;
+    if (S_ISDIR(state.st_mode)) there = take_names(path, &taken);
     else take_pages(fd, &state, from, to, &taken);
     int result = sync(fd), error = errno;
-    if (result == 0) {
+    if (result == 0 && there) {
         uint64_t sequence = the.clock[0] + 1;
         memcpy(taken.data + sizeof sequence, &sequence, sizeof sequence);
         uint64_t end = the.clock[1];
