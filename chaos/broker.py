@@ -11,6 +11,7 @@ import random
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +23,7 @@ from typing import Any
 from penstock.chaos.processes import MARK, descriptors, processes_of, run_directories_below
 from penstock.shared.broker_status import read_status
 from penstock.shared.checkpoint_file import load_checkpoint
-from penstock.shared.config import Config
+from penstock.shared.config import DEFAULT_PRODUCE_PORT, Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths
@@ -236,9 +237,24 @@ class Broker:
 
 
 def fixed_ports() -> dict[str, object]:
-    """Settings for ports that stay over a restart, and lie where no connection takes its own."""
-    base = random.SystemRandom().randrange(10_000, 30_000) // 2 * 2
-    return {"produce_port": base, "consume_port": base + 1}
+    """Settings for ports that stay over a restart, and lie where no connection takes its own.
+
+    They are free now, and not those that other brokers of this machine take by themselves.
+    """
+    while True:
+        base = random.SystemRandom().randrange(10_000, DEFAULT_PRODUCE_PORT - 1) // 2 * 2
+        if all(_is_free(port) for port in (base, base + 1)):
+            return {"produce_port": base, "consume_port": base + 1}
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+        return True
 
 
 def _toml(value: object) -> str:
