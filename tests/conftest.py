@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator
@@ -32,6 +33,12 @@ from penstock.shared.run_directory import (
     remove_run_directory,
 )
 from penstock.shared.transient_store_pool import create_pool
+
+# A shell starts what runs in the background with SIGINT ignored, and nohup with SIGHUP; brokers
+# would inherit that, and they are to be stopped by both.
+signal.signal(signal.SIGINT, signal.default_int_handler)
+signal.signal(signal.SIGHUP, signal.SIG_DFL)
+
 
 STORED_MS = 1700000001456
 READY_TIMEOUT_S = 30
