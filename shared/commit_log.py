@@ -96,15 +96,17 @@ class LogAppender:
             return allocated
         return min(allocated, committed + self._pool.size)
 
-    def forget_beyond(self, wrote: int) -> None:
+    def forget_beyond(self, wrote: int, allocated: int) -> None:
         """Zero what a predecessor left behind `wrote` in the segments; it was never published.
 
         A whole record among it would otherwise look like one of the log after the next crash.
+        Nothing was ever put into a segment that is not counted as `allocated`, and the allocator
+        may make that one again: who had it open would write into a file without a name.
         """
         if self._pool is not None:
             return  # only published bytes go from the pool to a segment
-        at, stop = wrote, wrote + self._reach
-        while at < stop and self._segments.path(at).exists():
+        at, stop = wrote, min(wrote + self._reach, allocated)
+        while at < stop:
             segment = self._segments.segment(at)
             zero_from(segment.handle, at - segment.base, min(segment.size, stop - segment.base))
             at = segment.base + segment.size

@@ -34,7 +34,7 @@ class LogEnd:
         self._appender = LogAppender(config, run)
         self.wrote = positions["wrote"]
         if not positions["read_only"]:
-            self._appender.forget_beyond(self.wrote)
+            self._appender.forget_beyond(self.wrote, positions["allocated"])
         self._segment = self.wrote // self._segment_bytes
         self._offsets = _next_offsets(run, positions, pieces)
         self._stored_ms = positions["wrote_timestamp"]

@@ -263,7 +263,7 @@ def test_without_a_pool_what_a_dead_writer_left_unpublished_is_zeroed(
     for path in paths:
         path.write_bytes(b"x" * SEGMENT)
     appender = LogAppender(config, make_run(config))
-    appender.forget_beyond(SEGMENT + 100)
+    appender.forget_beyond(SEGMENT + 100, 3 * SEGMENT)
     appender.close()
     assert [path.read_bytes().count(b"x") for path in paths] == [SEGMENT, 100, 0]
 
@@ -277,7 +277,7 @@ def test_with_a_pool_the_segments_are_left_alone(
     path = directory / segment_name(0)
     path.write_bytes(b"x" * SEGMENT)
     appender = LogAppender(config, make_run(config))
-    appender.forget_beyond(100)
+    appender.forget_beyond(100, SEGMENT)
     appender.close()
     assert path.read_bytes() == b"x" * SEGMENT
 

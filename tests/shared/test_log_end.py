@@ -291,6 +291,28 @@ def test_without_a_pool_what_a_dead_writer_had_not_published_is_gone(tmp_path: P
     log.close_all()
 
 
+def test_without_a_pool_a_new_writer_opens_no_segment_that_may_be_made_again(
+    tmp_path: Path,
+) -> None:
+    """A segment that is not counted goes when the allocator is replaced, as this writer was."""
+    log = Appending(tmp_path / "store", pool=False)
+    log.append("t", 0, [b"first"])
+    log.positions.initialise("allocated", SEGMENT)
+    for path in log.directory.iterdir():
+        if path.name != segment_name(0):
+            path.unlink()
+    uncounted = log.directory / segment_name(SEGMENT)
+    uncounted.write_bytes(bytes(SEGMENT))
+    log.close()
+    log.begin()
+    uncounted.unlink()
+    log.allocate(1)
+    while log.end.wrote < SEGMENT + 500:
+        assert log.append("t", 0, [b"second"])
+    assert any(uncounted.read_bytes()), "what was written is in the file that has the name"
+    log.close_all()
+
+
 def test_times_do_not_go_back_though_a_writer_died_before_it_told_the_time(tmp_path: Path) -> None:
     log = Appending(tmp_path, pool=True)
     told_ms = log.writer["wrote_timestamp"]
