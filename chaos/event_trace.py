@@ -128,7 +128,7 @@ class _Player:
             if end == "stop" and self._broker is not None:
                 clean, self._broker = self._broker.stop(), None
         except Killed:
-            pass
+            pass  # the end that was drawn above: whoever was at work is gone in the middle of it
         tap.kill_at = -1
         if self._broker is not None:
             self._broker.kill()

@@ -1,42 +1,36 @@
-"""Rounds of chaos: each failure comes with the command that shows it again, as it was run."""
+"""Rounds of chaos, one after the other: what a round ends by is in the report."""
 
 from __future__ import annotations
 
 import random
-import shlex
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner
 
-from penstock.chaos import campaigns
 from penstock.chaos.arena import Arena
-from penstock.chaos.campaigns import Kind, run_chaos
+from penstock.chaos.campaigns import KINDS, Kind, run_chaos
 from penstock.chaos.report import Report
-from penstock.cli.chaos import chaos
+from penstock.shared.errors import StoreUnavailable
 
 
-@pytest.mark.parametrize(("hits", "every"), [(1, False), (20, False), (1, True), (3, True)])
-def test_the_command_of_a_failure_runs_the_same_round(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, hits: int, every: bool
+@pytest.mark.parametrize(
+    "error", [OSError(28, "No space left on device"), StoreUnavailable("a rule", "a value")]
+)
+def test_a_round_that_cannot_go_on_is_reported_and_the_next_one_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    ran: list[tuple[int, int, bool]] = []
+    seen = []
 
-    def fail(arena: Arena, dice: random.Random, replay: str) -> None:
-        ran.append((dice.getrandbits(32), arena.hits, arena.every))
-        arena.report.add_violations(["a promise"], replay)
+    def fails_once(arena: Arena, dice: random.Random, replay: str) -> None:
+        seen.append(replay)
+        if len(seen) == 1:
+            raise error
 
-    monkeypatch.setitem(campaigns.KINDS, "kills", Kind(fail, 1))
-    report = Report(seed=7)
-    arena = Arena(tmp_path, report, lambda: None, hits=hits, every=every)
-    for _ in run_chaos(arena, ["kills"], seconds=60, rounds=3):
+    monkeypatch.setitem(KINDS, "kills", Kind(fails_once, 1))
+    arena = Arena(tmp_path, Report(seed=7), lambda: None)
+    for _ in run_chaos(arena, ["kills"], seconds=60, rounds=2):
         pass
     arena.close()
-    first = list(ran)
-    assert len(first) == 3 and len(set(first)) == 3
-    for violation in report.violations:
-        command = shlex.split(violation.replay)
-        assert command[:2] == ["penstock", "chaos"]
-        told = CliRunner().invoke(chaos, [*command[2:], "--place", str(tmp_path)])
-        assert told.exit_code == 1 and violation.replay in told.output
-    assert ran[3:] == first
+    (violation,) = arena.report.violations
+    assert str(error) in violation.what and len(seen) == 2
+    assert violation.replay == seen[0] == "penstock chaos --faults kills --seed 7 --rounds 1"

@@ -1,0 +1,27 @@
+"""The brokers that chaos starts: their ports are nobody else's."""
+
+from __future__ import annotations
+
+import socket
+
+from penstock.chaos import broker
+from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT
+
+
+def test_a_port_that_somebody_has_is_not_free_also_where_nobody_listens() -> None:
+    with socket.socket() as held:
+        held.bind(("127.0.0.1", 0))
+        port = held.getsockname()[1]
+        assert not broker._is_free(port)
+    assert broker._is_free(port)
+
+
+def test_ports_are_a_pair_that_no_connection_and_no_other_broker_takes_by_itself() -> None:
+    with open("/proc/sys/net/ipv4/ip_local_port_range") as limits:
+        lowest = int(limits.read().split()[0])
+    for _ in range(50):
+        ports = broker.fixed_ports()
+        assert ports["consume_port"] == ports["produce_port"] + 1  # type: ignore[operator]
+        for port in ports.values():
+            assert port not in (DEFAULT_PRODUCE_PORT, DEFAULT_CONSUME_PORT)
+            assert 1024 < port < lowest  # type: ignore[operator]
