@@ -37,6 +37,7 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.memory_allocator import keep_large_blocks
 from penstock.shared.positions import STATES
+from penstock.shared.process_state import is_stopped
 from penstock.shared.recovery_history import keep_recovery
 from penstock.shared.store_start import OpenStore, finish_store, open_store
 
@@ -274,7 +275,7 @@ class Supervisor:
         frozen = (
             child.stopped_since_ms
             and now_ms - child.stopped_since_ms >= self._config.actor_stopped_timeout_ms
-            and _is_stopped(child.pid)
+            and is_stopped(child.pid)
         )
         seen_ms = max(self._seen_ms(child), self._attentive_since_ms)
         if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
@@ -387,11 +388,6 @@ def _print_last(line: str) -> None:
     """Standard error may be a file on a full disk; an actor's end is no matter of that."""
     with suppress(OSError):
         print(line, file=sys.stderr, flush=True)
-
-
-def _is_stopped(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] in "Tt"
 
 
 def _raise_open_files_limit() -> None:

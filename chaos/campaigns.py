@@ -86,7 +86,7 @@ def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int
             KINDS[kind].round(arena, random.Random(seed), replay)
         except (PenstockError, OSError) as error:
             # what an hour has found is not lost over a round that cannot go on
-            arena.report.add_violations([str(error) or repr(error)], replay)
+            arena.report.add_failed_round(str(error) or repr(error), replay)
         arena.report.add_leaks(before.leaked(with_workers=True), replay)
         spent[kind] += time.monotonic() - started
         yield

@@ -19,6 +19,7 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.scene import Scene, await_true, scene
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 from penstock.shared.positions import ACTORS
+from penstock.shared.process_state import is_stopped
 
 # in a round
 FREEZES = 7
@@ -115,11 +116,6 @@ def _client(it: Scene) -> Iterator[list[str]]:
     finally:
         client.kill()
         client.wait()
-
-
-def is_stopped(pid: int) -> bool:
-    with open(f"/proc/{pid}/stat") as stat:
-        return stat.read().rpartition(")")[2].split()[0] in "Tt"
 
 
 def _go_on(pid: int) -> None:

@@ -53,6 +53,8 @@ class Report(msgspec.Struct):
     # what was disturbed, and is still -> seconds until acknowledged
     waited: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
     violations: list[Violation] = msgspec.field(default_factory=list)
+    # rounds that an error has ended: what clients were told there was held against nothing
+    not_compared: int = 0
 
     def add_fault(self, kind: str, count: int = 1) -> None:
         self.faults[kind] = self.faults.get(kind, 0) + count
@@ -73,12 +75,25 @@ class Report(msgspec.Struct):
 
     @property
     def lost(self) -> int:
-        """How many messages the violations say are lost."""
+        """How many messages the violations say are lost. Of rounds `not_compared` nobody knows."""
         return count_lost(each.what for each in self.violations)
 
     @property
     def twice(self) -> int:
         return count_twice(each.what for each in self.violations)
+
+    def add_failed_round(self, error: str, replay: str) -> None:
+        """A round could not go on."""
+        self.not_compared += 1
+        self.add_violations([error], replay)
+
+    def of_messages(self) -> str:
+        """What has become of them, in a line."""
+        line = (
+            f"{self.acknowledged} messages acknowledged, {self.lost} lost, {self.twice} twice; "
+            f"{self.consumed} followed"
+        )
+        return f"{line}; rounds not compared: {self.not_compared}" if self.not_compared else line
 
     def add_leaks(self, found: list[str], replay: str) -> None:
         self.leaked += len(found)

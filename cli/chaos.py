@@ -191,6 +191,7 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "acknowledged": report.acknowledged,
                 "lost": report.lost,
                 "twice": report.twice,
+                "not_compared": report.not_compared,
                 "consumed": report.consumed,
                 "recovery": recovery,
                 "waits": {what: each._asdict() for what, each in waits.items()},
@@ -209,9 +210,6 @@ def _print(report: Report, seconds: float, output: str) -> None:
     if waits:
         rows = [[what, *each] for what, each in waits.items()]
         print_table(["disturbed", "until acknowledged", "p99 ms", "max ms"], rows)
-    click.echo(
-        f"{report.acknowledged} messages acknowledged, {report.lost} lost, {report.twice} twice; "
-        f"{report.consumed} followed"
-    )
+    click.echo(report.of_messages())
     found = f"{len(report.violations)} promises broken" if report.violations else "nothing broken"
     click.echo(f"{found}; seed {report.seed}, {seconds:.0f} s")

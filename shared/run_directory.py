@@ -27,6 +27,7 @@ from penstock.shared.durable_files import replace_file
 from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
+from penstock.shared.process_state import process_state
 
 _NAME = re.compile(r"penstock-[0-9a-f]{16}")
 _MEMORY = Path("/dev/shm")
@@ -197,10 +198,9 @@ def running(run: Run) -> bool:
     if not survives(run):
         return False
     try:
-        command = Path(f"/proc/{run.supervisor_pid}/stat").read_text()
+        return process_state(run.supervisor_pid) != "Z"
     except FileNotFoundError:
         return False
-    return command.rpartition(")")[2].split()[0] != "Z"
 
 
 def find_running(store: Path) -> Run:

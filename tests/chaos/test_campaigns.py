@@ -33,4 +33,5 @@ def test_a_round_that_cannot_go_on_is_reported_and_the_next_one_runs(
     arena.close()
     (violation,) = arena.report.violations
     assert str(error) in violation.what and len(seen) == 2
+    assert arena.report.not_compared == 1, "nobody knows what of its messages was lost"
     assert violation.replay == seen[0] == "penstock chaos --faults kills --seed 7 --rounds 1"

@@ -27,3 +27,11 @@ def test_faults_are_summed_and_a_violation_keeps_its_command() -> None:
     assert report.faults == {"actor killed": 3}
     shown = msgspec.json.decode(msgspec.json.encode(report.violations))
     assert shown == [{"what": "lost", "replay": "penstock chaos --seed 3"}]
+
+
+def test_that_nothing_is_lost_is_not_said_of_rounds_whose_messages_were_not_compared() -> None:
+    report = Report(seed=1, acknowledged=7)
+    assert report.of_messages() == "7 messages acknowledged, 0 lost, 0 twice; 0 followed"
+    report.add_failed_round("No space left on device", "penstock chaos --seed 3")
+    assert report.of_messages().endswith("0 lost, 0 twice; 0 followed; rounds not compared: 1")
+    assert [each.what for each in report.violations] == ["No space left on device"]
