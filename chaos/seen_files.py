@@ -27,6 +27,7 @@ from penstock.chaos.uncertain_disk import (
     Value,
 )
 
+PAGE_BYTES = 4096
 # as they are when nobody is in between
 _OPEN, _CLOSE, _OPEN_FILE = os.open, os.close, io.open
 
@@ -137,8 +138,20 @@ class SeenFiles:
             new = now[at : at + SECTOR_BYTES].ljust(SECTOR_BYTES, b"\0")
             if old != new:
                 changes.append(((BYTES, number, at // SECTOR_BYTES), new))
+                changes += self._written_again(number, at, at + SECTOR_BYTES, but=changes)
         self._content[number] = now
         self._happened(f"{what} {self._short(number)}", changes)
+
+    def _written_again(
+        self, number: int, start: int, stop: int, but: Sequence[tuple[Piece, Value]] = ()
+    ) -> list[tuple[Piece, Value]]:
+        """As changes: what stands in the pages of [start, stop) and was held for written. A page
+        goes to the disk as a whole."""
+        sectors = PAGE_BYTES // SECTOR_BYTES
+        first, last = start // PAGE_BYTES, (stop - 1) // PAGE_BYTES
+        pieces = self.disk.missed(number, first * sectors, (last + 1) * sectors)
+        known = {piece for piece, _ in but}
+        return [(piece, self.disk.newest(piece)) for piece in pieces if piece not in known]
 
     def _see_names(self, what: str, *directories: str) -> None:
         changes: list[tuple[Piece, Value]] = []
@@ -178,8 +191,9 @@ class SeenFiles:
         certain: Sequence[Piece] = (),
         *,
         anew: bool = False,
+        missed: Sequence[Piece] = (),
     ) -> None:
-        event = Event(what, tuple(changes), tuple(certain), anew)
+        event = Event(what, tuple(changes), tuple(certain), anew, tuple(missed))
         self.events.append(event)
         self.disk.take(event)
         if len(self.events) == self.kill_at:

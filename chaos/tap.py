@@ -6,6 +6,11 @@ that differ from before. A sync makes pieces certain. Stores into mappings make 
 files are compared before each event, and at each line that runs of the files in `WATCHED`, which
 are all that store into a mapping; so a store is an event of its own as far as it is a line.
 
+A sync can be made to fail. Then it makes nothing certain, and the next one does neither what it
+should have: the kernel tells of an error once, and holds the pages for written. What is in them
+counts as written again when a call writes to that place, the same bytes or others. Names and
+lengths are the file system's own, and stay to be synced.
+
 Whatever way round the tap there is, `check` finds: the files are not as the events say.
 
 This file knows nothing of what is stored. It is for one thread.
@@ -14,6 +19,7 @@ This file knows nothing of what is stored. It is for one thread.
 from __future__ import annotations
 
 import builtins
+import errno
 import io
 import mmap
 import os
@@ -44,6 +50,8 @@ class Tap(SeenFiles):
         super().__init__(root)
         # what is open below the root
         self._handles: set[int] = set()
+        # whether a sync of this file or directory is to fail
+        self.sync_fails: Callable[[str], bool] = lambda path: False
 
     @contextmanager
     def open(self) -> Iterator[Tap]:
@@ -90,9 +98,13 @@ class Tap(SeenFiles):
             self.look()
             done = real(handle, *given, **named)
             self._see(number, f"/proc/self/fd/{handle}", name)
+            if name in ("write", "pwrite", "pwritev"):
+                at = os.lseek(handle, 0, os.SEEK_CUR) - done if name == "write" else given[1]
+                if again := self._written_again(number, at, at + done):
+                    self._happened(f"{name} again {self._short(number)}", again)
             if name == "pwritev" and given[-1] & os.RWF_DSYNC:
-                at = given[1]
-                self._certain_bytes(number, at, at + done, "dsync")
+                self._sync_fails(number, "dsync")
+                self._certain_bytes(number, given[1], given[1] + done, "dsync")
             return done
 
         return write
@@ -171,12 +183,21 @@ class Tap(SeenFiles):
                 real(handle)
                 return
             self.look()
+            self._sync_fails(number, name)
             real(handle)
             kinds = (NAME,) if number < 0 else (BYTES, SIZE)
             certain = self.disk.uncertain(number, *kinds)
             self._happened(f"{name} {self._short(number)}", [], certain)
 
         return sync
+
+    def _sync_fails(self, number: int, name: str) -> None:
+        """Raises OSError where it is to fail. The error may be of any page of the file."""
+        path = self._short(number)
+        if self.sync_fails(path):
+            missed = self.disk.uncertain(number, BYTES)
+            self._happened(f"{name} that fails {path}", [], missed=missed)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
 
     def _mapping_class(self) -> type[mmap.mmap]:
         tap = self

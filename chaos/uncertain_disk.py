@@ -8,6 +8,8 @@ A disk is made of pieces, each of which has a value:
 
 An event changes pieces, or makes them certain. A piece that has changed since may have, after a
 failure, the value it had when it was certain, or any it has had since, whatever the others have.
+A sync that fails is told of once: the kernel may hold its bytes for written from then on, and no
+sync makes such a piece certain before it is written again.
 Files are numbers above 0 and directories below it; the root is -1. Only one rule ties names: a
 directory has one at most, so two that have changed places are both old or both new.
 
@@ -37,12 +39,13 @@ _NOTHING: dict[str, Value] = {BYTES: _ZEROS, SIZE: 0, NAME: 0}
 
 class Event(NamedTuple):
     """One thing that happened to the disk: `what`, in words; pieces that changed, and those that
-    are certain now. With `anew` nothing is there but these."""
+    are certain now. With `anew` nothing is there but these. A sync of the `missed` has failed."""
 
     what: str
     changes: tuple[tuple[Piece, Value], ...] = ()
     certain: tuple[Piece, ...] = ()
     anew: bool = False
+    missed: tuple[Piece, ...] = ()
 
 
 class Image(NamedTuple):
@@ -75,6 +78,8 @@ class UncertainDisk:
     def __init__(self) -> None:
         self._certain: dict[Piece, Value] = {}
         self._since: dict[Piece, list[Value]] = {}
+        # of these the ones that the kernel holds for written
+        self._missed: set[Piece] = set()
         # names of directories that have changed places, which a disk does in one step
         self._tied: dict[Piece, Piece] = {}
         # of each file the numbers of its sectors that were ever written; of directories the names
@@ -90,6 +95,7 @@ class UncertainDisk:
                 self._parts.setdefault(owner, set()).add(part)
             # the youngest last
             self._since[piece] = [*self._since.pop(piece, ()), value]
+            self._missed.discard(piece)
         exchanged = [
             piece for piece, value in event.changes if piece[0] == NAME and _is_directory(value)
         ]
@@ -100,6 +106,7 @@ class UncertainDisk:
         for piece in chain(event.certain, tied):
             if piece in self._since:
                 self._certain[piece] = self._since.pop(piece)[-1]
+        self._missed.update(event.missed)
         if any(piece[0] == NAME for piece in event.certain):
             self._forget_nameless()
 
@@ -114,6 +121,7 @@ class UncertainDisk:
                 named.update(values)
         for piece in [piece for piece in self._since if piece[1] not in named]:
             del self._since[piece]
+            self._missed.discard(piece)
 
     def newest(self, piece: Piece) -> Value:
         """What every process reads."""
@@ -123,10 +131,16 @@ class UncertainDisk:
 
     def uncertain(self, owner: int, *kinds: str) -> list[Piece]:
         """The pieces of a file or directory that a sync makes certain."""
-        return [piece for piece in self._since if piece[1] == owner and piece[0] in kinds]
+        return [each for each in self.all_uncertain() if each[1] == owner and each[0] in kinds]
 
     def all_uncertain(self) -> list[Piece]:
-        return list(self._since)
+        """What gets to the disk by itself, if there is time."""
+        return [piece for piece in self._since if piece not in self._missed]
+
+    def missed(self, file: int, start: int, stop: int) -> list[Piece]:
+        """The pieces of these sectors of a file that the kernel holds for written."""
+        found: list[Piece] = [(BYTES, file, number) for number in range(start, stop)]
+        return [piece for piece in found if piece in self._missed]
 
     def names(self, directory: int) -> dict[str, int]:
         """The names in a directory that every process sees."""

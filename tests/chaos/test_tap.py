@@ -20,6 +20,7 @@ from penstock.shared.durable_files import (
     make_file,
     replace_file,
     sync_directory,
+    write_again,
 )
 from penstock.shared.index_files import IndexFile
 from penstock.shared.index_header import Geometry
@@ -116,3 +117,26 @@ def test_a_kill_comes_behind_the_event_that_was_named(tmp_path: Path) -> None:
         replace_file(tmp_path / "f", b"1")
     assert len(tap.events) == 2
     assert (tmp_path / "f.tmp").exists() and not (tmp_path / "f").exists()
+
+
+def test_behind_a_sync_that_fails_only_what_is_written_again_gets_to_the_disk(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / "disk").mkdir()
+    tap = Tap(tmp_path / "disk")
+    page = 4096
+    with tap.open():
+        handle = os.open(tmp_path / "disk" / "f", os.O_RDWR | os.O_CREAT)
+        os.pwrite(handle, b"x" * 3 * page, 0)
+        tap.sync_fails = lambda path: path == "f"
+        with pytest.raises(OSError, match="Input/output error"):
+            os.fsync(handle)
+        tap.sync_fails = lambda path: False
+        os.fsync(handle)
+        assert tap.disk.uncertain(2, BYTES) == [], "the kernel has nothing to write"
+        assert len(tap.disk.missed(2, 0, 100)) == 3 * page // 512
+        write_again(handle, page, page + 1)  # its page goes to the disk as a whole
+        os.fsync(handle)
+        assert [each[2] for each in tap.disk.missed(2, 0, 100)] == [*range(8), *range(16, 24)]
+        tap.close_handles()
+    assert tap.check() == []

@@ -56,6 +56,23 @@ def test_a_sector_may_have_any_value_since_it_was_certain() -> None:
     assert {found[:1] for found in _files(disk) if found} == {b"\0", b"a", b"b"}
 
 
+def test_what_a_sync_has_missed_no_later_one_makes_certain_before_it_is_written_again() -> None:
+    disk = UncertainDisk()
+    disk.take(MADE._replace(certain=((NAME, ROOT, "f"), (SIZE, FILE, ""))))
+    first, second = (BYTES, FILE, 0), (BYTES, FILE, 1)
+    disk.take(Event("store", ((first, A),)))
+    disk.take(Event("sync that fails", missed=(first,)))
+    assert disk.newest(first) == A, "a process reads what it wrote"
+    disk.take(Event("store", ((second, B),)))
+    disk.take(Event("sync", certain=tuple(disk.uncertain(FILE, BYTES))))
+    zero = bytes(SECTOR_BYTES)
+    assert _files(disk) == {zero + B, A + B}
+    disk.take(Event("write again", ((first, A),)))
+    assert disk.all_uncertain() == [first]
+    disk.take(Event("sync", certain=(first,)))
+    assert _files(disk) == {A + B}
+
+
 def test_directories_that_change_places_do_so_in_one_step() -> None:
     one, two = (NAME, ROOT, "one"), (NAME, ROOT, "two")
     inside = (NAME, OLD, "f")
