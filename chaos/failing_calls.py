@@ -1,8 +1,9 @@
 """One call of a broker's short life fails, and perhaps all behind it: what must hold then.
 
 Producers are told so, or wait, or do not notice; consumers read on; no actor fails. After a failed
-flush of the log nothing is acknowledged any more, however often somebody asks. After any other
-failure messages are taken within a second of the disk being good again. A start that cannot says
+flush of the log, a queue, the index or the checkpoint nothing is acknowledged any more, however
+often somebody asks. After any other failure messages are taken within a second of the disk being
+good again. A start that cannot says
 what it could not do, a stop leaves what the next start recovers. Of what was acknowledged nothing
 is lost.
 """
@@ -20,9 +21,11 @@ from penstock.chaos.history import check_acknowledged
 from penstock.chaos.load import read_all
 from penstock.chaos.short_life import ShortLife, short_life
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
-from penstock.shared.layout import StorePaths
+from penstock.shared.layout import StorePaths, is_segment_name
 
 RESUMED_S = 1.0
+# until who finds out has said so
+TOLD_S = 1.0
 
 
 class Failing(NamedTuple):
@@ -75,16 +78,37 @@ def _check_running(arena: Arena, life: ShortLife, failing: Failing) -> list[str]
     if life.broker.process.poll() is not None:
         said = life.broker.output()
         return [] if failing.error in said else [f"the broker ends, and nobody says why: {said}"]
-    log = StorePaths(life.broker.store.resolve()).commit_log
-    lost = any(each.path.parent == log for each in life.disk.failed()) and failing.kind == FLUSH
-    if life.broker.status()["positions"]["flush_error"]:
+    lost = [each.path for each in life.disk.failed() if _is_flushers(life, each.path)]
+    if _is_read_only(life, expected=bool(lost) and failing.kind == FLUSH):
         return wrong + _check_read_only(life, failing)
-    if lost:
-        wrong.append("a flush of the log has failed, and the store is not read-only")
+    if lost and failing.kind == FLUSH:
+        wrong.append(f"a flush of {lost[0]} has failed, and the store is not read-only")
     if not failing.stays:
         life.disk.heal()
         wrong += _check_resumed(arena, life)
     return wrong
+
+
+def _is_flushers(life: ShortLife, path: Path) -> bool:
+    """Whether the flusher alone syncs this, while a broker runs: who else makes a file, or names
+    one, can do it again."""
+    paths = StorePaths(life.broker.store.resolve())
+    if paths.consume_queue in path.parents:
+        return is_segment_name(path.name)
+    return path in (paths.checkpoint, paths.known_queues) or path.parent in (
+        paths.commit_log,
+        paths.index,
+    )
+
+
+def _is_read_only(life: ShortLife, *, expected: bool) -> bool:
+    """Whether a flush has failed, by the positions page; where it is expected it may take a moment
+    from the call until there."""
+    until = time.monotonic() + (TOLD_S if expected else 0)
+    while not life.broker.status()["positions"]["flush_error"]:
+        if time.monotonic() >= until:
+            return False
+    return True
 
 
 def _check_read_only(life: ShortLife, failing: Failing) -> list[str]:
