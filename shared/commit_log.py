@@ -78,6 +78,12 @@ def place(starts: list[int], position: int, segment_bytes: int) -> list[Placed]:
     return placed
 
 
+def reach_bytes(config: Config) -> int:
+    """How far behind `wrote` a writer may have put bytes of a frame that was never published."""
+    # a frame and the blanks in it, each shorter than the record behind it and a blank's header
+    return 3 * config.max_frame_bytes
+
+
 class LogAppender:
     """Puts bytes at the end of the log: into the pool, or straight into the mapped segment."""
 
@@ -87,8 +93,7 @@ class LogAppender:
         self._segments = MappedFileQueue(
             directory, config.mapped_file_size_commit_log_bytes, writable=True, keep=2
         )
-        # a frame and the blanks in it, each shorter than the record behind it and a blank's header
-        self._reach = 3 * config.max_frame_bytes
+        self._reach = reach_bytes(config)
 
     def room(self, committed: int, allocated: int) -> int:
         """The log offset up to which bytes may be put now."""

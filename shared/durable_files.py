@@ -149,10 +149,10 @@ def write_again(handle: int, start: int, stop: int) -> None:
         at += len(piece)
 
 
-def zero_from(handle: int, start: int, size: int) -> int:
+def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int:
     """Overwrite what is not a hole in [start, size) with zeros; how many bytes were not zero.
 
-    Not synced: the caller decides when.
+    With `again` zeros, too: they may not be on the disk. Not synced: the caller decides when.
     """
     changed = 0
     at = start
@@ -166,7 +166,7 @@ def zero_from(handle: int, start: int, size: int) -> int:
             return changed  # no data behind this offset
         while at < stop:
             piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
-            if piece.count(0) != len(piece):
+            if again or piece.count(0) != len(piece):
                 changed += len(piece) - piece.count(0)
                 write_at(handle, memoryview(_ZEROS)[: len(piece)], at)
             at += len(piece)

@@ -117,7 +117,9 @@ class IndexFile:
 
     def clear(self) -> None:
         """Zero what stands behind the items that count, and sync: nothing else may be at it."""
-        zero_from(self.handle, self._at(self.header.next_item), self.geometry.file_bytes)
+        start = self._at(self.header.next_item)
+        # zeros again: a start that did this may have failed in the sync, and the disk have items
+        zero_from(self.handle, start, self.geometry.file_bytes, again=True)
         self.sync()
 
     def repair(self, offset: int, stored_ms: StoredMs) -> None:

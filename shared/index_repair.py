@@ -31,6 +31,8 @@ def repair_index(
                 _mend(paths, geometry, recovered.dispatch_from, stored_ms)
             elif not known and enabled:
                 _drop_newer(paths, geometry)
+        if paths.index.exists():
+            sync_directory(paths.index)  # also of what a start before this one has removed
         files = IndexFiles(paths.index, paths.half_made, geometry, lambda: now_ms)
         try:
             # with nobody to put it there again, only what the log does not have goes
@@ -64,8 +66,6 @@ def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
         if file.header.end_timestamp_ms > full_ms:
             path.unlink()
         file.close()
-    if paths.index.exists():
-        sync_directory(paths.index)
 
 
 def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) -> str:

@@ -6,8 +6,8 @@ the same bytes once more with a sync of that range, and a start after a crash ma
 A file is synced as a whole when it is first seen, when it is full, and at an orderly stop.
 
 A predecessor may have died before it told of a sync that failed, and the kernel tells once. So what
-it has left, and the checkpoint does not vouch for, is written again first: a file's items, and when
-it is full and nobody stores there any more, its slots.
+it has left, and the checkpoint does not vouch for, is written again first: a file's items, and its
+slots when nobody stores there any more: it is full, or the broker stops.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class IndexSync:
                 is_new = path.name not in self._synced
                 if is_new and path.name in self._in_doubt:
                     yield from self._write_items_again(handle, header)
-                if is_full and path.name in self._in_doubt:
+                if (is_full or whole) and path.name in self._in_doubt:
                     yield from self._write_slots_again(handle, header)
                 if whole or is_full or is_new:
                     sync_file(handle)

@@ -98,6 +98,7 @@ class StorePaths:
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
         self.index_state = self.own / "index.json"
+        self.starting = self.own / "starting"
         self.half_made = self.own / "half-made"
         self.known_queues = self.own / "queues"
         self.retention = self.own / "retention.json"

@@ -1,7 +1,8 @@
 """Start-up of the consume queues: cut what the reput will write again, and fill the queue table.
 
 Entries of records before `dispatch_from` are known to be on disk. What stands behind them may have
-holes after a power failure, so it goes, and the reput puts it there again from the log.
+holes after a power failure, so it goes, and the reput puts it there again from the log. What a
+start that failed has cut may be so in the page cache only: it is cut again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,12 @@ from penstock.shared.store_directory import StoreDirectory
 
 
 def recover_queues(
-    paths: StorePaths, config: Config, good_to: int | None, table: QueueTable
+    paths: StorePaths,
+    config: Config,
+    good_to: int | None,
+    table: QueueTable,
+    *,
+    again: bool = False,
 ) -> int:
     """Cut the queues at the log offset `good_to`, None to leave them; how many there are.
 
@@ -33,7 +39,7 @@ def recover_queues(
         drop_empty_last(directory)
         bases = segment_bases(directory, config.mapped_file_size_consume_queue_bytes)
         if good_to is not None:
-            _cut(directory, bases, config.mapped_file_size_consume_queue_bytes, good_to)
+            _cut(directory, bases, config.mapped_file_size_consume_queue_bytes, good_to, again)
             crash_point("recover.mid_cq_fix")
     count = 0
     with StoreDirectory(paths.root) as store:
@@ -45,8 +51,10 @@ def recover_queues(
     return count
 
 
-def _cut(directory: Path, bases: list[int], size: int, good_to: int) -> None:
+def _cut(directory: Path, bases: list[int], size: int, good_to: int, again: bool) -> None:
     """Remove entries of records at or behind `good_to`, and whatever stands after them."""
+    if again or not bases:  # who removed the files of an empty one may have died before this
+        sync_directory(directory)
     for base in reversed(bases):
         path = directory / segment_name(base)
         handle = os.open(path, os.O_RDWR)
@@ -60,7 +68,7 @@ def _cut(directory: Path, bases: list[int], size: int, good_to: int) -> None:
 
             kept = bisect_left(range(size // CQ_ENTRY_BYTES), True, key=gone)
             if kept:
-                if zero_from(handle, kept * CQ_ENTRY_BYTES, size):
+                if zero_from(handle, kept * CQ_ENTRY_BYTES, size, again=again) or again:
                     os.fdatasync(handle)
                 return
         finally:

@@ -15,40 +15,37 @@ while others before them are not: whole records behind damage that are newer tha
 checkpoint knows to be on disk are such pages. Nobody was promised them; they are cut with the rest
 of the torn tail, and kept beside in penstock/quarantine/.
 
-Doing it twice, or dying half way and doing it again, ends in the same state. The caller holds the
-store's lock.
+Doing it twice, or dying half way and doing it again, ends in the same state. So does doing it
+again after a sync has failed: what may be in the page cache only is written once more before it is
+synced, zeros too. The caller holds the store's lock.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
-from pathlib import Path
 
 import msgspec
 
 from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     drop_empty_last,
-    make_directory,
     replace_file,
     sync_directory,
-    zero_from,
 )
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.known_queues import load_known_queues, replace_known_queues
-from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.layout import StorePaths
+from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.pool_recovery import empty_pool, is_named_by
 from penstock.shared.quarantine import Damage, joined, load_quarantine
 from penstock.shared.queue_files import QueueFiles
-from penstock.shared.recovery_scan import dispatched_to, scan, scan_start
+from penstock.shared.recovery_scan import Scanned, dispatched_to, scan, scan_start
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
-
-_COPY_BYTES = 1 << 20
+from penstock.shared.unfinished_start import is_unfinished, note_start
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,6 +69,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     torn_records: int  # of them whole, kept beside
     quarantined: tuple[Damage, ...]
     seconds: float
+    start_failed: bool = False  # one before this, in the same boot: what it cut may not be on disk
 
     @property
     def queues_good_to(self) -> int | None:
@@ -87,6 +85,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     """Bring the store's log into a state to append to; see the file's head. Raises StoreDamaged."""
     began = time.monotonic()
     unclean = paths.abort.exists()
+    start_failed = is_unfinished(paths.starting)
     known = load_quarantine(paths)
     _refuse_lost_log(paths)
     wrote, pool_bytes = _take_from_memory(paths, config, last_run)
@@ -100,7 +99,8 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         queues = store.queues()
         missing = _missing_queues(paths, queues)
         dispatched = dispatched_to(queues)
-        start = log_start if missing else scan_start(store, unclean, wrote, dispatched)
+        vouched = scan_start(store, unclean, wrote, dispatched)
+        start = log_start if missing else vouched
         start = min([start, *(each.position for each in known)])
         # behind the end that is known the log may go on, as its last run is not
         least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
@@ -113,16 +113,12 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     crash_point("recover.after_scan")
     if missing:
         _forget_checkpoint(paths)
-    for leftover in paths.half_made.iterdir():
-        leftover.unlink()
-    remove_rebuild(paths)
+    _remove_leftovers(paths)
     torn = 0
-    if (unclean or scanned.damaged) and not scanned.quarantined:
-        if scanned.torn_records:
-            _keep_torn(paths, bases, size, scanned.end, scanned.torn_end)
-        crash_point("recover.before_truncate")
-        torn = _cut_log(paths.commit_log, bases, size, start, scanned.end)
-        crash_point("recover.after_truncate")
+    if (unclean or scanned.damaged or start_failed) and not scanned.quarantined:
+        written = range(min(vouched, scanned.end), scanned.end)
+        doubted = doubted_log(paths, config, last_run, written, wrote >= 0, again=start_failed)
+        torn = _cut(paths, bases, size, start, scanned, doubted)
     return Recovered(
         mode="new" if not bases else "unclean" if unclean else "clean",
         log_start=log_start,
@@ -142,6 +138,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         torn_records=scanned.torn_records,
         quarantined=tuple(joined(scanned.quarantined)),
         seconds=time.monotonic() - began,
+        start_failed=start_failed,
     )
 
 
@@ -150,6 +147,26 @@ def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
         return empty_pool(paths, config, last_run)
     return -1, 0
+
+
+def _cut(
+    paths: StorePaths, bases: list[int], size: int, start: int, scanned: Scanned, doubted: range
+) -> int:
+    """Cut what stands behind the log's end, and keep whole records of it; how many bytes."""
+    note_start(paths.starting)
+    if scanned.torn_records:
+        keep_torn(paths, bases, size, scanned.end, scanned.torn_end)
+    crash_point("recover.before_truncate")
+    torn = cut_log(paths.commit_log, bases, size, start, scanned.end, doubted)
+    crash_point("recover.after_truncate")
+    return torn
+
+
+def _remove_leftovers(paths: StorePaths) -> None:
+    """What nobody reads: files that were never finished."""
+    for leftover in paths.half_made.iterdir():
+        leftover.unlink()
+    remove_rebuild(paths)
 
 
 def remove_rebuild(paths: StorePaths) -> None:
@@ -191,36 +208,3 @@ def _forget_checkpoint(paths: StorePaths) -> None:
     paths.checkpoint.unlink(missing_ok=True)
     sync_directory(paths.root)
     replace_known_queues(paths.known_queues, ())
-
-
-# --- cutting ---
-
-
-def _keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: int) -> None:
-    """Copy the log from `start` to `end` into a file beside it; durable on return."""
-    make_directory(paths.quarantine)
-    target = paths.quarantine / f"torn-{segment_name(start)}"
-    with target.open("wb") as file:
-        for base in bases:
-            at, stop = max(start, base), min(end, base + size)
-            with (paths.commit_log / segment_name(base)).open("rb") as segment:
-                while at < stop:
-                    segment.seek(at - base)
-                    at += file.write(segment.read(min(_COPY_BYTES, stop - at)))
-        file.flush()
-        os.fsync(file.fileno())
-    sync_directory(paths.quarantine)
-
-
-def _cut_log(directory: Path, bases: list[int], size: int, start: int, end: int) -> int:
-    """Zero everything behind the log's end; how many bytes that were. All is durable on return."""
-    torn = 0
-    for base in bases:
-        if base + size <= start:
-            continue
-        handle = os.open(directory / segment_name(base), os.O_RDWR)
-        if base + size > end:
-            torn += zero_from(handle, max(0, end - base), size)
-        os.fdatasync(handle)
-        os.close(handle)
-    return torn

@@ -42,6 +42,7 @@ from penstock.shared.run_directory import (
 from penstock.shared.start_check import check_files
 from penstock.shared.store_lock import lock_store
 from penstock.shared.transient_store_pool import create_pool
+from penstock.shared.unfinished_start import note_end, note_start
 
 _SPARE_BYTES = 4 << 20
 
@@ -99,6 +100,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         remarks.append(remark)
         check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
+        note_start(paths.starting)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
         crash_point("recover.after_index")
@@ -135,6 +137,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
     crash_point("start.before_abort")
     # the next start takes what is in shared memory only if this run was the last to use the store
     replace_file(paths.abort, str(os.getpid()).encode())
+    note_end(paths.starting)
     remarks = [remark for remark in remarks if remark]
     return OpenStore(paths, lock, run, positions, recovered, remarks, Listeners(listeners))
 
@@ -148,7 +151,9 @@ def _shared_memory(
     if pool_bytes:
         create_pool(run.pool, pool_bytes)
     table = QueueTable(run.queues, writable=True)
-    queues = recover_queues(paths, config, recovered.queues_good_to, table)
+    queues = recover_queues(
+        paths, config, recovered.queues_good_to, table, again=recovered.start_failed
+    )
     table.close()
     crash_point("recover.after_cq_fix")
     positions = Positions(run.positions, owner="supervisor")

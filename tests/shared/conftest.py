@@ -30,11 +30,11 @@ class StoppedStore(NamedTuple):
         return recover_store(self.paths, self.config, last_run)
 
     def contents(self) -> dict[str, bytes]:
-        """Every file of RocketMQ's, by path."""
+        """Every file, by path, but for the note that a start has begun."""
         return {
             str(path.relative_to(self.paths.root)): path.read_bytes()
             for path in sorted(self.paths.root.rglob("*"))
-            if path.is_file()
+            if path.is_file() and path != self.paths.starting
         }
 
     def log(self) -> bytearray:

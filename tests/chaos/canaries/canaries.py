@@ -332,13 +332,13 @@ def checkpoint_ahead_of_log(checkpoint_file: Any) -> None:
 @canary("shared.queue_recovery", "power")
 def queue_entries_past_log_end_kept(queue_recovery: Any) -> None:
     """A start leaves queue entries of records that the log does not have."""
-    queue_recovery._cut = lambda directory, bases, size, good_to: None
+    queue_recovery._cut = lambda directory, bases, size, good_to, again: None
 
 
 @canary("shared.recovery", "power")
 def torn_tail_kept(recovery: Any) -> None:
     """A start leaves what stands behind the log's end."""
-    recovery._cut_log = lambda directory, bases, size, start, end: 0
+    recovery.cut_log = lambda directory, bases, size, start, end, doubted: 0
 
 
 @canary("shared.durable_files", "kills")
