@@ -1,8 +1,8 @@
 """The flusher: makes the log, the consume queues, the index and the checkpoint durable.
 
 Owns:     `flushed`, `flush_error`; the checkpoint file.
-Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `read_only`; all
-          files of the store.
+Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `name_error`, `read_only`;
+          all files of the store.
 Hears:    the committer's doorbell.
 Rings:    the writer and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
@@ -17,13 +17,13 @@ tried again.
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Generator
 
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.checkpoint_file import CheckpointKeeper, load_checkpoint
-from penstock.shared.consume_queue_files import ConsumeQueueSync
 from penstock.shared.durable_files import NO_ROOM, FlushFailed, sync_file, write_again
 from penstock.shared.errors import LACKING, StoreDamaged
 from penstock.shared.faults import crash_point
@@ -31,6 +31,7 @@ from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_sync import IndexSync
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
+from penstock.shared.queue_sync import ConsumeQueueSync
 
 # Between two looks at the log, which producers wait for.
 QUEUES_AT_ONCE, QUEUES_MS = 8, 10
@@ -71,6 +72,7 @@ class Flusher:
         if self._positions["flush_error"]:
             return 0
         try:
+            self._refuse_lost_names()
             return self._flush_log() + self._flush_queues()
         except OSError as error:
             self._fail(error)
@@ -200,11 +202,18 @@ class Flusher:
             return True
         except StopIteration as end:
             self._round = None
+            self._refuse_lost_names()
             if end.value:
                 self._checkpoint.queues_are_synced()
             self._write_checkpoint()
             self._retry_at_ms = 0
             return False
+
+    def _refuse_lost_names(self) -> None:
+        """Raises FlushFailed where the reput was told of a failed sync, which is told only once."""
+        error = self._positions["name_error"]
+        if error:
+            raise FlushFailed(error, f"a queue's directory: {os.strerror(error)}")
 
     def _write_checkpoint(self) -> None:
         """A log that is damaged is vouched for by nobody: the checkpoint stays as it was."""

@@ -1,8 +1,8 @@
 """The reput: walks the log and writes each message's entry to its consume queue, and its keys to
 the index.
 
-Owns:     `dispatched`, `dispatched_record`, `dispatch_error`, `queue_count`; the queue table;
-          consumequeue/; index/.
+Owns:     `dispatched`, `dispatched_record`, `dispatch_error`, `name_error`, `queue_count`; the
+          queue table; consumequeue/; index/.
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
           `flush_error`.
 Hears:    doorbells of the flusher and the committer.
@@ -12,7 +12,9 @@ On crash: the next one goes on at `dispatched`. An entry has one place, so writi
           `dispatched` before it gets it again, so no key is in it twice.
 
 When the disk refuses an entry, usually because it is full, the reput waits and tries again: nothing
-is lost by that, consumers only see no new messages meanwhile.
+is lost by that, consumers only see no new messages meanwhile. Before a queue has another file the
+names of those before are synced; where that fails nobody knows of them what is on disk, so nothing
+is dispatched any more, and the flusher, who hears of it by `name_error`, vouches for no queue.
 """
 
 from __future__ import annotations
@@ -22,15 +24,16 @@ import zmq
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.commit_log import LogReader
 from penstock.shared.consume_queue import ENTRY, parse_delay_levels
-from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.hot_loops import dispatch
+from penstock.shared.hot_loops import QueueNumbers, dispatch
 from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_file import Entries
 from penstock.shared.index_files import IndexFiles
 from penstock.shared.layout import StorePaths
+from penstock.shared.pure_queues import ROW, rows_of
 from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.queue_windows import NamesInDoubt, QueueWindows
 from penstock.shared.record import SMALLEST_RECORD_BYTES, blank_size
 
 # What one cycle walks at most; the heartbeat comes between.
@@ -56,24 +59,29 @@ class Reput:
                 growing.unlink()
         self._dispatched = self._positions["dispatched"]
         self._log = LogReader(config, run, self._positions)
-        self._queues = ConsumeQueueFiles(StorePaths(config.store), config, writable=True)
         self._table = QueueTable(run.queues, writable=True)
         self._count = self._positions["queue_count"]
-        self._slots = {
-            (key.topic.encode(), key.queue_id): slot
-            for slot, key in self._table.keys(0, self._count)
-        }
+        # a queue's number is its slot in the table
+        self._numbers = QueueNumbers(
+            [(key.topic.encode(), key.queue_id) for _, key in self._table.keys(0, self._count)]
+        )
+        self._windows = QueueWindows(StorePaths(config.store), config, self._numbers)
 
     def work(self) -> int:
         bound, now_ms = self._positions[self._bound], self._stage.clock.monotonic_ms()
+        if self._positions["name_error"]:
+            return 0
         if self._dispatched >= bound or now_ms < self._retry_at_ms:
-            self._log.rest(now_ms)
+            if self._log.rest(now_ms):
+                self._windows.release_pages()
             return 0
         try:
             with self._stage.disk:
                 moved = self._dispatch_next(bound)
         except OSError as error:
             self._close_index()
+            if isinstance(error, NamesInDoubt):
+                self._positions.publish("name_error", error.errno or 1)
             self._positions.publish("dispatch_error", error.errno or 1)
             self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
             return 0
@@ -109,11 +117,13 @@ class Reput:
     def _dispatch(self, view: memoryview) -> int:
         """Write the entries of the whole records in a piece of the log; its length in bytes."""
         indexed = self._stage.config.message_index_enable
-        found = dispatch(view, self._dispatched, self._levels_ms, indexed)
+        found = dispatch(view, self._dispatched, self._numbers, self._levels_ms, indexed)
         crash_point("reput.before_cq")
-        for (topic, queue_id), pieces in found.runs.items():
-            self._put(topic, queue_id, pieces)
-            crash_point("reput.mid_cq")
+        self._add_queues(found.rows)
+        rows = self._fill(found.rows) if self._log.damaged else found.rows
+        self._windows.put(rows)
+        crash_point("reput.after_entries_before_offset")
+        self._table.move_max_offsets(rows)
         crash_point("reput.after_cq_before_index")
         if found.keys is not None and len(found.keys.hashes):
             self._put_keys(found.keys)
@@ -122,33 +132,40 @@ class Reput:
             self._positions.publish("dispatched_record", found.last)
         return found.size
 
-    def _put(self, topic: bytes, queue_id: int, pieces: list[tuple[int, bytearray]]) -> None:
-        key = QueueKey(topic.decode(), queue_id)
-        slot = self._slots.get((topic, queue_id))
-        if slot is None:
-            first = pieces[0][0]
-            slot = self._count
-            self._table.add(slot, key, min_offset=first, max_offset=first)
-            self._slots[topic, queue_id] = slot
+    def _add_queues(self, rows: bytes) -> None:
+        """Give the queues that are new in these rows their slots of the table."""
+        new = range(self._count, len(self._numbers.names))
+        if not new:
+            return
+        first: dict[int, int] = {}
+        for queue, queue_offset, _ in ROW.iter_unpack(rows):
+            first.setdefault(queue, queue_offset)
+        for slot in new:
+            if slot not in first:
+                return  # met in a try that failed, and in a later record than these rows are of
+            topic, queue_id = self._numbers.names[slot]
+            key = QueueKey(topic.decode(), queue_id)
+            self._table.add(slot, key, min_offset=first[slot], max_offset=first[slot])
             self._count += 1
             crash_point("reput.new_queue")
             self._positions.publish("queue_count", self._count)
-        for queue_offset, entries in pieces:
-            if self._log.damaged:
-                self._fill(key, self._table.max_offset(slot), queue_offset)
-            self._queues.put(key, queue_offset, entries)
-            crash_point("reput.after_entries_before_offset")
-            stop = queue_offset + len(entries) // ENTRY.size
-            if stop > self._table.max_offset(slot):
-                self._table.publish_max_offset(slot, stop)
 
-    def _fill(self, key: QueueKey, start: int, stop: int) -> None:
+    def _fill(self, rows: bytes) -> bytes:
         """Messages between were lost with the damage: their entries point to it, never nowhere."""
         damage = self._log.damaged.before(self._dispatched)
+        if damage is None:
+            return rows
+        lost = ENTRY.pack(damage.position, damage.size, 0)
         most = self._log.damaged.size_bytes // SMALLEST_RECORD_BYTES
-        if damage is not None and 0 < stop - start <= most:
-            lost = ENTRY.pack(damage.position, damage.size, 0)
-            self._queues.put(key, start, lost * (stop - start))
+        filled, ends = [], dict[int, int]()
+        for row in ROW.iter_unpack(rows):
+            queue, queue_offset, _ = row
+            end = ends.get(queue, self._table.max_offset(queue))
+            if 0 < queue_offset - end <= most:
+                filled.append(rows_of(queue, end, lost * (queue_offset - end)))
+            filled.append(ROW.pack(*row))
+            ends[queue] = max(end, queue_offset + 1)
+        return b"".join(filled)
 
     def _put_keys(self, keys: Entries) -> None:
         if self._index is None:
@@ -172,7 +189,6 @@ class Reput:
 
     def let_go(self) -> None:
         self._log.let_go(self._stage.clock.monotonic_ms())
-        self._queues.let_go()
 
     def drained(self) -> bool:
         if any(self._positions[name] for name in ("dispatch_error", "commit_error", "flush_error")):
@@ -181,6 +197,6 @@ class Reput:
 
     def close(self) -> None:
         self._close_index()
-        self._queues.close()
+        self._windows.close()
         self._table.close()
         self._log.close()

@@ -15,7 +15,14 @@ from typing import Any
 
 import msgspec
 
-from penstock.shared import hot_loops, pure_encode, pure_frame, pure_message, pure_walk
+from penstock.shared import (
+    hot_loops,
+    pure_encode,
+    pure_frame,
+    pure_message,
+    pure_queues,
+    pure_walk,
+)
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.message_id import KeyOrigin
 from penstock.shared.record import Shape, pack_host
@@ -48,7 +55,7 @@ def bench_core(body_bytes: int, runs: int = 9) -> Iterator[LoopCost]:
 
 def _forms() -> list[Any]:
     pure = SimpleNamespace(native=False)
-    for module in (pure_encode, pure_frame, pure_message, pure_walk):
+    for module in (pure_encode, pure_frame, pure_message, pure_queues, pure_walk):
         vars(pure).update(vars(module))
     if hot_loops.why_pure:
         return [pure]
@@ -84,8 +91,9 @@ def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Cal
     yield "check", lambda: loops.check_frame(frame, runs, 1 << 30)
     yield "check properties", lambda: loops.check_properties(frame, starts, False)
     yield "copy and stamp", lambda: loops.put_stamped(log, frame, starts, offsets, 0, stamp)
-    yield "dispatch", lambda: loops.dispatch(log, 0)
-    yield "dispatch with keys", lambda: loops.dispatch(log, 0, keyed=True)
+    queues = loops.QueueNumbers()
+    yield "dispatch", lambda: loops.dispatch(log, 0, queues)
+    yield "dispatch with keys", lambda: loops.dispatch(log, 0, queues, keyed=True)
     yield "scan", lambda: loops.record_starts(stored, 0, Checksum.BODY)
     place, queue_offsets = (0, len(log)), (0, len(starts))
 

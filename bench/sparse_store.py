@@ -12,14 +12,15 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
-from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.durable_files import make_directory
+from penstock.shared.hot_loops import QueueNumbers
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, segment_name
 from penstock.shared.properties import UNIQ_KEY, encode_properties
-from penstock.shared.queue_table import QueueKey
+from penstock.shared.pure_queues import rows_of
+from penstock.shared.queue_windows import QueueWindows
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
 from penstock.shared.store_directory import StoreDirectory
 
@@ -36,21 +37,24 @@ def make_sparse_store(
     size = config.mapped_file_size_commit_log_bytes
     each = -(-max(queues, segments) // segments)
     began_ms = int(time.time() * 1000) - 1000 * (segments + 10)
-    files = ConsumeQueueFiles(paths, config, writable=True)
+    numbers = QueueNumbers()
+    windows = QueueWindows(paths, config, numbers)
     for segment in range(segments):
-        raw, base = b"", segment * size
+        raw, rows, base = b"", b"", segment * size
         for number in range(segment * each, (segment + 1) * each):
             record = _record(number, queues, base + len(raw), began_ms + 1000 * segment)
             entry = ENTRY.pack(record.physical_offset, len(encode_record(record)), 0)
-            files.put(QueueKey(record.topic, record.queue_id), record.queue_offset, entry)
+            queue = numbers.number(record.topic.encode(), record.queue_id)
+            rows += rows_of(queue, record.queue_offset, entry)
             raw += encode_record(record)
         if segment < segments - 1:
             raw += BLANK.pack(size - len(raw), MAGIC_BLANK)
         with (paths.commit_log / segment_name(base)).open("wb") as file:
             file.write(raw)
             file.truncate(size)
+        windows.put(rows)
         moved(segment + 1, segments)
-    files.close()
+    windows.close()
     with StoreDirectory(root) as store:
         rebuild_index(store, paths.index, paths.half_made, index_geometry(config), lambda: began_ms)
     index_is_rebuilt(paths)

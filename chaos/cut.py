@@ -21,7 +21,7 @@ from penstock.client.consumer import Consumer
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths, segment_name
 
-VICTIMS = ("first segment", "last segment", "queue file", "index file")
+VICTIMS = ("first segment", "last segment", "queue file", "last queue file", "index file")
 CUTS = 1
 # an actor that fails five times in a minute ends the broker; each time it waits up to a second
 TRIES = 8
@@ -74,6 +74,8 @@ def _victim(life: ShortLife, victim: str) -> Path:
         return paths.commit_log / segment_name(wrote - wrote % size)
     if victim == "queue file":
         return sorted(paths.queue(TOPIC, 0).iterdir())[0]
+    if victim == "last queue file":
+        return sorted(paths.queue(TOPIC, 0).iterdir())[-1]
     directory = paths.index if victim == "index file" else paths.commit_log
     return sorted(path for path in directory.iterdir() if path.is_file())[0]
 

@@ -33,9 +33,18 @@ from unittest.mock import patch
 
 from penstock.chaos.seen_files import SeenFiles
 from penstock.chaos.uncertain_disk import BYTES, NAME, SIZE
-from penstock.shared import commit_log, durable_files, index_files
+from penstock.shared import (
+    commit_log,
+    durable_files,
+    index_files,
+    mapped_area,
+    pure_queues,
+    queue_windows,
+)
 
-WATCHED = frozenset(str(each.__file__) for each in (commit_log, index_files))
+WATCHED = frozenset(
+    str(each.__file__) for each in (commit_log, index_files, pure_queues, queue_windows)
+)
 # calls that write to the open file that is their first argument
 _WRITES = ("write", "pwrite", "writev", "pwritev", "ftruncate", "posix_fallocate", "sendfile")
 _REAL = {name: getattr(os, name) for name in (*_WRITES, "open", "close")}
@@ -72,6 +81,7 @@ class Tap(SeenFiles):
             undo.enter_context(patch.object(builtins, "open", self._open_file))
             undo.enter_context(patch.object(mmap, "mmap", self._mapping_class()))
             undo.enter_context(patch.object(durable_files, "_libc", _Exchanging(self)))
+            undo.enter_context(patch.object(mapped_area, "_libc", _Mapping(self)))
             undo.callback(sys.settrace, sys.gettrace())
             undo.callback(self._close)
             sys.settrace(self._trace)
@@ -247,12 +257,28 @@ class Tap(SeenFiles):
         return full if full.startswith(self.root + "/") else ""
 
 
+class _Mapping:
+    """The C library's mmap, where a piece of a file is mapped without Python's own."""
+
+    def __init__(self, tap: Tap) -> None:
+        self._tap = tap
+        self._real = mapped_area._libc
+        self.madvise, self.munmap = self._real.madvise, self._real.munmap
+
+    def mmap(self, start: Any, size: Any, access: int, flags: int, handle: int, at: Any) -> Any:
+        if handle >= 0 and (number := self._tap._numbers.get(os.fstat(handle).st_ino, 0)):
+            self._tap._watch(number, f"/proc/self/fd/{handle}")
+        return self._real.mmap(start, size, access, flags, handle, at)
+
+
 class _Exchanging:
     """The C library's renameat2, which Python has no name for."""
 
     def __init__(self, tap: Tap) -> None:
         self._tap = tap
         self._real = durable_files._libc
+        # makes nothing durable
+        self.sync_file_range = self._real.sync_file_range
 
     def renameat2(self, at: int, first: bytes, there: int, second: bytes, flags: int) -> int:
         self._tap.look()

@@ -203,8 +203,8 @@ class LogReader:
         except FileNotFoundError:
             return None
 
-    def rest(self, now_ms: int) -> None:
-        """There is nothing to read: after REST_MS of that, mapped pages are given back.
+    def rest(self, now_ms: int) -> bool:
+        """There is nothing to read: after REST_MS of that, pages are given back; whether just now.
 
         They are the page cache's anyway, but count as memory of a process that maps them.
         """
@@ -213,6 +213,8 @@ class LogReader:
         elif self._resting_ms and now_ms - self._resting_ms > REST_MS:
             self._segments.release_pages()
             self._resting_ms = 0
+            return True
+        return False
 
     def let_go(self, now_ms: int) -> int:
         """Close segments that are deleted: see MappedFileQueue."""

@@ -8,7 +8,10 @@ from __future__ import annotations
 import ctypes
 import errno
 import os
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.shared.faults import crash_point
 
@@ -16,6 +19,7 @@ from penstock.shared.faults import crash_point
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _ZEROS = bytes(1 << 20)
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
+_WRITE = 2  # Linux's SYNC_FILE_RANGE_WRITE
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -30,6 +34,15 @@ def sync_file(handle: int) -> None:
         os.fdatasync(handle)
     except OSError as error:
         raise FlushFailed(error.errno, error.strerror) from error
+
+
+def begin_writing(handle: int) -> None:
+    """Have the kernel begin to write a file's bytes out. Makes nothing durable, waits for nothing.
+
+    Syncs of many files are cheap where that was done for all before the first: then what they need
+    on disk is the same for all. It is no more than that; what goes wrong is the sync's to say.
+    """
+    _libc.sync_file_range(handle, ctypes.c_int64(0), ctypes.c_int64(0), _WRITE)
 
 
 def sync_directory(directory: Path) -> None:
@@ -65,29 +78,62 @@ def make_directory(directory: Path) -> None:
         raise
 
 
-def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: bytes = b"") -> None:
-    """Make `target` at its full size, starting with `head`, zeros behind; name durable on return.
+class NewFile(NamedTuple):
+    """A file to be made: what it begins with; zeros are behind that."""
 
-    The file grows under `half_made` and gets its name last, so a directory of segments never holds
-    a short one. Unless sparse, its blocks are allocated: a full disk is an OSError here and never a
-    SIGBUS later. Raises OSError; then nothing is left behind.
+    target: str
+    head: bytes
+
+
+def make_files(half_made: Path, wanted: Sequence[NewFile], size: int, *, sparse: bool) -> None:
+    """Make files of one size, each whole on disk before it has its name. The names are not.
+
+    The files grow under `half_made` and get their names last, so a directory of segments never
+    holds a short one. Unless sparse, their blocks are allocated: a full disk is an OSError here and
+    never a SIGBUS later. All are open at once. Raises OSError; then some may have been made, and
+    nothing else is left.
     """
-    growing = half_made / f"{target.parent.name}-{target.name}-{os.getpid()}"
-    handle = os.open(growing, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o644)
+    growing: list[str] = []
     try:
-        if sparse:
-            os.ftruncate(handle, size)
-        else:
-            os.posix_fallocate(handle, 0, size)
-        write_at(handle, head, 0)
-        os.fsync(handle)
+        with ExitStack() as files:
+            handles = []
+            for target, head in wanted:
+                *_, directory, name = target.split("/")
+                growing.append(f"{half_made}/{directory}-{name}-{os.getpid()}-{len(growing)}")
+                flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
+                handle = files.enter_context(opened(growing[-1], flags))
+                handles.append(handle)
+                if sparse:
+                    os.ftruncate(handle, size)
+                else:
+                    os.posix_fallocate(handle, 0, size)
+                write_at(handle, head, 0)
+                begin_writing(handle)
+            for handle in handles:
+                os.fsync(handle)
         crash_point("make.grown")
-        os.rename(growing, target)
-    except OSError:
-        os.unlink(growing)
-        raise
+        for target, _ in reversed(wanted):
+            os.rename(growing[-1], target)
+            growing.pop()
+    finally:
+        for path in growing:
+            with suppress(FileNotFoundError):  # where it could not even be opened
+                os.unlink(path)
+
+
+@contextmanager
+def opened(path: str, flags: int) -> Iterator[int]:
+    """A file's descriptor, until the block is left."""
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    try:
+        yield handle
     finally:
         os.close(handle)
+
+
+def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: bytes = b"") -> None:
+    """Make one such file; its name is durable on return. Raises OSError; then nothing is left."""
+    make_files(half_made, (NewFile(str(target), head),), size, sparse=sparse)
     try:
         crash_point("make.named")
         sync_directory(target.parent)

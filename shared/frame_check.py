@@ -62,21 +62,24 @@ class FrameCheck:
     def _queues_of(self, runs: Sequence[QueueRun]) -> list[RunOf]:
         """Whose the records of a frame are said to be, once there are such queues."""
         queues: list[RunOf] = []
-        topic, name, count = "", b"", 0
+        topics: dict[str, tuple[bytes, int]] = {}
         for run in runs:
-            if run.topic != topic or not queues:
-                topic, name, count = run.topic, run.topic.encode(), self._topics.queues(run.topic)
-                if not count:
+            topic, queue_id = run.topic, run.queue_id
+            found = topics.get(topic)
+            if found is None:
+                found = topics[topic] = topic.encode(), self._topics.queues(topic)
+                if not found[1]:
                     raise TopicNotFound("the topic exists", topic, self._topics.hint())
-            if not 0 <= run.queue_id < count:
+            name, count = found
+            if not 0 <= queue_id < count:
                 raise QueueNotFound(
                     f"topic {topic} has queues 0 to {count - 1}",
-                    run.queue_id,
+                    queue_id,
                     "choose one of those, or create the topic with more queues",
                 )
             if not run.count:
-                raise InvalidMessage("a run has at least one record", f"{topic}/{run.queue_id}")
-            queues.append((name, run.queue_id, run.count))
+                raise InvalidMessage("a run has at least one record", f"{topic}/{queue_id}")
+            queues.append((name, queue_id, run.count))
         return queues
 
     def _check_batch(self, run: QueueRun, payload: bytes | memoryview, starts: list[int]) -> None:

@@ -1,9 +1,9 @@
 """The loops that run once per message: which of their two forms this process uses is chosen here.
 
 `native_loops` is compiled. Its twin in Python, what it is held to and what runs where there was no
-compiler, are `pure_frame`, `pure_walk`, `pure_encode`, `pure_sends`, `pure_intake`, `pure_ranges`
-and `pure_message`. PENSTOCK_PURE=1 chooses the twin. A compiled module of other sources than these
-is not used: it says which INTERFACE it was made for.
+compiler, are `pure_frame`, `pure_walk`, `pure_queues`, `pure_encode`, `pure_sends`, `pure_intake`,
+`pure_ranges` and `pure_message`. PENSTOCK_PURE=1 chooses the twin. A compiled module of other
+sources than these is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ import os
 
 from penstock.shared.pure_encode import Draft, DraftRun
 from penstock.shared.pure_frame import RunOf, Stamp
-from penstock.shared.pure_walk import Dispatched, Runs
+from penstock.shared.pure_queues import Runs
+from penstock.shared.pure_walk import Dispatched
 
 __all__ = [
     "Dispatched",
@@ -24,18 +25,22 @@ __all__ = [
     "KeyNumbers",
     "OpenFrame",
     "Outcome",
+    "QueueNumbers",
     "RecordMaker",
     "Run",
     "RunOf",
     "Runs",
     "Stamp",
+    "by_queue",
     "check_frame",
     "check_properties",
     "dispatch",
     "gather",
     "log_ranges",
     "messages",
+    "move_ends",
     "properties_of",
+    "put_entries",
     "put_stamped",
     "record_starts",
     "wall_ms",
@@ -43,7 +48,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 5
+INTERFACE = 6
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -72,6 +77,7 @@ if why_pure:
     from penstock.shared.pure_frame import check_frame, check_properties, put_stamped
     from penstock.shared.pure_intake import Intake, OpenFrame, wall_ms
     from penstock.shared.pure_message import Message, messages
+    from penstock.shared.pure_queues import QueueNumbers, by_queue, move_ends, put_entries
     from penstock.shared.pure_ranges import gather, log_ranges
     from penstock.shared.pure_sends import FrameOfRuns, KeyNumbers, Outcome, Run
     from penstock.shared.pure_walk import dispatch, record_starts
@@ -83,15 +89,19 @@ else:
         Message,
         OpenFrame,
         Outcome,
+        QueueNumbers,
         RecordMaker,
         Run,
+        by_queue,
         check_frame,
         check_properties,
         dispatch,
         gather,
         log_ranges,
         messages,
+        move_ends,
         properties_of,
+        put_entries,
         put_stamped,
         record_starts,
         wall_ms,

@@ -9,7 +9,7 @@ last one may be torn by a crash, and then does not count.
 from __future__ import annotations
 
 import os
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from pathlib import Path
 
 from penstock.shared.durable_files import (
@@ -64,19 +64,20 @@ class KnownQueues:
             self._synced = True
             yield
 
-    def add(self, name: str) -> bool:
-        """A queue has entries; its name is durable on return. Whether it was not before.
+    def add(self, names: Sequence[str]) -> bool:
+        """Queues have entries; their names are durable on return. Whether one was not before.
 
-        Raises OSError; then it is not known, and the next try writes it to the same place.
+        Raises OSError; then none is known, and the next try writes them to the same place.
         """
-        if name in self._names:
+        new = [name for name in names if name not in self._names]
+        if not new:
             return False
-        line = f"{name}\n".encode()
-        write_at(self._handle, line, self._end)
+        lines = "".join([f"{name}\n" for name in new]).encode()
+        write_at(self._handle, lines, self._end)
         crash_point("known.written")
         sync_file(self._handle)
-        self._end += len(line)
-        self._names.add(name)
+        self._end += len(lines)
+        self._names.update(new)
         return True
 
     def close(self) -> None:

@@ -13,12 +13,15 @@ from penstock.shared.commit_log import LogAppender, Pieces, Placed, place
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.faults import crash_point
-from penstock.shared.hot_loops import Stamp, dispatch
+from penstock.shared.hot_loops import QueueNumbers, Stamp, by_queue, dispatch
 from penstock.shared.messages import QueueRun, StoredRun
 from penstock.shared.positions import Positions
-from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.queue_table import QueueTable
 from penstock.shared.record import store_timestamp_ms
 from penstock.shared.run_directory import Run
+
+# topic and queue id: one is made for each run, and a named tuple takes several times as long
+_Queue = tuple[str, int]
 
 
 class LogEnd:
@@ -98,17 +101,20 @@ class LogEnd:
         self._offsets.update(ends)
         return _stored(runs, starts, offsets, placed)
 
-    def _queue_offsets(self, runs: Sequence[QueueRun]) -> tuple[list[int], dict[QueueKey, int]]:
+    def _queue_offsets(self, runs: Sequence[QueueRun]) -> tuple[list[int], dict[_Queue, int]]:
         """The queue offset of each record of a frame, and the next ones of its queues then."""
         offsets: list[int] = []
-        ends: dict[QueueKey, int] = {}
+        ends: dict[_Queue, int] = {}
         for run in runs:
-            key = QueueKey(run.topic, run.queue_id)
+            key, count = (run.topic, run.queue_id), run.count
             first = ends.get(key)
             if first is None:
                 first = self._offsets.get(key, 0)
-            ends[key] = first + run.count
-            offsets.extend(range(first, first + run.count))
+            ends[key] = first + count
+            if count == 1:
+                offsets.append(first)
+            else:
+                offsets.extend(range(first, first + count))
         return offsets, ends
 
     def entered_segment(self) -> bool:
@@ -129,6 +135,12 @@ def _stored(
 ) -> list[StoredRun]:
     """Where the runs of a frame are, each cut where a segment ends."""
     stored = []
+    if len(placed) == 1:  # mostly all of it
+        base, first = placed[0].position - starts[0], 0
+        for run in runs:
+            stored.append(StoredRun(first, offsets[first], base + starts[first]))
+            first += run.count
+        return stored
     pieces = iter(placed)
     piece = next(pieces)
     first = 0
@@ -149,24 +161,26 @@ def _newest_ms(positions: Positions, pieces: Pieces) -> int:
     start = min(last, positions["dispatched"]) if last else positions["dispatched"]
     newest_ms = 0
     for position, piece in pieces(max(start, positions["log_start"]), positions["wrote"]):
-        found = dispatch(piece, position)
+        found = dispatch(piece, position, QueueNumbers())
         if found.records:
             newest_ms = store_timestamp_ms(piece, found.last - position)
     return newest_ms
 
 
-def _next_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[QueueKey, int]:
+def _next_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[_Queue, int]:
     """Next offsets: what the reput has dispatched, and the log from there to `wrote`."""
     # first the position, then the table: the reput may go on meanwhile, and max() takes care of it
     dispatched = positions["dispatched"]
-    offsets = {}
+    offsets: dict[_Queue, int] = {}
     table = QueueTable(run.queues)
     for slot, key in table.keys(0, positions["queue_count"]):
         offsets[key] = table.max_offset(slot)
     table.close()
+    queues = QueueNumbers()
     for position, piece in pieces(dispatched, positions["wrote"]):
-        for (topic, queue_id), entries in dispatch(piece, position).runs.items():
-            key = QueueKey(topic.decode(), queue_id)
+        found = by_queue(dispatch(piece, position, queues).rows, queues)
+        for (topic, queue_id), entries in found.items():
+            name = topic.decode(), queue_id
             stops = [first + len(raw) // ENTRY.size for first, raw in entries]
-            offsets[key] = max(offsets.get(key, 0), *stops)
+            offsets[name] = max(offsets.get(name, 0), *stops)
     return offsets

@@ -1,5 +1,6 @@
 """What the compiled module has; what each is for stands in its twin (see `hot_loops`)."""
 
+from array import array
 from collections.abc import Sequence
 
 from penstock.shared.pure_encode import RecordMaker as RecordMaker  # one by one the same methods
@@ -7,6 +8,8 @@ from penstock.shared.pure_frame import RunOf, Stamp
 from penstock.shared.pure_intake import Intake as Intake
 from penstock.shared.pure_intake import OpenFrame as OpenFrame
 from penstock.shared.pure_message import Message as Message
+from penstock.shared.pure_queues import QueueNumbers as QueueNumbers
+from penstock.shared.pure_queues import Runs
 from penstock.shared.pure_ranges import Ranges
 from penstock.shared.pure_sends import FrameOfRuns as FrameOfRuns
 from penstock.shared.pure_sends import KeyNumbers as KeyNumbers
@@ -38,8 +41,15 @@ def put_stamped(
     stamp: Stamp,
 ) -> None: ...
 def dispatch(
-    view: memoryview, position: int, levels_ms: tuple[int, ...] = ..., keyed: bool = False
+    view: memoryview,
+    position: int,
+    queues: QueueNumbers,
+    levels_ms: tuple[int, ...] = ...,
+    keyed: bool = False,
 ) -> Dispatched: ...
+def by_queue(rows: bytes, queues: QueueNumbers) -> Runs: ...
+def put_entries(rows: bytes, windows: array[int], area: memoryview) -> bytes: ...
+def move_ends(rows: bytes, words: memoryview, step: int) -> None: ...
 def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]: ...
 def messages(
     payload: bytes | memoryview,

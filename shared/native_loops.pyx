@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-INTERFACE = 5
+INTERFACE = 6
 
 cdef extern from "native_crc.h" nogil:
     void crc_begin(int portable)
@@ -57,6 +57,8 @@ def crc32(data, bint portable=False):
 include "native_record.pxi"
 include "native_frame.pxi"
 include "native_keys.pxi"
+include "native_queue_numbers.pxi"
+include "native_queues.pxi"
 include "native_walk.pxi"
 include "native_numbers.pxi"
 include "native_encode.pxi"

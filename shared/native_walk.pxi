@@ -5,25 +5,28 @@ from penstock.shared import pure_walk
 from penstock.shared.record_crc import Checksum
 
 
-def dispatch(view, int64_t position, tuple levels_ms=pure_walk.DELAY_LEVELS_MS, bint keyed=False):
+def dispatch(
+    view,
+    int64_t position,
+    QueueNumbers queues,
+    tuple levels_ms=pure_walk.DELAY_LEVELS_MS,
+    bint keyed=False,
+):
     cdef Py_buffer buffer
     cdef Parts parts
     cdef Properties found
-    cdef Py_ssize_t at = 0, left, count = 0, run = 0, filled = 0, properties_bytes
+    cdef Py_ssize_t at = 0, left, count = 0, filled = 0, properties_bytes
     cdef Bytes raw, record, properties, name = NULL
     cdef Py_ssize_t name_bytes = -1
     cdef unsigned char *rows
-    cdef int32_t queue_id = 0, queue
-    cdef int64_t expected = -1, queue_offset, last = -1, code, stored_ms
+    cdef int64_t last = -1, code, stored_ms
     cdef int kind
-    cdef bint in_queue
     cdef Keys keys = Keys() if keyed else None
-    cdef bytes topic = b""
-    runs = {}
-    entries = None
+    cdef TopicQueues numbers = None
+    cdef bytes topic = b"", made
     PyObject_GetBuffer(view, &buffer, PyBUF_CONTIG_RO)
     raw, left = <Bytes> buffer.buf, buffer.len
-    rows = <unsigned char *> PyMem_RawMalloc((left // SMALLEST + 1) * ENTRY_BYTES)
+    rows = <unsigned char *> PyMem_RawMalloc((left // SMALLEST + 1) * ROW_BYTES)
     try:
         if rows == NULL:
             raise MemoryError
@@ -38,20 +41,13 @@ def dispatch(view, int64_t position, tuple levels_ms=pure_walk.DELAY_LEVELS_MS, 
             ):
                 name, name_bytes = record + parts.topic_at, parts.topic_bytes
                 topic = PyBytes_FromStringAndSize(<const char *> name, name_bytes)
-                entries = flush(entries, rows, &run, filled)
+                numbers = queues.topic(topic)
                 if keys is not None:
                     keys.take_topic(topic)
             kind = record[39] & TRANSACTION
-            in_queue = kind != PREPARED and kind != ROLLED_BACK
             find_properties(properties, properties_bytes, &found)
             stored_ms = i64(record + 56 + (V6_EXTRA if record[39] & BORN_V6 else 0))
-            if in_queue:
-                queue, queue_offset = i32(record + 12), i64(record + 20)
-                if entries is None or queue != queue_id or queue_offset != expected:
-                    flush(entries, rows, &run, filled)
-                    queue_id = queue
-                    entries = entries_for(runs, topic, queue, queue_offset)
-                expected = queue_offset + 1
+            if kind != PREPARED and kind != ROLLED_BACK:
                 code = code_of_tags(&found, properties, properties_bytes)
                 if topic == SCHEDULE_TOPIC:
                     code = pure_walk.due_ms(
@@ -60,46 +56,29 @@ def dispatch(view, int64_t position, tuple levels_ms=pure_walk.DELAY_LEVELS_MS, 
                         code,
                         levels_ms,
                     )
-                put64(rows + filled, position + at)
-                put32(rows + filled + 8, <uint32_t> parts.size)
-                put64(rows + filled + 12, code)
-                filled += ENTRY_BYTES
+                put_row(
+                    rows + filled,
+                    queues.of(numbers, topic, i32(record + 12)),
+                    i64(record + 20),
+                    position + at,
+                    <uint32_t> parts.size,
+                    code,
+                )
+                filled += ROW_BYTES
             if keys is not None and kind != ROLLED_BACK:
                 keys.add_record(&found, properties, properties_bytes, position + at, stored_ms)
             last = position + at
             count += 1
             at += parts.size
             left -= parts.size
-        flush(entries, rows, &run, filled)
+        made = PyBytes_FromStringAndSize(<const char *> rows, filled)
     finally:
         PyMem_RawFree(rows)
         PyBuffer_Release(&buffer)
-    return pure_walk.Dispatched(at, count, last, runs, None if keys is None else keys.entries())
+    return pure_walk.Dispatched(at, count, last, made, None if keys is None else keys.entries())
 
 
 cdef bytes SCHEDULE_TOPIC = pure_walk.SCHEDULE_TOPIC.encode()
-
-
-cdef bytearray entries_for(dict runs, bytes topic, int32_t queue_id, int64_t queue_offset):
-    """The entries that one with this offset is to be appended to."""
-    cdef list pieces = runs.setdefault((topic, queue_id), [])
-    if pieces:
-        first, entries = pieces[-1]
-        if first + len(entries) // ENTRY_BYTES == queue_offset:
-            return entries
-    entries = bytearray()
-    pieces.append((queue_offset, entries))
-    return entries
-
-
-cdef object flush(object entries, unsigned char *rows, Py_ssize_t *run, Py_ssize_t filled):
-    """Append what stands in `rows` from `run` on; the next entries are others'."""
-    if entries is not None and filled > run[0]:
-        (<bytearray> entries).extend(
-            PyBytes_FromStringAndSize(<const char *> rows + run[0], filled - run[0])
-        )
-    run[0] = filled
-    return None
 
 
 def record_starts(buffer_of, int64_t position, checksum):

@@ -23,7 +23,7 @@ from penstock.shared.errors import StoreDamaged
 
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-VERSION = 5
+VERSION = 6
 
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
 
@@ -55,6 +55,7 @@ POSITIONS = (
     Position("dispatched", "reput", "log offset", "consume queues hold everything up to here"),
     Position("dispatched_record", "reput", "log offset", "start of the last dispatched record"),
     Position("dispatch_error", "reput", "errno", "why consume queues do not grow; 0 is none"),
+    Position("name_error", "reput", "errno", "a name of a queue file may not be on disk; 0: none"),
     Position("queue_count", "reput", "queues", "slots of the queue table that are in use"),
     Position("read_only", "supervisor", "reason", "1: the log is damaged; 0: messages are taken"),
     Position("log_start", "cleaner", "log offset", "the first byte the log still holds"),

@@ -19,6 +19,7 @@ from penstock.shared.consume_queue import (
     tags_code,
 )
 from penstock.shared.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
+from penstock.shared.pure_queues import ROW, QueueNumbers
 from penstock.shared.record import (
     AT_BODY_LENGTH_V4,
     AT_BODY_V4,
@@ -162,47 +163,35 @@ def due_ms(stored_ms: int, properties: bytes, code: int, levels_ms: tuple[int, .
     return code
 
 
-# (topic, queue id) -> entries that follow each other, each run with the offset of its first one
-Runs = dict[tuple[bytes, int], list[tuple[int, bytearray]]]
-
-
 class Dispatched(NamedTuple):
-    """What the whole records at the beginning of a piece of the log say, queue by queue."""
+    """What the whole records at the beginning of a piece of the log say."""
 
     size: int  # of those records, in bytes
     records: int
     last: int  # the log offset of the last one; -1 without any
-    runs: Runs
+    rows: bytes  # their entries, in the log's order: see pure_queues
     keys: Entries | None  # for the index, where they were asked for
 
 
 def dispatch(
     view: memoryview,
     position: int,
+    queues: QueueNumbers,
     levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     keyed: bool = False,
 ) -> Dispatched:
-    """`walk`, all at once: queues' entries as bytes, and `keyed` the index's as arrays."""
-    runs: Runs = {}
+    """`walk`, all at once: entries as rows of `queues`, and `keyed` the index's as arrays."""
+    rows = []
     end, count, last = 0, 0, -1
-    name, number, expected, entries = b"", -1, -1, bytearray()
     keys = _key_batch() if keyed else None
+    number, row = queues.number, ROW.pack
     for topic, queue_id, queue_offset, entry, record, size in walk(view, position, levels_ms, keys):
         end += size
         count += 1
         last = record
-        if not entry:
-            continue
-        # usually the next one of the same queue: frames are for one queue
-        if queue_offset != expected or queue_id != number or topic != name:
-            name, number, expected = topic, queue_id, queue_offset
-            pieces = runs.setdefault((topic, queue_id), [])
-            if not pieces or pieces[-1][0] + len(pieces[-1][1]) // ENTRY.size != queue_offset:
-                pieces.append((queue_offset, bytearray()))
-            entries = pieces[-1][1]
-        entries += entry
-        expected += 1
-    return Dispatched(end, count, last, runs, None if keys is None else keys.entries())
+        if entry:
+            rows.append(row(number(topic, queue_id), queue_offset, entry))
+    return Dispatched(end, count, last, b"".join(rows), None if keys is None else keys.entries())
 
 
 def _key_batch() -> KeyBatch:

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.hot_loops import move_ends
 
 SLOT_BYTES = 320
 _IDENTITY = struct.Struct("=II")
@@ -60,6 +61,10 @@ class QueueTable:
     def max_offset(self, slot: int) -> int:
         return self._words[slot * SLOT_BYTES // 8]
 
+    def max_offsets(self) -> memoryview:
+        """Those of all slots, as they are at any moment. To be released before the table closes."""
+        return self._words[:: SLOT_BYTES // 8]
+
     def min_offset(self, slot: int) -> int:
         return self._words[slot * SLOT_BYTES // 8 + 1]
 
@@ -81,8 +86,9 @@ class QueueTable:
         self._words[slot * SLOT_BYTES // 8 + 1] = min_offset
         self._words[slot * SLOT_BYTES // 8] = max_offset
 
-    def publish_max_offset(self, slot: int, max_offset: int) -> None:
-        self._words[slot * SLOT_BYTES // 8] = max_offset
+    def move_max_offsets(self, rows: bytes) -> None:
+        """Publish the max offsets of the queues of these rows, whose numbers are slots."""
+        move_ends(rows, self._words, SLOT_BYTES // 8)
 
     def publish_min_offset(self, slot: int, min_offset: int) -> None:
         self._words[slot * SLOT_BYTES // 8 + 1] = min_offset

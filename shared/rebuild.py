@@ -21,24 +21,23 @@ import msgspec
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY, parse_delay_levels
-from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.hot_loops import dispatch
+from penstock.shared.hot_loops import QueueNumbers, by_queue, dispatch
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
 from penstock.shared.layout import StorePaths, is_segment_name
+from penstock.shared.pure_queues import rows_of
 from penstock.shared.quarantine import set_aside
-from penstock.shared.queue_table import QueueKey
+from penstock.shared.queue_windows import QueueWindows
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
 from penstock.shared.recovery import remove_rebuild
 from penstock.shared.repair_files import check_sizes
 from penstock.shared.store_directory import StoreDirectory
 
 _RUN_BYTES = 4 << 20
-_PENDING_BYTES = 1 << 16
 
 Progress = Callable[[int, int], None]
 
@@ -112,12 +111,12 @@ class _Queues:
         self, store: StoreDirectory, new: StorePaths, config: Config, done: Rebuilt
     ) -> None:
         self._store = store
-        self._files = ConsumeQueueFiles(new, config, writable=True)
+        self._numbers = QueueNumbers()
+        self._windows = QueueWindows(new, config, self._numbers)
         self._levels_ms = parse_delay_levels(config.message_delay_level)
         self._done = done
-        # the next slot of each queue, and the entries that are not written yet, before that slot
+        # the next slot of each queue
         self._next: dict[tuple[bytes, int], int] = {}
-        self._pending: dict[tuple[bytes, int], bytearray] = {}
         self._damaged: list[tuple[int, int]] = []
         self._lost = b""
 
@@ -129,9 +128,7 @@ class _Queues:
             if progress:
                 progress(stop - start, total)
         self._keep_lost_tails()
-        for key in self._pending:
-            self._write(key)
-        self._files.close()
+        self._windows.close()
         self._done.queues = len(self._next)
 
     def _whole_runs(self) -> Iterator[tuple[int, int]]:
@@ -150,25 +147,23 @@ class _Queues:
 
     def _take(self, start: int, stop: int) -> None:
         log = memoryview(self._store.read_log(start, stop - start))
-        found = dispatch(log, start, self._levels_ms)
+        found = dispatch(log, start, self._numbers, self._levels_ms)
         self._done.messages += found.records
-        for key, runs in found.runs.items():
+        rows = []
+        for key, runs in by_queue(found.rows, self._numbers).items():
             for slot, entries in runs:
-                pending = self._go_to(key, slot, bytes(entries[: ENTRY.size]))
-                pending += entries
+                rows.append(self._lost_before(key, slot, bytes(entries[: ENTRY.size])))
                 self._next[key] = slot + len(entries) // ENTRY.size
                 self._done.entries += len(entries) // ENTRY.size
-                if len(pending) >= _PENDING_BYTES:
-                    self._write(key)
+        self._windows.put(b"".join((*rows, found.rows)))
         if found.size != stop - start:
             raise StoreDamaged("a record begins where the last one ends", start + found.size)
 
-    def _go_to(self, key: tuple[bytes, int], slot: int, entry: bytes) -> bytearray:
-        """The entries before `slot`, to append to; slots between are those of lost messages.
+    def _lost_before(self, key: tuple[bytes, int], slot: int, entry: bytes) -> bytes:
+        """Rows for the slots between what a queue has and `slot`: those of lost messages.
 
         `entry` is the slot's own.
         """
-        pending = self._pending.setdefault(key, bytearray())
         before = self._next.get(key, slot)
         (position, _, _) = ENTRY.unpack(entry)
         if slot - before > (position - self._store.log_start) // SMALLEST_RECORD_BYTES or slot < 0:
@@ -177,21 +172,12 @@ class _Queues:
                 f"record at {position} has queue offset {slot}, {before} was to come",
                 "its queue offset is damaged: penstock store repair",
             )
-        if slot > before:
-            # without damage in the log nobody knows what it was: then the next one comes twice
-            pending += (self._lost or entry) * (slot - before)
-            self._done.lost += slot - before
-        elif slot < before:
-            self._write(key)
-        self._next[key] = slot
-        return pending
-
-    def _write(self, key: tuple[bytes, int]) -> None:
-        pending = self._pending[key]
-        if pending:
-            first = self._next[key] - len(pending) // ENTRY.size
-            self._files.put(QueueKey(key[0].decode(), key[1]), first, pending)
-            pending.clear()
+        if slot <= before:
+            return b""
+        # without damage in the log nobody knows what it was: then the next one comes twice
+        self._done.lost += slot - before
+        lost = (self._lost or entry) * (slot - before)
+        return rows_of(self._numbers.number(*key), before, lost)
 
     def _keep_lost_tails(self) -> None:
         """The last messages of a queue may be lost: their old entries say where it goes on."""
@@ -202,8 +188,9 @@ class _Queues:
                 offset, size, code = row.item()
                 if not any(low <= offset < high for low, high in self._damaged):
                     break
-                self._pending[key] += ENTRY.pack(offset, size, code)
-                self._next[key] += 1
+                entry = ENTRY.pack(offset, size, code)
+                self._windows.put(rows_of(self._numbers.number(*key), at, entry))
+                at += 1
                 self._done.lost += 1
 
 

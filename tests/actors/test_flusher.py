@@ -17,6 +17,7 @@ from penstock.actors.reput import Reput
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
 from penstock.shared.layout import segment_name
 from penstock.shared.positions import Positions
+from penstock.shared.pure_queues import rows_of
 from penstock.shared.queue_table import QueueKey, QueueTable
 
 PAGE = 4096
@@ -222,7 +223,7 @@ def test_a_queue_that_was_just_added_has_nothing_to_sync_yet(
     directory = broker.paths.queue("orders", 0)
     directory.mkdir(parents=True)
     (directory / segment_name(1000)).write_bytes(bytes(1000))
-    table.publish_max_offset(0, 72)
+    table.move_max_offsets(rows_of(0, 71, bytes(20)))
     broker.clock.advance(5000)
     work(flusher)
     assert broker.positions["flush_error"] == 0

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import errno
+import os
 import resource
+import stat
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
+from penstock.actors import reput as reput_module
+from penstock.actors.flusher import Flusher
 from penstock.actors.reput import RETRY_MS, Reput
+from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
+from penstock.shared.known_queues import load_known_queues
 from penstock.shared.layout import segment_name
 from penstock.shared.log_scan import scan
-from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.queue_table import SLOT_BYTES, QueueKey, QueueTable
 from penstock.shared.record import Found, decode_record
 from penstock.shared.segment_files import FileCache, list_segments
 
@@ -143,6 +149,7 @@ def test_a_disk_that_takes_no_entry_is_told_and_tried_again(
     work(reput)
     told = broker.positions["dispatched"]
     broker.append(30)
+    broker.append(5, queue_id=1)
     _reach(broker)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20 * 25, before[1]))
@@ -150,15 +157,76 @@ def test_a_disk_that_takes_no_entry_is_told_and_tried_again(
         work(reput)
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    first, second = QueueKey("orders", 0), QueueKey("orders", 1)
     assert broker.positions["dispatch_error"] == errno.EFBIG
     assert broker.positions["dispatched"] == told
-    assert broker.queues() == {QueueKey("orders", 0): (0, 10)}
+    assert broker.queues() == {first: (0, 10), second: (0, 0)}
+    assert len(_entries(broker, first)) == 40 and not [*broker.paths.queue(*second).iterdir()]
     broker.clock.advance(RETRY_MS)
     work(reput)
     assert broker.positions["dispatch_error"] == 0
-    assert broker.queues() == {QueueKey("orders", 0): (0, 40)}
-    key = QueueKey("orders", 0)
-    assert _entries(broker, key) == _expected(broker)[key]
+    assert broker.queues() == {first: (0, 40), second: (0, 5)}
+    expected = _expected(broker)
+    for key in (first, second):
+        assert _entries(broker, key) == expected[key]
+
+
+def test_memory_without_room_for_a_new_queue_is_told_and_tried_again(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it is met in a record that is longer than a cycle: the next try begins without."""
+    monkeypatch.setattr(reput_module, "CYCLE_BYTES", 300)
+    broker = pipeline(**MAPPED)
+    reput = broker.start(Reput)
+    broker.append(1)
+    broker.append(1, size=1000, queue_id=1)
+    _reach(broker)
+    reserve = os.posix_fallocate
+
+    def full(handle: int, at: int, size: int) -> None:
+        if size == SLOT_BYTES and at:
+            raise OSError(errno.ENOSPC, "no room")
+        reserve(handle, at, size)
+
+    with monkeypatch.context() as memory:
+        memory.setattr(os, "posix_fallocate", full)
+        for _ in range(2):
+            work(reput)
+            assert broker.positions["dispatch_error"] == errno.ENOSPC
+            assert broker.queues() == {QueueKey("orders", 0): (0, 1)}
+            broker.clock.advance(RETRY_MS)
+    work(reput)
+    assert broker.queues() == {QueueKey("orders", 0): (0, 1), QueueKey("orders", 1): (0, 1)}
+
+
+def test_names_of_which_nobody_knows_whether_they_are_on_disk_stop_the_store(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The kernel has told the reput; the flusher, who syncs them later, is told nothing."""
+    broker = pipeline(mapped_file_size_consume_queue_bytes=20 * 8, **MAPPED)
+    reput, flusher = broker.start(Reput), broker.start(Flusher)
+    broker.append(10)
+    broker.positions.initialise("committed", broker.positions["wrote"])
+    sync = os.fsync
+
+    def fails(handle: int) -> None:
+        if stat.S_ISDIR(os.fstat(handle).st_mode):
+            raise OSError(errno.EIO, "no such luck")
+        sync(handle)
+
+    work(flusher)
+    with monkeypatch.context() as disk:
+        disk.setattr(os, "fsync", fails)
+        work(reput)
+    assert broker.positions["name_error"] == broker.positions["dispatch_error"] == errno.EIO
+    broker.clock.advance(5000)
+    work(reput, flusher)
+    assert broker.positions["dispatched"] == 0
+    assert broker.positions["flush_error"] == errno.EIO
+    assert not load_known_queues(broker.paths.known_queues)
+    broker.stop(reput)
+    broker.stop(flusher)
+    assert load_checkpoint(broker.paths.checkpoint).confirm_offset == 0
 
 
 def test_a_new_reput_removes_its_predecessors_half_made_files_and_nobody_elses(

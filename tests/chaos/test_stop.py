@@ -298,7 +298,7 @@ def test_consume_queues_that_cannot_grow_do_so_when_there_is_room_again(
     broker: Callable[..., Any], check_store: Callable[..., None]
 ) -> None:
     """Consumers see nothing new meanwhile; producers do not notice, and nothing crashes."""
-    running = broker()
+    running = broker(mapped_file_size_consume_queue_bytes=20 * 150)
     running.start()
     _fill(running, 100)
     running.await_dispatched()
@@ -346,6 +346,38 @@ def test_an_actor_that_crashes_again_and_again_ends_the_broker_with_a_reason(
     assert StorePaths(running.store).abort.exists()
     running.start()  # somebody has looked into it
     running.stop()
+
+
+def test_a_queue_file_that_is_cut_under_its_window_ends_the_broker_and_a_repair_brings_all_back(
+    broker: Callable[..., Any], check_store: Callable[..., None]
+) -> None:
+    """Who stores into it dies of SIGBUS. Its successor finds the file short, and puts nothing."""
+    running = broker(mapped_file_size_consume_queue_bytes=20 * 1000)
+    running.start()
+    _fill(running, 2000)
+    running.await_dispatched()
+    path = StorePaths(running.store).queue(TOPIC, 0) / segment_name(0)
+    os.truncate(path, 4096)
+    _fill(running, 4)
+    assert running.wait_end() == 1
+    said = running.output()
+    assert "was killed by SIGBUS" in said, said
+    assert f"{path} has 4096" in said and "Traceback" not in said
+    assert "actors fail less than 5 times in 60 s" in said and said.count("starting another") <= 5
+    with pytest.raises(PenstockError):
+        running.start()
+    assert running.wait_end() == 5, "a damaged store"
+    assert path.name in running.output()[len(said) :]
+    subprocess.run(
+        [sys.executable, "-m", "penstock.cli.main", "store", "repair", str(running.store)]
+        + ["--apply", "--config", str(running.file)],
+        check=True,
+        capture_output=True,
+    )
+    running.start()
+    assert len(_bodies(running)) == 2004
+    running.stop()
+    check_store(running)
 
 
 def test_two_hundred_replacements_leak_nothing(broker: Callable[..., Any]) -> None:

@@ -242,6 +242,8 @@ def test_a_queue_that_cannot_be_read_is_an_error_for_its_reader_alone(start_brok
         for topic in ("broken", "whole"):
             producer.create_topic(topic, 1)
             producer.send(topic, b"x").result(WAIT_S)
+        with Consumer(broker.consume, "whole", follow=False) as consumer:
+            assert len(list(consumer)) == 1, "and what was sent before has its queue too"
         (segment,) = StorePaths(broker.store).queue("broken", 0).iterdir()
         (flusher,) = (a["pid"] for a in broker.status()["actors"] if a["name"] == "flusher")
         deadline = time.monotonic() + WAIT_S

@@ -11,9 +11,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.durable_files import (
+    NewFile,
     drop_empty_last,
     make_directory,
     make_file,
+    make_files,
     replace_file,
     write_again,
     write_at,
@@ -90,8 +92,50 @@ def test_a_file_gets_its_name_when_it_is_whole(
     make_file(half_made, target, 1 << 20, sparse=sparse, head=b"head")
     assert target.read_bytes() == b"head".ljust(1 << 20, b"\0")
     assert (target.stat().st_blocks * 512 >= 1 << 20) != sparse
-    assert synced == [f"commitlog-00-{os.getpid()}", "rename 00", "commitlog"]
+    assert synced == [f"commitlog-00-{os.getpid()}-0", "rename 00", "commitlog"]
     assert list(half_made.iterdir()) == []
+
+
+def test_several_files_are_whole_before_the_first_has_its_name(
+    tmp_path: Path, half_made: Path, synced: list[str]
+) -> None:
+    """Two of them have the same name, in directories of the same name."""
+    wanted = []
+    for number, directory in enumerate(("a/0", "b/0", "b/1")):
+        (tmp_path / directory).mkdir(parents=True)
+        wanted.append(NewFile(f"{tmp_path}/{directory}/00", bytes([65 + number])))
+    make_files(half_made, wanted, 4096, sparse=True)
+    for target, head in wanted:
+        assert Path(target).read_bytes() == head.ljust(4096, b"\0")
+    assert [each.rpartition("-")[0] for each in synced[:3]] == [
+        f"{directory}-00-{os.getpid()}" for directory in "001"
+    ]
+    assert synced[3:] == ["rename 00"] * 3
+    assert list(half_made.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync", "rename"])
+def test_of_several_files_that_cannot_all_be_made_those_with_a_name_are_whole(
+    tmp_path: Path, half_made: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    wanted = [NewFile(f"{tmp_path}/{number}", b"head") for number in range(4)]
+    real, calls = getattr(os, call), [0]
+
+    def fail(*arguments: object) -> object:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise OSError(errno.ENOSPC, "the third")
+        return real(*arguments)
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="the third"):
+        make_files(half_made, wanted, 4096, sparse=True)
+    made = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert len(made) == (2 if call == "rename" else 0)
+    assert all(path.read_bytes() == b"head".ljust(4096, b"\0") for path in made)
+    assert list(half_made.iterdir()) == []
+    make_files(half_made, wanted, 4096, sparse=True)
+    assert all(Path(target).stat().st_size == 4096 for target, _ in wanted)
 
 
 def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, half_made: Path) -> None:

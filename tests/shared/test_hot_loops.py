@@ -11,7 +11,15 @@ from hypothesis import strategies as st
 
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.hot_loops import RunOf, Stamp, check_frame, dispatch, put_stamped
+from penstock.shared.hot_loops import (
+    QueueNumbers,
+    RunOf,
+    Stamp,
+    by_queue,
+    check_frame,
+    dispatch,
+    put_stamped,
+)
 from penstock.shared.properties import encode_properties
 from penstock.shared.pure_walk import walk
 from penstock.shared.record import (
@@ -405,7 +413,9 @@ def test_all_at_once_queues_get_the_entries_that_the_walk_gives(
         )
         offsets[queue] += 1
     walked = list(walk(memoryview(raw), 0))
-    size, records, last, runs, keys = dispatch(memoryview(raw), 0)
+    queues = QueueNumbers()
+    size, records, last, rows, keys = dispatch(memoryview(raw), 0, queues)
+    runs = by_queue(rows, queues)
     assert (size, records, keys) == (len(raw), len(found), None)
     assert last == (walked[-1].position if walked else -1)
     assert set(runs) == {(each.topic, each.queue_id) for each in walked}

@@ -30,7 +30,7 @@ def test_a_name_is_there_from_when_it_was_added_whatever_the_last_write_left(
     added: set[str] = set()
     for name in names:
         known = KnownQueues(file)
-        known.add(name)
+        known.add([name])
         known.close()
         added.add(name)
         assert load_known_queues(file) == added
@@ -40,7 +40,7 @@ def test_a_name_is_there_from_when_it_was_added_whatever_the_last_write_left(
     whole = {line.decode() for line in content[:cut].split(b"\n")[:-1]}
     assert load_known_queues(file) == whole
     known = KnownQueues(file)
-    known.add("again/1")
+    known.add(["again/1"])
     known.close()
     assert load_known_queues(file) == whole | {"again/1"}
 
@@ -61,7 +61,7 @@ def test_what_a_predecessor_wrote_and_did_not_sync_is_synced(
     assert synced == [str(file)]
     assert file.stat().st_mtime > 0, "written again: of a sync that failed the kernel tells once"
     assert file.read_bytes() == b"orders/1\norders/"
-    known.add("orders/1")
+    known.add(["orders/1"])
     list(known.sync())
     known.close()
     assert synced == [str(file)]
@@ -74,16 +74,16 @@ def test_a_name_for_which_there_was_no_room_is_written_whole_by_the_next_try(
     file = tmp_path / "queues"
     make_known_queues(file)
     known = KnownQueues(file)
-    known.add("orders/0")
+    known.add(["orders/0"])
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (12, before[1]))
     try:
         with pytest.raises(OSError, match="File too large"):
-            known.add("orders/1")
+            known.add(["orders/1"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert file.read_bytes() == b"orders/0\nord" and load_known_queues(file) == {"orders/0"}
-    known.add("orders/1")
+    known.add(["orders/1"])
     known.close()
     assert load_known_queues(file) == {"orders/0", "orders/1"}
 

@@ -19,6 +19,7 @@ from penstock.shared.layout import segment_name
 from penstock.shared.log_end import LogEnd
 from penstock.shared.messages import QueueRun
 from penstock.shared.positions import Positions, create_positions
+from penstock.shared.pure_queues import rows_of
 from penstock.shared.pure_walk import walk
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.record import Record, decode_record, encode_record, pack_host
@@ -134,7 +135,7 @@ class Appending:
                 self.slots[key] = len(self.slots)
                 self.table.add(self.slots[key], key, 0, 0)
                 self.positions.initialise("queue_count", len(self.slots))
-            self.table.publish_max_offset(self.slots[key], record.queue_offset + 1)
+            self.table.move_max_offsets(rows_of(self.slots[key], record.queue_offset, bytes(20)))
 
     def records(self, start: int = 0) -> list[Record]:
         found = []

@@ -18,7 +18,15 @@ from typing import Any
 
 import pytest
 
-from penstock.shared import hot_loops, pure_encode, pure_frame, pure_message, pure_ranges, pure_walk
+from penstock.shared import (
+    hot_loops,
+    pure_encode,
+    pure_frame,
+    pure_message,
+    pure_queues,
+    pure_ranges,
+    pure_walk,
+)
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY, SCHEDULE_TOPIC
 from penstock.shared.hot_loops import INTERFACE
 from penstock.shared.message_id import KeyOrigin
@@ -161,9 +169,13 @@ def check_logs(seed: int, count: int) -> int:
             whole = piece_of_log(rng, position)
         raw = damaged(rng, whole)
         keyed = rng.random() < 0.8
-        asked: tuple[Any, ...] = (memoryview(raw), position, (1000, 5000), keyed)
-        found = outcome(native.dispatch, *asked)
-        assert found == outcome(pure_walk.dispatch, *asked), (seed, number)
+        numbered = native.QueueNumbers(), pure_queues.QueueNumbers()
+        asked: tuple[Any, ...] = ((1000, 5000), keyed)
+        found = outcome(native.dispatch, memoryview(raw), position, numbered[0], *asked)
+        twin = outcome(pure_walk.dispatch, memoryview(raw), position, numbered[1], *asked)
+        assert found == twin and numbered[0].names == numbered[1].names, (seed, number)
+        runs = native.by_queue(found.rows, numbered[0])
+        assert runs == pure_queues.by_queue(found.rows, numbered[1]), (seed, number)
         passed += found[1] > 0
         for checksum in Checksum:
             asked = (raw, position, checksum)

@@ -15,8 +15,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.pure_queues import rows_of
 from penstock.shared.queue_table import SLOT_BYTES, QueueKey, QueueTable, create_queue_table
 
+ENTRY = bytes(20)
 offsets = st.integers(0, 2**63 - 1)
 keys = st.builds(
     QueueKey,
@@ -48,11 +50,13 @@ def test_every_slot_says_what_was_put_into_it(
     for slot, (key, low, high, _) in enumerate(slots):
         table.add(slot, key, low, high)
     for slot, (_, _, _, later) in list(enumerate(slots))[::2]:
-        table.publish_max_offset(slot, later)
+        table.move_max_offsets(rows_of(slot, later, ENTRY))
     for slot, (key, low, high, later) in enumerate(slots):
         assert other.key(slot) == key
         assert other.min_offset(slot) == low
-        assert other.max_offset(slot) == (high if slot % 2 else later)
+        assert other.max_offset(slot) == (high if slot % 2 else max(high, later + 1))
+    with other.max_offsets() as ends:
+        assert ends.tolist() == [other.max_offset(slot) for slot in range(len(slots))]
     assert list(other.keys(0, len(slots))) == [(i, each[0]) for i, each in enumerate(slots)]
     assert list(other.keys(1, 1)) == []
     table.close()
@@ -69,8 +73,8 @@ def test_a_full_table_is_a_typed_error_with_its_limit(table: QueueTable) -> None
 
 def test_who_only_looks_cannot_write(table_file: Path) -> None:
     looker = QueueTable(table_file)
-    with pytest.raises(TypeError):
-        looker.publish_max_offset(0, 1)
+    with pytest.raises((TypeError, BufferError)):
+        looker.move_max_offsets(rows_of(0, 1, ENTRY))
     with pytest.raises(OSError, match="Bad file descriptor"):
         looker.add(0, QueueKey("t", 0), 0, 0)
     looker.close()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from penstock.shared import hot_loops, pure_walk
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.properties import encode_properties
+from penstock.shared.pure_queues import QueueNumbers
 from penstock.shared.record import (
     BLANK,
     MAGIC_BLANK,
@@ -248,9 +249,9 @@ def test_what_can_be_of_no_queue_is_no_record(change: dict[str, object]) -> None
     # neither is it dispatched, nor found by the quick scan
     log = bent.replace((4096).to_bytes(8, "big"), (0).to_bytes(8, "big"))
     good = whole.replace((4096).to_bytes(8, "big"), (0).to_bytes(8, "big"))
-    for module in (hot_loops, pure_walk):
-        assert module.dispatch(memoryview(good), 0).records == 1
-        assert module.dispatch(memoryview(log), 0).records == 0
+    for module, queues in ((hot_loops, hot_loops.QueueNumbers()), (pure_walk, QueueNumbers())):
+        assert module.dispatch(memoryview(good), 0, queues).records == 1
+        assert module.dispatch(memoryview(log), 0, queues).records == 0
         assert module.record_starts(good, 0, Checksum.BODY) == [0, len(good)]
         assert module.record_starts(log, 0, Checksum.BODY) == [0]
 

@@ -246,19 +246,17 @@ def only_last_segment_synced(flusher: Any) -> None:
     flusher.Flusher._flush_log = from_last_segment
 
 
-@canary("shared.consume_queue_files", "power")
-def only_last_queue_file_synced(consume_queue_files: Any) -> None:
+@canary("shared.queue_sync", "power")
+def only_last_queue_file_synced(queue_sync: Any) -> None:
     """A sync of a queue that has grown into a new file syncs the new file only."""
-    sync_file = consume_queue_files.ConsumeQueueSync._sync_file
+    sync_file = queue_sync.ConsumeQueueSync._sync_file
 
-    def only_last(self: Any, slot: int, key: Any, base: int, *, named: bool) -> Any:
-        if (
-            base + self._segment_bytes
-            >= self._table.max_offset(slot) * consume_queue_files.CQ_ENTRY_BYTES
-        ):
-            yield from sync_file(self, slot, key, base, named=named)
+    def only_last(self: Any, slot: int, key: Any, base: int) -> None:
+        end = self._table.max_offset(slot) * queue_sync.CQ_ENTRY_BYTES
+        if base + self._segment_bytes >= end:
+            sync_file(self, slot, key, base)
 
-    consume_queue_files.ConsumeQueueSync._sync_file = only_last
+    queue_sync.ConsumeQueueSync._sync_file = only_last
 
 
 @canary("actors.flusher", "power")
