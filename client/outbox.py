@@ -8,14 +8,16 @@ from __future__ import annotations
 from collections import deque
 
 from penstock.client.frames import Frame, SendFuture
+from penstock.client.turns import Turns
 from penstock.shared.hot_loops import Draft, OpenFrame
 
 
 class Outbox(OpenFrame):
     """The frames of one producer that have not left yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, turns: Turns) -> None:
         super().__init__()
+        self._turns = turns
         self._frames: deque[Frame] = deque()
 
     def __bool__(self) -> bool:
@@ -40,15 +42,22 @@ class Outbox(OpenFrame):
         self.frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future)
 
     def _begin(self, ack: str) -> Frame:
+        self._end()
         frame = self.frame = Frame(ack)
         self._frames.append(frame)
         return frame
+
+    def _end(self) -> None:
+        """The open frame takes no more messages."""
+        if self.frame is not None:
+            self._turns.go_on({run.topic for run in self.frame.runs})
+            self.frame = None
 
     def take(self) -> Frame:
         """The oldest frame."""
         frame = self._frames.popleft()
         if frame is self.frame:
-            self.frame = None
+            self._end()
         return frame
 
     def give_up(self, now_ms: int, before_ms: int) -> list[Frame]:
@@ -56,7 +65,7 @@ class Outbox(OpenFrame):
         late = []
         frames = self._frames
         # it takes no more: the time of its messages has begun
-        self.frame = None
+        self._end()
         while frames and 0 < frames[0].since_ms < before_ms:
             late.append(frames.popleft())
         for frame in reversed(frames):

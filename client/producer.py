@@ -108,9 +108,10 @@ class Producer:
         """Send one message; the future has its Receipt, or its error.
 
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
-        order), or is the next one in turn. With wait=False the message is acknowledged before it
-        is on disk (RocketMQ's property WAIT). Raises InvalidMessage for what can be seen to be
-        wrong here, and StoreUnavailable when there is no room for `timeout_ms`.
+        order), or is the next one in turn; of many queues few have their turn in one frame. With
+        wait=False the message is acknowledged before it is on disk (RocketMQ's property WAIT).
+        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when there
+        is no room for `timeout_ms`.
         """
         if self._closing or self._forks != _forks:
             self._refuse_use()

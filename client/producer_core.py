@@ -73,7 +73,7 @@ class ProducerCore(Intake):
         self._answered_ms = 0
         self._aged_ms = 0
         self.routes = Routes()
-        self._outbox = Outbox()
+        self._outbox = Outbox(self.routes.rotation)
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
         # what the next frame's number was when each unanswered probe left

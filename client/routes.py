@@ -8,11 +8,11 @@ Also numbers the requests that have a number. No sockets; every call that needs 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import cycle
 from typing import NamedTuple
 
 from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
+from penstock.client.turns import Turns
 from penstock.shared import messages
 from penstock.shared.errors import PenstockError, QueueNotFound
 from penstock.shared.hot_loops import Draft
@@ -52,8 +52,9 @@ class Routes:
 
     def __init__(self) -> None:
         self._queues: dict[str, int] = {}
+        self.rotation = Turns()
         # topic -> the queues of its next messages
-        self.turns: dict[str, Iterator[int]] = {}
+        self.turns = self.rotation.now
         self._questions: dict[str, _Question] = {}
         self._answers: dict[int, Answer] = {}
         self._last_request = 0
@@ -133,7 +134,7 @@ class Routes:
         """Take an answer; the messages that can go on now."""
         if self._queues.get(answer.topic) != answer.queues:
             self._queues[answer.topic] = answer.queues
-            self.turns[answer.topic] = cycle(range(answer.queues))
+            self.rotation.begin(answer.topic, answer.queues)
         question = self._questions.pop(answer.topic, None)
         if question is None or question.request != answer.request:
             self._answers[answer.request] = answer

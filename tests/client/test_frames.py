@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.client.frames import Frame, Receipt, Sender, SendFuture
 from penstock.client.outbox import Outbox
+from penstock.client.turns import Turns
 from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
 from penstock.shared.message_id import KeyOrigin, offset_message_id, unique_key
 from penstock.shared.messages import Appended, QueueRun, StoredRun
@@ -32,9 +33,16 @@ def key(number: int) -> str:
     return unique_key(ORIGIN, number)
 
 
+def outbox_of(*topics: str) -> Outbox:
+    turns = Turns()
+    for topic in topics:
+        turns.begin(topic, 9)
+    return Outbox(turns)
+
+
 def frame_of(sizes: list[int], queues: list[int] | None = None) -> tuple[Frame, list[SendFuture]]:
     """A frame of single messages, those of a queue together, whose records have these sizes."""
-    outbox, shared = Outbox(), sender()
+    outbox, shared = outbox_of("orders", "t", "u", "a", "b", "other"), sender()
     futures = [SendFuture(shared, number) for number in range(len(sizes))]
     queues = queues or [3] * len(sizes)
     for future, queue_id in zip(futures, queues, strict=True):
@@ -93,7 +101,7 @@ def test_messages_of_a_queue_stand_together_in_their_order() -> None:
 
 
 def test_a_frame_takes_what_fits_and_is_of_its_kind() -> None:
-    outbox, shared = Outbox(), sender()
+    outbox, shared = outbox_of("orders", "t", "u", "a", "b", "other"), sender()
 
     def frames(*asked: tuple[str, int]) -> list[int]:
         for ack, size in asked:
@@ -111,7 +119,7 @@ def test_a_frame_takes_what_fits_and_is_of_its_kind() -> None:
 
 
 def test_a_frame_that_has_waited_takes_no_message_whose_time_has_just_begun() -> None:
-    outbox, shared = Outbox(), sender()
+    outbox, shared = outbox_of("orders", "t", "u", "a", "b", "other"), sender()
     outbox.put("t", 0, "", DRAFT, 1, SendFuture(shared, 0))
     assert outbox.give_up(1000, 0) == []
     outbox.put("t", 0, "", DRAFT, 1, SendFuture(shared, 1))
@@ -122,7 +130,7 @@ def test_a_frame_that_has_waited_takes_no_message_whose_time_has_just_begun() ->
 
 
 def test_a_batch_has_one_receipt_with_all_ids_and_stands_where_it_was_sent() -> None:
-    outbox, shared = Outbox(), sender()
+    outbox, shared = outbox_of("orders", "t", "u", "a", "b", "other"), sender()
     futures = [
         SendFuture(shared, 0),
         SendFuture(shared, 1, array("q", [1, 2, 3])),
@@ -144,7 +152,7 @@ def test_a_batch_has_one_receipt_with_all_ids_and_stands_where_it_was_sent() -> 
 
 
 def test_a_frame_in_two_halves_has_the_same_messages_in_their_order() -> None:
-    outbox, shared = Outbox(), sender()
+    outbox, shared = outbox_of("orders", "t", "u", "a", "b", "other"), sender()
     futures = [SendFuture(shared, number) for number in range(5)]
     for number, future in enumerate(futures):
         outbox.put("t", number % 3, "", DRAFT, 7, future)
