@@ -39,7 +39,7 @@ from penstock.shared.messages import (
     encode,
 )
 from penstock.shared.query_turns import QueryTurns
-from penstock.shared.queue_reader import MAX_PULL_BYTES, Found, QueueReader, piece_of
+from penstock.shared.queue_reader import MAX_PULL_BYTES, Found, QueueReader, Standing, piece_of
 from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
 from penstock.shared.unsent import Unsent
@@ -56,6 +56,7 @@ MAX_HELD_CURSORS = 400_000
 CATCH_UP_MS = 1000
 # Last answers may still leave when the reader stops.
 LINGER_MS = 500
+_NEVER_MS = 1 << 62
 
 
 class _Held(NamedTuple):
@@ -69,6 +70,7 @@ class _Held(NamedTuple):
     pull: Pull
     until_ms: int
     position: int
+    standing: Standing | None = None
 
 
 class _Asked(NamedTuple):
@@ -88,6 +90,7 @@ class Reader:
         # one for each consumer: a repeated pull replaces the one before
         self._held: dict[bytes, _Held] = {}
         self._asked: dict[bytes, _Asked] = {}
+        self._next_due_ms = _NEVER_MS
         self._unsent = Unsent()
         self._dispatched = -1
         # what producers have an answer for lies below this
@@ -233,7 +236,13 @@ class Reader:
             until_ms = min(until_ms, before.until_ms)
         held = _Held(peer, pull, until_ms, position)
         if not self._answer(held, final=until_ms <= now_ms):
-            self._held[peer] = held
+            self._hold(held)
+            self._next_due_ms = min(self._next_due_ms, until_ms)
+
+    def _hold(self, held: _Held) -> None:
+        """Keep a pull for which there is nothing now, with what to compare when queues grow."""
+        standing = self._queues.standing(held.pull.topic, held.pull.cursors)
+        self._held[held.peer] = held._replace(standing=standing)
 
     def _filter(self, pull: Pull) -> Filter | None:
         """What the pull is for; None for all messages. Raises FilterError."""
@@ -258,11 +267,19 @@ class Reader:
         moved, self._dispatched = dispatched != self._dispatched, dispatched
         now_ms = self._clock.monotonic_ms()
         answered = self._describe_asked()
-        for peer, held in list(self._held.items()):
+        for peer, held in list(self._held.items()) if moved or now_ms >= self._next_due_ms else ():
             due = held.until_ms <= now_ms
-            if (moved or due) and self._answer(held, final=due):
+            if not due and (not moved or self._queues.is_at_ends(held.standing)):
+                continue
+            if self._answer(held, final=due):
                 del self._held[peer]
                 answered += 1
+            else:
+                self._hold(held)
+        if now_ms >= self._next_due_ms:
+            self._next_due_ms = min(
+                (held.until_ms for held in self._held.values()), default=_NEVER_MS
+            )
         return answered + self._filtered.turn(dispatched, self._clock.monotonic_ms)
 
     def _answer(self, held: _Held, *, final: bool) -> bool:

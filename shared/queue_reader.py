@@ -6,8 +6,11 @@ no sockets and no requests.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
@@ -30,6 +33,15 @@ MAX_PULL_BYTES = 8 << 20
 
 
 _NOTHING = memoryview(b"")
+
+
+class Standing(NamedTuple):
+    """Where somebody stands in queues of a topic, which had so many, as arrays."""
+
+    topic: str
+    queues: int
+    slots: npt.NDArray[np.intp]
+    offsets: npt.NDArray[np.uint64]
 
 
 class Found(NamedTuple):
@@ -58,6 +70,8 @@ class QueueReader:
         self.log = self._log = LogReader(config, run, positions)
         self._files = ConsumeQueueFiles(StorePaths(config.store), config)
         self._table = QueueTable(run.queues)
+        # the max offset of each slot, as it is at any moment
+        self._ends: npt.NDArray[np.uint64] = np.asarray(self._table.max_offsets())
         self._topics: dict[str, dict[int, int]] = {}
         self._seen = 0
 
@@ -68,6 +82,27 @@ class QueueReader:
             self._topics.setdefault(key.topic, {})[key.queue_id] = slot
         self._seen = count
         return self._topics.get(topic, {})
+
+    def standing(self, topic: str, cursors: Mapping[int, int]) -> Standing | None:
+        """What to compare when the queues have moved; None where comparing would not tell.
+
+        The queues are those that were there at the last look, for which there was nothing to say.
+        """
+        queues = self._topics.get(topic, {})
+        if any(offset and queue_id not in queues for queue_id, offset in cursors.items()):
+            return None
+        known = [queue_id for queue_id in cursors if queue_id in queues]
+        slots = np.array([queues[queue_id] for queue_id in known], np.intp)
+        offsets = np.array([cursors[queue_id] for queue_id in known], np.uint64)
+        return Standing(topic, len(queues), slots, offsets)
+
+    def is_at_ends(self, standing: Standing | None) -> bool:
+        """Whether all cursors stand at the ends of their queues, of which there are no new ones."""
+        return (
+            standing is not None
+            and len(self.queues(standing.topic)) == standing.queues
+            and bool((self._ends[standing.slots] == standing.offsets).all())
+        )
 
     def range(self, slot: int) -> tuple[int, int]:
         """(min offset, max offset) of a queue."""
@@ -189,5 +224,6 @@ class QueueReader:
 
     def close(self) -> None:
         self._files.close()
+        self._ends = np.empty(0, np.uint64)
         self._table.close()
         self._log.close()

@@ -15,13 +15,15 @@ from penstock.shared import queue_reader
 from penstock.shared.commit_log import place
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
-from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.hot_loops import QueueNumbers
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions, create_positions
+from penstock.shared.pure_queues import rows_of
 from penstock.shared.pure_ranges import RANGE
 from penstock.shared.queue_reader import QueueReader, piece_of
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.queue_windows import QueueWindows
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, decode_record, encode_record
 from penstock.shared.run_directory import Endpoints, Run
 
@@ -135,7 +137,8 @@ def build(root: Path, records: list[Record]) -> Store:
     run.path.mkdir()
     create_positions(run.positions)
     create_queue_table(run.queues, 2)
-    files = ConsumeQueueFiles(paths, config, writable=True)
+    numbers = QueueNumbers([(b"orders", 0), (b"orders", 1)])
+    windows = QueueWindows(paths, config, numbers)
     table = QueueTable(run.queues, writable=True)
     log, counts = bytearray(), [0, 0]
     for queue_id in (0, 1):
@@ -150,14 +153,15 @@ def build(root: Path, records: list[Record]) -> Store:
             record, queue_offset=counts[queue_id], physical_offset=len(log)
         )
         entry = ENTRY.pack(len(log), size, 0)
-        files.put(QueueKey("orders", queue_id), counts[queue_id], entry)
+        row = rows_of(queue_id, counts[queue_id], entry)
+        windows.put(row)
+        table.move_max_offsets(row)
         counts[queue_id] += 1
-        table.publish_max_offset(queue_id, counts[queue_id])
         log += encode_record(stamped)
     for at in range(0, len(log), 4096):
         whole = bytes(log[at : at + 4096]).ljust(4096, b"\0")
         (paths.commit_log / segment_name(at)).write_bytes(whole)
-    files.close()
+    windows.close()
     positions = Positions(run.positions, owner="supervisor")
     positions.initialise("queue_count", 2)
     return Store(QueueReader(config, run, positions), table, positions, paths)
@@ -198,7 +202,7 @@ def test_what_is_not_published_yet_is_not_read(
     store = open_store(two_queues(make_record, [0] * 8, [20] * 8))
     store.count(0, "orders", 0, 0, 5)
     assert [offset for offset, _ in store.all(0, 0, 1 << 20)] == [0, 1, 2, 3, 4]
-    store.table.publish_max_offset(0, 6)
+    store.table.move_max_offsets(rows_of(0, 5, bytes(20)))
     assert store.reader.range(0) == (0, 6)
     assert [offset for offset, _ in store.all(0, 4, 1 << 20)] == [4, 5]
 
@@ -283,3 +287,38 @@ def test_an_answer_ends_with_its_segment_and_an_entry_that_leads_away_ends_it(
     assert store.reader.read(0, 0, 1 << 20)[1] == 2
     with pytest.raises(FileNotFoundError):
         store.reader.read(0, 2, 1 << 20)
+
+
+def test_who_stands_at_the_ends_of_queues_is_told_apart_until_one_of_them_moves(
+    open_store: Callable[..., Store], make_record: RecordMaker
+) -> None:
+    store = open_store(two_queues(make_record, [0] * 5 + [1] * 3, [20] * 8))
+    reader = store.reader
+    store.count(0, "orders", 0, 0, 5)
+    store.count(1, "orders", 1, 0, 3)
+    reader.queues("orders")
+    both = reader.standing("orders", {0: 5, 1: 3, 7: 0})
+    assert reader.is_at_ends(both)
+    for elsewhere in ({0: 4, 1: 3}, {0: 5, 1: 2}, {0: 6}):
+        assert not reader.is_at_ends(reader.standing("orders", elsewhere))
+    # behind the end of a queue that has nothing yet: what that means follows from `dispatched`
+    assert not reader.is_at_ends(reader.standing("orders", {0: 5, 7: 1}))
+    second, nowhere = reader.standing("orders", {1: 3}), reader.standing("others", {0: 0})
+    assert reader.is_at_ends(second) and reader.is_at_ends(nowhere)
+    store.table.move_max_offsets(rows_of(0, 5, bytes(20)))
+    assert not reader.is_at_ends(both) and reader.is_at_ends(second)
+    store.count(2, "orders", 2, 0, 0)
+    assert not reader.is_at_ends(second), "there is another queue of the topic"
+    assert reader.is_at_ends(nowhere)
+
+
+def test_a_queue_that_is_new_since_the_answer_is_no_reason_to_wait(
+    open_store: Callable[..., Store], make_record: RecordMaker
+) -> None:
+    """There was nothing to say; while that is noted, the reput counts another queue."""
+    store = open_store(two_queues(make_record, [0] * 5, [20] * 5))
+    reader = store.reader
+    store.count(0, "orders", 0, 0, 5)
+    assert list(reader.queues("orders")) == [0]
+    store.count(1, "orders", 1, 0, 0)
+    assert not reader.is_at_ends(reader.standing("orders", {0: 5}))
