@@ -18,6 +18,7 @@ from itertools import cycle
 import msgspec
 
 from penstock.client import Consumer, Producer, SendFuture
+from penstock.shared.layout import MAX_QUEUES_PER_TOPIC
 
 # A latency of each so many messages is kept, and of them so many leave the process.
 SAMPLE_EVERY = 16
@@ -31,8 +32,9 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
 
     With a `rate_per_s` that many are due each second, `seconds` times as many in all, and each
     carries the moment at which it was due. A `batch` above 1 sends so many as one batch. Before,
-    it warms up for `warm_s` and until `warm_messages` are sent. With a `consume` endpoint it counts
-    in the end what the topics hold.
+    it sends one to each of `queues`, as many of a topic as may be, and warms up for `warm_s` and
+    until `warm_messages` are sent. With a `consume` endpoint it counts in the end what the topics
+    hold.
     """
 
     endpoint: str
@@ -47,6 +49,7 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
     batch: int = 1
     consume: str = ""
     ring: bool = True
+    queues: int = 0
 
 
 class Receive(msgspec.Struct, frozen=True, tag="receive"):
@@ -111,6 +114,16 @@ class _Sender:
             if since:
                 self.latencies_ms.append((time.perf_counter() - since) * 1000)
 
+    def to_each_queue(self) -> None:
+        """One message each, so that none is new to the broker later."""
+        for number in range(self._order.queues):
+            topic, queue = divmod(number, MAX_QUEUES_PER_TOPIC)
+            self._settle(self._room - 1)
+            future = self._producer.send(self._order.topics[topic], self._body, queue=queue)
+            self._waiting.append((future, 0.0))
+        self.sent += self._order.queues
+        self._settle(0)
+
     def at_full_rate(self, seconds: float, at_least: int = 0) -> None:
         producer, topics, batch, waiting = self._producer, self._topics, self._batch, self._waiting
         until = time.perf_counter() + seconds
@@ -148,6 +161,7 @@ def send(order: Send) -> Seen:
     with Producer(order.endpoint, ack=order.ack, ring=order.ring) as producer:
         sender = _Sender(producer, order)
         run = sender.at_a_rate if order.rate_per_s else sender.at_full_rate
+        sender.to_each_queue()
         run(order.warm_s, order.warm_messages)
         warm, sender.latencies_ms = sender.sent, []
         await_go()

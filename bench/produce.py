@@ -27,10 +27,12 @@ def produce(
 ) -> Result:
     """The same on a broker that runs. What its processes still do at the end counts as theirs.
 
+    It begins when the queues have what warmed it up: the making of their files does not count.
     `during` is entered while the load is on.
     """
     topics = target.new_topics(shape.queues)
     with started([sending(target, topics, shape)] * shape.producers) as processes:
+        target.await_caught_up()
         before = target.accounts.cpu_s()
         with during or nullcontext():
             seen = measured(processes, shape.seconds, moved)
@@ -56,7 +58,7 @@ def sending(target: Target, topics: list[str], shape: Shape) -> list[str]:
         shape.ack,
         shape.in_flight,
         shape.seconds,
-        warm_messages=shape.queues,
+        queues=shape.queues,
         rate_per_s=shape.rate_per_s,
         ring=shape.ring,
     )

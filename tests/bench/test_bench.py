@@ -110,7 +110,7 @@ def test_topics_measures_each_number_of_queues() -> None:
 def test_a_store_that_holds_another_number_fails_the_measurement(stack: Stack) -> None:
     with opened(Where(stack.store), "durable") as target:
         topics = target.new_topics(2)
-        order = Send(target.produce, topics, 10, "durable", 10, 0, warm_s=0, warm_messages=7)
+        order = Send(target.produce, topics, 10, "durable", 10, 0, 0, warm_messages=5, queues=2)
         with started([load_command(order)]) as processes:
             (seen,) = measured(processes, 0, lambda done, total: None)
         assert (seen.messages, seen.warm_messages) == (0, 7)
