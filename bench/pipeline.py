@@ -1,8 +1,9 @@
 """How far are consume queues behind the disk under full load, and what memory does it all take?
 
 A thread here looks at the positions page every few milliseconds, and every half second at what
-memory each process has. The first is how long ago `flushed` was where `dispatched` is now; a broker
-that acknowledges earlier also dispatches earlier, and there `committed` is what counts.
+memory each process has; that is also looked at before there is any load. The first is how long ago
+`flushed` was where `dispatched` is now; a broker that acknowledges earlier also dispatches earlier,
+and there `committed` is what counts.
 """
 
 from __future__ import annotations
@@ -10,8 +11,11 @@ from __future__ import annotations
 import threading
 import time
 from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from statistics import median
 from typing import Any
 
+from penstock.bench.accounts import Memory
 from penstock.bench.load_process import Moved
 from penstock.bench.machine import Machine
 from penstock.bench.produce import produce
@@ -22,6 +26,8 @@ from penstock.shared.positions import Positions
 
 LOOK_S = 0.002
 MEMORY_S = 0.5
+# Growth is looked for in tenths of a run: the first of them is warming up.
+PARTS = 10
 
 
 def bench_pipeline(shape: Shape, where: Where, machine: Machine, moved: Moved) -> Result:
@@ -29,9 +35,10 @@ def bench_pipeline(shape: Shape, where: Where, machine: Machine, moved: Moved) -
     with opened(where, shape.ack) as target:
         if target.positions is None:
             raise StoreUnavailable("the broker runs on this machine", None, "name its --store")
+        idle_mib = _total_pss_mib(target.accounts.memory())
         watch = Watch(target, target.positions)
         result = produce(target, shape, machine, moved, "pipeline", during=watch)
-        result.details = watch.summary()
+        result.details = {"idle_pss_mib": idle_mib} | watch.summary()
     return result
 
 
@@ -100,6 +107,9 @@ class Watch:
             "reput_behind_committed": _lag(self.behind_committed_ms),
             "flushed_behind_wrote": _lag(self.flush_ms),
             "peak_pss_mib": peaks | {"total": round(sum(peaks.values()), 1)},
+            "growth_pss_mib": growth_mib(
+                [_total_pss_mib(each["processes"]) for each in self.memory]
+            ),
             "memory_mib": [
                 {
                     "at_s": each["at_s"],
@@ -109,6 +119,21 @@ class Watch:
                 for each in self.memory
             ],
         }
+
+
+def growth_mib(totals: Sequence[float]) -> int | None:
+    """How much more memory a run ends with than it had once it was warm, in whole MiB.
+
+    `totals` are looks at regular times; None where they are too few for two medians.
+    """
+    size = len(totals) // PARTS
+    if not size:
+        return None
+    return round(median(totals[-size:]) - median(totals[size : 2 * size]))
+
+
+def _total_pss_mib(processes: Mapping[str, Memory]) -> float:
+    return round(sum(used.pss_mib for used in processes.values()), 1)
 
 
 def _lag(values: list[float]) -> dict[str, float | int | None]:

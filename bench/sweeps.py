@@ -39,18 +39,19 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Sweeps(msgspec.Struct):
-    """All ranges; single results of the other kinds; and what could not be measured, and why."""
+    """All ranges; single results of the other kinds, and of a long run; what failed, and why."""
 
     in_flight: list[Point] = []
     size: list[Point] = []
     queues: list[Point] = []
     store_gb: list[Point] = []
     alone: list[Result] = []
+    long: Result | None = None
     failed: list[str] = []
 
 
-def sweep(seconds: float, say: Callable[[str], None]) -> Sweeps:
-    """Measure all of it, `seconds` a point."""
+def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
+    """Measure all of it, `seconds` a point, and with `long_s` so long at full rate."""
     machine = measure_machine(Path(tempfile.gettempdir()))
     found = Sweeps()
     for ack in ACKS:
@@ -71,6 +72,11 @@ def sweep(seconds: float, say: Callable[[str], None]) -> Sweeps:
     for ack in ACKS:
         with told(found, f"latency and pipeline, {ack}", say):
             found.alone += _alone(ack, seconds, machine)
+    if long_s:
+        with told(found, f"memory over {long_s:.0f} s", say):
+            # small bodies: what it leaves must find room on the disk
+            shape = Shape(size=100, ack="written", seconds=long_s)
+            found.long = bench_pipeline(shape, Where(), machine, _unseen)
     return found
 
 

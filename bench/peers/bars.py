@@ -17,7 +17,9 @@ from penstock.bench.peers.figures import (
     Measured,
     against,
     against_best,
+    idle_memory,
     latency,
+    memory_growth,
     of_queues,
     of_the_disk,
     queues_behind,
@@ -79,6 +81,10 @@ def _alone_bars() -> list[Bar]:
         what = f"producer to consumer at 1,000 messages a second, {ack}, p{percent}"
         measure = latency(ack, percent)
         bars.append(Bar(f"latency-{ack}-{percent}", what, asked, measure, "ms", at_most=True))
+    what = "memory of all processes, idle"
+    bars.append(Bar("memory-idle", what, 300, idle_memory, "MB", at_most=True))
+    what = "memory more after a long run at full rate than when it was warm"
+    bars.append(Bar("memory-growth", what, 0, memory_growth, "MB", at_most=True))
     return bars
 
 
@@ -107,7 +113,10 @@ def verdict(bar: Bar, measured: Measured) -> str:
         short = -short
     if short <= 0:
         return "reached"
-    return "reached: CPU-bound" if measured.enough else f"missed by {short / bar.asked:.0%}"
+    if measured.enough:
+        return "reached: CPU-bound"
+    by = f"{short / bar.asked:.0%}" if bar.asked else f"{short:.2f} {bar.unit}"
+    return f"missed by {by}"
 
 
 def bars_table(found: Comparison) -> str:

@@ -93,6 +93,13 @@ def _chosen(ctx: click.Context, parameter: click.Parameter, value: str) -> list[
 @click.option("--in-flight", type=click.IntRange(min=64), default=4096, show_default=True)
 @click.option("--sweeps/--no-sweeps", default=True, help="Penstock by itself too, for the plots.")
 @click.option(
+    "--long-seconds",
+    type=click.FloatRange(min=0),
+    default=600,
+    show_default=True,
+    help="Of a run at full rate that shows whether memory grows; takes tens of GB. 0: none.",
+)
+@click.option(
     "--to",
     type=click.Path(path_type=Path),
     default=DOCS,
@@ -100,7 +107,13 @@ def _chosen(ctx: click.Context, parameter: click.Parameter, value: str) -> list[
     help="Where performance.md, performance.json and the plots go.",
 )
 def main(
-    only: list[str], runs: int, seconds: float, in_flight: int, sweeps: bool, to: Path
+    only: list[str],
+    runs: int,
+    seconds: float,
+    in_flight: int,
+    sweeps: bool,
+    long_seconds: float,
+    to: Path,
 ) -> None:
     """Compare Penstock with the brokers that are installed, and write what was found."""
     plan = Plan(runs=runs, seconds=seconds, in_flight=in_flight)
@@ -110,11 +123,11 @@ def main(
         compared = compare([PEERS[name]() for name in only], plan, Path(place))
     compared.command = (
         f"python -m penstock.bench.peers.compare --only {','.join(only)} --runs {runs} "
-        f"--seconds {seconds} --in-flight {in_flight}"
+        f"--seconds {seconds} --in-flight {in_flight} --long-seconds {long_seconds:g}"
     )
     _write(compared, to)
     if sweeps:
-        compared.sweeps = sweep(min(seconds, SWEEP_S), say)
+        compared.sweeps = sweep(min(seconds, SWEEP_S), long_seconds, say)
         _write(compared, to)
     print("\n\n".join(table(compared, kind) for kind in (PACKED, SINGLE, CONSUME)))
     print(f"\n{bars_table(compared)}")

@@ -20,6 +20,7 @@ ROCKETMQ_THREADS = "RocketMQ, 512 threads that wait"
 # above this the processors, and not the disk, may be what is used up
 CPU_BOUND_MB_PER_S = 500
 CPU_BOUND_PART = 0.9
+MIB = 1 << 20
 
 
 class Measured(NamedTuple):
@@ -113,6 +114,27 @@ def queues_behind(found: Comparison) -> Measured:
             lag = result.details["reput_behind_flushed"]
             return Measured(lag["p99_ms"], f"at {result.messages_per_s:,.0f}/s; one run")
     return Measured(None, "Penstock alone was not measured")
+
+
+def idle_memory(found: Comparison) -> Measured:
+    idle = [
+        result.details["idle_pss_mib"] for result in found.sweeps.alone if result.kind == "pipeline"
+    ]
+    if not idle:
+        return Measured(None, "Penstock alone was not measured")
+    return Measured(max(idle) * MIB / 1e6, f"PSS of all processes, the highest of {len(idle)} runs")
+
+
+def memory_growth(found: Comparison) -> Measured:
+    result = found.sweeps.long
+    grown = None if result is None else result.details["growth_pss_mib"]
+    if result is None or grown is None:
+        return Measured(None, "the long run was not measured")
+    how = (
+        f"PSS of all processes, medians of the last and the second tenth of {result.seconds:.0f} s "
+        f"at {result.messages_per_s:,.0f}/s; one run"
+    )
+    return Measured(grown * MIB / 1e6, how)
 
 
 def latency(ack: str, percent: int) -> Callable[[Comparison], Measured]:

@@ -134,15 +134,17 @@ def test_what_penstock_does_alone_is_held_against_its_bars() -> None:
         alone=[
             _result("latency", WRITTEN, 0.4, 6.0),
             _result("latency", DURABLE, 2.0, 9.0),
-            _result("pipeline", WRITTEN, 1, 1),
-            _result("pipeline", DURABLE, 1, 1, behind),
+            _result("pipeline", WRITTEN, 1, 1, {"idle_pss_mib": 100.0}),
+            _result("pipeline", DURABLE, 1, 1, behind | {"idle_pss_mib": 300.0}),
         ],
+        long=_result("pipeline", WRITTEN, 1, 1, {"growth_pss_mib": 3}),
     )
     keys = ("queues", "queues-behind", "latency-written-50", "latency-durable-50")
-    keys += ("latency-written-99", "latency-durable-99")
+    keys += ("latency-written-99", "latency-durable-99", "memory-idle", "memory-growth")
     outcomes = [verdict(BY_KEY[key], BY_KEY[key].measure(found)) for key in keys]
     reached = "reached"
-    assert outcomes == [reached, "missed by 20%", reached, reached, "missed by 20%", reached]
+    assert outcomes[:6] == [reached, "missed by 20%", reached, reached, "missed by 20%", reached]
+    assert outcomes[6:] == ["missed by 5%", "missed by 3.15 MB"]
 
 
 def _result(

@@ -9,10 +9,12 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import load_command, measured, started
-from penstock.bench.pipeline import Lag
+from penstock.bench.pipeline import Lag, growth_mib
 from penstock.bench.report import percentile
 from penstock.bench.stack import Stack, running_stack
 from penstock.bench.target import Where, opened
@@ -96,6 +98,18 @@ def test_pipeline_tells_how_far_queues_are_behind_and_what_memory_is_used(stack:
     for look in details["memory_mib"]:
         assert all(0 < look["pss"][name] <= look["rss"][name] for name in look["rss"])
         assert look["rss"]["writer"] > 10
+    assert 30 < details["idle_pss_mib"] < 1000
+
+
+@given(st.lists(st.integers(50, 300), min_size=20, max_size=200), st.integers(0, 400))
+def test_memory_that_grows_after_warming_up_is_told_apart_from_memory_that_does_not(
+    warm: list[int], more: int
+) -> None:
+    part = len(warm) // 10
+    steady = [*warm[:part], *([100.0] * (len(warm) - part))]
+    assert growth_mib(steady) == 0
+    assert growth_mib([*steady[:-part], *([100.4 + more] * part)]) == more
+    assert growth_mib(steady[:9]) is None
 
 
 def test_topics_measures_each_number_of_queues() -> None:
