@@ -216,6 +216,7 @@ class ProducerCore(Intake):
         self._answered_ms = soon_ms = now_ms - PROBE_MS + KNOCK_MS
         self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + KNOCK_MS
         self._probes.clear()  # their answers will not come
+        self.routes.not_connected()
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
@@ -391,7 +392,6 @@ class ProducerCore(Intake):
         """Settle everything with an error: the producer is closed."""
         for frame in self._in_flight.values():
             self._settle(frame, None, error)
-        self._in_flight.clear()
         self._resend.clear()
         self._fail_parked(self.routes.give_up(1, _EVER_MS), error)
         while self._outbox:

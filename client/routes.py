@@ -20,6 +20,7 @@ from penstock.shared.messages import encode
 from penstock.shared.string_hash import shard_queue
 
 ASK_AGAIN_MS = 500
+_LONG_AGO_MS = -(1 << 62)
 
 Answer = messages.Routed | messages.TopicList | PenstockError
 
@@ -157,6 +158,11 @@ class Routes:
         for topic, question in self._questions.items():
             if question.request and now_ms - question.asked_ms > ASK_AGAIN_MS:
                 self._outbox.append(topic)
+
+    def not_connected(self) -> None:
+        """What was asked will not be answered: it is repeated as soon as that is looked at."""
+        for question in self._questions.values():
+            question.asked_ms = _LONG_AGO_MS
 
     def give_up(self, now_ms: int, before_ms: int) -> Iterator[Parked]:
         """What has waited for a route since before this time; it waits no longer."""

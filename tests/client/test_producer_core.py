@@ -22,6 +22,7 @@ from hypothesis.stateful import (
 from penstock.client.encoding import check_ack
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.producer_core import MAX_IN_FLIGHT
+from penstock.client.routes import ASK_AGAIN_MS
 from penstock.shared import messages
 from penstock.shared.errors import (
     BrokerBusy,
@@ -403,6 +404,21 @@ def test_a_message_that_a_later_broker_has_no_room_for_fails_alone(wire: Any) ->
     wire.heal(8)
     assert after.result(0).queue_offset == 1
     assert wire.core.unsettled == wire.core.waiting_bytes == 0
+
+
+def test_a_route_that_was_asked_for_on_a_lost_connection_is_asked_for_again_soon(
+    wire: Any,
+) -> None:
+    future = wire.send("c", None, 0, "", 1)
+    wire.pump(1000)
+    wire.cut(0)
+    wire.writer.begin()
+    lost_at_ms = wire.now_ms
+    wire.core.not_connected(wire.now_ms)
+    while not future.done():
+        wire.heal(1)
+    assert future.exception(0) is None
+    assert wire.now_ms - lost_at_ms < ASK_AGAIN_MS
 
 
 def test_no_more_frames_are_under_way_than_the_limit(wire: Any) -> None:
