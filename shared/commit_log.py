@@ -34,6 +34,8 @@ from penstock.shared.transient_store_pool import TransientStorePool
 
 _WINDOW_BYTES = 8 << 20
 REST_MS = 1000
+# Who has no rest gives pages back after so much that was looked at.
+MOST_LOOKED_BYTES = 64 << 20
 _PLACE = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
 
 assert _PLACE.size - 8 == AT_PHYSICAL_OFFSET, "the skipped bytes follow from the layout"
@@ -178,21 +180,30 @@ class LogReader:
             StorePaths(config.store).commit_log, self.segment_bytes, keep=16
         )
         self._looked = False
+        self._looked_bytes = 0
         self._resting_ms = 0
         paths = StorePaths(config.store)
         self.damaged = DamagedRanges(load_quarantine(paths) if positions["read_only"] else ())
 
     def view(self, position: int, limit: int) -> memoryview:
         """Committed bytes from `position`, up to `limit`, damage or the segment's end. No copy."""
-        self._looked = True
         if self.damaged:
             limit = self.damaged.next_start(position, limit)
-        return self._segments.view(position, limit)
+        view = self._segments.view(position, limit)
+        self._look(len(view))
+        return view
 
-    def segment(self, base: int) -> memoryview:
-        """The segment that begins at this log offset, as a whole. No copy."""
-        self._looked = True
+    def segment(self, base: int, size: int) -> memoryview:
+        """The segment that begins at this log offset, to look at so many bytes of it. No copy."""
+        self._look(size)
         return self._segments.segment(base).view
+
+    def _look(self, size: int) -> None:
+        self._looked = True
+        if self._looked_bytes + size > MOST_LOOKED_BYTES:
+            self._segments.release_pages()
+            self._looked_bytes = 0
+        self._looked_bytes += size
 
     def stored_ms(self, position: int) -> int | None:
         """The store time of the committed record at a log offset; None when it has expired."""

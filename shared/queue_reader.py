@@ -125,7 +125,7 @@ class QueueReader:
         Raises FileNotFoundError where they lead to no segment of the log.
         """
         base, ranges, size, taken = log_ranges(raw, max_bytes, self._log.segment_bytes)
-        segment = self._log.segment(base) if ranges else _NOTHING
+        segment = self._log.segment(base, size) if ranges else _NOTHING
         return Found(segment, base, ranges, size), taken
 
     def base_of(self, position: int) -> int:

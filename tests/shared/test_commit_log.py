@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.commit_log import (
+    MOST_LOOKED_BYTES,
     REST_MS,
     LogAppender,
     LogReader,
@@ -302,6 +303,29 @@ def _resident_bytes(path: Path) -> int:
         elif ours and line.startswith("Rss:"):
             resident += int(line.split()[1]) * 1024
     return resident
+
+
+def test_who_reads_without_a_rest_keeps_no_more_pages_than_the_limit(
+    make_config: ConfigMaker, make_run: RunMaker
+) -> None:
+    segment_bytes = MOST_LOOKED_BYTES + (16 << 20)
+    config = make_config(mapped_file_size_commit_log_bytes=segment_bytes)
+    run = make_run(config)
+    path = StorePaths(config.store).commit_log / segment_name(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(segment_bytes)
+    positions = Positions(run.positions)
+    log = LogReader(config, run, positions)
+    for at in range(0, segment_bytes, 1 << 20):
+        # what a consumer is sent, and what the reput walks
+        for piece in (log.segment(0, 1 << 19)[at : at + (1 << 19)], log.view(at, at + (1 << 20))):
+            assert not any(bytes(piece))
+            piece.release()
+        assert _resident_bytes(path) <= MOST_LOOKED_BYTES
+    assert _resident_bytes(path) > 0
+    log.close()
+    positions.close()
 
 
 def test_pages_are_given_back_after_a_rest_and_read_the_same_again(
