@@ -61,7 +61,7 @@ _OFTEN = {
 } - {"reput.new_queue", "flush.mid_index"}
 _LATEST = {"file.tmp_written": 3, "file.renamed": 3, "rebuild.before_swap": 2, "sup.after_spawn": 7}
 # these make the states that a rare point needs: an index file without an item that counts
-_MAKERS = {"make.named": 12, "reput.after_index_before_cursor": 6}
+_MAKERS = {"make.named": 2, "reput.after_index_before_cursor": 6}
 
 
 class Armed:

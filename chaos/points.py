@@ -36,6 +36,7 @@ from penstock.chaos.replay import check_whole
 from penstock.chaos.senders import die_sending
 from penstock.chaos.starts import die_in_start
 from penstock.chaos.under_load import one_load, under_load
+from penstock.client.producer import Producer
 from penstock.shared.store_directory import StoreDirectory
 
 EXPIRING: dict[str, object] = {
@@ -77,9 +78,18 @@ def die_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) ->
     """Every actor, at every point."""
     settings = any_settings(dice) | {"transient_store_pool_enable": armed.points >= POOL_ONLY}
     broker = Broker(place, SMALL | settings, environment=armed.environment())
-    # each queue becomes known once, so there is one for each time that this is crashed at
-    with under_load(broker, queues=arena.hits) as running:
-        return armed.await_all(broker, arena.moved) + running.finish()
+    with under_load(broker) as running:
+        with Producer(broker.produce) as producer:
+            sent = [producer.send("other-0", b"other")]
+
+            def moved() -> None:
+                """Queues become known once, some together: another as long as that is to happen."""
+                arena.moved()
+                if sent[-1].done() and "known.written" in armed.missing():
+                    sent.append(producer.send(f"other-{len(sent)}", b"other"))
+
+            wrong = armed.await_all(broker, moved)
+        return wrong + running.finish()
 
 
 def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:

@@ -61,16 +61,13 @@ class UnderLoad:
 
 
 @contextmanager
-def under_load(broker: Broker, *, rate: int = 1000, queues: int = 0) -> Iterator[UnderLoad]:
-    """Start the broker and its load; whatever happens, nothing of them stays.
-
-    With `queues` there is another topic, each of whose queues gets one message.
-    """
+def under_load(broker: Broker, *, rate: int = 1000) -> Iterator[UnderLoad]:
+    """Start the broker and its load; whatever happens, nothing of them stays."""
     loads: list[Load] = []
     follower: Follower | None = None
     try:
         broker.start()
-        make_topics(broker, queues)
+        make_topics(broker)
         follower = Follower(broker.consume)
         loads += [Load(ack, broker.produce, rate=rate, ack=ack) for ack in ACKS]
         yield UnderLoad(broker, loads, follower)
@@ -97,14 +94,10 @@ def one_load(broker: Broker, *, rate: int) -> Iterator[Load]:
         broker.clear()
 
 
-def make_topics(broker: Broker, queues: int = 0) -> None:
-    """The load's topic, and another with a message in each of so many queues."""
+def make_topics(broker: Broker) -> None:
+    """The load's topic."""
     with Producer(broker.produce) as producer:
         producer.create_topic(TOPIC, QUEUES)
-        if queues:
-            producer.create_topic("others", queues)
-        for queue in range(queues):
-            producer.send("others", b"other", queue=queue)
 
 
 def await_acked(loads: Sequence[Load], count: int, timeout_s: float = 30) -> None:
