@@ -3,9 +3,8 @@
 Producers are told so, or wait, or do not notice; consumers read on; no actor fails. After a failed
 flush of the log, a queue, the index or the checkpoint nothing is acknowledged any more, however
 often somebody asks. After any other failure messages are taken within a second of the disk being
-good again. A start that cannot says
-what it could not do, a stop leaves what the next start recovers. Of what was acknowledged nothing
-is lost.
+good again. A start that cannot says what it could not do, a stop leaves what the next start
+recovers. Of what was acknowledged nothing is lost.
 """
 
 from __future__ import annotations

@@ -195,21 +195,27 @@ def write_again(handle: int, start: int, stop: int) -> None:
         at += len(piece)
 
 
+def data_ranges(handle: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The parts of [start, stop) that are no holes, as (start, stop)."""
+    while start < stop:
+        try:
+            at = os.lseek(handle, start, os.SEEK_DATA)
+            start = min(os.lseek(handle, at, os.SEEK_HOLE), stop)
+        except OSError as error:
+            if error.errno != errno.ENXIO:
+                raise
+            return  # no data behind this offset
+        if at < stop:
+            yield at, start
+
+
 def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int:
     """Overwrite what is not a hole in [start, size) with zeros; how many bytes were not zero.
 
     With `again` zeros, too: they may not be on the disk. Not synced: the caller decides when.
     """
     changed = 0
-    at = start
-    while at < size:
-        try:
-            at = os.lseek(handle, at, os.SEEK_DATA)
-            stop = min(os.lseek(handle, at, os.SEEK_HOLE), size)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            return changed  # no data behind this offset
+    for at, stop in data_ranges(handle, start, size):
         while at < stop:
             piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
             if again or piece.count(0) != len(piece):

@@ -7,14 +7,19 @@ Where the log ends is recovery.py's to say.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 from pathlib import Path
 
 from penstock.shared.commit_log import reach_bytes
 from penstock.shared.config import Config
-from penstock.shared.durable_files import make_directory, sync_directory, write_again, zero_from
+from penstock.shared.durable_files import (
+    data_ranges,
+    make_directory,
+    sync_directory,
+    write_again,
+    zero_from,
+)
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.pool_recovery import is_named_by
 from penstock.shared.run_directory import Run, boot_id
@@ -92,16 +97,7 @@ def _write_data_again(handle: int, start: int, stop: int) -> None:
     """The same bytes to the same places, but for holes. It is no change, so the file keeps its
     time, by which it expires."""
     before = os.fstat(handle)
-    at = start
-    while at < stop:
-        try:
-            at = os.lseek(handle, at, os.SEEK_DATA)
-            hole_at = min(os.lseek(handle, at, os.SEEK_HOLE), stop)
-        except OSError as error:
-            if error.errno != errno.ENXIO:
-                raise
-            break  # no data behind this offset
-        write_again(handle, at, hole_at)
-        at = hole_at
+    for data_at, hole_at in data_ranges(handle, start, stop):
+        write_again(handle, data_at, hole_at)
     if start < stop:
         os.utime(handle, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -5,8 +5,7 @@ This is the only place of the page that is written and not measured; it holds no
 
 _COPY = (
     "of what the broker spends on a message of 1 KiB the committer's copy into the page cache of a "
-    "new file is the most (`penstock bench produce --ack written -o json`), and nearly all of that "
-    "the kernel's finding of fresh memory, which every broker here has to do"
+    "new file is the most (`penstock bench produce --ack written -o json`)"
 )
 
 REASONS: dict[str, str] = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from penstock.shared.durable_files import (
     NewFile,
+    data_ranges,
     drop_empty_last,
     make_directory,
     make_file,
@@ -236,3 +238,23 @@ def test_everything_from_a_place_on_becomes_zero_and_is_counted(
     assert after == before[:start] + bytes(len(cut)) + before[max(start, size) :]
     assert zero_from(handle, start, size) == 0
     os.close(handle)
+
+
+@given(
+    st.sets(st.integers(0, 15), max_size=16),
+    st.integers(0, 16 * 4096),
+    st.integers(0, 16 * 4096),
+)
+def test_the_parts_of_a_range_that_are_no_holes_are_found_whole(
+    blocks: set[int], start: int, stop: int
+) -> None:
+    with TemporaryFile() as file:
+        file.truncate(16 * 4096)
+        for block in blocks:
+            os.pwrite(file.fileno(), b"x" * 4096, block * 4096)
+        found = list(data_ranges(file.fileno(), start, stop))
+    assert all(start <= at < end <= stop for at, end in found)
+    covered = {at for first, last in found for at in range(first, last)}
+    expected = {at for at in range(start, stop) if at // 4096 in blocks}
+    # a file system may count holes as data, never data as a hole
+    assert expected <= covered
