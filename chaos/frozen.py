@@ -6,6 +6,7 @@ supervisor, frozen too, comes back to kill it. Whenever that is, nobody writes b
 
 from __future__ import annotations
 
+import fcntl
 import os
 import random
 import subprocess
@@ -13,10 +14,11 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from signal import SIGCONT, SIGKILL, SIGSTOP
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.scene import Scene, await_true, scene
+from penstock.chaos.scene import Scene, scene
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
 from penstock.shared.positions import ACTORS
 from penstock.shared.process_state import is_stopped
@@ -27,6 +29,8 @@ FREEZES = 7
 MOMENTS_S = (0.02, 0.15, 0.19, 0.2, 0.21, 0.25, 0.5, 1.0)
 LINES = 2000
 TIMEOUT_S = 30
+# behind the word that the supervisor stands still
+LET_GO_S = 2
 
 
 def frozen_round(arena: Arena, dice: random.Random, replay: str) -> None:
@@ -47,6 +51,8 @@ def frozen_round(arena: Arena, dice: random.Random, replay: str) -> None:
                     if fired.stat().st_size:
                         _thaw_beside_the_supervisor(it, dice)
                         fired.write_bytes(b"")
+                if _disarm(fired, point):
+                    _thaw_beside_the_supervisor(it, dice)
             it.finish(replay, wrong)
 
 
@@ -76,11 +82,24 @@ def freeze(it: Scene, dice: random.Random) -> None:
         it.probe(f"frozen for a while: {kind}", struck)
 
 
+def _disarm(fired: Path, point: str) -> bool:
+    """Whether the point had fired; it does not any more, for it may do so only once."""
+    with fired.open("a+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        file.seek(0)
+        had_fired = bool(file.read())
+        file.write(f"{point} {os.getpid()}\n")
+    return had_fired
+
+
 def _thaw_beside_the_supervisor(it: Scene, dice: random.Random) -> None:
     """The supervisor stands still at the point; actors that it holds for frozen go on meanwhile."""
     struck = time.monotonic()
     supervisor = it.broker.process.pid
-    await_true(lambda: is_stopped(supervisor), "the supervisor stands still")
+    while not is_stopped(supervisor):
+        if time.monotonic() > struck + LET_GO_S:
+            return  # a freeze that came at the same time has let it go, too
+        time.sleep(0.001)
     for pid in it.broker.processes():
         if pid != supervisor:
             _go_on(pid)

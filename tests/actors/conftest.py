@@ -20,7 +20,7 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import Actor, Stage
-from penstock.shared.bus import dial
+from penstock.shared.bus import RINGS, dial
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import ManualClock
 from penstock.shared.commit_log import LogReader
@@ -114,6 +114,14 @@ class Pipeline:
 
     def stage_of(self, actor: Any) -> Stage:
         return self._living[id(actor)][1]
+
+    def give_neighbours(self, actor: Any) -> None:
+        """Those that it rings are there. In search of them it opens and closes sockets."""
+        bus = self.stage_of(actor).bus
+        for name in RINGS[type(actor).__name__.lower()]:
+            neighbour = self.stage(name).bus
+            bus.ring(name)
+            assert neighbour.bells.poll(ANSWER_S * 1000)
 
     def crash(self, actor: Any) -> None:
         """The actor is gone without a word; only its memory and files remain."""

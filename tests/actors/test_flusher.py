@@ -252,6 +252,7 @@ def test_too_few_files_for_the_flusher_is_no_error_of_the_disk(
     """It ends, loudly; a successor that may open files flushes what is there."""
     broker = pipeline(transient_store_pool_enable=False)
     flusher = broker.start(Flusher)
+    broker.give_neighbours(flusher)
     broker.append()
     _commit(broker)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

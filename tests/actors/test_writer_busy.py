@@ -164,14 +164,10 @@ def test_a_writer_that_lacks_files_ends_and_its_successor_stores_the_frame(
     """Too few files for a segment say nothing of the disk: nobody is told that it is missing."""
     broker = pipeline(transient_store_pool_enable=False)
     broker.allocate(1)
-    neighbours = {name: broker.stage(name).bus for name in ("committer", "allocator")}
     writer = broker.start(Writer)
+    broker.give_neighbours(writer)
     producer = client(broker, writer)
     (before,) = producer.append(LARGE, keys="before-")
-    # who looks for a neighbour that is not there opens a socket every few milliseconds
-    for name, bus in neighbours.items():
-        broker.stage_of(writer).bus.ring(name)
-        assert bus.bells.poll(5000)
     wrote = broker.positions["wrote"]
     broker.allocate(1)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

@@ -10,7 +10,7 @@ from typing import Any
 
 import zmq
 
-from penstock.shared.bus import dial, receive, serve
+from penstock.shared.bus import receive, serve
 
 ASKED = 5000
 WAIT_S = 60
