@@ -22,9 +22,10 @@ from penstock.chaos.short_life import ShortLife, short_life
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.layout import StorePaths, is_segment_name
 
-RESUMED_S = 1.0
+# on a machine that does other things, too
+RESUMED_S = 5.0
 # until who finds out has said so
-TOLD_S = 1.0
+TOLD_S, LOOK_S = 5.0, 0.002
 
 
 class Failing(NamedTuple):
@@ -107,6 +108,7 @@ def _is_read_only(life: ShortLife, *, expected: bool) -> bool:
     while not life.broker.status()["positions"]["flush_error"]:
         if time.monotonic() >= until:
             return False
+        time.sleep(LOOK_S)
     return True
 
 
