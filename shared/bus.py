@@ -49,6 +49,8 @@ UNREAD_TIMEOUT_MS = 60_000
 # Then a connection that gets no answer knocks again.
 CONNECT_TIMEOUT_MS = 3000
 _BELLS_AT_ONCE = 10_000
+# an int: an enum's `&` is ten times as slow
+_POLLIN = int(zmq.POLLIN)
 
 
 class Bus:
@@ -101,10 +103,10 @@ class Bus:
         if self._late:
             self._ring_late()
         for count in range(_BELLS_AT_ONCE):
-            try:
-                self.bells.recv(zmq.NOBLOCK)
-            except zmq.Again:
+            # most of the time there is none, and an exception costs more than the question
+            if not int(self.bells.get(zmq.EVENTS)) & _POLLIN:
                 return count
+            self.bells.recv(zmq.NOBLOCK)
         return _BELLS_AT_ONCE
 
     def close(self) -> None:
@@ -120,7 +122,7 @@ def receive(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
     As long as requests keep coming ZeroMQ does not look at what clients have read meanwhile, counts
     answers as unread, and drops the next ones. Asking for its events makes it look.
     """
-    if not int(socket.get(zmq.EVENTS)) & zmq.POLLIN:
+    if not int(socket.get(zmq.EVENTS)) & _POLLIN:
         return None
     return socket.recv_multipart(zmq.NOBLOCK, copy=copy)
 

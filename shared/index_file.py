@@ -21,6 +21,10 @@ assert ITEM.size == ITEM_DTYPE.itemsize and SLOT_DTYPE.itemsize == SLOT_BYTES
 
 Ints = npt.NDArray[np.int64]
 
+# So many keys are put sooner one by one than all at once.
+FEW = 16
+_MAX_INT = 0x7FFFFFFF
+
 
 class Entries(NamedTuple):
     """What goes into the index, a row for each key, in log order."""
@@ -87,7 +91,7 @@ def index_keys(topic: bytes, unique_key: bytes, keys: bytes) -> list[bytes]:
 def key_hashes(texts: Sequence[bytes]) -> Ints:
     """The hashes of `topic#key` texts as items hold them: not negative."""
     codes = np.abs(string_hashes(texts).astype(np.int64))
-    codes[codes > 0x7FFFFFFF] = 0  # Java's abs(-2**31) stays negative
+    codes[codes > _MAX_INT] = 0  # Java's abs(-2**31) stays negative
     return codes
 
 
@@ -99,6 +103,67 @@ def put(
     The result is that of RocketMQ's one put after the other. `slots` are all slots of the file.
     """
     count, first = len(new.hashes), header.next_item
+    stored_ms, offsets = (int(new.stored_ms[0]), int(new.stored_ms[-1])), new.offsets
+    begin_ms = stored_ms[0] if first == 1 else header.begin_timestamp_ms
+    link = _link_few if count <= FEW else _link_many
+    items, targets, newest = link(header, slots, geometry, new, begin_ms)
+    return Put(
+        items,
+        targets,
+        newest,
+        IndexHeader(
+            begin_ms,
+            stored_ms[1],
+            int(offsets[0]) if first == 1 else header.begin_offset,
+            int(offsets[-1]),
+            header.slots_in_use + int(np.count_nonzero(items["previous"] == 0)),
+            first + count,
+        ),
+    )
+
+
+_Linked = tuple[npt.NDArray[np.void], Ints, Ints]
+
+
+def _link_few(
+    header: IndexHeader,
+    slots: npt.NDArray[np.signedinteger],
+    geometry: Geometry,
+    new: Entries,
+    begin_ms: int,
+) -> _Linked:
+    """One after the other: for some messages a second, whose consumers wait for this."""
+    newest: dict[int, int] = {}
+    items = bytearray()
+    rows = zip(new.hashes.tolist(), new.offsets.tolist(), new.stored_ms.tolist(), strict=True)
+    for number, (code, offset, stored_ms) in enumerate(rows, header.next_item):
+        slot = code % geometry.slots
+        before = newest.get(slot)
+        if before is None:
+            before = int(slots[slot])
+            # what is no item of the file counts as an empty slot
+            before = before if 0 < before <= number else 0
+        # item 1 still counts from what the file began with
+        since_ms = header.begin_timestamp_ms if number == 1 else begin_ms
+        seconds = min(max((stored_ms - since_ms) // 1000, 0), _MAX_INT) if since_ms > 0 else 0
+        items += ITEM.pack(code, offset, seconds, before)
+        newest[slot] = number
+    return (
+        np.frombuffer(items, ITEM_DTYPE),
+        np.array(list(newest), np.int64),
+        np.array(list(newest.values()), np.int64),
+    )
+
+
+def _link_many(
+    header: IndexHeader,
+    slots: npt.NDArray[np.signedinteger],
+    geometry: Geometry,
+    new: Entries,
+    begin_ms: int,
+) -> _Linked:
+    """All at once."""
+    count, first = len(new.hashes), header.next_item
     numbers = np.arange(first, first + count)
     targets = new.hashes % geometry.slots
     # equal slots side by side, each in the order of its items
@@ -108,34 +173,20 @@ def put(
     before = np.empty(count, np.int64)
     before[1:] = numbers[order[:-1]]
     found = slots[ordered[is_first]].astype(np.int64)
-    # what is no item of the file counts as an empty slot
     found[(found < 0) | (found > numbers[order[is_first]])] = 0
     before[is_first] = found
 
     items = np.zeros(count, ITEM_DTYPE)
     items["hash"], items["offset"] = new.hashes, new.offsets
     items["previous"][order] = before
-    begin_ms = int(new.stored_ms[0]) if first == 1 else header.begin_timestamp_ms
     items["seconds"] = _seconds(new.stored_ms, begin_ms)
-    if first == 1:  # item 1 still counts from what the file began with
+    if first == 1:
         items["seconds"][0] = _seconds(new.stored_ms[:1], header.begin_timestamp_ms)[0]
     is_last = np.concatenate((is_first[1:], [True]))
-    return Put(
-        items,
-        ordered[is_last],
-        numbers[order[is_last]],
-        IndexHeader(
-            begin_ms,
-            int(new.stored_ms[-1]),
-            int(new.offsets[0]) if first == 1 else header.begin_offset,
-            int(new.offsets[-1]),
-            header.slots_in_use + int(np.count_nonzero(items["previous"] == 0)),
-            first + count,
-        ),
-    )
+    return items, ordered[is_last], numbers[order[is_last]]
 
 
 def _seconds(stored_ms: Ints, begin_ms: int) -> Ints:
     if begin_ms <= 0:
         return np.zeros(len(stored_ms), np.int64)
-    return np.clip((stored_ms - begin_ms) // 1000, 0, 0x7FFFFFFF)
+    return np.clip((stored_ms - begin_ms) // 1000, 0, _MAX_INT)

@@ -56,6 +56,9 @@ class IndexFile:
                 os.posix_fallocate(self.handle, 0, geometry.table_bytes)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             mapped = mmap.mmap(self.handle, geometry.file_bytes, mmap.MAP_SHARED, access)
+            if writable:
+                # slots are touched here and there: the kernel is not to fetch those around, too
+                mapped.madvise(mmap.MADV_RANDOM)
         except BaseException:
             os.close(self.handle)
             raise

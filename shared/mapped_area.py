@@ -39,12 +39,14 @@ class MappedArea:
     def map(self, place: int, handle: int, at: int) -> None:
         """Have the file's bytes from `at` on there, to read and write, instead of what was there.
 
-        Raises OSError; then nothing is mapped there.
+        The kernel is not to fetch what lies around them in the file, which may be megabytes for
+        each place. Raises OSError; then nothing is mapped there.
         """
         start = self._start + place * self._size
         writable = mmap.PROT_READ | mmap.PROT_WRITE
         try:
             _map(start, self._size, writable, mmap.MAP_SHARED | _FIXED, handle, at)
+            _advise(start, self._size, mmap.MADV_RANDOM)
         except OSError:
             self._reserve(start)
             raise
@@ -58,10 +60,7 @@ class MappedArea:
 
     def release_pages(self) -> None:
         """Give back what this process has mapped in; the bytes stay, the next look costs."""
-        if _libc.madvise(
-            ctypes.c_void_p(self._start), ctypes.c_size_t(self._bytes), mmap.MADV_DONTNEED
-        ):
-            raise _error()
+        _advise(self._start, self._bytes, mmap.MADV_DONTNEED)
 
     def close(self) -> None:
         """Nobody may touch the view any more."""
@@ -80,6 +79,11 @@ def _map(
     if found == _FAILED:
         raise _error()
     return int(found)
+
+
+def _advise(start: int, size: int, advice: int) -> None:
+    if _libc.madvise(ctypes.c_void_p(start), ctypes.c_size_t(size), advice):
+        raise _error()
 
 
 def _error() -> OSError:

@@ -1,4 +1,7 @@
-"""A stopped store and the ways to look at it: for the tests of what a start does to it."""
+"""A stopped store and the ways to look at it, for the tests of what a start does to it.
+
+And what the kernel knows of this process.
+"""
 
 from __future__ import annotations
 
@@ -101,3 +104,16 @@ def wreckable(
         return StoppedStore(paths, small)
 
     return make
+
+
+@pytest.fixture
+def fetched_alone() -> Callable[[Path], list[bool]]:
+    """For each mapping of a file: does a touch of a page leave the pages around it alone?"""
+
+    def look(path: Path) -> list[bool]:
+        lines = Path("/proc/self/smaps").read_text().splitlines()
+        starts = [number for number, line in enumerate(lines) if line.endswith(f" {path}")]
+        flags = [next(x for x in lines[at:] if x.startswith("VmFlags")) for at in starts]
+        return [" rr " in each for each in flags]
+
+    return look

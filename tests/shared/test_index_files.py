@@ -59,6 +59,17 @@ numbers = itertools.count()
 codes = st.lists(st.integers(0, 9) | st.just(2**31 - 1), min_size=1, max_size=40)
 
 
+def test_a_put_fetches_no_slots_but_those_it_changes(
+    open_files: Callable[..., IndexFiles],
+    tmp_path: Path,
+    fetched_alone: Callable[[Path], list[bool]],
+) -> None:
+    files = open_files("index", Geometry(5000, 8))
+    files.put(_entries(_rows([4000])))
+    assert fetched_alone(index_files(tmp_path / "index")[0]) == [True]
+    files.close()
+
+
 @given(codes, st.lists(st.integers(1, 11), min_size=40, max_size=40))
 def test_any_batches_over_any_restarts_fill_the_same_files(
     open_files: Callable[..., IndexFiles], tmp_path: Path, chosen: list[int], sizes: list[int]

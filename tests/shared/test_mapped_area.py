@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -20,6 +21,16 @@ def mapped(area: MappedArea, place: int, file: Path, at: int = 0) -> None:
         area.map(place, handle, at)
     finally:
         os.close(handle)
+
+
+def test_what_lies_around_a_piece_in_its_file_is_not_fetched_with_it(
+    tmp_path: Path, fetched_alone: Callable[[Path], list[bool]]
+) -> None:
+    (tmp_path / "file").write_bytes(bytes(8 * PAGE))
+    area = MappedArea(2, PAGE)
+    mapped(area, 1, tmp_path / "file", 3 * PAGE)
+    assert fetched_alone(tmp_path / "file") == [True]
+    area.close()
 
 
 def test_pieces_of_files_lie_side_by_side_and_are_written_through(tmp_path: Path) -> None:
