@@ -63,16 +63,18 @@ class Committer:
                 self._refused(error)
                 return 0
         crash_point("commit.before_cursor")
-        self._committed = wrote
+        before, self._committed = self._committed, wrote
         if self._positions["commit_error"]:
             # before `committed`: behind it a successor has nothing to do, and would leave it
             self._positions.publish("commit_error", 0)
         self._positions.publish("committed", wrote)
         crash_point("commit.after_cursor")
         self._committed_at_ms = self._stage.clock.monotonic_ms()
-        self._stage.bus.ring("flusher")
         if not self._config.sync_flush:
             self._stage.bus.ring("reput")
+        # else it flushes from time to time, and needs no bell for each commit
+        if self._config.sync_flush or self._positions["flush_wanted"] > before:
+            self._stage.bus.ring("flusher")
         return 1
 
     def _refused(self, error: OSError | StoreDamaged) -> None:

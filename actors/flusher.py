@@ -225,7 +225,10 @@ class Flusher:
         return []
 
     def idle_ms(self) -> int:
-        return TICK_MS
+        """Until the next flush is due that nobody rings for."""
+        left_ms = self._flushed_at_ms + self._config.flush_interval_commit_log_ms
+        left_ms -= self._stage.clock.monotonic_ms()
+        return left_ms if 0 < left_ms < TICK_MS else TICK_MS
 
     def let_go(self) -> None:
         self._segments.let_go(self._stage.clock.monotonic_ms())

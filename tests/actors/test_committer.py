@@ -130,17 +130,27 @@ def test_without_a_pool_committed_follows_wrote(pipeline: Callable[..., Any]) ->
     assert broker.log(0, SEGMENT_BYTES) == before
 
 
-@pytest.mark.parametrize(("flush", "heard"), [("sync", 0), ("async", 1)])
-def test_it_rings_the_flusher_and_the_reput_where_that_need_not_wait_for_the_disk(
-    pipeline: Callable[..., Any], bells: Callable[..., int], flush: str, heard: int
+@pytest.mark.parametrize(
+    ("flush", "wanted", "flushers", "reputs"),
+    [("sync", False, 1, 0), ("async", True, 1, 1), ("async", False, 0, 1)],
+)
+def test_it_rings_the_flusher_for_who_waits_and_the_reput_where_that_need_not_wait_for_the_disk(
+    pipeline: Callable[..., Any],
+    bells: Callable[..., int],
+    flush: str,
+    wanted: bool,
+    flushers: int,
+    reputs: int,
 ) -> None:
     broker = pipeline(flush_disk_type=flush, commit_commit_log_least_pages=0)
     flusher, reput = broker.stage("flusher"), broker.stage("reput")
     committer = broker.start(Committer)
-    broker.append()
+    stop = broker.append()
+    if wanted:
+        broker.positions.initialise("flush_wanted", stop)
     committer.work()
-    assert bells(flusher) == 1
-    assert bells(reput, 1000 if heard else 50) == heard
+    assert bells(reput, 1000 if reputs else 50) == reputs
+    assert bells(flusher, 1000 if flushers else 50) == flushers
 
 
 def test_it_is_drained_when_all_is_committed_and_then_needs_no_more_time(
