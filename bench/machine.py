@@ -9,6 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import platform
+import statistics
 import tempfile
 import threading
 import time
@@ -35,6 +36,7 @@ class Machine(msgspec.Struct, frozen=True):
     memcpy_to_map_mb_per_s: float
     zeromq_frames_per_s: float
     frame_bytes: int = FRAME_BYTES
+    zeromq_round_trip_ms: float = 0.0
 
 
 def measure_machine(place: Path, size: int = 64 << 20, frames: int = 1000) -> Machine:
@@ -44,6 +46,7 @@ def measure_machine(place: Path, size: int = 64 << 20, frames: int = 1000) -> Ma
         new, existing = _write(file, size), _write(file, size)
         copied = _copy_into_map(file, size)
         rate = _frames(f"ipc://{directory}/s", frames)
+        trip_ms = _round_trip_ms(f"ipc://{directory}/t", frames)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         os.cpu_count() or 0,
@@ -56,6 +59,7 @@ def measure_machine(place: Path, size: int = 64 << 20, frames: int = 1000) -> Ma
         round(existing / 1e6, 1),
         round(copied / 1e6, 1),
         round(rate, 1),
+        zeromq_round_trip_ms=round(trip_ms, 3),
     )
 
 
@@ -110,6 +114,24 @@ def _frames(endpoint: str, frames: int) -> float:
         rate = frames / (time.perf_counter() - began)
         sender.join()
     return rate
+
+
+def _round_trip_ms(endpoint: str, trips: int) -> float:
+    """From one thread to another through a ZeroMQ socket and back; the median."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    with context, context.socket(zmq.PAIR) as there, context.socket(zmq.PAIR) as here:
+        there.bind(endpoint)
+        here.connect(endpoint)
+        echo = threading.Thread(target=lambda: [there.send(there.recv()) for _ in range(trips)])
+        echo.start()
+        took = []
+        for _ in range(trips):
+            began = time.perf_counter()
+            here.send(b"")
+            here.recv()
+            took.append(time.perf_counter() - began)
+        echo.join()
+    return statistics.median(took) * 1000
 
 
 def _processor() -> str:

@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
@@ -25,6 +26,10 @@ from penstock.shared.errors import PenstockError
 IN_FLIGHT = (1, 8, 64, 512, 4096)
 SIZES = (16, 100, 1024, 10_240, 102_400)
 QUEUES = (1, 8, 64, 512, 4096, 10_000)
+# so many of each decide what is asked of Penstock alone, and those over queues in turns
+RUNS = 5
+FEW_QUEUES, MANY_QUEUES = 8, 10_000
+LATENCY_S = 3.0
 GROWTH_STEPS = 10
 ACKS = ("written", "durable")
 
@@ -39,7 +44,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 class Sweeps(msgspec.Struct):
-    """All ranges; single results of the other kinds, and of a long run; what failed, and why."""
+    """All ranges; results of the other kinds, RUNS of each; a long run; what failed, and why."""
 
     in_flight: list[Point] = []
     size: list[Point] = []
@@ -61,17 +66,13 @@ def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
         sizes = [Shape(ack=ack, size=size, seconds=seconds) for size in SIZES]
         with told(found, f"over sizes, {ack}", say):
             found.size += _points(sizes, machine, ack, lambda shape: shape.size, say)
-    for number in QUEUES:
-        with told(found, f"{number} queues", say):
-            shape = Shape(seconds=seconds)
-            for result in bench_topics(shape, (number,), Where(), machine, _unseen):
-                say(f"{number} queues: {result.messages_per_s:.0f}/s")
-                found.queues.append(_point("durable", number, result))
+    found.queues = list(_over_queues(found, Shape(seconds=seconds), machine, say))
     with told(found, "a store that grows", say):
         found.store_gb += _growth(Shape(ack="written", seconds=seconds), machine, say)
-    for ack in ACKS:
-        with told(found, f"latency and pipeline, {ack}", say):
-            found.alone += _alone(ack, seconds, machine)
+    for _ in range(RUNS):
+        for ack in ACKS:
+            with told(found, f"latency and pipeline, {ack}", say):
+                found.alone += _alone(ack, seconds, machine)
     if long_s:
         with told(found, f"memory over {long_s:.0f} s", say):
             # small bodies: what it leaves must find room on the disk
@@ -116,8 +117,24 @@ def _growth(shape: Shape, machine: Machine, say: Callable[[str], None]) -> Itera
             yield _point(shape.ack, held_gb, result)
 
 
+def _over_queues(
+    found: Sweeps, shape: Shape, machine: Machine, say: Callable[[str], None]
+) -> Iterator[Point]:
+    """Medians, where a number of queues is tried more than once."""
+    tried: dict[int, list[Result]] = {number: [] for number in QUEUES}
+    for number in (*QUEUES, *(FEW_QUEUES, MANY_QUEUES) * (RUNS - 1)):
+        with told(found, f"{number} queues", say):
+            for result in bench_topics(shape, (number,), Where(), machine, _unseen):
+                say(f"{number} queues: {result.messages_per_s:.0f}/s")
+                tried[number].append(result)
+    for number, results in tried.items():
+        if results:
+            rate = median(each.messages_per_s for each in results)
+            yield Point("durable", number, rate, median(each.mb_per_s for each in results))
+
+
 def _alone(ack: str, seconds: float, machine: Machine) -> Iterator[Result]:
-    paced = Shape(ack=ack, rate_per_s=1000, seconds=seconds)
+    paced = Shape(ack=ack, rate_per_s=1000, seconds=max(LATENCY_S, seconds))
     yield bench_latency(paced, Where(), machine, _unseen)
     yield bench_pipeline(Shape(ack=ack, seconds=seconds), Where(), machine, _unseen)
 

@@ -12,6 +12,8 @@ from typing import NamedTuple
 
 from penstock.bench.peers.peer import DURABLE, PACKED
 from penstock.bench.peers.table import OURS, Comparison, Group, groups
+from penstock.bench.report import Result
+from penstock.bench.sweeps import FEW_QUEUES, MANY_QUEUES
 
 BATCHES = "Penstock, batches of 64"
 ROCKETMQ = "RocketMQ"
@@ -102,18 +104,25 @@ def of_the_disk(found: Comparison) -> Measured:
 
 def of_queues(found: Comparison) -> Measured:
     rates = {point.x: point.messages_per_s for point in found.sweeps.queues}
-    few, many = rates.get(8), rates.get(10_000)
+    few, many = rates.get(FEW_QUEUES), rates.get(MANY_QUEUES)
     if few is None or many is None:
         return Measured(None, "the range over queues was not measured")
-    return Measured(many / few, f"10,000 queues {many:,.0f}/s; 8 queues {few:,.0f}/s; one run")
+    how = f"{MANY_QUEUES:,} queues {many:,.0f}/s; {FEW_QUEUES} queues {few:,.0f}/s"
+    return Measured(many / few, how)
+
+
+def alone(found: Comparison, kind: str, ack: str) -> list[Result]:
+    """What Penstock by itself did in each run."""
+    return [x for x in found.sweeps.alone if (x.kind, x.shape.ack) == (kind, ack)]
 
 
 def queues_behind(found: Comparison) -> Measured:
-    for result in found.sweeps.alone:
-        if (result.kind, result.shape.ack) == ("pipeline", DURABLE):
-            lag = result.details["reput_behind_flushed"]
-            return Measured(lag["p99_ms"], f"at {result.messages_per_s:,.0f}/s; one run")
-    return Measured(None, "Penstock alone was not measured")
+    results = alone(found, "pipeline", DURABLE)
+    if not results:
+        return Measured(None, "Penstock alone was not measured")
+    behind_ms = median(each.details["reput_behind_flushed"]["p99_ms"] for each in results)
+    rate = median(each.messages_per_s for each in results)
+    return Measured(behind_ms, f"at {rate:,.0f}/s; {len(results)} runs")
 
 
 def idle_memory(found: Comparison) -> Measured:
@@ -139,10 +148,11 @@ def memory_growth(found: Comparison) -> Measured:
 
 def latency(ack: str, percent: int) -> Callable[[Comparison], Measured]:
     def measure(found: Comparison) -> Measured:
-        for result in found.sweeps.alone:
-            if (result.kind, result.shape.ack) == ("latency", ack):
-                value = result.p50_ms if percent == 50 else result.p99_ms
-                return Measured(value, f"{result.messages} messages; one run")
-        return Measured(None, "Penstock alone was not measured")
+        results = alone(found, "latency", ack)
+        if not results:
+            return Measured(None, "Penstock alone was not measured")
+        values = [(each.p50_ms if percent == 50 else each.p99_ms) or 0.0 for each in results]
+        how = f"{results[0].messages} messages in each of {len(values)} runs: "
+        return Measured(median(values), f"{how}{min(values):.1f} to {max(values):.1f} ms")
 
     return measure

@@ -6,18 +6,19 @@ python -m penstock.bench.peers.page docs/performance.json      writes the page b
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 
 import msgspec
 
 from penstock.bench.machine import Machine
 from penstock.bench.peers.bars import bars_table
+from penstock.bench.peers.figures import alone
 from penstock.bench.peers.peer import CONSUME, DURABLE, PACKED, SINGLE
 from penstock.bench.peers.table import Comparison, Known, one_line, table
 from penstock.bench.plot import write_plots
 from penstock.bench.report import Result
-from penstock.bench.sweeps import Sweeps
 
 PAGE = """\
 # Performance
@@ -84,7 +85,7 @@ ALONE = """
 `latency` sends 1,000 messages a second; theirs is from when a message was due at the producer to
 when its consumer had it. `pipeline` sends at full rate; "queues behind" is how long what is on disk
 (`written`: in the log's files) waits for its place in the consume queues, and memory is the PSS of
-all processes of the broker at its highest.
+all processes of the broker at its highest. Figures are medians of some runs of each.
 {failed}"""
 
 
@@ -113,7 +114,7 @@ def write_page(found: Comparison, to: Path) -> None:
         queues=found.queues,
         runs=found.runs,
         peers="\n".join(_peer(each) for each in found.peers),
-        alone=_penstock_alone(found.sweeps),
+        alone=_penstock_alone(found),
         plots="\n## Over a range\n\n"
         + "\n".join(f"![{_over(name)}]({name})" for name in plots)
         + "\n"
@@ -123,11 +124,12 @@ def write_page(found: Comparison, to: Path) -> None:
     (to / "performance.md").write_text(page)
 
 
-def _penstock_alone(sweeps: Sweeps) -> str:
+def _penstock_alone(found: Comparison) -> str:
+    sweeps = found.sweeps
     if not sweeps.alone and not sweeps.failed:
         return ""
     failed = "".join(f"\n- not measured: {one_line(each)}" for each in sweeps.failed)
-    return ALONE.format(rows=_alone(sweeps.alone), failed=failed and f"{failed}\n")
+    return ALONE.format(rows=_alone(found), failed=failed and f"{failed}\n")
 
 
 def _over(plot: str) -> str:
@@ -147,10 +149,12 @@ def _limits(machines: Sequence[Machine]) -> str:
         ("the same to an existing file", "MB/s", "write_existing_file_mb_per_s"),
         ("copy into mapped memory that is warm", "MB/s", "memcpy_to_map_mb_per_s"),
         ("ZeroMQ frames of 256 KiB over ipc", "frames/s", "zeromq_frames_per_s"),
+        ("ZeroMQ over ipc, there and back", "ms", "zeromq_round_trip_ms"),
     )
     lines = ["| limit | measured | unit |", "|---|--:|---|"]
     for name, unit, key in rows:
-        lines.append(f"| {name} | {_range([getattr(m, key) for m in machines], 0)} | {unit} |")
+        values = _range([getattr(m, key) for m in machines], 2 if unit == "ms" else 0)
+        lines.append(f"| {name} | {values} | {unit} |")
     return "\n".join(lines)
 
 
@@ -161,25 +165,30 @@ def _peer(peer: Known) -> str:
     return f"- {peer.name} {peer.version}; client: {peer.client}; {settings}"
 
 
-def _alone(results: Iterable[Result]) -> str:
+def _alone(found: Comparison) -> str:
     heads = ("kind", "acknowledged", "body", "messages/s", "p50 ms", "p99 ms", "CPU s", "more")
     lines = ["| " + " | ".join(heads) + " |", "|---|---" + "|--:" * 5 + "|---|"]
-    for result in results:
-        more = ""
-        if result.kind == "pipeline":
-            ahead = "flushed" if result.shape.ack == DURABLE else "committed"
-            lag = result.details[f"reput_behind_{ahead}"]
-            more = (
-                f"queues behind p50 {lag['p50_ms']:.1f}, p99 {lag['p99_ms']:.1f}, at most "
-                f"{lag['max_ms']:.1f} ms; {result.details['peak_pss_mib']['total']:.0f} MiB"
-            )
+    for kind, ack in dict.fromkeys((x.kind, x.shape.ack) for x in found.sweeps.alone):
+        results = alone(found, kind, ack)
         cells = (
-            *(result.kind, result.shape.ack, str(result.shape.size)),
-            *(f"{result.messages_per_s:,.0f}", f"{result.p50_ms}", f"{result.p99_ms}"),
-            *(f"{result.cpu_s_per_million['total']:.1f}", more),
+            *(kind, ack, str(results[0].shape.size)),
+            f"{median(each.messages_per_s for each in results):,.0f}",
+            f"{median(each.p50_ms or 0 for each in results):.2f}",
+            f"{median(each.p99_ms or 0 for each in results):.2f}",
+            f"{median(each.cpu_s_per_million['total'] for each in results):.1f}",
+            _behind(results) if kind == "pipeline" else "",
         )
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
+
+
+def _behind(results: Sequence[Result]) -> str:
+    ahead = "flushed" if results[0].shape.ack == DURABLE else "committed"
+    lags = [each.details[f"reput_behind_{ahead}"] for each in results]
+    p50, p99 = (median(lag[f"{key}_ms"] for lag in lags) for key in ("p50", "p99"))
+    most_ms = max(lag["max_ms"] for lag in lags)
+    memory_mib = max(each.details["peak_pss_mib"]["total"] for each in results)
+    return f"queues behind p50 {p50:.1f}, p99 {p99:.1f}, at most {most_ms:.1f} ms; {memory_mib:.0f} MiB"
 
 
 if __name__ == "__main__":
