@@ -11,6 +11,10 @@ from penstock.client.frames import Frame, SendFuture
 from penstock.client.turns import Turns
 from penstock.shared.hot_loops import Draft, OpenFrame
 
+# So many frames are unanswered at once, and as long as there are full ones so many. More of those
+# that are not full would be smaller ones: what waits behind them packs together.
+MAX_IN_FLIGHT, MAX_FULL_IN_FLIGHT = 8, 16
+
 
 class Outbox(OpenFrame):
     """The frames of one producer that have not left yet."""
@@ -52,6 +56,13 @@ class Outbox(OpenFrame):
         if self.frame is not None:
             self._turns.go_on({run.topic for run in self.frame.runs})
             self.frame = None
+
+    def may_leave(self, in_flight: int) -> bool:
+        """Whether the oldest frame may leave while so many are unanswered."""
+        if in_flight < MAX_IN_FLIGHT:
+            return True
+        is_full = len(self._frames) > 1 or self.frame is None and bool(self._frames)
+        return is_full and in_flight < MAX_FULL_IN_FLIGHT
 
     def take(self) -> Frame:
         """The oldest frame."""

@@ -18,8 +18,9 @@ from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, En
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import is_loopback, local_address
+from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.packing import Packer
-from penstock.client.producer_core import MAX_IN_FLIGHT, ProducerCore
+from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
@@ -30,10 +31,10 @@ from penstock.shared.pure_intake import FRAME_BYTES
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 
-# send() waits while more than this is on its way: enough to fill all frames in flight twice. A
-# longer queue makes it slower: the caller then never waits, and its thread keeps the interpreter
-# from the one that talks to the broker.
-MAX_WAITING_BYTES = 2 * MAX_IN_FLIGHT * FRAME_BYTES
+# send() waits while more than this is on its way: enough to fill the frames in flight, and some to
+# follow. A longer queue makes it slower: the caller then never waits, and its thread keeps the
+# interpreter from the one that talks to the broker.
+MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
 
 # How often this process has been forked off: a producer does not work in a child.
 _forks = 0

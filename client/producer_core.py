@@ -38,8 +38,6 @@ from penstock.shared.hot_loops import Intake
 from penstock.shared.messages import encode
 from penstock.shared.pure_intake import Plain
 
-# More frames at once would be smaller ones: what waits behind them packs together.
-MAX_IN_FLIGHT = 8
 PROBE_MS = 100
 # After such a pause a new session asks where the log ends, lest a retry have to look far back.
 PAUSE_MS = 1000
@@ -147,7 +145,7 @@ class ProducerCore(Intake):
     @property
     def may_send(self) -> bool:
         """Whether something new could leave now, and not only when an answer comes."""
-        return len(self._in_flight) < MAX_IN_FLIGHT
+        return self._outbox.may_leave(len(self._in_flight))
 
     def _assign(self, topic: str, parked: Parked) -> None:
         future = parked.future
@@ -179,7 +177,7 @@ class ProducerCore(Intake):
         yield from self.routes.outgoing(now_ms)
         yield from self._ring.outgoing(self._producer, now_ms, self.routes.number)
         leaving = 0
-        while self._resend or self._outbox and len(self._in_flight) < MAX_IN_FLIGHT:
+        while self._resend or self._outbox and self.may_send:
             frame = self._resend.popleft() if self._resend else self._next_frame()
             try:
                 yield self._append(frame, leaving, now_ms)

@@ -21,7 +21,7 @@ from hypothesis.stateful import (
 
 from penstock.client.encoding import check_ack
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.producer_core import MAX_IN_FLIGHT
+from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.routes import ASK_AGAIN_MS
 from penstock.shared import messages
 from penstock.shared.errors import (
@@ -421,11 +421,16 @@ def test_a_route_that_was_asked_for_on_a_lost_connection_is_asked_for_again_soon
     assert wire.now_ms - lost_at_ms < ASK_AGAIN_MS
 
 
-def test_no_more_frames_are_under_way_than_the_limit(wire: Any) -> None:
+@pytest.mark.parametrize(
+    ("body_bytes", "limit"), [(1, MAX_IN_FLIGHT), (FRAME_BYTES, MAX_FULL_IN_FLIGHT)]
+)
+def test_no_more_frames_are_under_way_than_the_limit(
+    wire: Any, body_bytes: int, limit: int
+) -> None:
     for _ in range(3 * MAX_IN_FLIGHT):
-        wire.send("a", None, 1, "", FRAME_BYTES)
+        wire.send("a", None, 1, "", body_bytes)
         wire.pump(1000)
-    assert len([parts for parts in wire.now.up if len(parts) == 2]) == MAX_IN_FLIGHT
+    assert len([parts for parts in wire.now.up if len(parts) == 2]) == limit
     assert not wire.core.may_send
     wire.heal(8)
     assert wire.core.unsettled == 0 and wire.core.waiting_bytes == 0
