@@ -3,7 +3,7 @@
 Owns:     `committed`, `commit_error`; the bytes of the segment files, where the pool is on.
 Reads:    `wrote`, `flush_wanted`; the pool.
 Hears:    the writer's doorbell.
-Rings:    the flusher and the reput.
+Rings:    the reput; the flusher where somebody waits for the disk.
 On crash: the next one goes on at `committed`; copying the same bytes twice changes nothing. The
           pool is shared memory and outlives every process.
 
@@ -41,6 +41,8 @@ class Committer:
         self._positions = stage.positions
         self._committed_at_ms = stage.clock.monotonic_ms()
         self._retry_at_ms = 0
+        # how far the flusher has been rung for those who wait
+        self._woken_for = 0
 
     def start(self) -> None:
         self._committed = self._positions["committed"]
@@ -53,6 +55,7 @@ class Committer:
     def work(self) -> int:
         wrote = self._positions["wrote"]
         if wrote == self._committed or not self._due(wrote):
+            self._wake_flusher()  # for what was committed before somebody said that he waits
             return 0
         if self._stage.clock.monotonic_ms() < self._retry_at_ms:
             return 0
@@ -63,7 +66,7 @@ class Committer:
                 self._refused(error)
                 return 0
         crash_point("commit.before_cursor")
-        before, self._committed = self._committed, wrote
+        self._committed = wrote
         if self._positions["commit_error"]:
             # before `committed`: behind it a successor has nothing to do, and would leave it
             self._positions.publish("commit_error", 0)
@@ -72,10 +75,15 @@ class Committer:
         self._committed_at_ms = self._stage.clock.monotonic_ms()
         if not self._config.sync_flush:
             self._stage.bus.ring("reput")
-        # else it flushes from time to time, and needs no bell for each commit
-        if self._config.sync_flush or self._positions["flush_wanted"] > before:
-            self._stage.bus.ring("flusher")
+        self._wake_flusher(self._config.sync_flush)
         return 1
+
+    def _wake_flusher(self, always: bool = False) -> None:
+        """Where flushing is asynchronous, once for what somebody waits for; it has its times."""
+        wanted = min(self._positions["flush_wanted"], self._committed)
+        if always or wanted > self._woken_for:
+            self._woken_for = wanted
+            self._stage.bus.ring("flusher")
 
     def _refused(self, error: OSError | StoreDamaged) -> None:
         """The bytes stay in the pool. A segment that somebody has cut short is like a bad disk;

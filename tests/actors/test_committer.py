@@ -153,6 +153,20 @@ def test_it_rings_the_flusher_for_who_waits_and_the_reput_where_that_need_not_wa
     assert bells(flusher, 1000 if flushers else 50) == flushers
 
 
+def test_who_says_after_the_commit_that_he_waits_for_the_disk_is_rung_for_once(
+    pipeline: Callable[..., Any], bells: Callable[..., int]
+) -> None:
+    broker = pipeline(flush_disk_type="async")
+    flusher = broker.stage("flusher")
+    committer = broker.start(Committer)
+    stop = broker.append()
+    broker.clock.advance(1)
+    assert committer.work() == 1
+    broker.positions.initialise("flush_wanted", stop)
+    assert committer.work() == committer.work() == 0
+    assert bells(flusher, 1000) == 1 and bells(flusher, 50) == 0
+
+
 def test_it_is_drained_when_all_is_committed_and_then_needs_no_more_time(
     pipeline: Callable[..., Any],
 ) -> None:
