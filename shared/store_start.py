@@ -91,12 +91,12 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
     if last_run is not None:
         await_actors_gone(last_run)
     remove_strays(paths.root, last_run)
-    with ExitStack() as undo:
+    with ExitStack() as sockets, ExitStack() as undo:
         produce, remark = listen_tcp(config.bind_host, config.produce_port, DEFAULT_PRODUCE_PORT)
-        undo.callback(produce.socket.close)
+        sockets.callback(produce.socket.close)
         remarks = [remark]
         consume, remark = listen_tcp(config.bind_host, config.consume_port, DEFAULT_CONSUME_PORT)
-        undo.callback(consume.socket.close)
+        sockets.callback(consume.socket.close)
         remarks.append(remark)
         check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
@@ -119,7 +119,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         listeners = {"produce": produce, "consume": consume}
         for name in ("produce", "consume"):
             listeners[f"{name}_ipc"] = listen_ipc(directory / f"{name}.ipc")
-            undo.callback(listeners[f"{name}_ipc"].socket.close)
+            sockets.callback(listeners[f"{name}_ipc"].socket.close)
         run = Run(
             run_id,
             boot_id(),
@@ -133,11 +133,12 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         write_run(paths, run)
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
-        undo.pop_all()
-    crash_point("start.before_abort")
-    # the next start takes what is in shared memory only if this run was the last to use the store
-    replace_file(paths.abort, str(os.getpid()).encode())
-    note_end(paths.starting)
+        undo.pop_all()  # from here on the next start finds the directory, and removes it
+        crash_point("start.before_abort")
+        # the next start takes what is in shared memory only if this run was the last one here
+        replace_file(paths.abort, str(os.getpid()).encode())
+        note_end(paths.starting)
+        sockets.pop_all()
     remarks = [remark for remark in remarks if remark]
     return OpenStore(paths, lock, run, positions, recovered, remarks, Listeners(listeners))
 

@@ -1,4 +1,4 @@
-"""The end of a run: what a stop leaves when it is killed half way."""
+"""The ends of a run: what a start leaves open that fails, and a stop that is killed half way."""
 
 from __future__ import annotations
 
@@ -26,6 +26,24 @@ def _let_go(store: OpenStore) -> None:
     store.listeners.close()
     store.positions.close()
     os.close(store.lock)
+
+
+def test_a_start_that_fails_at_its_last_step_holds_nothing_open(
+    make_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config()
+    _let_go(open_store(config, ManualClock()))  # what is opened once and kept
+
+    def die(point: str) -> None:
+        if point == "start.before_abort":
+            raise Killed
+
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(store_start, "crash_point", die)
+        open_store(config, ManualClock())
+    assert set(os.listdir("/proc/self/fd")) == before
+    _let_go(open_store(config, ManualClock()))
 
 
 def test_a_stop_killed_among_empty_segments_leaves_a_log_without_a_hole(
