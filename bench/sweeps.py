@@ -59,6 +59,11 @@ def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
     """Measure all of it, `seconds` a point, and with `long_s` so long at full rate."""
     machine = measure_machine(Path(tempfile.gettempdir()))
     found = Sweeps()
+    # what is paced comes first: there is nothing yet that the disk has still to take
+    for ack in ACKS * RUNS:
+        with told(found, f"latency, {ack}", say):
+            paced = Shape(ack=ack, rate_per_s=1000, seconds=max(LATENCY_S, seconds))
+            found.alone.append(bench_latency(paced, Where(), machine, _unseen))
     for ack in ACKS:
         flights = [Shape(ack=ack, in_flight=number, seconds=seconds) for number in IN_FLIGHT]
         with told(found, f"over messages in flight, {ack}", say):
@@ -69,10 +74,10 @@ def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
     found.queues = list(_over_queues(found, Shape(seconds=seconds), machine, say))
     with told(found, "a store that grows", say):
         found.store_gb += _growth(Shape(ack="written", seconds=seconds), machine, say)
-    for _ in range(RUNS):
-        for ack in ACKS:
-            with told(found, f"latency and pipeline, {ack}", say):
-                found.alone += _alone(ack, seconds, machine)
+    for ack in ACKS * RUNS:
+        with told(found, f"pipeline, {ack}", say):
+            shape = Shape(ack=ack, seconds=seconds)
+            found.alone.append(bench_pipeline(shape, Where(), machine, _unseen))
     if long_s:
         with told(found, f"memory over {long_s:.0f} s", say):
             # small bodies: what it leaves must find room on the disk
@@ -131,12 +136,6 @@ def _over_queues(
         if results:
             rate = median(each.messages_per_s for each in results)
             yield Point("durable", number, rate, median(each.mb_per_s for each in results))
-
-
-def _alone(ack: str, seconds: float, machine: Machine) -> Iterator[Result]:
-    paced = Shape(ack=ack, rate_per_s=1000, seconds=max(LATENCY_S, seconds))
-    yield bench_latency(paced, Where(), machine, _unseen)
-    yield bench_pipeline(Shape(ack=ack, seconds=seconds), Where(), machine, _unseen)
 
 
 def _point(line: str, x: float, result: Result) -> Point:

@@ -100,6 +100,11 @@ def _chosen(ctx: click.Context, parameter: click.Parameter, value: str) -> list[
     help="Of a run at full rate that shows whether memory grows; takes tens of GB. 0: none.",
 )
 @click.option(
+    "--keep-peers",
+    is_flag=True,
+    help="Measure Penstock by itself again; the rows of a comparison stay as they are there.",
+)
+@click.option(
     "--to",
     type=click.Path(path_type=Path),
     default=DOCS,
@@ -113,19 +118,26 @@ def main(
     in_flight: int,
     sweeps: bool,
     long_seconds: float,
+    keep_peers: bool,
     to: Path,
 ) -> None:
     """Compare Penstock with the brokers that are installed, and write what was found."""
     plan = Plan(runs=runs, seconds=seconds, in_flight=in_flight)
     # servers are stopped on the way out, also when somebody ends this
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-    with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
-        compared = compare([PEERS[name]() for name in only], plan, Path(place))
-    compared.command = (
-        f"python -m penstock.bench.peers.compare --only {','.join(only)} --runs {runs} "
-        f"--seconds {seconds} --in-flight {in_flight} --long-seconds {long_seconds:g}"
-    )
-    _write(compared, to)
+    command = f"python -m penstock.bench.peers.compare --long-seconds {long_seconds:g}"
+    if keep_peers:
+        compared = msgspec.json.decode((to / "performance.json").read_bytes(), type=Comparison)
+        before = compared.command.partition("\n")[0]
+        compared.command = f"{before}\n{command} --keep-peers  # {Penstock().version()}"
+    else:
+        with tempfile.TemporaryDirectory(prefix="penstock-peers-") as place:
+            compared = compare([PEERS[name]() for name in only], plan, Path(place))
+        compared.command = (
+            f"{command} --only {','.join(only)} --runs {runs} --seconds {seconds} "
+            f"--in-flight {in_flight}"
+        )
+        _write(compared, to)
     if sweeps:
         compared.sweeps = sweep(min(seconds, SWEEP_S), long_seconds, say)
         _write(compared, to)
