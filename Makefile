@@ -88,7 +88,7 @@ bench: setup ## measure on this machine how fast one client sends
 PEERS ?=
 
 .PHONY: bench-peers
-bench-peers: setup ## measure Penstock beside other brokers for 35 minutes, write docs/performance.md
+bench-peers: setup ## measure Penstock beside other brokers for 40 minutes, write docs/performance.md
 	.venv/bin/python -m penstock.bench.peers.compare $(PEERS)
 
 .PHONY: clean

@@ -23,6 +23,7 @@ class Shape(msgspec.Struct, frozen=True):
     seconds: float = 5.0
     rate_per_s: int = 0
     ring: bool = True
+    consumers: int = 1
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):

@@ -158,11 +158,13 @@ def produce(**options: Any) -> None:
 Examples:
   penstock bench consume
   penstock bench consume --size 100 --queues 1 -o json
+  penstock bench consume --ack written --consumers 2
 """
 )
 @_options()
+@_count("--consumers", default=1, help="A process each, which reads everything.")
 def consume(**options: Any) -> None:
-    """How fast a consumer reads what producers sent in the same time.
+    """How fast consumers read what producers sent in the same time.
 
     Every pass over it must find every message.
     """

@@ -7,6 +7,19 @@ _COPY = (
     "of what the broker spends on a message of 1 KiB the committer's copy into the page cache of a "
     "new file is the most (`penstock bench produce --ack written -o json`)"
 )
+_FULL = (
+    "two consumers beside each other read hardly more together than one alone (`penstock bench "
+    "consume --ack written --consumers 2`): reader, clients and the kernel's loopback between them "
+    "use up both processors"
+)
+_ALONE = (
+    "a message that comes alone wakes four or five actors and two clients one after another, each "
+    "through ZeroMQ, whose way there and back is above; a million cost the CPU seconds above"
+)
+_BUSY = (
+    "at that rate the CPU seconds above fill most of two processors, so that messages queue behind "
+    "whatever else these have to do"
+)
 
 REASONS: dict[str, str] = {
     "batches-durable-1024": f"so many times RocketMQ's rate is more than the disk takes; {_COPY}",
@@ -18,9 +31,15 @@ REASONS: dict[str, str] = {
         "interpreter; batches have no such step"
     ),
     "disk": f"the processors were not all used: the stages wait for each other; {_COPY}",
+    "consume-100": _FULL,
+    "consume-1024": _FULL,
+    "latency-written-50": _ALONE,
+    "latency-durable-50": _ALONE,
+    "latency-written-99": _BUSY,
+    "latency-durable-99": _BUSY,
     "memory-growth": (
-        "the reput kept what it had read of the log mapped. It gives that back since: `penstock "
-        "bench pipeline --size 100 --ack written --seconds 600 --runs 1 -o json` told a "
-        "growth_pss_mib of -6 then"
+        "what the reput has mapped of the log goes up and down, for it gives that back after 64 "
+        "MiB: medians of the run's tenths differ by more than this, and by no trend (memory_mib in "
+        "performance.json)"
     ),
 }

@@ -57,12 +57,13 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stack]:
         yield running
 
 
-def test_several_producers_store_what_is_counted_and_a_consumer_reads_it(stack: Stack) -> None:
+def test_several_producers_store_what_is_counted_and_consumers_read_it(stack: Stack) -> None:
     before = verify_store(stack.store).messages
     two = ("--producers", "2", "--size", "100", "--ack", "written", "--store", str(stack.store))
     sent, again = _bench("produce", "--seconds", "0.2", "--runs", "2", *two)
     endpoints = ("--endpoint", stack.produce, stack.consume)
-    (read,) = _bench("consume", "--seconds", "0.2", "--runs", "1", *endpoints)
+    shape = ("--consumers", "2", "--seconds", "0.2", "--runs", "1")
+    (read,) = _bench("consume", *shape, *endpoints)
     _check(sent)
     assert sent["shape"] | {"size": 100, "producers": 2, "ack": "written"} == sent["shape"]
     assert (sent["run"], again["run"]) == (0, 1)
