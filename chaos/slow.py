@@ -19,8 +19,10 @@ from penstock.chaos.history import Sent, check_acknowledged, digest
 from penstock.chaos.load import QUEUES, TOPIC, read_all
 from penstock.chaos.short_life import ShortLife, short_life
 from penstock.chaos.usage import own_memory_bytes
+from penstock.client.outbox import MAX_FULL_IN_FLIGHT
 from penstock.client.producer import Producer
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
+from penstock.shared.pure_intake import FRAME_BYTES
 
 DELAYS_MS = (1, 5, 20, 50, 100, 200)
 # a message waits for three, and in its producer for as many frames as may be on their way
@@ -33,7 +35,8 @@ PACED_S, PACE_S = 1.5, 0.02
 STALL_TIMEOUT_MS = 1000
 FLUSH_TIMEOUT_MS = 500
 STALLS_S = (2.0, 4.0)
-PENDING_BYTES, POOL_BYTES = 2 << 20, 8 << 20
+# what one producer may have on its way
+PENDING_BYTES, POOL_BYTES = MAX_FULL_IN_FLIGHT * FRAME_BYTES, 8 << 20
 # what may wait in the broker: pending frames, and as much as the send queue and sockets hold
 MORE_MEMORY_KIB = 64 << 10
 RESUMED_S = 5.0
@@ -43,7 +46,8 @@ _BODY_BYTES = 20_000
 def slow_round(arena: Arena, dice: random.Random, replay: str) -> None:
     delay_ms, stall_s = dice.choice(DELAYS_MS), dice.uniform(*STALLS_S)
     settings: dict[str, object] = {
-        "mapped_file_size_commit_log_bytes": 1 << 20,
+        # no segment is made while the disk stands still
+        "mapped_file_size_commit_log_bytes": PENDING_BYTES,
         "transient_store_pool_enable": dice.random() < 0.5,
         "transient_store_pool_bytes": POOL_BYTES,
         "max_pending_bytes": PENDING_BYTES,
