@@ -49,7 +49,7 @@ UNREAD_TIMEOUT_MS = 60_000
 # Then a connection that gets no answer knocks again.
 CONNECT_TIMEOUT_MS = 3000
 _BELLS_AT_ONCE = 10_000
-# an int: an enum's `&` is ten times as slow
+# an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
 
 
