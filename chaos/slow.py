@@ -25,8 +25,8 @@ from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, Stor
 from penstock.shared.pure_intake import FRAME_BYTES
 
 DELAYS_MS = (1, 5, 20, 50, 100, 200)
-# a message waits for three, and in its producer for as many frames as may be on their way
-MOST_FLUSHES = 5
+# the one under way, one of a queue or the index, and its own
+MOST_FLUSHES = 3
 # each way from an actor to the next may wait for its tick
 SLACK_MS = 300
 # a machine that does other things holds up one of them, or two
