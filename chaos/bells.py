@@ -29,7 +29,7 @@ STRIKES = 10
 ALL = f"bell.lost=yes:30 bell.repeated=yes:50 bell.late=upto:{LATE_MS}"
 MESSAGES = 15
 # the slower half may have waited for this machine, and not for a bell
-STALL_S = 0.5
+STALL_S = 0.2
 ANSWER_S = 10
 
 

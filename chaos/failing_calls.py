@@ -22,10 +22,9 @@ from penstock.chaos.short_life import ShortLife, short_life
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.layout import StorePaths, is_segment_name
 
-# on a machine that does other things, too
-RESUMED_S = 5.0
+RESUMED_S = 1.0
 # until who finds out has said so
-TOLD_S, LOOK_S = 5.0, 0.002
+TOLD_S, LOOK_S = 1.0, 0.002
 
 
 class Failing(NamedTuple):

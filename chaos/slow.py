@@ -11,7 +11,6 @@ from __future__ import annotations
 import random
 import threading
 import time
-from math import inf
 
 from penstock.chaos.arena import Arena
 from penstock.chaos.faulty_disk import SOURCE
@@ -25,12 +24,8 @@ from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, Stor
 from penstock.shared.pure_intake import FRAME_BYTES
 
 DELAYS_MS = (1, 5, 20, 50, 100, 200)
-# the one under way, one of a queue or the index, and its own
-MOST_FLUSHES = 3
-# each way from an actor to the next may wait for its tick
+# each way from an actor to the next may wait for its tick, on a machine that does other things too
 SLACK_MS = 300
-# a machine that does other things holds up one of them, or two
-TRIES = 3
 PACED_S, PACE_S = 1.5, 0.02
 STALL_TIMEOUT_MS = 1000
 FLUSH_TIMEOUT_MS = 500
@@ -39,7 +34,7 @@ STALLS_S = (2.0, 4.0)
 PENDING_BYTES, POOL_BYTES = MAX_FULL_IN_FLIGHT * FRAME_BYTES, 8 << 20
 # what may wait in the broker: pending frames, and as much as the send queue and sockets hold
 MORE_MEMORY_KIB = 64 << 10
-RESUMED_S = 5.0
+RESUMED_S = 2.0
 _BODY_BYTES = 20_000
 
 
@@ -109,28 +104,22 @@ class _Paced:
 
 
 def _check_delay(arena: Arena, life: ShortLife, delay_ms: int) -> list[str]:
-    """While each flush takes longer, so do acknowledgements, and by so many of them at most."""
+    """While each flush takes longer, so do acknowledgements, and by no more than three of them."""
     life.disk.delay(delay_ms)
-    p99s_ms: list[float] = []
-    worst_ms = MOST_FLUSHES * delay_ms + SLACK_MS
     with Producer(life.broker.produce, timeout_ms=30_000, ack="durable") as producer:
-        while len(p99s_ms) < TRIES and min(p99s_ms, default=inf) > worst_ms:
-            paced = _Paced(life, f"paced{len(p99s_ms)}", producer)
-            paced.send_for(PACED_S, _BODY_BYTES)
-            producer.flush(60)
-            if paced.errors:
-                return [f"a send fails on a slow disk: {paced.errors[0]}"]
-            if not paced.waited_s:
-                return [f"with flushes of {delay_ms} ms every message is late"]
-            p99s_ms.append(sorted(paced.waited_s)[int(len(paced.waited_s) * 0.99)] * 1000)
-            for waited_s in paced.waited_s:
-                arena.report.add_wait(f"flushes that take {delay_ms} ms longer", waited_s)
-            arena.moved()
+        paced = _Paced(life, "paced", producer)
+        paced.send_for(PACED_S, _BODY_BYTES)
+        producer.flush(60)
     life.disk.delay(0)
     arena.report.add_fault("slow disk")
-    if min(p99s_ms) > worst_ms:
-        return [f"with flushes of {delay_ms} ms, 1 % of messages wait over {min(p99s_ms):.0f} ms"]
-    return []
+    arena.moved()
+    for waited_s in paced.waited_s:
+        arena.report.add_wait(f"flushes that take {delay_ms} ms longer", waited_s)
+    p99_ms = sorted(paced.waited_s)[int(len(paced.waited_s) * 0.99)] * 1000
+    wrong = [f"a send fails on a slow disk: {error}" for error in paced.errors[:1]]
+    if p99_ms > 3 * delay_ms + SLACK_MS:
+        wrong.append(f"with flushes of {delay_ms} ms, 1 % of messages wait over {p99_ms:.0f} ms")
+    return wrong
 
 
 def _check_stall(arena: Arena, life: ShortLife, stall_s: float) -> list[str]:

@@ -23,7 +23,7 @@ from penstock.bench.report import Result
 PAGE = """\
 # Performance
 
-This page was written by the command below, from what it measured;
+This page was written by what stands below, from what that measured;
 [performance.json](performance.json) has every single run. Measure your own machine with
 `make bench-peers`, or Penstock alone with `penstock bench produce`.
 

@@ -10,7 +10,7 @@ _COPY = (
 _FULL = (
     "two consumers beside each other read hardly more together than one alone (`penstock bench "
     "consume --ack written --consumers 2`): reader, clients and the kernel's loopback between them "
-    "use up both processors"
+    "take most of both processors"
 )
 _ALONE = (
     "a message that comes alone wakes four or five actors and two clients one after another, each "

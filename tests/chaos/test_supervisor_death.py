@@ -24,9 +24,9 @@ from penstock.shared.run_directory import read_run
 TOPIC = "chaos"
 QUEUES = 4
 DEATHS = 5
-GONE_S = 5
+GONE_S = 2
 # a start may find a second's worth of messages not yet covered by the checkpoint
-START_S = 10
+START_S = 5
 
 
 @pytest.fixture
