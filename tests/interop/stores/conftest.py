@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from penstock.cli.store_records import row
@@ -26,14 +27,20 @@ from penstock.client.encoding import BatchMessage
 from penstock.client.message import Message
 from penstock.client.producer import Producer, SendFuture
 from penstock.client.query import MessageQuery
+from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.consume_queue import SCHEDULE_TOPIC
 from penstock.shared.errors import PenstockError
+from penstock.shared.index_directory import index_files
+from penstock.shared.index_file import ITEM_DTYPE
+from penstock.shared.index_header import Geometry, decode_header
+from penstock.shared.layout import StorePaths
 from penstock.shared.log_scan import Step
 from penstock.shared.record import SYS_COMPRESSED, Found, decode_record
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
 
 Key = tuple[str, int, int]  # topic, queue, offset
+Item = tuple[int, int]  # of an index file: hash of topic and key, offset in the log
 Rows = dict[Key, dict[str, Any]]
 Wanted = dict[str, Any]
 Place = Any  # this and the next are those of the conftest above
@@ -212,6 +219,40 @@ class Sides:
     """Everything that both sides can be asked about a store, and how their words are compared."""
 
     client: Any
+
+    @staticmethod
+    def full_index_file(place: Place) -> Path | None:
+        """The newest index file that the checkpoint vouches for: a start after a crash keeps it."""
+        paths = StorePaths(place.store)
+        full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
+        kept = [
+            path
+            for path in index_files(paths.index)
+            if decode_header(path.read_bytes()).end_timestamp_ms <= full_ms
+        ]
+        return kept[-1] if full_ms and kept else None
+
+    def await_full_index_file(self, place: Place) -> None:
+        deadline = time.monotonic() + 60
+        while self.full_index_file(place) is None:
+            assert time.monotonic() < deadline, "no index file is full and on disk"
+            time.sleep(0.01)
+
+    def indexed_again(self, place: Place, geometry: Geometry) -> set[Item]:
+        """What RocketMQ will index a second time when it starts after a crash.
+
+        It skips what lies before the last record of the newest file it keeps, but not that record;
+        the file may have had room for some of its keys only.
+        """
+        path = self.full_index_file(place)
+        if path is None:
+            return set()
+        raw = path.read_bytes()
+        header = decode_header(raw)
+        count = header.next_item - 1
+        items = np.frombuffer(raw, ITEM_DTYPE, count, geometry.item_at(1))
+        last = items[items["offset"] == header.end_offset]
+        return {(int(each["hash"]), int(each["offset"])) for each in last}
 
     def pulled(self, place: Place, queues: Iterable[tuple[str, int]]) -> Rows:
         """What the official consumer gets out of these queues."""
