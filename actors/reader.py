@@ -26,6 +26,7 @@ from penstock.shared.errors import (
     StoreDamaged,
 )
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
+from penstock.shared.found_records import Found, piece_of, places_of, ranges_of
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, check_group, check_topic
 from penstock.shared.messages import (
     Described,
@@ -39,7 +40,7 @@ from penstock.shared.messages import (
     encode,
 )
 from penstock.shared.query_turns import QueryTurns
-from penstock.shared.queue_reader import MAX_PULL_BYTES, Found, QueueReader, Standing, piece_of
+from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing
 from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
 from penstock.shared.unsent import Unsent
@@ -345,8 +346,9 @@ class Reader:
         self, peer: bytes, pull: Pull, slices: list[QueueSlice], records: list[Found]
     ) -> None:
         queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
-        answer = Pulled(pull.request, tuple(slices), queue_ids)
-        payload = piece_of(records)
+        places = places_of(records) if pull.direct else ()
+        answer = Pulled(pull.request, tuple(slices), queue_ids, self._stage.run.run_id, places)
+        payload = ranges_of(records) if places else piece_of(records)
         # one long piece goes out of the mapped segment itself, which it then keeps mapped
         copied = isinstance(payload, bytes)
         parts = peer, encode(answer), payload

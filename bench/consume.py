@@ -18,7 +18,14 @@ def bench_consume(shape: Shape, where: Where, machine: Machine, moved: Moved) ->
             sent = measured(producers, shape.seconds, moved)
         backlog = sum(each.messages + each.warm_messages for each in sent)
         stored = target.check(topics, backlog, shape.ack)
-        order = Receive(target.consume, topics[0], backlog, shape.seconds, body_bytes=shape.size)
+        order = Receive(
+            target.consume,
+            topics[0],
+            backlog,
+            shape.seconds,
+            body_bytes=shape.size,
+            direct=shape.direct,
+        )
         with started([load_command(order)] * shape.consumers) as consumers:
             before = target.accounts.cpu_s()
             seen = measured(consumers, shape.seconds, moved)

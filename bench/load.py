@@ -58,7 +58,7 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
     Each pass must find all of them, and the bodies of `body_bytes` that were sent: of each the
     length and the last byte are added up. With `stamped` it is received once, while it grows:
     `warm` messages before it is ready, then `messages`. A latency is then the time since the
-    message was due.
+    message was due. With `direct` a consumer may read the log's files.
     """
 
     endpoint: str
@@ -68,6 +68,7 @@ class Receive(msgspec.Struct, frozen=True, tag="receive"):
     body_bytes: int = 0
     stamped: bool = False
     warm: int = 0
+    direct: bool = True
 
 
 class Seen(msgspec.Struct):
@@ -193,7 +194,7 @@ def _await_stored(order: Send, messages: int) -> int:
 
 def receive(order: Receive) -> Seen:
     """Carry out a Receive. Raises SystemExit for a topic that ends too early."""
-    with Consumer(order.endpoint, order.topic) as consumer:
+    with _consumer(order, follow=True) as consumer:
         if not order.stamped:
             return _receive_backlog(order)
         _take(consumer, order.warm)
@@ -203,6 +204,10 @@ def receive(order: Receive) -> Seen:
         _take(consumer, order.messages, latencies_ms)
         seconds, cpu_s = time.perf_counter() - began, time.process_time() - cpu_began
     return Seen(order.messages, order.warm, seconds, cpu_s, thinned(latencies_ms))
+
+
+def _consumer(order: Receive, follow: bool) -> Consumer:
+    return Consumer(order.endpoint, order.topic, follow=follow, direct=order.direct)
 
 
 def _take(consumer: Consumer, messages: int, latencies_ms: list[float] | None = None) -> None:
@@ -231,7 +236,7 @@ def _receive_backlog(order: Receive) -> Seen:
     began, cpu_began = time.perf_counter(), time.process_time()
     while not messages or time.perf_counter() - began < order.seconds:
         done = touched = 0
-        with Consumer(order.endpoint, order.topic, follow=False) as consumer:
+        with _consumer(order, follow=False) as consumer:
             since = time.perf_counter()
             while batch := consumer.poll(None):
                 for message in batch:

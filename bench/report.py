@@ -24,6 +24,7 @@ class Shape(msgspec.Struct, frozen=True):
     rate_per_s: int = 0
     ring: bool = True
     consumers: int = 1
+    direct: bool = True
 
 
 class Result(msgspec.Struct, kw_only=True, omit_defaults=True):

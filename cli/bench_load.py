@@ -159,10 +159,17 @@ Examples:
   penstock bench consume
   penstock bench consume --size 100 --queues 1 -o json
   penstock bench consume --ack written --consumers 2
+  penstock bench consume --no-direct
 """
 )
 @_options()
 @_count("--consumers", default=1, help="A process each, which reads everything.")
+@click.option(
+    "--direct/--no-direct",
+    default=True,
+    show_default=True,
+    help="Read the log's files, where the broker is on this machine.",
+)
 def consume(**options: Any) -> None:
     """How fast consumers read what producers sent in the same time.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Collection
 
 import zmq
@@ -36,6 +37,7 @@ class Consumer(Link):
         group: str = "",
         timeout_ms: int = 30_000,
         max_body_bytes: int = MAX_BODY_BYTES,
+        direct: bool = True,
         clock: Clock | None = None,
     ) -> None:
         super().__init__(endpoint)
@@ -43,7 +45,16 @@ class Consumer(Link):
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint, topic, start, queues, follow, timeout_ms, now_ms, choice, max_body_bytes
+            endpoint,
+            topic,
+            start,
+            queues,
+            follow,
+            timeout_ms,
+            now_ms,
+            choice,
+            max_body_bytes,
+            direct,
         )
 
     @property
@@ -83,6 +94,9 @@ class Consumer(Link):
         while await socket.poll(0):
             answer = await socket.recv_multipart(copy=False)
             self._core.received(unframed(answer), now_ms)
+            if self._core.has_unread:
+                # a disk may take its time, which others on this loop are not to wait
+                self._core.fetched(await asyncio.to_thread(self._core.fetch, now_ms))
         for parts in self._core.outgoing(now_ms):
             try:
                 await socket.send_multipart(parts, zmq.NOBLOCK)

@@ -1,12 +1,14 @@
 """The consumer without sockets: answers in, messages and requests out. Every call passes the time.
 
     Describe -> cursors -> Pull -> records, cursors move -> Pull ...
-                                      take() -> messages
+                            |                 take() -> messages
+                            +---> places -> fetch() -> fetched() -> records
 
 One pull is on its way at a time, and it holds all queues. An unanswered request is sent again: the
 reader keeps one for each consumer, and an answer to an older one is dropped, so repeating is safe.
 The header of an answer says where the next pull begins, so that is asked for before the records are
-looked at; how much of them may wait to be taken is bounded.
+looked at; how much of them may wait to be taken is bounded. An answer may only say
+in which files of the log records are (log_files.py): they are fetched, as long as a disk takes.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.client.choice import Choice
+from penstock.client.log_files import LogFiles
 from penstock.client.message import Message, read_records
 from penstock.shared import messages
 from penstock.shared.compression import MAX_BODY_BYTES
@@ -118,8 +121,10 @@ class ConsumerCore:
         now_ms: int,
         choice: Choice | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
+        direct: bool = False,
     ) -> None:
         self._max_body_bytes = max_body_bytes
+        self._files = LogFiles(direct)
         self._endpoint = endpoint
         self._choice = choice
         self.topic = check_topic(topic)
@@ -132,6 +137,7 @@ class ConsumerCore:
         self._request = 0
         self._asked_ms = self._silent_since_ms = 0
         self._pending: bytes | None = None
+        self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
         self._described = False
         self._known = 0
         self._ends: dict[int, int] = {}
@@ -168,7 +174,7 @@ class ConsumerCore:
         if self._pending is None:
             if self._described and (self._ahead_bytes >= AHEAD_BYTES or self._all_asked):
                 return []
-            self._pending = encode(self._pull() if self._described else self._describe())
+            self._pending = encode(self._pull(now_ms) if self._described else self._describe())
             self._silent_since_ms = now_ms
         else:
             self._check_silence(now_ms)
@@ -202,7 +208,7 @@ class ConsumerCore:
         self._request += 1
         return messages.Describe(self._request, self.topic, self._start.at_ms)
 
-    def _pull(self) -> messages.Pull:
+    def _pull(self, now_ms: int) -> messages.Pull:
         self._request += 1
         # who watches some queues only is not to be told of others
         known = self._known if self._queues is None else _ANY_NUMBER
@@ -213,21 +219,47 @@ class ConsumerCore:
             cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
             ends = {queue: self._ends[queue] for queue in cursors}
         wanted = None if self._choice is None else self._choice.subscription(ends)
-        return messages.Pull(self._request, self.topic, cursors, known, PULL_BYTES, wait_ms, wanted)
+        direct = self._files.usable(now_ms)
+        return messages.Pull(
+            self._request, self.topic, cursors, known, PULL_BYTES, wait_ms, wanted, direct
+        )
 
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
         """Take an answer of the broker."""
         answer = messages.decode_consume_answer(bytes(parts[0]))
         if answer.request != self._request or self._pending is None:
             return
-        self._pending = None
+        self._pending = self._unread = None
         if isinstance(answer, messages.Refused):
             # told behind what came before it
             self._refused = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
         elif isinstance(answer, messages.Described):
             self._begin(answer)
         elif isinstance(answer, messages.Pulled):
-            self._pulled(answer, parts[1])
+            if answer.places:
+                self._unread = answer, parts[1]
+            else:
+                self._pulled(answer, parts[1])
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether an answer has come whose records are to be fetched before anything is asked."""
+        return self._unread is not None
+
+    def fetch(self, now_ms: int) -> memoryview | None:
+        """Read the records of that answer. Moves nothing: another thread may do it, and may fail.
+
+        Who asks for the next instead gets the same once more.
+        """
+        assert self._unread is not None
+        return self._files.read(*self._unread, now_ms)
+
+    def fetched(self, records: memoryview | None) -> None:
+        """Take what `fetch` has returned. None: it is asked for again, and comes by the socket."""
+        assert self._unread is not None
+        (answer, _), self._unread = self._unread, None
+        if records is not None:
+            self._pulled(answer, records)
 
     def _begin(self, answer: messages.Described) -> None:
         if not answer.exists and not self._follow:

@@ -20,9 +20,10 @@ import numpy as np
 from penstock.shared.consume_queue import BLANK_SIZE
 from penstock.shared.entry_arrays import entries
 from penstock.shared.errors import PenstockError
+from penstock.shared.found_records import Found
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.messages import Pull, QueueSlice
-from penstock.shared.queue_reader import MAX_PULL_BYTES, Found, QueueReader
+from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader
 from penstock.shared.subscription import Filter
 
 # A turn ends after so many looks, or so much time: others wait for the reader too.

@@ -226,7 +226,8 @@ class Pull(Message, frozen=True):
     """Records of some queues of a topic from these offsets on; waits up to `wait_ms` for one.
 
     It is answered too when the topic has more than `known_queues` queues with messages, or an
-    offset is not one that its queue holds.
+    offset is not one that its queue holds. With `direct` the answer may say where the records are,
+    instead of having them.
     """
 
     request: Number
@@ -236,6 +237,7 @@ class Pull(Message, frozen=True):
     max_bytes: int
     wait_ms: int
     subscription: Subscription | None = None
+    direct: bool = False
 
 
 class QueueSlice(Message, frozen=True):
@@ -252,12 +254,25 @@ class QueueSlice(Message, frozen=True):
     size: int
 
 
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """So many ranges of the payload are in the log's segment that begins at this offset."""
+
+    base: Number
+    ranges: Number
+
+
 class Pulled(Message, frozen=True):
-    """Slices in the order of the payload. `queue_ids` are all queues of the topic by now."""
+    """Slices in the order of the payload. `queue_ids` are all queues of the topic by now.
+
+    With places the payload has no records: it has the ranges of this run's log in which they are,
+    one behind the other (see pure_ranges).
+    """
 
     request: int
     slices: tuple[QueueSlice, ...]
     queue_ids: tuple[int, ...]
+    run_id: str
+    places: tuple[Place, ...] = ()
 
 
 class Describe(Message, frozen=True):

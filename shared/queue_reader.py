@@ -6,7 +6,7 @@ no sockets and no requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -18,10 +18,10 @@ from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.entry_arrays import entries
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.hot_loops import gather, log_ranges
+from penstock.shared.found_records import Found
+from penstock.shared.hot_loops import log_ranges
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.positions import Positions
-from penstock.shared.pure_ranges import RANGE
 from penstock.shared.queue_table import QueueTable
 from penstock.shared.record import store_timestamp_ms
 from penstock.shared.run_directory import Run
@@ -42,24 +42,6 @@ class Standing(NamedTuple):
     queues: int
     slots: npt.NDArray[np.intp]
     offsets: npt.NDArray[np.uint64]
-
-
-class Found(NamedTuple):
-    """Records in one segment of the log: the segment, where it begins, and ranges of it."""
-
-    segment: memoryview
-    base: int
-    ranges: bytes  # packed: see pure_ranges
-    size: int
-
-
-def piece_of(found: Sequence[Found]) -> memoryview | bytes:
-    """All that was found, one behind the other: a view of the log, or a copy if it is scattered."""
-    if len(found) == 1 and len(found[0].ranges) == RANGE.size:
-        segment, base, ranges, _ = found[0]
-        start, stop = RANGE.unpack(ranges)
-        return segment[start - base : stop - base]
-    return gather([each[:3] for each in found])
 
 
 class QueueReader:

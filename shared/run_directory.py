@@ -29,7 +29,8 @@ from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
 from penstock.shared.process_state import process_state
 
-_NAME = re.compile(r"penstock-[0-9a-f]{16}")
+_RUN_ID = re.compile(r"[0-9a-f]{16}")
+_NAME = re.compile(rf"penstock-{_RUN_ID.pattern}")
 _MEMORY = Path("/dev/shm")
 # The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
 _GONE_TIMEOUT_MS = 30_000
@@ -115,6 +116,30 @@ def _places() -> tuple[Path, ...]:
 def run_places(run_id: str) -> list[Path]:
     """Where the directory of that run can be, on this machine."""
     return [place / f"penstock-{run_id}" for place in _places()]
+
+
+def find_store(run_id: str) -> Path:
+    """The store of that run, if both are on this machine and this user's.
+
+    Raises StoreUnavailable where they are not: the broker is on another machine, in a container of
+    its own, or another user's.
+    """
+    refused: object = "no such run directory"
+    for directory in run_places(run_id) if _RUN_ID.fullmatch(run_id) else ():
+        try:
+            found = directory.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                refused = f"{directory} is another user's"
+                continue
+            store = Path(os.fsdecode((directory / "store").read_bytes()))
+            run = read_run(StorePaths(store))
+        except OSError as error:
+            refused = error
+            continue
+        if run is not None and run.run_id == run_id:
+            return store
+        refused = f"the store in {store} is another one"
+    raise StoreUnavailable("the broker's store is on this machine", refused)
 
 
 def _identity(store: Path) -> bytes:

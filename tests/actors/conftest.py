@@ -147,8 +147,9 @@ class Pipeline:
         for _ in range(segments):
             base = self.positions["allocated"]
             path = self.paths.commit_log / segment_name(base)
-            make_file(self.paths.half_made, path, SEGMENT_BYTES, sparse=False)
-            self.positions.initialise("allocated", base + SEGMENT_BYTES)
+            size = self.config.mapped_file_size_commit_log_bytes
+            make_file(self.paths.half_made, path, size, sparse=False)
+            self.positions.initialise("allocated", base + size)
 
     def append(
         self,

@@ -16,6 +16,7 @@ from penstock.actors.reader import CATCH_UP_MS, Reader
 from penstock.actors.reput import Reput
 from penstock.client.message import split_records
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.layout import segment_name
 from penstock.shared.messages import (
     Describe,
     Described,
@@ -26,6 +27,7 @@ from penstock.shared.messages import (
     decode_consume_answer,
     encode,
 )
+from penstock.shared.pure_ranges import RANGE
 from penstock.shared.queue_table import QueueKey
 
 SEGMENT_BYTES = 64 << 10
@@ -48,6 +50,25 @@ class Client:
             (decode_consume_answer(each[0]), list(split_records(memoryview(b"".join(each[1:])))))
             for each in found
         ]
+
+    def read_direct(self, cursors: dict[int, int], direct: bool = True) -> tuple[Pulled, bytes]:
+        """(answer, records); read here from the log's files when the answer leads to them."""
+        pull = Pull(1, "orders", cursors, 1, 1 << 20, 0, None, direct)
+        ((header, payload),) = self.broker.ask(self.reader, self.socket, encode(pull))
+        answer = decode_consume_answer(header)
+        assert isinstance(answer, Pulled)
+        if not answer.places:
+            return answer, payload
+        assert answer.run_id == self.broker.run.run_id
+        records, at = b"", 0
+        for place in answer.places:
+            raw = (self.broker.paths.commit_log / segment_name(place.base)).read_bytes()
+            stop = at + place.ranges * RANGE.size
+            for low, high in RANGE.iter_unpack(payload[at:stop]):
+                records += raw[low - place.base : high - place.base]
+            at = stop
+        assert at == len(payload)
+        return answer, records
 
     def pull(
         self, cursors: dict[int, int], *, wait_ms: int = 0, known: int = 1, answers: int = 1
@@ -74,8 +95,8 @@ class Client:
 def running(pipeline: Callable[..., Any]) -> Callable[..., tuple[Any, Any, Client]]:
     """A broker whose messages come from the test: (broker, reader, client)."""
 
-    def make() -> tuple[Any, Any, Client]:
-        broker = pipeline(**MAPPED)
+    def make(**settings: Any) -> tuple[Any, Any, Client]:
+        broker = pipeline(**MAPPED, **settings)
         reader = broker.start(Reader)
         return broker, reader, Client(broker, reader)
 
@@ -110,6 +131,36 @@ def test_a_pull_gets_the_records_of_all_its_queues(
         (0, 0), (0, 1), (0, 2), (1, 1), (1, 2),
     ]  # fmt: skip
     assert {part.queue_id: part.next_offset for part in answer.slices} == {0: 3, 1: 3}
+
+
+def test_much_that_lies_together_is_left_in_the_log_for_who_reads_it_there(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running(mapped_file_size_commit_log_bytes=1 << 18)
+    reput = broker.start(Reput)
+    for number in range(40):  # in two segments
+        _store(broker, reput, work, queue_id=number % 2, size=9000)
+    cursors = {0: 0, 1: 14}
+    answer, records = client.read_direct(cursors)
+    by_socket, payload = client.read_direct(cursors, direct=False)
+    assert len({place.base for place in answer.places}) == 2 and not by_socket.places
+    assert answer.slices == by_socket.slices and records == payload
+    assert len(split_records(records)) == len(records) // 9000 > 10
+
+
+def test_little_and_what_is_scattered_goes_by_the_socket_to_everybody(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running(mapped_file_size_commit_log_bytes=1 << 18)
+    reput = broker.start(Reput)
+    for _ in range(6):
+        _store(broker, reput, work, queue_id=2, size=9000)
+    for number in range(60):  # between each two of a queue there is one of the other
+        _store(broker, reput, work, queue_id=number % 2, size=3000)
+    for cursors, least in (({2: 0}, 6 * 9000), ({0: 0}, 30 * 3000)):
+        answer, records = client.read_direct(cursors)
+        assert not answer.places
+        assert sum(part.size for part in answer.slices) == len(records) >= least
 
 
 def test_a_pull_that_finds_nothing_is_held_until_a_message_comes(

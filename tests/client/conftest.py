@@ -11,11 +11,13 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 from threading import Condition
 from typing import Any, NamedTuple
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.client import frame_ring
 from penstock.client.consumer_core import REPEAT_MS, ConsumerCore
@@ -35,14 +37,22 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.hot_loops import check_frame
+from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.message_id import key_origin
 from penstock.shared.messages import encode, refusal
 from penstock.shared.positions import Positions, create_positions
 from penstock.shared.producer_rings import ProducerRings
 from penstock.shared.properties import encode_properties
+from penstock.shared.pure_ranges import RANGE
 from penstock.shared.record import Record, encode_record
 from penstock.shared.record_outline import unique_key
-from penstock.shared.run_directory import Endpoints, Run, boot_id, new_run_directory
+from penstock.shared.run_directory import (
+    Endpoints,
+    Run,
+    boot_id,
+    new_run_directory,
+    write_run,
+)
 from penstock.shared.sessions import Sessions
 from penstock.shared.tombstone import LOST
 
@@ -380,10 +390,29 @@ class Queue(NamedTuple):
     low: int = 0
 
 
-class Reader:
-    """What `actors/reader.py` promises, for one topic, without files."""
+class Log(NamedTuple):
+    """A store whose log a consumer finds by the id of its run, with segments for what it reads."""
 
-    def __init__(self, declared: int = 0) -> None:
+    run_id: str
+    directory: Path
+
+    def put(self, base: int, pieces: list[bytes]) -> bytes:
+        """A segment that has these pieces, with other bytes around each; their ranges, packed."""
+        raw, ranges = b"", b""
+        for piece in pieces:
+            raw += b"other"
+            ranges += RANGE.pack(base + len(raw), base + len(raw) + len(piece))
+            raw += piece
+        (self.directory / segment_name(base)).write_bytes(raw + b"other")
+        return ranges
+
+
+class Reader:
+    """What `actors/reader.py` promises, for one topic; with a `log` it has files for answers."""
+
+    def __init__(self, declared: int = 0, log: Log | None = None) -> None:
+        self.log = log
+        self.from_log = 0
         self.queues: dict[int, Queue] = {}
         self.declared = declared
         self.now_ms = NOW_MS
@@ -408,7 +437,7 @@ class Reader:
         request = messages.decode_consume_request(parts[0])
         if isinstance(request, messages.Describe):
             return [encode(self._describe(request))]
-        slices, payload = [], b""
+        slices, pieces = [], []
         news = len(self.queues) > request.known_queues
         for queue_id, offset in sorted(request.cursors.items()):
             queue = self.queues.get(queue_id)
@@ -419,14 +448,29 @@ class Reader:
                 slices.append(messages.QueueSlice(queue_id, offset, low, high, 0))
             elif offset < high and at_most > 0:
                 stop = min(high, offset + at_most)
-                raw = b"".join(self._record(queue_id, i) for i in range(offset, stop))
+                records = [self._record(queue_id, i) for i in range(offset, stop)]
                 at_most -= stop - offset
-                payload += raw
-                slices.append(messages.QueueSlice(queue_id, stop, low, high, len(raw)))
+                pieces.append(records)
+                size = sum(map(len, records))
+                slices.append(messages.QueueSlice(queue_id, stop, low, high, size))
         if not (slices or news or final):
             return None
-        answer = messages.Pulled(request.request, tuple(slices), tuple(sorted(self.queues)))
-        return [encode(answer), payload]
+        answer = messages.Pulled(request.request, tuple(slices), tuple(sorted(self.queues)), "")
+        if pieces and request.direct and self.log:
+            places, ranges = [], b""
+            for records in pieces:
+                self.from_log += 1
+                base = self.from_log << 20
+                ranges += self.log.put(base, records)
+                places.append(messages.Place(base, len(records)))
+            answer = replace(answer, run_id=self.log.run_id, places=tuple(places))
+            return [encode(answer), ranges]
+        return [encode(answer), b"".join(chain.from_iterable(pieces))]
+
+    def lose_files(self) -> None:
+        """What answers lead to is there no more."""
+        for path in self.log.directory.iterdir() if self.log else ():
+            path.unlink()
 
     def _record(self, queue_id: int, offset: int) -> bytes:
         body = self.queues[queue_id].bodies[offset]
@@ -485,6 +529,9 @@ class ConsumerWire:
         answers, self.answers = self.answers, []
         for answer in answers:
             self.core.received(answer, self.now_ms)
+            if self.core.has_unread:
+                assert self.core.fetch(self.now_ms) == self.core.fetch(self.now_ms)
+                self.core.fetched(self.core.fetch(self.now_ms))
 
     def hear(self) -> None:
         self.arrive()
@@ -513,6 +560,24 @@ def make_wire() -> Callable[..., Wire]:
 def make_reader() -> Callable[..., Reader]:
     """Reader(declared): a model of the reader, with so many queues in config/topics.json."""
     return Reader
+
+
+@pytest.fixture
+def make_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Log]:
+    """Log(): a store of its own on this machine."""
+    monkeypatch.setattr(run_directory, "_MEMORY", tmp_path)
+    numbers = count()
+
+    def make() -> Log:
+        paths = StorePaths(tmp_path / f"store-{next(numbers)}")
+        for directory in (paths.commit_log, paths.own):
+            directory.mkdir(parents=True)
+        run_id, directory, _ = new_run_directory(paths.root, 0)
+        ends = Endpoints("", "", "", "")
+        write_run(paths, Run(run_id, boot_id(), str(directory), os.getpid(), 0, ends, True))
+        return Log(run_id, paths.commit_log)
+
+    return make
 
 
 @pytest.fixture

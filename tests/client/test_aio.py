@@ -164,6 +164,37 @@ def test_a_cancelled_poll_loses_nothing(broker: Any) -> None:
     run(test)
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_a_backlog_comes_whole_however_often_its_reader_is_cancelled(
+    direct: bool, broker: Any
+) -> None:
+    async def test() -> None:
+        topic = f"aio-backlog-{direct}"
+        async with Producer(broker.produce) as producer:
+            await producer.create_topic(topic, 1)
+            sent = [producer.send(topic, b"%04d" % n + bytes(2000)) for n in range(2000)]
+            await asyncio.gather(*sent)
+        seen: list[int] = []
+        cancelled = 0
+        async with Consumer(broker.consume, topic, follow=False, direct=direct) as consumer:
+            while len(seen) < 2000:
+                # as many turns of the loop as a poll may take, and none, and all between
+                poll = asyncio.ensure_future(consumer.poll(None))
+                for _ in range(cancelled % 9):
+                    await asyncio.sleep(0)
+                poll.cancel()
+                try:
+                    batch = await poll
+                except asyncio.CancelledError:
+                    cancelled += 1
+                    batch = await consumer.poll(None) if cancelled % 9 == 0 else []
+                seen += [int(message.body[:4]) for message in batch]
+            assert (consumer._core._files._run_id is not None) == direct
+        assert seen == list(range(2000)) and cancelled > 9
+
+    run(test)
+
+
 def test_outside_of_its_block_a_client_says_so(broker: Any) -> None:
     async def test() -> None:
         producer, consumer = Producer(broker.produce), Consumer(broker.consume, "aio")

@@ -20,6 +20,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.layout import StorePaths
+from penstock.shared.run_directory import read_run
 
 WAIT_S = 15
 
@@ -188,6 +189,61 @@ def test_messages_larger_than_a_pull_come_whole(broker: Any) -> None:
 
 
 # --- what is wrong ---
+
+
+def send_many(broker: Any, topic: str, first: int) -> None:
+    with Producer(broker.produce) as producer:
+        sent = [producer.send(topic, b"%06d" % n + bytes(2000)) for n in range(first, first + 1000)]
+        for each in sent:
+            each.result(WAIT_S)
+
+
+def numbers_of(consumer: Consumer, count: int) -> list[int]:
+    return sorted(int(body[:6]) for body in bodies(consumer, count))
+
+
+def test_a_backlog_is_read_from_the_logs_files_and_by_the_socket_alike(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic("backlog", 2)
+    send_many(broker, "backlog", 0)
+    for direct in (True, False):
+        with Consumer(broker.consume, "backlog", follow=False, direct=direct) as consumer:
+            assert numbers_of(consumer, 1000) == list(range(1000))
+            # it looks for the run only once an answer leads to its files
+            assert (consumer._core._files._run_id is not None) == direct
+
+
+def test_where_there_are_no_files_to_read_messages_come_by_the_socket(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic("elsewhere", 1)
+    send_many(broker, "elsewhere", 0)
+    run = read_run(StorePaths(broker.store))
+    assert run is not None
+    name = run.path / "store"
+    with Consumer(broker.consume, "elsewhere", follow=False) as consumer:
+        hidden = name.rename(run.path / "hidden")  # as in another container
+        try:
+            assert numbers_of(consumer, 1000) == list(range(1000))
+        finally:
+            hidden.rename(name)
+        assert not consumer._core._files.usable(0)
+
+
+def test_a_consumer_reads_the_log_of_whichever_broker_answers(start_broker: Any) -> None:
+    """It starts again: another run, of which the store has the name."""
+    broker = start_broker()
+    with Producer(broker.produce) as producer:
+        producer.create_topic("backlog", 1)
+    send_many(broker, "backlog", 0)
+    with Consumer(broker.consume, "backlog") as consumer:
+        assert numbers_of(consumer, 1000) == list(range(1000))
+        before = consumer._core._files._run_id
+        broker.stop()
+        port = int(broker.consume.rpartition(":")[2])
+        again = start_broker(broker.store.parent, consume_port=port)
+        send_many(again, "backlog", 1000)
+        assert numbers_of(consumer, 1000) == list(range(1000, 2000))
+        assert before != consumer._core._files._run_id is not None
 
 
 def test_a_topic_or_queue_that_is_not_there_is_a_typed_error(

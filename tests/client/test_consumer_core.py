@@ -25,6 +25,7 @@ from penstock.client.consumer_core import (
     StartAt,
     parse_start,
 )
+from penstock.client.log_files import TRY_AGAIN_MS
 from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
@@ -57,9 +58,9 @@ def offsets(seen: list[tuple[int, int, bytes]]) -> dict[int, list[int]]:
 class AnyHistory(RuleBasedStateMachine):
     """Messages come and expire, requests and answers get lost, repeated and late."""
 
-    def __init__(self, make_reader: WireMaker, make_consumer: WireMaker) -> None:
+    def __init__(self, make_reader: WireMaker, make_consumer: WireMaker, log: Any = None) -> None:
         super().__init__()
-        self.reader = make_reader(declared=1)
+        self.reader = make_reader(declared=1, log=log)
         self.make_consumer = make_consumer
         self.heard: list[list[bytes]] = []
 
@@ -68,7 +69,7 @@ class AnyHistory(RuleBasedStateMachine):
         for queue_id, count in enumerate(counts):
             if count:
                 self.reader.append(queue_id, count)
-        self.wire = self.make_consumer(self.reader, follow=follow)
+        self.wire = self.make_consumer(self.reader, follow=follow, direct=True)
         self.follow = follow
         self.ends: dict[int, int] | None = None
 
@@ -114,6 +115,10 @@ class AnyHistory(RuleBasedStateMachine):
     def something_is_lost(self, answers: bool) -> None:
         (self.wire.answers if answers else self.wire.requests).clear()
 
+    @rule()
+    def files_are_gone(self) -> None:
+        self.reader.lose_files()
+
     @invariant()
     def every_queue_has_been_seen_in_order_and_without_a_gap_but_for_what_expired(self) -> None:
         for queue_id, found in offsets(self.wire.seen).items():
@@ -147,6 +152,52 @@ def test_any_history_shows_every_message_once_and_in_order(
     few = settings(max_examples=150, stateful_step_count=30)
     machine = partial(AnyHistory, make_reader, make_consumer)
     run_state_machine_as_test(machine, settings=few)
+
+
+def test_so_does_any_history_of_one_that_reads_the_log_itself(
+    make_reader: WireMaker, make_consumer: WireMaker, make_log: Callable[[], Any]
+) -> None:
+    few = settings(max_examples=150, stateful_step_count=30)
+    machine = partial(AnyHistory, make_reader, make_consumer, make_log())
+    run_state_machine_as_test(machine, settings=few)
+
+
+def test_a_fetch_that_was_given_up_is_made_good_by_the_next_answer(
+    make_reader: WireMaker, make_consumer: WireMaker, make_log: Callable[[], Any]
+) -> None:
+    reader = make_reader(log=make_log())
+    reader.append(0, 3)
+    wire = make_consumer(reader, direct=True)
+    wire.run(1)
+    wire.ask()
+    wire.read()
+    (answer,) = wire.answers
+    wire.answers.clear()
+    wire.core.received(answer, wire.now_ms)
+    assert wire.core.has_unread and not wire.core.ready
+    reader.append(0, 3)
+    assert len(wire.run(5)) == 6
+    wire.core.received(answer, wire.now_ms)
+    assert not wire.core.has_unread, "it is an old one by now"
+
+
+def test_files_that_are_gone_are_asked_for_by_the_socket_and_again_after_a_while(
+    make_reader: WireMaker, make_consumer: WireMaker, make_log: Callable[[], Any]
+) -> None:
+    reader = make_reader(log=make_log())
+    reader.append(0, 3)
+    wire = make_consumer(reader, direct=True)
+    assert len(wire.run(5)) == 3 and reader.from_log == 1
+    reader.append(0, 3)
+    wire.ask()
+    wire.read()
+    reader.lose_files()
+    wire.hear()
+    assert len(wire.run(5)) == 6 and reader.from_log == 2, "by the socket"
+    wire.now_ms += TRY_AGAIN_MS
+    wire.run(3)  # of which the last answers the pull that is held
+    reader.append(0, 3)
+    assert len(wire.run(5)) == 9 and reader.from_log == 3
 
 
 # --- where to begin ---
@@ -452,7 +503,7 @@ def test_an_answer_that_does_not_hold_what_it_says_is_an_error(
     wire.ask()
     number = messages.decode_consume_request(wire.requests.pop()[0]).request
     part = messages.QueueSlice(1, 2, 0, 2, size)
-    wire.answers.append([encode(messages.Pulled(number, (part,), (1,))), b"x" * 200])
+    wire.answers.append([encode(messages.Pulled(number, (part,), (1,), "")), b"x" * 200])
     with pytest.raises(ProtocolError):
         wire.arrive()
     assert offsets(wire.run()) == {1: [0, 1]}

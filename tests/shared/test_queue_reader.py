@@ -16,12 +16,13 @@ from penstock.shared.commit_log import place
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.found_records import piece_of
 from penstock.shared.hot_loops import QueueNumbers
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions, create_positions
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.pure_ranges import RANGE
-from penstock.shared.queue_reader import QueueReader, piece_of
+from penstock.shared.queue_reader import QueueReader
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.queue_windows import QueueWindows
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, decode_record, encode_record
