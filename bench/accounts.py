@@ -7,16 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 
 class Memory(NamedTuple):
-    """MiB. PSS counts a page that several processes share by each one's part of it."""
+    """MiB. PSS counts a page that several processes share by each one's part of it.
+
+    `own_mib` is the PSS without pages of files on a disk: those are the kernel's cache, which it
+    takes back whenever somebody needs memory.
+    """
 
     rss_mib: float
     pss_mib: float
+    own_mib: float
 
 
 class Accounts:
@@ -53,13 +59,21 @@ class Accounts:
     def memory(self) -> dict[str, Memory]:
         found = {}
         for name, family in self._families().items():
-            rss = pss = 0
+            rss = pss = own = 0
             for process in family:
-                with suppress(psutil.NoSuchProcess):
-                    full = process.memory_full_info()
-                    rss, pss = rss + full.rss, pss + full.pss
-            found[name] = Memory(round(rss / 2**20, 1), round(pss / 2**20, 1))
+                # gone meanwhile, or a zombie
+                with suppress(FileNotFoundError, ProcessLookupError):
+                    kib = _rollup_kib(process.pid)
+                    rss, pss = rss + kib["Rss"], pss + kib["Pss"]
+                    own += kib["Pss_Anon"] + kib["Pss_Shmem"]
+            found[name] = Memory(*(round(each / 1024, 1) for each in (rss, pss, own)))
         return found
+
+
+def _rollup_kib(pid: int) -> dict[str, int]:
+    """What the kernel sums up of all mappings of a process; psutil does not tell kinds apart."""
+    lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()[1:]
+    return {name: int(rest.split()[0]) for name, _, rest in (line.partition(":") for line in lines)}
 
 
 def cpu_s_per_million(

@@ -37,7 +37,7 @@ def bench_pipeline(shape: Shape, where: Where, machine: Machine, moved: Moved) -
     with opened(where, shape.ack) as target:
         if target.positions is None:
             raise StoreUnavailable("the broker runs on this machine", None, "name its --store")
-        idle_mib = _total_pss_mib(target.accounts.memory())
+        idle_mib = _total_mib(target.accounts.memory(), "pss_mib")
         watch = Watch(target, target.positions)
         result = produce(target, shape, machine, moved, "pipeline", during=watch)
         result.details = {"idle_pss_mib": idle_mib} | watch.summary()
@@ -109,18 +109,21 @@ class Watch:
             "reput_behind_committed": _lag(self.behind_committed_ms),
             "flushed_behind_wrote": _lag(self.flush_ms),
             "peak_pss_mib": peaks | {"total": round(sum(peaks.values()), 1)},
-            "growth_pss_mib": growth_mib(
-                [_total_pss_mib(each["processes"]) for each in self.memory]
-            ),
+            "growth_own_mib": self._growth_mib("own_mib"),
+            "growth_pss_mib": self._growth_mib("pss_mib"),
             "memory_mib": [
                 {
                     "at_s": each["at_s"],
                     "rss": {name: used.rss_mib for name, used in each["processes"].items()},
                     "pss": {name: used.pss_mib for name, used in each["processes"].items()},
+                    "own": {name: used.own_mib for name, used in each["processes"].items()},
                 }
                 for each in self.memory[:: len(self.memory) // MOST_TOLD + 1]
             ],
         }
+
+    def _growth_mib(self, kind: str) -> int | None:
+        return growth_mib([_total_mib(each["processes"], kind) for each in self.memory])
 
 
 def growth_mib(totals: Sequence[float]) -> int | None:
@@ -134,8 +137,9 @@ def growth_mib(totals: Sequence[float]) -> int | None:
     return round(median(totals[-size:]) - median(totals[size : 2 * size]))
 
 
-def _total_pss_mib(processes: Mapping[str, Memory]) -> float:
-    return round(sum(used.pss_mib for used in processes.values()), 1)
+def _total_mib(processes: Mapping[str, Memory], kind: str) -> float:
+    total: float = sum(getattr(used, kind) for used in processes.values())
+    return round(total, 1)
 
 
 def _lag(values: list[float]) -> dict[str, float | int | None]:

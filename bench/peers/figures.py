@@ -136,12 +136,13 @@ def idle_memory(found: Comparison) -> Measured:
 
 def memory_growth(found: Comparison) -> Measured:
     result = found.sweeps.long
-    grown = None if result is None else result.details["growth_pss_mib"]
+    grown = None if result is None else result.details["growth_own_mib"]
     if result is None or grown is None:
         return Measured(None, "the long run was not measured")
     how = (
-        f"PSS of all processes, medians of the last and the second tenth of {result.seconds:.0f} s "
-        f"at {result.messages_per_s:,.0f}/s; one run"
+        "PSS of all processes without pages of files on the disk, "
+        f"{result.details['growth_pss_mib'] * MIB / 1e6:.1f} MB with them; medians of the last and "
+        f"the second tenth of {result.seconds:.0f} s at {result.messages_per_s:,.0f}/s; one run"
     )
     return Measured(grown * MIB / 1e6, how)
 

@@ -37,9 +37,4 @@ REASONS: dict[str, str] = {
     "latency-durable-50": _ALONE,
     "latency-written-99": _BUSY,
     "latency-durable-99": _BUSY,
-    "memory-growth": (
-        "what the reput has mapped of the log goes up and down, for it gives that back after 64 "
-        "MiB: medians of the run's tenths differ by more than this, and by no trend (memory_mib in "
-        "performance.json)"
-    ),
 }

@@ -137,7 +137,7 @@ def test_what_penstock_does_alone_is_held_against_its_bars() -> None:
             _result("pipeline", WRITTEN, 1, 1, {"idle_pss_mib": 100.0}),
             _result("pipeline", DURABLE, 1, 1, behind | {"idle_pss_mib": 300.0}),
         ],
-        long=_result("pipeline", WRITTEN, 1, 1, {"growth_pss_mib": 3}),
+        long=_result("pipeline", WRITTEN, 1, 1, {"growth_own_mib": 3, "growth_pss_mib": 9}),
     )
     keys = ("queues", "queues-behind", "latency-written-50", "latency-durable-50")
     keys += ("latency-written-99", "latency-durable-99", "memory-idle", "memory-growth")

@@ -98,6 +98,7 @@ def test_pipeline_tells_how_far_queues_are_behind_and_what_memory_is_used(stack:
     assert 2 <= len(details["memory_mib"]) <= MOST_TOLD
     for look in details["memory_mib"]:
         assert all(0 < look["pss"][name] <= look["rss"][name] for name in look["rss"])
+        assert all(0 < look["own"][name] <= look["pss"][name] for name in look["pss"])
         assert look["rss"]["writer"] > 10
     assert 30 < details["idle_pss_mib"] < 1000
 
