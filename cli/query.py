@@ -206,7 +206,7 @@ def _time(text: str | None) -> int | None:
     """A time on the command line, as ms since 1970."""
     if text is None or text.isdigit():
         return None if text is None else int(text)
-    from penstock.client.consumer_core import parse_start
+    from penstock.client.start import parse_start
     from penstock.shared.clock import SystemClock
 
     return parse_start(text, SystemClock().now_ms()).at_ms

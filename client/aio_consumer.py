@@ -10,8 +10,9 @@ import zmq
 from penstock.client.aio_link import Link
 from penstock.client.choice import choose
 from penstock.client.consumer import unframed
-from penstock.client.consumer_core import ConsumerCore, Start
+from penstock.client.consumer_core import ConsumerCore
 from penstock.client.message import Message
+from penstock.client.start import Start
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.compression import MAX_BODY_BYTES
 

@@ -13,8 +13,9 @@ from types import TracebackType
 import zmq
 
 from penstock.client.choice import choose
-from penstock.client.consumer_core import ConsumerCore, Start
+from penstock.client.consumer_core import ConsumerCore
 from penstock.client.message import Message
+from penstock.client.start import Start
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.compression import MAX_BODY_BYTES

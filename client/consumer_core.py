@@ -13,9 +13,7 @@ in which files of the log records are (log_files.py): they are fetched, as long 
 
 from __future__ import annotations
 
-import datetime as dt
 import logging
-import re
 from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
@@ -23,11 +21,11 @@ from typing import NamedTuple
 from penstock.client.choice import Choice
 from penstock.client.log_files import LogFiles
 from penstock.client.message import Message, read_records
+from penstock.client.start import Start, StartAt, check_offset, parse_start
 from penstock.shared import messages
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
     ConnectError,
-    InvalidMessage,
     PenstockError,
     ProtocolError,
     QueueNotFound,
@@ -43,54 +41,12 @@ _log = logging.getLogger("penstock")
 PULL_BYTES = 1 << 20
 # While so many bytes wait to be taken, no more are asked for.
 AHEAD_BYTES = 2 << 20
+# The same where an answer only says where records are: it costs as much, however many they are.
+DIRECT_PULL_BYTES = 2 << 20
+DIRECT_AHEAD_BYTES = 3 << 20
 WAIT_MS = 5000
 REPEAT_MS = 200
 _ANY_NUMBER = 1 << 31
-_OFFSET = re.compile(r"[0-9]{1,20}")
-_AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
-_AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-class StartAt(NamedTuple):
-    """Where to begin: `offset` of each queue, or the first message stored at `at_ms`."""
-
-    offset: int = -1
-    at_ms: int = -1
-    latest: bool = False
-
-
-Start = str | int | dt.datetime | StartAt | Mapping[int, int]
-
-
-def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartAt:
-    """earliest, latest, an offset, a datetime, ISO text, or how long ago ("-15m")."""
-    if isinstance(start, StartAt):
-        return start
-    if isinstance(start, dt.datetime):
-        return StartAt(at_ms=int(start.timestamp() * 1000))
-    if isinstance(start, int) or _OFFSET.fullmatch(start):
-        return StartAt(offset=check_offset(int(start)))
-    if start == "earliest":
-        return StartAt()
-    if start == "latest":
-        return StartAt(latest=True)
-    if ago := _AGO.fullmatch(start):
-        return StartAt(at_ms=now_ms - int(ago[1]) * _AGO_MS[ago[2]])
-    try:
-        return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
-    except (ValueError, OverflowError):
-        raise InvalidMessage(
-            "a start is earliest, latest, an offset, a time, or how long ago",
-            repr(start),
-            "for example 42, 2026-01-02T03:04, or -15m",
-        ) from None
-
-
-def check_offset(offset: int) -> int:
-    """The offset, if a queue can have it. Raises InvalidMessage."""
-    if not 0 <= offset < 1 << 62:
-        raise InvalidMessage("a start offset is from 0 to 2**62 - 1", offset, "earliest is 0")
-    return offset
 
 
 class _Part(NamedTuple):
@@ -172,9 +128,11 @@ class ConsumerCore:
         if self._refused is not None:
             return []
         if self._pending is None:
-            if self._described and (self._ahead_bytes >= AHEAD_BYTES or self._all_asked):
+            direct = self._files.usable(now_ms)
+            enough = DIRECT_AHEAD_BYTES if direct else AHEAD_BYTES
+            if self._described and (self._ahead_bytes >= enough or self._all_asked):
                 return []
-            self._pending = encode(self._pull(now_ms) if self._described else self._describe())
+            self._pending = encode(self._pull(direct) if self._described else self._describe())
             self._silent_since_ms = now_ms
         else:
             self._check_silence(now_ms)
@@ -208,7 +166,7 @@ class ConsumerCore:
         self._request += 1
         return messages.Describe(self._request, self.topic, self._start.at_ms)
 
-    def _pull(self, now_ms: int) -> messages.Pull:
+    def _pull(self, direct: bool) -> messages.Pull:
         self._request += 1
         # who watches some queues only is not to be told of others
         known = self._known if self._queues is None else _ANY_NUMBER
@@ -219,9 +177,9 @@ class ConsumerCore:
             cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
             ends = {queue: self._ends[queue] for queue in cursors}
         wanted = None if self._choice is None else self._choice.subscription(ends)
-        direct = self._files.usable(now_ms)
+        most = DIRECT_PULL_BYTES if direct else PULL_BYTES
         return messages.Pull(
-            self._request, self.topic, cursors, known, PULL_BYTES, wait_ms, wanted, direct
+            self._request, self.topic, cursors, known, most, wait_ms, wanted, direct
         )
 
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
@@ -329,7 +287,7 @@ class ConsumerCore:
             self._known = len(answer.queue_ids)
 
     def take(self) -> list[Message]:
-        """Messages that have come, about PULL_BYTES of them; [] when there are none.
+        """Messages that have come, up to PULL_BYTES or a whole part; [] when there are none.
 
         Raises what the broker has refused with, and StoreDamaged where records are not those that
         were asked for; the next pull begins with these again. What came before an error is taken
@@ -340,8 +298,10 @@ class ConsumerCore:
             raise error
         taken: list[Message] = []
         left = PULL_BYTES
-        while self._parts and left > 0:
+        while self._parts:
             part = self._parts[0]
+            if taken and part.place[1] - part.place[0] > left:
+                break
             try:
                 found = self._messages(part)
             except PenstockError:

@@ -20,6 +20,7 @@ cdef class Payload:
         PyBuffer_Release(&self.buffer)
 
 
+@cython.freelist(8192)
 @cython.no_gc
 cdef class Message:
     cdef Payload payload

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     RuleBasedStateMachine,
@@ -20,10 +20,9 @@ from hypothesis.stateful import (
 
 from penstock.client.consumer_core import (
     AHEAD_BYTES,
+    DIRECT_AHEAD_BYTES,
     REPEAT_MS,
     ConsumerCore,
-    StartAt,
-    parse_start,
 )
 from penstock.client.log_files import TRY_AGAIN_MS
 from penstock.shared import messages
@@ -422,10 +421,11 @@ def arrived(wire: Any, at_most: int = 1000) -> None:
         wire.arrive()
 
 
+@pytest.mark.parametrize(("direct", "most"), [(False, AHEAD_BYTES), (True, DIRECT_AHEAD_BYTES)])
 def test_no_more_is_asked_for_while_much_is_at_hand(
-    reader: Any, make_consumer: WireMaker, make_reader: WireMaker
+    direct: bool, most: int, make_consumer: WireMaker, make_reader: WireMaker
 ) -> None:
-    wire = make_consumer(make_reader())
+    wire = make_consumer(make_reader(), direct=direct)
     wire.reader.append(0, 50_000)
     arrived(wire)
     pulls = 1
@@ -435,7 +435,7 @@ def test_no_more_is_asked_for_while_much_is_at_hand(
         wire.read(1000)
         wire.arrive()
         pulls += 1
-    assert AHEAD_BYTES < pulls * 1000 * 105 < AHEAD_BYTES + 200_000
+    assert most < pulls * 1000 * 105 < most + 200_000
     wire.hear()
     assert len(wire.seen) == pulls * 1000 and wire.core.outgoing(wire.now_ms)
 
@@ -509,34 +509,7 @@ def test_an_answer_that_does_not_hold_what_it_says_is_an_error(
     assert offsets(wire.run()) == {1: [0, 1]}
 
 
-# --- starts ---
-
-
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("earliest", StartAt()),
-        ("latest", StartAt(latest=True)),
-        ("42", StartAt(offset=42)),
-        (42, StartAt(offset=42)),
-        ("-15m", StartAt(at_ms=NOW_MS - 900_000)),
-        ("-500ms", StartAt(at_ms=NOW_MS - 500)),
-        ("-2d", StartAt(at_ms=NOW_MS - 172_800_000)),
-        ("2026-01-02T03:04:05.006Z", StartAt(at_ms=1767323045006)),
-        ("2026-01-02T03:04+01:00", StartAt(at_ms=1767319440000)),
-        (StartAt(offset=3), StartAt(offset=3)),
-    ],
-)
-def test_a_start_can_be_said_in_many_ways(text: Any, expected: StartAt) -> None:
-    assert parse_start(text, NOW_MS) == expected
-
-
-@given(st.text(max_size=12))
-def test_any_text_is_a_start_or_a_typed_error(text: str) -> None:
-    try:
-        assert isinstance(parse_start(text, NOW_MS), StartAt)
-    except InvalidMessage as error:
-        assert error.rule
+# --- arguments ---
 
 
 @pytest.mark.parametrize(
