@@ -1,7 +1,7 @@
 """The reader: answers pulls with ranges of the log, holds those that have to wait, finds by key.
 
 Owns:     the consume endpoint; config/consumerFilter.json.
-Reads:    the queue table, consume queues, the index, the log below `dispatched`.
+Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`.
 Hears:    requests of consumers; the reput's doorbell.
 Rings:    nobody.
 On crash: nothing is lost: consumers ask again from where they are.
@@ -18,12 +18,10 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import receive, serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.errors import (
-    LACKING,
     FilterError,
     InvalidMessage,
     PenstockError,
     ProtocolError,
-    StoreDamaged,
 )
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
 from penstock.shared.found_records import Found, piece_of, places_of, ranges_of
@@ -40,7 +38,7 @@ from penstock.shared.messages import (
     encode,
 )
 from penstock.shared.query_turns import QueryTurns
-from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing
+from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing, unreadable
 from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
 from penstock.shared.unsent import Unsent
@@ -55,6 +53,8 @@ MAX_HELD = 20_000
 MAX_HELD_CURSORS = 400_000
 # How long a question waits for what was acknowledged before it, and is on its way to the queues.
 CATCH_UP_MS = 1000
+# How soon to look whether the index has got there.
+SOON_MS = 1
 # Last answers may still leave when the reader stops.
 LINGER_MS = 500
 _NEVER_MS = 1 << 62
@@ -93,7 +93,7 @@ class Reader:
         self._asked: dict[bytes, _Asked] = {}
         self._next_due_ms = _NEVER_MS
         self._unsent = Unsent()
-        self._dispatched = -1
+        self._queued = -1
         # what producers have an answer for lies below this
         self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
 
@@ -143,7 +143,8 @@ class Reader:
         return [*self._door.inputs(), self._socket]
 
     def idle_ms(self) -> int:
-        return TICK_MS
+        # nobody rings when the index has what a query waits for
+        return SOON_MS if self._queries.waiting else TICK_MS
 
     def let_go(self) -> None:
         """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
@@ -264,8 +265,8 @@ class Reader:
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""
-        dispatched = self._stage.positions["dispatched"]
-        moved, self._dispatched = dispatched != self._dispatched, dispatched
+        queued = self._stage.positions["queued"]
+        moved, self._queued = queued != self._queued, queued
         now_ms = self._clock.monotonic_ms()
         answered = self._describe_asked()
         for peer, held in list(self._held.items()) if moved or now_ms >= self._next_due_ms else ():
@@ -281,7 +282,7 @@ class Reader:
             self._next_due_ms = min(
                 (held.until_ms for held in self._held.values()), default=_NEVER_MS
             )
-        return answered + self._filtered.turn(dispatched, self._clock.monotonic_ms)
+        return answered + self._filtered.turn(queued, self._clock.monotonic_ms)
 
     def _answer(self, held: _Held, *, final: bool) -> bool:
         """Answer a pull if there is something to say, or if this is the last chance.
@@ -296,12 +297,12 @@ class Reader:
 
     def _refuse_pull(self, peer: bytes, pull: Pull, error: PenstockError | OSError) -> None:
         if isinstance(error, OSError):
-            error = _unreadable(pull.topic, error)
+            error = unreadable(pull.topic, error)
         self._refuse(peer, pull.request, error)
 
     def _answer_if(self, held: _Held, final: bool) -> bool:
         pull = held.pull
-        complete = self._stage.positions["dispatched"] >= held.position
+        complete = self._stage.positions["queued"] >= held.position
         queues = self._queues.queues(pull.topic)
         left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._unsent.room())
         slices: list[QueueSlice] = []
@@ -358,11 +359,11 @@ class Reader:
 
     def _describe_asked(self) -> int:
         """Describe topics to those who asked, with all that was acknowledged when they did."""
-        dispatched = self._stage.positions["dispatched"]
+        queued = self._stage.positions["queued"]
         now_ms = self._clock.monotonic_ms() if self._asked else 0
         answered = 0
         for peer, asked in list(self._asked.items()):
-            if dispatched >= asked.position or asked.until_ms <= now_ms:
+            if queued >= asked.position or asked.until_ms <= now_ms:
                 del self._asked[peer]
                 self._describe(peer, asked.request)
                 answered += 1
@@ -374,7 +375,7 @@ class Reader:
         except PenstockError as error:
             self._refuse(peer, request.request, error)
         except OSError as error:
-            self._refuse(peer, request.request, _unreadable(request.topic, error))
+            self._refuse(peer, request.request, unreadable(request.topic, error))
         else:
             self._socket.send_multipart((peer, encode(answer)))
 
@@ -390,11 +391,3 @@ class Reader:
                 at = self._queues.offset_at(slot, request.at_ms)
             found.append(QueueRange(queue_id, low, high, at))
         return Described(request.request, request.topic, bool(found), tuple(found))
-
-
-def _unreadable(topic: str, error: OSError) -> StoreDamaged:
-    if error.errno in LACKING:
-        raise error
-    return StoreDamaged(
-        "the files of a queue can be read", f"topic {topic}: {error}", "see: penstock store verify"
-    )

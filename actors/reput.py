@@ -1,15 +1,18 @@
 """The reput: walks the log and writes each message's entry to its consume queue, and its keys to
 the index.
 
-Owns:     `dispatched`, `dispatched_record`, `dispatch_error`, `name_error`, `queue_count`; the
-          queue table; consumequeue/; index/.
+Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_error`,
+          `queue_count`; the queue table; consumequeue/; index/.
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
           `flush_error`.
 Hears:    doorbells of the flusher and the committer.
 Rings:    the reader.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
-          nothing; a queue's max offset never goes back. The index forgets what lies behind
-          `dispatched` before it gets it again, so no key is in it twice.
+          nothing; a queue's max offset never goes back, nor does `queued`. The index forgets what
+          lies behind `dispatched` before it gets it again, so no key is in it twice.
+
+Consumers wait for the queues, and keys are only asked for: so the reader is told of the queues
+before the index is written.
 
 When the disk refuses an entry, usually because it is full, the reput waits and tries again: nothing
 is lost by that, consumers only see no new messages meanwhile. Before a queue has another file the
@@ -89,10 +92,16 @@ class Reput:
         self._dispatched += moved
         self._positions.publish("dispatched", self._dispatched)
         crash_point("reput.after_cursor")
+        self._tell_queued(self._dispatched)
         if self._positions["dispatch_error"]:
             self._positions.publish("dispatch_error", 0)
-        self._stage.bus.ring("reader")
         return 1
+
+    def _tell_queued(self, end: int) -> None:
+        """Queues hold everything below `end`; a predecessor may have told of more."""
+        if end > self._positions["queued"]:
+            self._positions.publish("queued", end)
+            self._stage.bus.ring("reader")
 
     def _dispatch_next(self, bound: int) -> int:
         """Dispatch some records below `bound`, or pass a blank or damage; its length in bytes."""
@@ -124,6 +133,7 @@ class Reput:
         self._windows.put(rows)
         crash_point("reput.after_entries_before_offset")
         self._table.move_max_offsets(rows)
+        self._tell_queued(self._dispatched + found.size)
         crash_point("reput.after_cq_before_index")
         if found.keys is not None and len(found.keys.hashes):
             self._put_keys(found.keys)

@@ -23,7 +23,7 @@ from penstock.shared.errors import StoreDamaged
 
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-VERSION = 6
+VERSION = 7
 
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
 
@@ -52,7 +52,8 @@ POSITIONS = (
     Position("commit_error", "committer", "errno", "why segment files do not grow; 0 is none"),
     Position("flushed", "flusher", "log offset", "records are on disk up to here"),
     Position("flush_error", "flusher", "errno", "the disk refused a flush: the store is read-only"),
-    Position("dispatched", "reput", "log offset", "consume queues hold everything up to here"),
+    Position("queued", "reput", "log offset", "consume queues hold everything up to here"),
+    Position("dispatched", "reput", "log offset", "so they do, and the index too"),
     Position("dispatched_record", "reput", "log offset", "start of the last dispatched record"),
     Position("dispatch_error", "reput", "errno", "why consume queues do not grow; 0 is none"),
     Position("name_error", "reput", "errno", "a name of a queue file may not be on disk; 0: none"),

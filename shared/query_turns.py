@@ -95,6 +95,10 @@ class QueryTurns:
         dispatched = self._positions["dispatched"]
         return any(dispatched >= turn.position for turn in self._turns.values())
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._turns)
+
     def let_go(self) -> None:
         """Close index files that have been deleted, unless a query may be at one."""
         if not self._turns:

@@ -17,7 +17,7 @@ from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.entry_arrays import entries
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import LACKING, StoreDamaged
 from penstock.shared.found_records import Found
 from penstock.shared.hot_loops import log_ranges
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
@@ -209,3 +209,12 @@ class QueueReader:
         self._ends = np.empty(0, np.uint64)
         self._table.close()
         self._log.close()
+
+
+def unreadable(topic: str, error: OSError) -> StoreDamaged:
+    """What to tell who asked for the topic. Raises the error where this process lacks something."""
+    if error.errno in LACKING:
+        raise error
+    return StoreDamaged(
+        "the files of a queue can be read", f"topic {topic}: {error}", "see: penstock store verify"
+    )

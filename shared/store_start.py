@@ -170,7 +170,8 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     for name in ("wrote", "committed", "flushed", "flush_wanted", "append_wanted"):
         positions.initialise(name, recovered.log_end)
     positions.initialise("wrote_timestamp", recovered.last_timestamp_ms)
-    positions.initialise("dispatched", recovered.dispatch_from)
+    for name in ("queued", "dispatched"):
+        positions.initialise(name, recovered.dispatch_from)
     last = min(max(recovered.last_record, 0), recovered.dispatch_from)
     positions.initialise("dispatched_record", last)
     positions.initialise("queue_count", queues)

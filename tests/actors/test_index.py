@@ -124,9 +124,11 @@ def test_a_disk_that_takes_no_key_is_told_and_tried_again(
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert broker.positions["dispatch_error"] == errno.EFBIG
     assert broker.positions["dispatched"] == 0
+    assert broker.positions["queued"] == broker.positions["wrote"], "consumers need no index"
     broker.clock.advance(RETRY_MS)
     work(reput)
     assert broker.positions["dispatch_error"] == 0
+    assert broker.positions["dispatched"] == broker.positions["queued"]
     (raw,) = _contents(broker.paths.index)
     assert decode_header(raw).next_item == 10
 

@@ -98,9 +98,14 @@ def test_a_successor_writes_again_what_its_predecessor_had_not_told_of(
     work(first)
     before = _entries(broker, QueueKey("orders", 0))
     broker.crash(first)
+    queued = broker.positions["queued"]
     broker.positions.initialise("dispatched", steps[-1 - back])
     second = broker.start(Reput)
     assert broker.queues() == {QueueKey("orders", 0): (0, 120)}
+    _reach(broker, steps[-1 - back // 2])
+    work(second)
+    assert broker.positions["dispatched"] == steps[-1 - back // 2]
+    assert broker.positions["queued"] == queued == steps[-1], "consumers have seen that"
     broker.append(2)
     _reach(broker)
     work(second)
