@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import load_command
-from penstock.bench.peers.peer import DURABLE, SINGLE, WRITTEN, Load, Read, Server, Way
+from penstock.bench.peers.peer import CONSUME, DURABLE, SINGLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.stack import running_stack
 from penstock.client import Producer
 
@@ -27,6 +27,8 @@ class Penstock:
         Way("Penstock, batches of 64", batch=64),
         Way("Penstock", SINGLE, in_flight=64, acks=(WRITTEN,)),
         Way("Penstock", SINGLE, in_flight=512),
+        Way("Penstock", CONSUME),
+        Way("Penstock, by the socket", CONSUME, direct=False),
     )
     settings = {ack: f"flush_disk_type={kind}" for ack, kind in KIND.items()}
 
@@ -48,7 +50,14 @@ class Penstock:
     def command(self, server: Server, load: Load | Read) -> list[str]:
         consume = server.told["consume"]
         if isinstance(load, Read):
-            read = Receive(consume, load.topic, load.messages, load.seconds, body_bytes=load.size)
+            read = Receive(
+                consume,
+                load.topic,
+                load.messages,
+                load.seconds,
+                body_bytes=load.size,
+                direct=load.direct,
+            )
             return load_command(read)
         with Producer(server.told["produce"]) as producer:
             producer.create_topic(load.topic, load.queues)

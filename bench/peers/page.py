@@ -66,7 +66,8 @@ One consumer process reads a backlog from its beginning, again and again for {se
 messages ({backlog}) were sent before the clock
 started, and the broker held all of them. Of every body, here as there, the length and the last byte
 are added up; each pass must come to the number of messages and to the sum that were sent. Brokers
-are set up as for `written`, and nobody sends meanwhile.
+are set up as for `written`, and nobody sends meanwhile. Penstock's consumer reads the log's files
+where the broker is on its machine; "by the socket" is one that may not.
 {alone}{plots}
 ## What is asked
 

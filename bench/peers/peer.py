@@ -37,7 +37,7 @@ class Read(msgspec.Struct, frozen=True):
     """One load: a topic's backlog from its beginning, again and again for `seconds`.
 
     Each pass must find all `messages`. Of every body the length and the last byte are added up, and
-    the sum must be that of what was sent.
+    the sum must be that of what was sent. With `direct` the broker's files may be read for that.
     """
 
     topic: str
@@ -46,6 +46,7 @@ class Read(msgspec.Struct, frozen=True):
     queues: int
     seconds: float
     warm_s: float
+    direct: bool = True
 
 
 class Server(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class Server(msgspec.Struct, frozen=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """A way to send: the name of its row, what it is measured for, and how it is done.
+    """A way to send or to read: the name of its row, what it is measured for, and how it is done.
 
     `batch` messages are one, `in_flight` of them unanswered at most (0: as many as is planned).
     """
@@ -67,6 +68,7 @@ class Way(msgspec.Struct, frozen=True):
     in_flight: int = 0
     threads: int = 0
     acks: tuple[str, ...] = (DURABLE, WRITTEN)
+    direct: bool = True
 
 
 class Peer(Protocol):

@@ -65,9 +65,10 @@ class Task(NamedTuple):
 
 def ways_in(peer: Peer, phase: str) -> list[Way]:
     """What of a broker is measured in a phase."""
+    reads = [way for way in peer.ways if way.kind == CONSUME]
     if phase == BACKLOG:
-        return [Way(peer.name, CONSUME)]
-    return [way for way in peer.ways if phase in way.acks]
+        return reads or [Way(peer.name, CONSUME)]
+    return [way for way in peer.ways if phase in way.acks and way not in reads]
 
 
 def ack_in(phase: str) -> str:
@@ -81,15 +82,16 @@ def tasks_in(peer: Peer, server: Server, phase: str, plan: Plan) -> Iterator[Tas
             yield Task(peer, server, way, ack_in(phase), size, in_flight)
 
 
-def _backlog_topic(size: int) -> str:
-    return f"backlog{size}"
+def _backlog_topic(size: int, way: Way) -> str:
+    return f"backlog{size}{'' if way.direct else 's'}"
 
 
 def load_of(task: Task, run: int, plan: Plan) -> Load | Read:
     way, size, warm_s = task.way, task.size, task.peer.warm_s
     if way.kind == CONSUME:
         backlog = plan.backlog(size)
-        return Read(_backlog_topic(size), size, backlog, plan.queues, plan.seconds, warm_s)
+        topic = _backlog_topic(size, way)
+        return Read(topic, size, backlog, plan.queues, plan.seconds, warm_s, way.direct)
     topic = f"{way.kind}{size}x{way.batch}f{task.in_flight}r{run + 1}"
     return Load(
         topic,
@@ -109,7 +111,7 @@ def backlog_of(task: Task, plan: Plan) -> Load:
     size, messages = task.size, plan.backlog(task.size)
     batch = max(way.batch for way in task.peer.ways)
     return Load(
-        _backlog_topic(size),
+        _backlog_topic(size, task.way),
         size,
         task.ack,
         plan.in_flight,
