@@ -7,10 +7,9 @@ _COPY = (
     "of what the broker spends on a message of 1 KiB the committer's copy into the page cache of a "
     "new file is the most (`penstock bench produce --ack written -o json`)"
 )
-_FULL = (
-    "two consumers beside each other read hardly more together than one alone (`penstock bench "
-    "consume --ack written --consumers 2`): reader, clients and the kernel's loopback between them "
-    "take most of both processors"
+_READER = (
+    "the consumer keeps one processor busy by itself, with a step of Python for each message and "
+    "its body (`penstock bench consume --ack written -o json`)"
 )
 _ALONE = (
     "a message that comes alone wakes four or five actors and two clients one after another, each "
@@ -31,8 +30,8 @@ REASONS: dict[str, str] = {
         "interpreter; batches have no such step"
     ),
     "disk": f"the processors were not all used: the stages wait for each other; {_COPY}",
-    "consume-100": _FULL,
-    "consume-1024": _FULL,
+    "consume-100": _READER,
+    "consume-1024": _READER,
     "latency-written-50": _ALONE,
     "latency-durable-50": _ALONE,
     "latency-written-99": _BUSY,

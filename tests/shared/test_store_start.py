@@ -14,6 +14,7 @@ from penstock.shared.config import Config
 from penstock.shared.durable_files import make_directory, make_file
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.run_directory import remove_run_directory
 from penstock.shared.store_start import OpenStore, finish_store, open_store
 
 
@@ -43,7 +44,9 @@ def test_a_start_that_fails_at_its_last_step_holds_nothing_open(
         patched.setattr(store_start, "crash_point", die)
         open_store(config, ManualClock())
     assert set(os.listdir("/proc/self/fd")) == before
-    _let_go(open_store(config, ManualClock()))
+    last = open_store(config, ManualClock())
+    _let_go(last)
+    remove_run_directory(last.run)
 
 
 def test_a_stop_killed_among_empty_segments_leaves_a_log_without_a_hole(
