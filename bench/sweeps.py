@@ -6,6 +6,7 @@ queues, which need smaller files. What fails is told, and the rest is measured.
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -59,7 +60,8 @@ def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
     """Measure all of it, `seconds` a point, and with `long_s` so long at full rate."""
     machine = measure_machine(Path(tempfile.gettempdir()))
     found = Sweeps()
-    # what is paced comes first: there is nothing yet that the disk has still to take
+    # what is paced comes first, and when the disk has taken what others left
+    os.sync()
     for ack in ACKS * RUNS:
         with told(found, f"latency, {ack}", say):
             paced = Shape(ack=ack, rate_per_s=1000, seconds=max(LATENCY_S, seconds))
