@@ -47,8 +47,10 @@ class LogFiles:
     def read(self, answer: Pulled, ranges: bytes | memoryview, now_ms: int) -> memoryview | None:
         """The records that an answer leads to; None: ask again for them, `usable` is no more.
 
-        Raises ProtocolError for an answer that contradicts itself.
+        Raises ProtocolError for an answer that contradicts itself, or that nobody asked for.
         """
+        if not self._wanted:
+            raise ProtocolError("records come where their places are not asked for", answer.run_id)
         size = _check(answer, ranges)
         try:
             if answer.run_id != self._run_id:

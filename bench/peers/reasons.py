@@ -37,7 +37,7 @@ REASONS: dict[str, str] = {
     "latency-written-99": _BUSY,
     "latency-durable-99": _BUSY,
     "memory-growth": (
-        "the reput's heap takes its last step minutes after the start; in the second half of the "
-        "run the sum stays what it is (memory_mib in performance.json)"
+        "heaps grow by a few hundred KiB now and then, less often the longer the run lasts "
+        "(memory_mib in performance.json)"
     ),
 }

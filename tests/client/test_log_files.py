@@ -66,8 +66,11 @@ def test_what_was_read_stays_when_the_file_changes(stored: tuple[Pulled, bytes],
     assert found == b"onethree"
 
 
-def test_nobody_reads_who_does_not_want_to() -> None:
-    assert not LogFiles(False).usable(1 << 40)
+def test_nobody_reads_who_does_not_want_to(stored: tuple[Pulled, bytes]) -> None:
+    files = LogFiles(False)
+    assert not files.usable(1 << 40)
+    with pytest.raises(ProtocolError):
+        files.read(*stored, 0)
 
 
 def cut(path: Path) -> None:
