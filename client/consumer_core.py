@@ -7,8 +7,8 @@
 One pull is on its way at a time, and it holds all queues. An unanswered request is sent again: the
 reader keeps one for each consumer, and an answer to an older one is dropped, so repeating is safe.
 The header of an answer says where the next pull begins, so that is asked for before the records are
-looked at; how much of them may wait to be taken is bounded. An answer may only say
-in which files of the log records are (log_files.py): they are fetched, as long as a disk takes.
+looked at; how much of them may wait to be taken is bounded. An answer may only say where in the log
+records are: then they are fetched (log_files.py), and what is asked next waits for the disk.
 """
 
 from __future__ import annotations

@@ -70,7 +70,7 @@ class FilteredPulls:
         # those that may have entries to look at, next first
         self._turns: OrderedDict[bytes, None] = OrderedDict()
         self._next_due_ms = 0
-        self._dispatched = -1
+        self._queued = -1
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -87,12 +87,12 @@ class FilteredPulls:
         self._wanted.pop(peer, None)
         self._turns.pop(peer, None)
 
-    def turn(self, dispatched: int, now_ms: Callable[[], int]) -> int:
-        """Look for those that may have entries to look at: for all, if `dispatched` moved.
+    def turn(self, queued: int, now_ms: Callable[[], int]) -> int:
+        """Look for those that may have entries to look at: for all, if `queued` moved.
 
         How many looks that were; more than none means that there may be more to do at once.
         """
-        moved, self._dispatched = dispatched != self._dispatched, dispatched
+        moved, self._queued = queued != self._queued, queued
         if not self._wanted:
             return 0
         if moved:
@@ -204,7 +204,7 @@ class FilteredPulls:
         return None
 
     def _is_too_far(self, wanted: Wanted, cursor: int, high: int) -> bool:
-        return cursor > high and self._dispatched >= wanted.position
+        return cursor > high and self._queued >= wanted.position
 
 
 def read_matching(

@@ -13,8 +13,9 @@ from penstock.shared.hot_loops import gather
 from penstock.shared.messages import Place
 from penstock.shared.pure_ranges import RANGE
 
-# A consumer reads less, or shorter ranges in the mean, no sooner than it gets them by the socket.
+# Less is not worth opening a file for.
 LEAST_DIRECT_BYTES = 64 << 10
+# In the mean. Each range is a call of the kernel: shorter ones come sooner by the socket.
 LEAST_RANGE_BYTES = 8 << 10
 
 

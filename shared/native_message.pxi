@@ -20,6 +20,7 @@ cdef class Payload:
         PyBuffer_Release(&self.buffer)
 
 
+# As many are kept as a pull of small messages has: each pull makes and frees them all.
 @cython.freelist(8192)
 @cython.no_gc
 cdef class Message:

@@ -53,7 +53,9 @@ POSITIONS = (
     Position("flushed", "flusher", "log offset", "records are on disk up to here"),
     Position("flush_error", "flusher", "errno", "the disk refused a flush: the store is read-only"),
     Position("queued", "reput", "log offset", "consume queues hold everything up to here"),
-    Position("dispatched", "reput", "log offset", "so they do, and the index too"),
+    Position(
+        "dispatched", "reput", "log offset", "consume queues and index hold everything up to here"
+    ),
     Position("dispatched_record", "reput", "log offset", "start of the last dispatched record"),
     Position("dispatch_error", "reput", "errno", "why consume queues do not grow; 0 is none"),
     Position("name_error", "reput", "errno", "a name of a queue file may not be on disk; 0: none"),

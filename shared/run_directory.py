@@ -114,7 +114,9 @@ def _places() -> tuple[Path, ...]:
 
 
 def run_places(run_id: str) -> list[Path]:
-    """Where the directory of that run can be, on this machine."""
+    """Where the directory of that run can be, on this machine; nowhere for what is no run's id."""
+    if not _RUN_ID.fullmatch(run_id):
+        return []
     return [place / f"penstock-{run_id}" for place in _places()]
 
 
@@ -125,7 +127,7 @@ def find_store(run_id: str) -> Path:
     its own, or another user's.
     """
     refused: object = "no such run directory"
-    for directory in run_places(run_id) if _RUN_ID.fullmatch(run_id) else ():
+    for directory in run_places(run_id):
         try:
             found = directory.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():

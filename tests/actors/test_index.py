@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from penstock.actors.flusher import Flusher
-from penstock.actors.reader import Reader
+from penstock.actors.reader import SOON_MS, Reader
 from penstock.actors.reput import RETRY_MS, Reput
 from penstock.shared import messages
+from penstock.shared.actor import TICK_MS
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC
 from penstock.shared.index_building import rebuild_index
@@ -222,8 +223,10 @@ def test_a_query_finds_what_was_acknowledged_before_it(
     for _ in range(50):
         reader.work()
         assert not client.poll(2)
+    assert reader.idle_ms() == SOON_MS, "the index rings nobody"
     work(reput)
     (parts,) = broker.ask(reader, client)
+    assert reader.idle_ms() == TICK_MS
     assert messages.decode_consume_answer(parts[0]) == Queried(7) and parts[1]
     # where the reput does not come, the answer is what there is
     _append(broker, 1, start=2)

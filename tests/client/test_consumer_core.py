@@ -175,7 +175,8 @@ def test_a_fetch_that_was_given_up_is_made_good_by_the_next_answer(
     wire.core.received(answer, wire.now_ms)
     assert wire.core.has_unread and not wire.core.ready
     reader.append(0, 3)
-    assert len(wire.run(5)) == 6
+    reader.log = None  # the next answer has its records with it
+    assert offsets(wire.run(5)) == {0: [0, 1, 2, 3, 4, 5]}
     wire.core.received(answer, wire.now_ms)
     assert not wire.core.has_unread, "it is an old one by now"
 

@@ -117,13 +117,26 @@ def link_the_directory(store: Path, run: Path) -> None:
     run.symlink_to(run.with_name("elsewhere"))
 
 
+def give_the_directory_away(store: Path, run: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make a directory of somebody else")
+    os.chown(run, 12345, 12345)
+
+
 def lose_the_store(store: Path, run: Path) -> None:
     store.rename(store.with_name("elsewhere"))
 
 
 @pytest.mark.parametrize(
     "harm",
-    [name_another_run, lose_the_name, lose_the_directory, link_the_directory, lose_the_store],
+    [
+        name_another_run,
+        lose_the_name,
+        lose_the_directory,
+        link_the_directory,
+        give_the_directory_away,
+        lose_the_store,
+    ],
 )
 def test_a_store_that_is_not_on_this_machine_is_never_looked_for_again(
     harm: Callable[[Path, Path], None], stored: tuple[Pulled, bytes], log: Any
@@ -140,6 +153,21 @@ def test_a_name_that_is_no_runs_meets_no_path(run_id: str, stored: tuple[Pulled,
     files = LogFiles(True)
     named = Pulled(1, stored[0].slices, (0,), run_id, stored[0].places)
     assert files.read(named, stored[1], 0) is None
+    assert not files.usable(1 << 40)
+
+
+def test_an_id_that_leads_elsewhere_is_not_followed(stored: tuple[Pulled, bytes], log: Any) -> None:
+    """All is as it should be at the other end of this path, but that no run has such an id."""
+    run_id = "a/../elsewhere"
+    store = log.directory.parent
+    place = store.parent
+    (place / "penstock-a").mkdir()
+    (place / f"penstock-{log.run_id}").rename(place / "elsewhere")
+    named = StorePaths(store).run
+    named.write_bytes(named.read_bytes().replace(log.run_id.encode(), run_id.encode()))
+    files = LogFiles(True)
+    found = Pulled(1, stored[0].slices, (0,), run_id, stored[0].places)
+    assert files.read(found, stored[1], 0) is None
     assert not files.usable(1 << 40)
 
 
