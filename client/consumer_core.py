@@ -190,7 +190,7 @@ class ConsumerCore:
         self._pending = self._unread = None
         if isinstance(answer, messages.Refused):
             # told behind what came before it
-            self._refused = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+            self._refused = error_from_status(answer.status, answer.what, answer.value, answer.hint)
         elif isinstance(answer, messages.Described):
             self._begin(answer)
         elif isinstance(answer, messages.Pulled):

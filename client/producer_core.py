@@ -306,7 +306,7 @@ class ProducerCore(Intake):
 
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
         error = error_from_status(
-            answer.status, answer.rule, answer.value, answer.hint, answer.retry_after_ms
+            answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
         )
         if answer.session:
             if answer.session == self._session:

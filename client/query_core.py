@@ -111,6 +111,6 @@ class QueryCore:
         if answer.request != self._request or self.found is not None:
             return
         if isinstance(answer, messages.Refused):
-            raise error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+            raise error_from_status(answer.status, answer.what, answer.value, answer.hint)
         if isinstance(answer, messages.Queried):
             self.found = split_records(parts[1])

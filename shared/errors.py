@@ -1,7 +1,9 @@
 """Every error a caller can meet, split by what the caller can do about it.
 
-Each carries data, not only text: `status` is RocketMQ's name for the condition, `rule` what was
-required, `value` what came instead, `hint` the next step. This file knows no sockets and no files.
+Each carries data, not only text: `status` is RocketMQ's name for the condition, `what` says what
+happened, `value` what it happened with, or its cause, and `hint` is the next step, a command where
+there is one. `what` states a fact and never a rule: "there is no such topic", not "the topic
+exists". This file knows no sockets and no files. Users import the classes from `penstock.errors`.
 """
 
 from __future__ import annotations
@@ -26,18 +28,18 @@ class PenstockError(Exception):
     status = "UNKNOWN_ERROR"
     exit_code = 1
 
-    def __init__(self, rule: str, value: object = None, hint: str = "", status: str = "") -> None:
-        self.rule = rule
+    def __init__(self, what: str, value: object = None, hint: str = "", status: str = "") -> None:
+        self.what = what
         self.value = value
         self.hint = hint
         if status:
             self.status = status
         shown = "" if value is None else f": {value}"
-        super().__init__(f"[{self.status}] {rule}{shown}" + (f". {hint}" if hint else ""))
+        super().__init__(f"[{self.status}] {what}{shown}" + (f". {hint}" if hint else ""))
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As it was made, so that it passes from one process of a program to another."""
-        return type(self), (self.rule, self.value, self.hint, self.status), self.__dict__
+        return type(self), (self.what, self.value, self.hint, self.status), self.__dict__
 
 
 class ConfigError(PenstockError):
@@ -45,6 +47,19 @@ class ConfigError(PenstockError):
 
     status = "CONFIG_ERROR"
     exit_code = 2
+
+
+class InvalidArgument(PenstockError, ValueError):
+    """An argument of a call, or an option of a command, cannot be used: correct it."""
+
+    status = "INVALID_ARGUMENT"
+    exit_code = 2
+
+
+class PortTaken(ConfigError):
+    """Another process listens at an address that the broker was to have."""
+
+    status = "PORT_IN_USE"
 
 
 class MissingDependency(PenstockError):
@@ -115,13 +130,13 @@ class BrokerBusy(PenstockError):
 
     def __init__(
         self,
-        rule: str,
+        what: str,
         value: object = None,
         hint: str = "",
         status: str = "",
         retry_after_ms: int = 0,
     ) -> None:
-        super().__init__(rule, value, hint, status)
+        super().__init__(what, value, hint, status)
         self.retry_after_ms = retry_after_ms
 
 
@@ -131,7 +146,7 @@ class RingUnavailable(PenstockError):
     status = "RING_UNAVAILABLE"
 
 
-class FlushTimeout(PenstockError):
+class FlushTimeout(PenstockError, TimeoutError):
     """The message is stored, but was not known to be on disk within sync_flush_timeout_ms.
 
     `receipt` says where. Do not send it again: that would be a second message.
@@ -160,10 +175,22 @@ class ProtocolError(PenstockError):
 
 
 class ConnectError(PenstockError):
-    """Nobody answered at the endpoint in time."""
+    """There is no broker at the endpoint or on the store, or none that can be talked to."""
 
     status = "CONNECT_FAILED"
     exit_code = 3
+
+
+class BrokerTimeout(ConnectError, TimeoutError):
+    """A broker was there, and did not answer within the time it had."""
+
+    status = "BROKER_TIMEOUT"
+
+
+class WrongStore(ConnectError):
+    """The broker at the endpoint runs on another store than the one that was named."""
+
+    status = "STORE_MISMATCH"
 
 
 class StoreLocked(PenstockError):
@@ -199,11 +226,11 @@ BY_STATUS[PAGE_CACHE_BUSY] = BrokerBusy
 
 
 def error_from_status(
-    status: str, rule: str, value: object, hint: str, retry_after_ms: int = 0
+    status: str, what: str, value: object, hint: str, retry_after_ms: int = 0
 ) -> PenstockError:
     """The typed error for a status that came over a socket; an unknown one keeps its name."""
     kind = BY_STATUS.get(status, PenstockError)
-    error = kind(rule, value, hint, status=status)
+    error = kind(what, value, hint, status=status)
     if isinstance(error, BrokerBusy):
         error.retry_after_ms = retry_after_ms
     return error

@@ -198,7 +198,7 @@ class Refused(Message, frozen=True):
     request: int
     session: int
     status: str
-    rule: str
+    what: str
     value: str
     hint: str
     retry_after_ms: int = 0
@@ -371,4 +371,4 @@ def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
     """An error as an answer."""
     value = "" if error.value is None else str(error.value)
     after_ms = error.retry_after_ms if isinstance(error, BrokerBusy) else 0
-    return Refused(request, session, error.status, error.rule, value[:500], error.hint, after_ms)
+    return Refused(request, session, error.status, error.what, value[:500], error.hint, after_ms)

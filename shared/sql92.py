@@ -120,10 +120,10 @@ def _tokens(expression: str) -> list[_Token]:
     return found
 
 
-def _error(rule: str, expression: str, at: int, hint: str = "") -> FilterError:
+def _error(what: str, expression: str, at: int, hint: str = "") -> FilterError:
     near = expression[at : at + 20]
     where = f"at character {at + 1}, {near!r}" if near else "at its end"
-    return FilterError(rule, where, hint or "see: SQL92 filters in docs/filters.md")
+    return FilterError(what, where, hint or "see: SQL92 filters in docs/filters.md")
 
 
 class _Parser:
@@ -145,8 +145,8 @@ class _Parser:
     def _kind(self) -> str:
         return self._tokens[self._next].kind
 
-    def _wrong(self, rule: str) -> FilterError:
-        return _error(rule, self._expression, self._tokens[self._next].at)
+    def _wrong(self, what: str) -> FilterError:
+        return _error(what, self._expression, self._tokens[self._next].at)
 
     def _takes(self, *kinds: str) -> str:
         """The next token's kind, if it is one of these, and pass it; else ""."""
@@ -169,7 +169,7 @@ class _Parser:
         try:
             return make(*arguments)
         except FilterError as error:
-            raise _error(error.rule, self._expression, at, error.hint) from None
+            raise _error(error.what, self._expression, at, error.hint) from None
 
     def _or(self) -> Node:
         nodes = [self._and()]

@@ -166,7 +166,7 @@ def _checked_bodies(batch: Batch, places: _Places) -> pa.BinaryArray:
             bodies.append(decompress(batch.raw[start:end], sys_flag))
         except UnreadableBody as error:
             place = f"{batch.topic}/{batch.queue_id}@{batch.queue_offsets[index]}"
-            raise UnreadableBody(error.rule, f"{place}: {error.value}", error.hint) from None
+            raise UnreadableBody(error.what, f"{place}: {error.value}", error.hint) from None
     return pa.array(bodies, pa.binary())
 
 

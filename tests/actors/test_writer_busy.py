@@ -77,7 +77,7 @@ def test_a_frame_that_waits_too_long_is_turned_away_with_what_is_behind_it(
     full.broker.clock.advance(WAIT_MS + 1)
     refused, second, third = full.first.answers(3)
     assert isinstance(refused, Refused) and refused.status == "SYSTEM_BUSY"
-    assert refused.retry_after_ms > 0 and "wait_time_in_send_queue_ms" in refused.rule
+    assert refused.retry_after_ms > 0 and "wait_time_in_send_queue_ms" in refused.what
     assert isinstance(second, OutOfStep) and isinstance(third, OutOfStep)
     wrote = full.broker.positions["wrote"]
     full.commit(work)
@@ -109,7 +109,7 @@ def test_the_frame_that_was_being_appended_may_come_again_as_well(full: Full) ->
     full.broker.clock.advance(ALLOCATE_TIMEOUT_MS + 1)
     (refused,) = full.first.answers(1)
     assert isinstance(refused, Refused) and refused.status == "SYSTEM_BUSY"
-    assert "pool" in refused.rule and refused.retry_after_ms > 0
+    assert "pool" in refused.what and refused.retry_after_ms > 0
 
 
 def test_what_is_held_is_bounded_and_the_rest_stays_outside(full: Full) -> None:

@@ -30,7 +30,7 @@ def test_an_error_arrives_as_it_was_raised() -> None:
             list(workers.map(parse_faults, ["nonsense"]))
     finally:
         workers.close()
-    assert (caught.value.rule, caught.value.value) == (
+    assert (caught.value.what, caught.value.value) == (
         "a fault is POINT=ACTION[@N][xM]",
         "nonsense",
     )

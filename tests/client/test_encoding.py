@@ -137,7 +137,7 @@ def refused(error: type[InvalidMessage] = InvalidMessage, **arguments: Any) -> I
     with pytest.raises(error) as caught:
         encode(**arguments)
     assert type(caught.value) is error
-    assert caught.value.rule in str(caught.value)
+    assert caught.value.what in str(caught.value)
     return caught.value
 
 
@@ -156,20 +156,20 @@ def refused(error: type[InvalidMessage] = InvalidMessage, **arguments: Any) -> I
 )
 def test_a_topic_has_few_characters_and_a_length(topic: str, value: str) -> None:
     error = refused(topic=topic)
-    assert "topic" in error.rule and value in str(error.value) and error.hint
+    assert "topic" in error.what and value in str(error.value) and error.hint
 
 
 @pytest.mark.parametrize("body", ["text", None, 5, [1], {"a": 1}])
 def test_a_body_is_bytes(body: object) -> None:
     error = refused(body=body)
-    assert error.rule == "a body is bytes" and error.value == type(body).__name__
+    assert error.what == "a body is bytes" and error.value == type(body).__name__
     assert "encode" in error.hint
 
 
 def test_a_body_is_no_larger_than_the_broker_takes() -> None:
     assert encode(body=b"x" * 100, limit=100)
     error = refused(body=b"x" * 101, limit=100)
-    assert "100" in error.rule and error.value == 101 and "max_message_size_bytes" in error.hint
+    assert "100" in error.what and error.value == 101 and "max_message_size_bytes" in error.hint
     assert encode(body=b"x" * 101, limit=0), "not known yet: the broker checks again"
 
 
@@ -186,13 +186,13 @@ def test_properties_fit_their_signed_length() -> None:
         {"shard": "s" * 32768},
     ):
         error = refused(PropertiesTooLarge, **arguments)
-        assert "32767" in error.rule and int(str(error.value)) > 32767 and error.hint
+        assert "32767" in error.what and int(str(error.value)) > 32767 and error.hint
         assert error.status == "PROPERTIES_SIZE_EXCEEDED"
 
 
 def test_a_delay_is_refused_because_nothing_would_deliver_the_message() -> None:
     error = refused(properties={"DELAY": "3"})
-    assert error.value == "DELAY=3" and "scheduler" in error.rule
+    assert error.value == "DELAY=3" and "scheduler" in error.what
 
 
 def test_properties_leave_room_for_the_checksum() -> None:

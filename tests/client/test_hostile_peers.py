@@ -59,7 +59,7 @@ class RawPeer:
     def refusal(self) -> Refused:
         answer = self.answer()
         assert isinstance(answer, Refused), answer
-        assert answer.status and answer.rule
+        assert answer.status and answer.what
         return answer
 
 

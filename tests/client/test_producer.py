@@ -160,7 +160,7 @@ def test_what_is_wrong_is_a_typed_error_and_the_connection_goes_on(
         before = producer.send(**usual)
         with pytest.raises(error) as caught:
             producer.send(**(usual | arguments)).result(WAIT_S)
-        assert caught.value.rule and type(caught.value) is error
+        assert caught.value.what and type(caught.value) is error
         assert before.exception(WAIT_S) is None
         assert producer.send(**usual).result(WAIT_S).topic == "good"
 

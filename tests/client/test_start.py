@@ -38,4 +38,4 @@ def test_any_text_is_a_start_or_a_typed_error(text: str) -> None:
     try:
         assert isinstance(parse_start(text, NOW_MS), StartAt)
     except InvalidMessage as error:
-        assert error.rule
+        assert error.what

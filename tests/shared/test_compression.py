@@ -72,7 +72,7 @@ def test_a_body_that_is_cut_or_changed_is_an_error_or_some_body(
     try:
         assert isinstance(decompress(bytes(changed), bits), bytes)
     except UnreadableBody as error:
-        assert name in error.rule + str(error.value)
+        assert name in error.what + str(error.value)
 
 
 @given(st.binary(max_size=200), st.sampled_from(range(8)))

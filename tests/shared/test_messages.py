@@ -100,7 +100,7 @@ def outcome(raw: bytes) -> list[object]:
         try:
             found.append(decode(raw))
         except ProtocolError as error:
-            assert str(error) and error.rule and len(str(error)) < 1000
+            assert str(error) and error.what and len(str(error)) < 1000
     return found
 
 
@@ -157,15 +157,15 @@ def test_an_error_comes_back_with_its_type_and_its_texts(kind: type[PenstockErro
     sent = kind("the rule", 42, "the hint")
     answer = messages.decode_produce_answer(messages.encode(messages.refusal(sent, 7, 9)))
     assert isinstance(answer, messages.Refused) and (answer.request, answer.session) == (7, 9)
-    back = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+    back = error_from_status(answer.status, answer.what, answer.value, answer.hint)
     assert type(back) is kind
-    assert (back.rule, back.value, back.hint) == ("the rule", "42", "the hint")
+    assert (back.what, back.value, back.hint) == ("the rule", "42", "the hint")
     assert str(back) == str(sent)
 
 
 def test_an_error_of_another_status_keeps_it() -> None:
     answer = messages.refusal(StoreUnavailable("r", None, "h", status="SYSTEM_BUSY"), 1)
-    back = error_from_status(answer.status, answer.rule, answer.value, answer.hint)
+    back = error_from_status(answer.status, answer.what, answer.value, answer.hint)
     assert back.status == "SYSTEM_BUSY" and answer.value == ""
 
 

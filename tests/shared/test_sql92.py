@@ -49,7 +49,7 @@ def _without_tail(expression: str) -> str:
     try:
         compile_sql92(expression)
     except FilterError as error:
-        assert "ends where its expression does" in error.rule
+        assert "ends where its expression does" in error.what
         place = re.search(r"at character (\d+)", str(error.value))
         assert place
         return expression[: int(place[1]) - 1]
