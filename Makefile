@@ -50,7 +50,8 @@ $(READY): pyproject.toml shared/native_loops.pyx $(wildcard shared/native_*.pxi)
 	@"$(PYTHON)" -m venv .venv
 	@echo '2/3 installing Penstock, Spark and the tools into it: Spark alone is a download of 450 MB'
 	@# pip draws its bars on a terminal; in a log its hundreds of lines would hide ours
-	@.venv/bin/python -m pip install $$(test -t 1 || echo --quiet) --disable-pip-version-check \
+	@if [ -t 1 ]; then quiet=; else quiet=--quiet; fi; \
+	  .venv/bin/python -m pip install $$quiet --disable-pip-version-check \
 	  --retries 10 --use-pep517 -e '.[spark,demo,dev]'
 	@.venv/bin/penstock version | sed 's/^/3\/3 /;2,$$s/^3\/3 /    /'
 	@echo '$(CURDIR)' > $(UNFINISHED) && mv $(UNFINISHED) $(READY)
