@@ -8,9 +8,10 @@ from penstock.cli.bench_core import core
 from penstock.cli.bench_load import COMMANDS
 from penstock.cli.output import output_option, print_json, print_table, progress
 from penstock.cli.settings import set_option
+from penstock.cli.suggestions import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def bench() -> None:
     """Measure this installation on this machine."""
 

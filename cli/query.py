@@ -11,6 +11,7 @@ import click
 from penstock.cli.endpoints import broker_options, consume_endpoint
 from penstock.cli.index_options import index_options
 from penstock.cli.output import output_option, print_json, print_table, shown_time
+from penstock.cli.suggestions import Group
 
 if TYPE_CHECKING:
     from penstock.client.message import Message
@@ -19,7 +20,7 @@ EXIT_NOTHING = 1
 _BODY_CHARACTERS = 60
 
 
-@click.group()
+@click.group(cls=Group)
 def query() -> None:
     """Find messages by key or by id.
 

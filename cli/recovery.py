@@ -8,9 +8,10 @@ from pathlib import Path
 import click
 
 from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.suggestions import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def recovery() -> None:
     """What starts after a crash have found and done."""
 

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.suggestions import Group
 
 Command = Callable[..., Any]
 
@@ -39,7 +40,7 @@ def set_option(command: Command) -> Command:
     )(command)
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show and check a broker's settings."""
 

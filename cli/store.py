@@ -22,6 +22,7 @@ from penstock.cli.output import (
     shown_time,
 )
 from penstock.cli.store_changes import directory_argument, rebuild, repair
+from penstock.cli.suggestions import Group
 
 EXIT_PROBLEM = 1
 EXIT_DAMAGED = 5
@@ -29,7 +30,7 @@ TABLE_ROWS = 20
 _BODY_CHARACTERS = 60
 
 
-@click.group()
+@click.group(cls=Group)
 def store() -> None:
     """Look into a store directory, check it, repair it.
 

@@ -8,9 +8,10 @@ import click
 
 from penstock.cli.endpoints import broker_options, produce_endpoint
 from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.suggestions import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """List and create topics."""
 
