@@ -12,7 +12,9 @@ from typing import Any
 
 import click
 
+from penstock.cli.option_types import store_option
 from penstock.cli.output import output_option, print_json, progress
+from penstock.shared.errors import StoreUnavailable
 
 LOOK_S = 0.02
 # After so long without a heartbeat no answer will come: the supervisor would have replaced it.
@@ -26,7 +28,7 @@ Examples:
   penstock clean --store ./store -o json
 """
 )
-@click.option("--store", type=click.Path(path_type=Path), help="The store the broker runs on.")
+@store_option
 @output_option
 def clean(store: Path | None, output: str) -> None:
     """Have a broker delete old messages now, and say what it deleted.
@@ -48,18 +50,23 @@ def clean(store: Path | None, output: str) -> None:
         start, end = found["log_start"], found["log_end"]
         click.echo(f"the log holds offsets [{start}, {end})", err=True)
     if found["error"]:
-        raise click.exceptions.Exit(1)
+        raise StoreUnavailable(
+            "an expired file could not be deleted",
+            found["error"],
+            "look at the disk, and at who may write to the store",
+        )
 
 
 def request_clean(store: Path) -> dict[str, Any]:
     """Ask for a round and wait for its end; the result as `-o json` prints it.
 
-    Raises ConnectError when no broker runs, or its cleaner does not move, and StoreUnavailable when
-    the log is damaged, of which nothing goes.
+    Raises ConnectError when no broker runs, BrokerTimeout when its cleaner does not move, and
+    StoreUnavailable when the log is damaged, of which nothing goes.
     """
     import os
+    import shlex
 
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.errors import BrokerTimeout
     from penstock.shared.layout import StorePaths
     from penstock.shared.positions import Positions
     from penstock.shared.quarantine import read_only_error
@@ -76,8 +83,10 @@ def request_clean(store: Path) -> dict[str, Any]:
         while run.clean_request.exists():
             silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
             if silent_s > SILENCE_S or not running(run):
-                raise ConnectError(
-                    f"the cleaner answers within {SILENCE_S} s", store, "see: penstock status"
+                raise BrokerTimeout(
+                    f"the broker's cleaner has not moved for {SILENCE_S} s",
+                    store,
+                    f"see whether it runs: penstock status --store {shlex.quote(str(store))}",
                 )
             report(positions["deleted_segments"] - before["deleted_segments"], len(names))
             time.sleep(LOOK_S)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import click
@@ -25,7 +26,7 @@ class Finite(click.FloatRange):
     ) -> float:
         number: float = super().convert(value, param, ctx)
         if not math.isfinite(number):
-            self.fail(f"{value} is not in the range {self._describe_range()}.", param, ctx)
+            self.fail(f"{value} is no number from {self.min:g} to {self.max:g}", param, ctx)
         return number
 
 
@@ -48,8 +49,21 @@ class Seconds(Finite):
         return super().convert(value, param, ctx)
 
 
-COUNT = click.IntRange(1, MAX_COUNT)
-QUEUE_ID = click.IntRange(0, MAX_QUEUES_PER_TOPIC - 1)
+class Count(click.IntRange):
+    """A whole number from `least` on; the other end is only that of what a message can say."""
+
+    name = "integer"
+
+    def __init__(self, least: int) -> None:
+        super().__init__(least, MAX_COUNT)
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}"
+
+
+COUNT = Count(1)
+# those of a RocketMQ's topic may be more than Penstock makes
+QUEUE_ID = Count(0)
 QUEUES = click.IntRange(1, MAX_QUEUES_PER_TOPIC)
 PORT = click.IntRange(0, 65_535)
 
@@ -62,4 +76,13 @@ def timeout_option(command: Command) -> Command:
         default=30,
         show_default=True,
         help="Seconds that the broker may be silent; 500ms and 2m are understood too.",
+    )(command)
+
+
+def store_option(command: Command) -> Command:
+    """Which store: --store, for commands that look at one directory."""
+    return click.option(
+        "--store",
+        type=click.Path(path_type=Path),
+        help="The store directory.  [default: $PENSTOCK_STORE, or ./store]",
     )(command)

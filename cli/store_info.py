@@ -41,7 +41,7 @@ def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[st
             gone = error
             store.refresh()
     raise StoreUnavailable(
-        "files of a store stay while it is looked at", gone, "the store deletes some; try again"
+        "files went while the store was looked at", gone, "its broker deletes some: try again"
     )
 
 

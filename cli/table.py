@@ -15,6 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 _GAP = "  "
 _INDENT = " " * 4
+# So many rows have usual cells, and others.
+_MANY = 8
 
 
 def printable(text: str) -> str:
@@ -36,11 +38,17 @@ class Layout:
     ) -> None:
         self._columns = columns
         self._numeric = numeric
+        self._tight = room is not None
         self._widths = [max(_width(c), w) for c, w in zip(columns, widths, strict=True)]
         self._beside = list(range(len(columns)))
         while room is not None and len(self._beside) > 1 and self._total() > room:
             self._beside.remove(max(self._beside[1:], key=lambda at: self._widths[at]))
         self._below = [at for at in range(len(columns)) if at not in self._beside]
+
+    @property
+    def is_split(self) -> bool:
+        """Whether columns go below."""
+        return bool(self._below)
 
     def _total(self) -> int:
         return sum(self._widths[at] + len(_GAP) for at in self._beside) - len(_GAP)
@@ -49,10 +57,12 @@ class Layout:
         return self._line(self._columns)
 
     def row(self, cells: Sequence[str]) -> Iterator[str]:
-        """The lines of a row."""
-        yield self._line(cells)
-        label = max((_width(self._columns[at]) for at in self._below), default=0)
-        for at in self._below:
+        """The lines of a row. A cell that is wider than its column goes below, like others."""
+        below = [at for at in self._beside if self._tight and _width(cells[at]) > self._widths[at]]
+        yield self._line(["" if at in below else cell for at, cell in enumerate(cells)])
+        below = sorted(self._below + below)
+        label = max((_width(self._columns[at]) for at in below), default=0)
+        for at in below:
             if cells[at]:
                 yield f"{_INDENT}{_padded(self._columns[at], label)}{_GAP}{cells[at]}"
 
@@ -70,8 +80,13 @@ def lay_out(columns: Sequence[str], rows: Iterable[Sequence[object]], room: int 
         for at, cells in enumerate(by_column)
         if shown and all(isinstance(cell, int | float | None) for cell in cells)
     }
-    widths = [max((_width(text) for text in cells_of(cells)), default=0) for cells in by_column]
-    return Layout(columns, widths, numeric, room)
+    by_size = [sorted(_width(text) for text in cells_of(cells)) for cells in by_column]
+    layout = Layout(columns, [max(sizes, default=0) for sizes in by_size], numeric, room)
+    if layout.is_split and len(shown) >= _MANY:
+        # the few rows that have a long cell are not to cost all others a line
+        usual = [sizes[len(sizes) * 9 // 10] for sizes in by_size]
+        layout = Layout(columns, usual, numeric, room)
+    return layout
 
 
 def _padded(text: str, width: int, right: bool = False) -> str:

@@ -6,8 +6,8 @@
     file          --config FILE, TOML
     default       shared/config.py
 
-Wherever a value is text (a flag, the environment, a TOML string), a number may have underscores,
-and a unit that fits its key: B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)
+A number may have underscores. Wherever a value is text (a flag, the environment, a TOML string), it
+may have a unit that fits its key: B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of 1024)
 where the key ends in _bytes; ms, s, m, h, d where it ends in _ms or _h; % where in _percent.
 
 Each key is known, or the error names the nearest one; every value says where it came from. This
@@ -149,21 +149,24 @@ def _amount(text: str, units: Mapping[str, int]) -> float | None:
     return float(found[1] + found[2]) * units[found[3]]
 
 
-def _without_unit(key: str, text: str) -> object:
-    """The number that a text means for this key; the text itself where it means none."""
+def _without_unit(key: str, text: str, bare: bool) -> object:
+    """The number that a text means for this key; the text itself where it means none.
+
+    One without a unit counts where it is `bare`; a file has numbers for that.
+    """
     if _TYPES[key] is not int:
         return text
     for ending, (units, one) in _UNITS.items():
         if key.endswith(ending) and (amount := _amount(text, units)) is not None:
             whole, rest = divmod(amount, one)
             return text if rest else int(whole)
-    return int(text) if re.fullmatch(r"[+-]?\d+(_\d+)*", text, re.ASCII) else text
+    return int(text) if bare and re.fullmatch(r"[+-]?\d+(_\d+)*", text, re.ASCII) else text
 
 
 def _typed(key: str, value: object, origin: str) -> Any:
     """A value in its key's type. Text may stand for a number, in a flag for a bool as well."""
     is_text = isinstance(value, str) and not origin.startswith(_FILE)
-    given = _without_unit(key, value) if isinstance(value, str) else value
+    given = _without_unit(key, value, is_text) if isinstance(value, str) else value
     try:
         made = msgspec.convert(given, _TYPES[key], strict=not is_text)
         if type(made) is int and abs(made) > _MOST:
