@@ -44,7 +44,13 @@ _OPTIONS = {
     "queues": click.option(
         "--queues", type=QUEUES, default=4, show_default=True, help="Queues of the topic."
     ),
-    "seconds": click.option("--seconds", type=Finite(0.1, 86_400), default=5.0, show_default=True),
+    "seconds": click.option(
+        "--seconds",
+        type=Finite(0.1, 86_400),
+        default=5.0,
+        show_default=True,
+        help="How long each run sends.",
+    ),
     "ring": click.option(
         "--ring/--no-ring",
         default=True,

@@ -158,7 +158,9 @@ class _Bar:
             TextColumn("{task.fields[said]}"),
             TimeElapsedColumn(),
         )
-        with Progress(*columns, console=console, transient=True) as bar:
+        # rich would send what goes to standard output to the console as well
+        bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+        with bar:
             task = bar.add_task(self._label, total=None, said="")
             while not self._over.wait(self.LOOK_S):
                 done, total = self._now

@@ -36,6 +36,8 @@ class Terminal:
             [sys.executable, "-m", "penstock.cli.main", *arguments],
             env={**os.environ, "TERM": "xterm", "COLUMNS": str(COLUMNS), "LINES": str(LINES)},
             start_new_session=True,
+            # so that ^C is a signal
+            preexec_fn=lambda: fcntl.ioctl(2, termios.TIOCSCTTY, 0),
             **given,  # type: ignore[call-overload]
         )
         os.close(inner)

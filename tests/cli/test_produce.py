@@ -273,7 +273,9 @@ def test_keys_and_properties_may_be_several(broker: Any, command: Command) -> No
         input="x\n",
     )
     assert done.returncode == 0, done.stderr
-    (row,) = command("consume", "several", "--store", broker.store, "-o", "json").stdout.splitlines()
+    (row,) = command(
+        "consume", "several", "--store", broker.store, "-o", "json"
+    ).stdout.splitlines()
     found = json.loads(row)
     assert found["keys"] == "k1 k2 k3"
     assert found["properties"] | {"region": "eu", "empty": "=x"} == found["properties"]
