@@ -19,7 +19,9 @@ def build_library(source: Path, place: Path) -> Path:
     compiler = find_compiler()
     if compiler is None:
         raise MissingDependency(
-            f"there is no C compiler, which {source.stem} needs", "cc", "apt-get install gcc"
+            f"there is no C compiler, which {source.stem} needs",
+            "neither cc nor gcc is on PATH",
+            "apt-get install gcc",
         )
     library = place / f"{source.stem}.so"
     command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]

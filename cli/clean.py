@@ -64,7 +64,6 @@ def request_clean(store: Path) -> dict[str, Any]:
     StoreUnavailable when the log is damaged, of which nothing goes.
     """
     import os
-    import shlex
 
     from penstock.shared.errors import BrokerTimeout
     from penstock.shared.layout import StorePaths
@@ -84,9 +83,9 @@ def request_clean(store: Path) -> dict[str, Any]:
             silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
             if silent_s > SILENCE_S or not running(run):
                 raise BrokerTimeout(
-                    f"the broker's cleaner has not moved for {SILENCE_S} s",
+                    f"the cleaner gave no sign of life for {SILENCE_S} s",
                     store,
-                    f"see whether it runs: penstock status --store {shlex.quote(str(store))}",
+                    f"see what it does: penstock status --store {store}",
                 )
             report(positions["deleted_segments"] - before["deleted_segments"], len(names))
             time.sleep(LOOK_S)

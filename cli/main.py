@@ -139,10 +139,12 @@ def _run(arguments: list[str]) -> int:
                 error.strerror or repr(error),
                 "look at the limits of this machine and of its disks",
             ) from error
+        from penstock.shared.next_steps import look_at
+
         raise StoreUnavailable(
             "a file cannot be read or written",
             f"{os.fsdecode(error.filename)}: {error.strerror}",
-            "look at the disk, and at who may use the file",
+            look_at(os.fsdecode(error.filename)),
         ) from error
     except click.Abort:
         raise Interrupted("interrupted") from None
