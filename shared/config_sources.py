@@ -189,7 +189,7 @@ def _typed(key: str, value: object, origin: str) -> Any:
         raise ConfigError(
             f"the value of {key} cannot be read ({origin})",
             repr(value),
-            f"it may be {_taken(key)}. {default_of(key)}",
+            f"it may be {_taken(key)}; {default_of(key)}",
         ) from None
 
 
