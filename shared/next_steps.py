@@ -46,8 +46,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The names that there are, as a sentence: the near ones, or else the first few."""
     known = list(known)
     if near := nearest(name, known):
-        return f"did you mean {' or '.join(near)}?"
-    return f"there are: {_some(known)}" if known else "there is none"
+        return f"Did you mean {' or '.join(near)}?"
+    return f"There are: {_some(known)}" if known else "There is none"
 
 
 def _some(names: list[str]) -> str:
@@ -61,11 +61,11 @@ def other_topics(topic: str, known: Iterable[str]) -> str:
     if not names:
         return "there is no topic yet"
     near = nearest(topic, names)
-    asked = f"did you mean {near[0]}? " if near else ""
+    asked = f"Did you mean {near[0]}? " if near else ""
     rest = [each for each in islice(names, 3 * _TOLD) if each not in near]
     shown = [*near, *rest][: 2 * _TOLD]
     more = len(names) - len(shown)
-    return f"{asked}there are: {', '.join(shown)}" + (f" and {more} more" if more else "")
+    return f"{asked}There are: {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
 def topic_hint(topic: str, known: Iterable[str], store: Path) -> str:

@@ -137,7 +137,7 @@ def test_up_can_say_it_is_ready_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("flush_disc_type = 'sync'", "did you mean flush_disk_type?"),
+        ("flush_disc_type = 'sync'", "Did you mean flush_disk_type?"),
         ("produce_port = 99999", "from 0"),
         ("= 1", "line 1"),
     ],
