@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from penstock.shared.clock import SystemClock
+from penstock.shared.deletions import load_deletions
 from penstock.shared.layout import StorePaths
 from penstock.shared.positions import ACTORS, Positions
 from penstock.shared.quarantine import load_quarantine
@@ -47,6 +48,8 @@ def read_status(store: Path) -> dict[str, Any]:
         "actors": actors,
         "positions": (values := positions.all()),
         "retention": _retention(values),
+        # what was deleted of the log, newest last, in this run and before
+        "deletions": msgspec.to_builtins(load_deletions(StorePaths(store))),
         "damaged": msgspec.to_builtins(
             load_quarantine(StorePaths(store)) if positions["read_only"] else []
         ),
