@@ -40,7 +40,7 @@ from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
 from penstock.shared.record import store_timestamp_ms
 from penstock.shared.retention import HOUR_MS, Decision, Reason, choose, decide
-from penstock.shared.retention_clock import RetentionClock
+from penstock.shared.retention_clock import TRUST_CLOCK, RetentionClock
 from penstock.shared.verify_index import read_index_header
 
 # Asked by hand it goes on for as many batches; RocketMQ's number.
@@ -124,6 +124,10 @@ class Cleaner:
         self._round = self._clean()
         return True
 
+    def _trusts_clock(self) -> bool:
+        """Whether somebody asked, and has looked at the clock."""
+        return self._asked and self._request.read_bytes() == TRUST_CLOCK
+
     def _end(self, pause_ms: int) -> None:
         self._positions.publish("clean_error", self._error)
         self._error = 0
@@ -206,8 +210,7 @@ class Cleaner:
         while left > 0:
             decision = self._decide()
             written_ms = self._closed_segments(left)
-            # who asks has looked at the clock
-            now_ms = self._clock.now_ms() if self._asked else self._time.now_ms()
+            now_ms = self._clock.now_ms() if self._trusts_clock() else self._time.now_ms()
             count, why = choose(self._config, now_ms, written_ms, decision)
             if why is None:
                 break

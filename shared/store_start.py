@@ -46,6 +46,8 @@ from penstock.shared.transient_store_pool import create_pool
 from penstock.shared.unfinished_start import note_end, note_start
 
 _SPARE_BYTES = 4 << 20
+# What a start that has no room for a larger one proposes.
+SMALL_SEGMENT_BYTES = 16 << 20
 
 
 class OpenStore(NamedTuple):
@@ -152,11 +154,13 @@ def _check_first_segment(paths: StorePaths, config: Config) -> None:
     if segment_bases(paths.commit_log, size):
         return
     if lacking := lacking_room(paths.commit_log, config):
+        smaller = f"--set mapped_file_size_commit_log_bytes={SMALL_SEGMENT_BYTES}"
+        less = f", or have smaller segments: penstock up --store {paths.root} {smaller}"
         raise SegmentUnavailable(
             "the store's first segment has no room",
             lacking,
-            "free disk space, choose another --store, or have smaller segments: penstock up --set "
-            f"mapped_file_size_commit_log_bytes={min(size // 2, 16 << 20)}",
+            "free disk space, or choose another --store"
+            + (less if size > SMALL_SEGMENT_BYTES else ""),
         )
 
 

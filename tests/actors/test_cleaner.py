@@ -25,6 +25,7 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.record import store_timestamp_ms
 from penstock.shared.retention import Reason
+from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
 
 SEGMENT_BYTES = 64 << 10
 QUEUE_SEGMENT_BYTES = 20 * 50
@@ -460,6 +461,24 @@ def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(
     assert it.broker.positions["clean_error"] == errno.EIO
     assert it.segments()[0] == 3 * SEGMENT_BYTES
     assert it.broker.queues()[QueueKey("orders", 1)][0] > 0
+
+
+def test_by_hand_goes_only_what_has_had_its_time_also_when_the_clock_has_jumped(
+    store: Callable[..., Store],
+) -> None:
+    it = store(delete_when="3", file_reserved_time_h=72)
+    it.fill(2)
+    it.age(0)
+    cleaner = it.cleaner()
+    it.broker.clock.jump(10 * 365 * 24 * HOUR_MS)
+    it.broker.run.clean_request.touch()
+    it.run(cleaner)
+    assert it.segments()[0] == 0 and not it.broker.run.clean_request.exists()
+    assert held_ms(it.broker.paths.retention, it.broker.clock) > 71 * HOUR_MS
+    it.broker.run.clean_request.write_bytes(TRUST_CLOCK)
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    assert [row.why for row in load_deletions(it.broker.paths)] == [Reason.ASKED]
 
 
 # --- what is told of it ---
