@@ -272,20 +272,21 @@ class Cleaner:
         while (row := self._deletions.last()) and row.log_end > self._log_start:
             if row.log_start >= self._log_start:
                 self._deletions.correct(None)
+                self._stage.say(f"nothing went yet of [{row.log_start}, {row.log_end})")
                 continue
             counted = [0, 0]
             yield from self._count(row.log_end, counted)
             kept = (row.log_end - self._log_start) // self._segment_bytes
-            self._deletions.correct(
-                structs.replace(
-                    row,
-                    segments=row.segments - kept,
-                    log_end=self._log_start,
-                    messages=max(0, row.messages - counted[0]),
-                    uncounted_queues=max(row.uncounted_queues, counted[1]),
-                    stored_before_ms=self._stored_ms(self._log_start),
-                )
+            done = structs.replace(
+                row,
+                segments=row.segments - kept,
+                log_end=self._log_start,
+                messages=max(0, row.messages - counted[0]),
+                uncounted_queues=max(row.uncounted_queues, counted[1]),
+                stored_before_ms=self._stored_ms(self._log_start),
             )
+            self._deletions.correct(done)
+            self._stage.say(f"so far only this was done: {describe(done, self._config)}")
 
     def _finish(self) -> Steps:
         """What was begun and not ended: all of it again, for what is done costs little."""

@@ -593,7 +593,7 @@ def test_the_list_is_right_wherever_the_cleaner_dies(store: Callable[..., Store]
 
 @pytest.mark.parametrize("gone", [0, 1, 2])
 def test_what_a_crash_of_the_broker_kept_is_struck_off_the_list(
-    store: Callable[..., Store], gone: int
+    store: Callable[..., Store], gone: int, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """The next start finds segments that were to go: the log begins with them again."""
     it = store(delete_when="3")
@@ -621,7 +621,9 @@ def test_what_a_crash_of_the_broker_kept_is_struck_off_the_list(
     table.close()
     it.broker.positions.initialise("log_start", start)
     it.run(it.cleaner())
-    found = _deletions(it)
+    found, said = _deletions(it), capfd.readouterr().err
+    assert said.count("nothing went yet of") == (gone == 0)
+    assert said.count("only this was done: deleting 1 segment,") == (gone == 1)
     if gone == 0:
         assert found == []
     elif gone == 2:

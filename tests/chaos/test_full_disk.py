@@ -17,7 +17,7 @@ import pytest
 
 from penstock.cli.clean import request_clean
 from penstock.client import Consumer, Producer
-from penstock.errors import StoreUnavailable
+from penstock.errors import StoreUnavailable, TopicNotFound
 from penstock.shared.broker_status import read_status
 from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.layout import StorePaths
@@ -157,28 +157,44 @@ def test_a_disk_that_is_full_to_the_last_byte_loses_nothing_that_was_acknowledge
     _await(lambda: _numbers(running.consume) == expected, "all that was acknowledged")
 
 
-def _up(store: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "penstock.cli.main", "up", "--store", str(store)]
-    return subprocess.Popen(
-        [*command, "--produce-port", "0", "--consume-port", "0", *arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+Up = Callable[..., subprocess.Popen[str]]
+
+
+@pytest.fixture
+def up() -> Iterator[Up]:
+    """`penstock up` on a store; killed where the test does not end it."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(store: Path, *arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "penstock.cli.main", "up", "--store", str(store)]
+        begun.append(
+            subprocess.Popen(
+                [*command, "--produce-port", "0", "--consume-port", "0", *arguments],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+        )
+        return begun[-1]
+
+    yield begin
+    for process in begun:
+        process.kill()
+        process.communicate()
 
 
 def test_a_disk_without_room_for_a_segment_is_an_error_that_says_how_much_is_missing(
-    disk: Callable[[int], Disk],
+    disk: Callable[[int], Disk], up: Up
 ) -> None:
     small = disk(60)
-    process = _up(small.place / "here")
+    process = up(small.place / "here")
     out, said = process.communicate(timeout=TIMEOUT_S)
     assert (process.returncode, out) == (1, "")
     assert "1073741824" in said and "are free" in said and "Traceback" not in said
     hint = f"penstock up --store {small.place / 'here'} --set mapped_file_size_commit_log_bytes="
     assert hint in said
     smaller = said.split(hint)[1].split()[0]
-    again = _up(small.place / "here", "--set", f"mapped_file_size_commit_log_bytes={smaller}")
+    again = up(small.place / "here", "--set", f"mapped_file_size_commit_log_bytes={smaller}")
     assert again.stdout is not None and again.stdout.readline().startswith("ready ")
     again.send_signal(signal.SIGTERM)
     assert "the store is clean" in again.communicate(timeout=TIMEOUT_S)[1]
@@ -186,33 +202,32 @@ def test_a_disk_without_room_for_a_segment_is_an_error_that_says_how_much_is_mis
 
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_a_start_on_a_full_disk_says_so_in_place_of_ready_and_is_ready_when_there_is_room(
-    disk: Callable[[int], Disk], output: str
+    disk: Callable[[int], Disk], up: Up, output: str
 ) -> None:
     small = disk(60)
     small.fill(93)
     small_files = ["mapped_file_size_commit_log_bytes=1048576", "max_hash_slot_num=1000"]
     settings = [word for each in small_files for word in ("--set", each)]
-    process = _up(
+    process = up(
         small.place / "here", "-o", output, *settings, "--set", "clean_resource_interval_ms=50"
     )
     assert process.stdout is not None
-    try:
-        line = process.stdout.readline()
-        if output == "json":
-            first = json.loads(line)
-            assert first["ready"] is False and "% full (" in first["full"]
-            consume = first["endpoints"]["consume"]
-        else:
-            assert line.startswith("full produce=") and "% full (" in line
-            consume = dict(word.split("=", 1) for word in line.split()[1:4])["consume"]
-        assert _numbers(consume) == [], "consumers are served"
-        small.free()
-        line = process.stdout.readline()
-        if output == "json":
-            assert json.loads(line)["ready"] is True and json.loads(line)["full"] == ""
-        else:
-            assert line.startswith("ready produce=")
-    finally:
-        process.terminate()
-        _, said = process.communicate(timeout=TIMEOUT_S)
+    line = process.stdout.readline()
+    if output == "json":
+        first = json.loads(line)
+        assert first["ready"] is False and "% full (" in first["full"]
+        consume = first["endpoints"]["consume"]
+    else:
+        assert line.startswith("full produce=") and "% full (" in line
+        consume = dict(word.split("=", 1) for word in line.split()[1:4])["consume"]
+    with pytest.raises(TopicNotFound):  # which only a broker that serves can know
+        _numbers(consume)
+    small.free()
+    line = process.stdout.readline()
+    if output == "json":
+        assert json.loads(line)["ready"] is True and json.loads(line)["full"] == ""
+    else:
+        assert line.startswith("ready produce=")
+    process.terminate()
+    _, said = process.communicate(timeout=TIMEOUT_S)
     assert process.returncode == 0 and "the store is clean" in said
