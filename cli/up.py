@@ -14,6 +14,7 @@ import click
 from penstock.cli.output import output_option, print_json
 from penstock.cli.settings import config_option, set_option
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import StorePaths
 
 if TYPE_CHECKING:
     from penstock.shared.config import Config
@@ -127,13 +128,23 @@ def _say_state(supervisor: Supervisor, output: str, full: str) -> None:
 
 
 def _report(recovered: Recovered, store: Path) -> None:
-    """Say what was found after an unclean stop, and what is damaged."""
+    """Say what was found after an unclean stop, what was cut, and what is damaged."""
     if recovered.mode == "unclean":
         _say(
             f"recovered after an unclean stop: {recovered.messages} messages scanned from "
             f"{recovered.scanned_from}, {recovered.pool_bytes} bytes taken from the pool, "
             f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
             f"{recovered.seconds:.2f} s"
+        )
+    elif recovered.torn_bytes:
+        _say(
+            f"{recovered.torn_bytes} bytes behind the log's end, which is {recovered.log_end}, "
+            "were no messages and are cut, although the last stop was in order"
+        )
+    if recovered.torn_records:
+        _say(
+            f"{recovered.torn_records} whole records were behind bytes that are lost, so they are "
+            f"no part of the log any more; they are kept in {StorePaths(store).quarantine}"
         )
     for damage in recovered.quarantined:
         _say(f"damaged: {damage}")
