@@ -42,6 +42,7 @@ def clean(store: Path | None, trust_clock: bool, output: str) -> None:
     Exits with 1 when a file could not be deleted, with 3 when no broker runs on the store.
     """
     from penstock.shared.config_sources import default_store
+    from penstock.shared.next_steps import quoted
 
     found = request_clean(store or Path(default_store()), trust_clock=trust_clock)
     if output == "json":
@@ -60,7 +61,7 @@ def clean(store: Path | None, trust_clock: bool, output: str) -> None:
             click.echo(
                 "the clock has jumped: nothing counts as old for another "
                 f"{found['clock_held_ms'] / HOUR_MS:.1f} h. Where it is right now: penstock clean "
-                f"--trust-clock --store {found['store']}",
+                f"--trust-clock --store {quoted(found['store'])}",
                 err=True,
             )
     if found["error"]:
@@ -99,7 +100,9 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
             silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
             if silent_s > SILENCE_S or not running(run):
                 raise ConnectError(
-                    f"the cleaner answers within {SILENCE_S} s", store, "see: penstock status"
+                    f"the cleaner gave no sign of life for {SILENCE_S} s",
+                    store,
+                    f"see what it does: penstock status --store {store}",
                 )
             report(positions["deleted_segments"] - before["deleted_segments"], len(names))
             time.sleep(LOOK_S)

@@ -20,6 +20,7 @@ from penstock.shared.config import Config
 from penstock.shared.durable_files import replace_file
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import move_away
 from penstock.shared.retention import Reason
 
 KEPT = 100
@@ -54,7 +55,7 @@ def load_deletions(paths: StorePaths) -> list[Deletion]:
         raise StoreDamaged(
             "the list of deletions cannot be read",
             f"{paths.deletions}: {error}",
-            f"only history is lost with it: mv {paths.deletions} {paths.deletions}.broken",
+            f"only history is lost with it: {move_away(paths.deletions)}",
         ) from error
 
 

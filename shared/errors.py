@@ -209,6 +209,7 @@ class StoreDamaged(PenstockError):
 BY_STATUS: dict[str, type[PenstockError]] = {
     kind.status: kind
     for kind in (
+        InvalidArgument,
         InvalidMessage,
         FilterError,
         PropertiesTooLarge,
@@ -220,6 +221,7 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         BrokerBusy,
         RingUnavailable,
         OffsetOutOfRange,
+        StoreDamaged,
     )
 }
 BY_STATUS[PAGE_CACHE_BUSY] = BrokerBusy

@@ -23,6 +23,7 @@ from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import quoted
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
@@ -81,9 +82,9 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
             store = _open_locked(config, clock, paths, lock)
         except OSError as error:
             raise StoreUnavailable(
-                "the store and its shared memory can be written",
+                "the store or its shared memory cannot be written",
                 error,
-                "look at the disk and at who may write there",
+                f"look at the disk, and at who may write there: ls -ld {quoted(paths.root)}",
             ) from error
         undo.pop_all()
         return store
@@ -155,7 +156,7 @@ def _check_first_segment(paths: StorePaths, config: Config) -> None:
         return
     if lacking := lacking_room(paths.commit_log, config):
         smaller = f"--set mapped_file_size_commit_log_bytes={SMALL_SEGMENT_BYTES}"
-        less = f", or have smaller segments: penstock up --store {paths.root} {smaller}"
+        less = f", or have smaller segments: penstock up --store {quoted(paths.root)} {smaller}"
         raise SegmentUnavailable(
             "the store's first segment has no room",
             lacking,

@@ -11,6 +11,7 @@ from penstock.shared.config import Config
 from penstock.shared.disk_space import describe_disk, lacking_room
 from penstock.shared.errors import BrokerBusy, PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import read_only_error
 from penstock.shared.send_queue import BUSY_RETRY_MS
@@ -26,16 +27,16 @@ def check_writable(positions: Positions, paths: StorePaths) -> None:
 
 def flush_failed(positions: Positions) -> StoreUnavailable:
     return StoreUnavailable(
-        "the store takes messages",
-        f"a flush failed: {os.strerror(positions['flush_error'])}; the store is read-only",
-        "look at the disk, then restart the broker",
+        "the store is read-only",
+        f"a flush failed: {os.strerror(positions['flush_error'])}",
+        "look at the disk, then restart the broker: penstock up",
     )
 
 
 def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
     error, used = os.strerror(positions["commit_error"]), describe_disk(paths.commit_log)
     return StoreUnavailable(
-        "the log cannot be written, so no message is taken",
+        "the log cannot be written",
         f"{error}; {used}",
         "the message is not stored; send it again once the disk takes it",
     )
@@ -43,9 +44,9 @@ def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
 
 def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
     return SegmentUnavailable(
-        "the next commit log segment cannot be made, so no message is taken",
+        "the next commit log segment cannot be made or opened",
         f"{why}; {describe_disk(paths.commit_log)}",
-        "free disk space and send again; the message is not stored",
+        "the message is not stored; free disk space and send it again",
     )
 
 
@@ -58,7 +59,7 @@ def no_room(positions: Positions, paths: StorePaths, no_segment: bool, why: str)
     if positions["commit_error"]:
         return commit_failed(positions, paths)
     return BrokerBusy(
-        "a frame finds room in the pool",
+        "the frame found no room in the pool",
         why,
         "the disk is too slow for what comes; the message is not stored, send it later",
         retry_after_ms=BUSY_RETRY_MS,
@@ -71,10 +72,10 @@ def check_disk(positions: Positions, paths: StorePaths) -> None:
         raise commit_failed(positions, paths)
     if percent := positions["disk_full"]:
         raise StoreUnavailable(
-            "no message is taken before there is room",
-            f"disk full: {percent}% of it are used",
-            "nothing is stored; free disk space, or let old messages go that have had their time "
-            "(penstock clean), and send again",
+            "the disk is full",
+            f"{percent}% of it are used",
+            "the message is not stored. Free disk space, or delete what has had its time: penstock "
+            f"clean --store {quoted(paths.root)}; then send it again",
         )
 
 

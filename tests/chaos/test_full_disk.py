@@ -119,7 +119,7 @@ def test_on_a_disk_that_others_fill_no_unread_message_goes_and_new_ones_are_refu
             assert request_clean(running.store)["segments"] == []
         assert bool(_position(running.store, "disk_full")) == full
         assert _numbers(running.consume) == list(range(5000))
-    with pytest.raises(StoreUnavailable, match="disk full"):
+    with pytest.raises(StoreUnavailable, match="the disk is full"):
         _send(running.produce, 1)
     assert running.process.stdout.readline().startswith(b"full produce=")
     small.free()
