@@ -26,11 +26,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import zmq
-from msgspec import structs
 
 from penstock.shared.actor import LET_GO_MS, TICK_MS, Stage
 from penstock.shared.checkpoint_file import load_checkpoint
-from penstock.shared.deletions import Deletion, Deletions, describe
+from penstock.shared.deletion_notes import QUEUES_AT_ONCE, DeletionNotes
 from penstock.shared.disk_space import disk_used_percent
 from penstock.shared.durable_files import delete_file, sync_directory
 from penstock.shared.errors import StoreDamaged
@@ -38,15 +37,12 @@ from penstock.shared.faults import crash_point
 from penstock.shared.index_directory import index_files
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
-from penstock.shared.record import store_timestamp_ms
-from penstock.shared.retention import HOUR_MS, Decision, Reason, choose, decide
+from penstock.shared.retention import HOUR_MS, Decision, choose, decide
 from penstock.shared.retention_clock import TRUST_CLOCK, RetentionClock
 from penstock.shared.verify_index import read_index_header
 
 # Asked by hand it goes on for as many batches; RocketMQ's number.
 BATCHES_WHEN_ASKED = 20
-# Between two looks for a stop or a beat.
-QUEUES_AT_ONCE = 1000
 # By then every actor has closed a file that is deleted, unless it is in use.
 SETTLE_MS = LET_GO_MS + 200
 
@@ -85,7 +81,7 @@ class Cleaner:
             self._positions["wrote_timestamp"],
             self._stage.say,
         )
-        self._deletions = Deletions(self._paths, self._stage.say)
+        self._notes = DeletionNotes(self._config, self._clock, self._queues, self._stage.say)
         self._decide()  # who starts the broker is told at once when the disk is full
         if not self._positions["read_only"]:
             self._round = self._finish()
@@ -215,10 +211,10 @@ class Cleaner:
             if why is None:
                 break
             left -= count
-            yield from self._note(count, why)
+            yield from self._notes.note(self._log_start, count, why, self._fullest)
             yield from self._move_log_start(self._log_start + count * self._segment_bytes)
             yield from self._delete_segments()
-            self._deletions.settle()  # there is room now
+            self._notes.settle()
             if decision.oldest_goes:
                 yield SETTLE_MS  # what others still hold comes free; then look at the disk again
         if self._log_start != before:
@@ -227,70 +223,9 @@ class Cleaner:
             crash_point("clean.after_queue_files")
             yield from self._delete_index_files()
 
-    def _note(self, segments: int, why: Reason) -> Steps:
-        """Write down, and say, what goes: before it does, so that nothing goes without a word."""
-        log_start, log_end = self._log_start, self._log_start + segments * self._segment_bytes
-        used = self._fullest
-        counted = [0, 0]
-        yield from self._count(log_end, counted)
-        row = Deletion(
-            at_ms=self._clock.now_ms(),
-            why=why,
-            disk_used_percent=used,
-            segments=segments,
-            log_start=log_start,
-            log_end=log_end,
-            messages=counted[0],
-            uncounted_queues=counted[1],
-            stored_before_ms=self._stored_ms(log_end),
-        )
-        self._deletions.add(row)
-        self._stage.say(describe(row, self._config))
-        crash_point("clean.noted")
-
-    def _count(self, log_end: int, counted: list[int]) -> Steps:
-        """Add to `counted` the messages that lie before `log_end`, and queues that do not say."""
-        for slot in self._queues.slots():
-            messages = None
-            with self._one_queue(slot):
-                messages = self._queues.expiring(slot, log_end)
-            counted[0] += messages or 0
-            counted[1] += messages is None
-            if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
-                yield 0
-
-    def _stored_ms(self, base: int) -> int:
-        """The store time of the first record of a segment; 0 where it cannot be read."""
-        try:
-            with (self._paths.commit_log / segment_name(base)).open("rb") as file:
-                return max(0, store_timestamp_ms(file.read(128), 0))
-        except OSError:
-            return 0
-
-    def _correct(self) -> Steps:
-        """Strike off the list what did not go: the broker, or this actor, died before it did."""
-        while (row := self._deletions.last()) and row.log_end > self._log_start:
-            if row.log_start >= self._log_start:
-                self._deletions.correct(None)
-                self._stage.say(f"nothing went yet of [{row.log_start}, {row.log_end})")
-                continue
-            counted = [0, 0]
-            yield from self._count(row.log_end, counted)
-            kept = (row.log_end - self._log_start) // self._segment_bytes
-            done = structs.replace(
-                row,
-                segments=row.segments - kept,
-                log_end=self._log_start,
-                messages=max(0, row.messages - counted[0]),
-                uncounted_queues=max(row.uncounted_queues, counted[1]),
-                stored_before_ms=self._stored_ms(self._log_start),
-            )
-            self._deletions.correct(done)
-            self._stage.say(f"so far only this was done: {describe(done, self._config)}")
-
     def _finish(self) -> Steps:
         """What was begun and not ended: all of it again, for what is done costs little."""
-        yield from self._correct()
+        yield from self._notes.correct(self._log_start)
         yield from self._move_log_start(self._log_start)
         yield from self._delete_segments()
         yield from self._delete_queue_files()
