@@ -105,6 +105,12 @@ def rebuild(path: Path | str) -> str:
     )
 
 
+def repair(path: Path | str) -> str:
+    """Mend the store that this is, or is a file of; the same without --apply changes nothing."""
+    store = quoted(store_of(path))
+    return f"penstock store repair {store} --apply (without --apply it says what it would do)"
+
+
 def move_away(path: Path | str) -> str:
     """Move a file out of the way."""
     return f"mv {quoted(path)} {quoted(f'{path}.broken')}"
