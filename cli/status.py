@@ -17,6 +17,8 @@ from penstock.cli.output import output_option, print_json, print_table, shown_by
 
 # Between the two looks. A flusher that waits for a slow disk moves some times in it.
 LOOK_S = 0.4
+# Of what was deleted, with --all; -o json has all that are kept.
+SHOWN_DELETIONS = 5
 # The stages that a message passes, and so where it may be held up.
 STAGES = ("wrote", "committed", "flushed", "dispatched")
 
@@ -91,7 +93,9 @@ def _print(found: dict[str, Any], first: Look, last: Look) -> None:
     for name in ("produce", "consume"):
         click.echo(f"{name}  {found['endpoints'][name]}")
     click.echo(f"log      [{retention['log_start']}, {retention['log_end']})")
-    click.echo(f"disk     {retention['disk_used_percent']} % full; {retention['state']}")
+    held_ms = retention["clock_held_ms"]
+    held = f"; its clock has jumped: see penstock clean --help ({held_ms} ms)" if held_ms else ""
+    click.echo(f"disk     {retention['disk_used_percent']} % full; {retention['state']}{held}")
     click.echo()
     print_table(
         ("actor", "state", "pid", "restarts", "heartbeat ms ago"),
@@ -112,11 +116,21 @@ def _print(found: dict[str, Any], first: Look, last: Look) -> None:
         f"{shown_bytes((last.wrote - first.wrote) / over_s)}/s; "
         f"{last.messages:,} messages and {positions['queue_count']:,} queues in all"
     )
+    if found["deletions"]:
+        when, why, segments, _, messages, _ = _deletion(found["deletions"][-1])
+        click.echo(f"deleted  {when}: {segments} segments, {messages} messages; {why}")
     if found["damaged"]:
         click.echo("\nread-only; the log is damaged:")
         columns = ("position", "size", "file", "offset", "reason")
         print_table(columns, [[row[name] for name in columns] for row in found["damaged"]])
         click.echo(f"stop the broker and run: penstock store repair {found['store']}")
+
+
+def _deletion(row: dict[str, Any]) -> tuple[object, ...]:
+    times = shown_time(row["at_ms"]), shown_time(row["stored_before_ms"])
+    least = "at least " if row["uncounted_queues"] else ""
+    messages = f"{least}{row['messages']}" if least else row["messages"]
+    return times[0], row["why"], row["segments"], row["log_end"], messages, times[1]
 
 
 def _print_all(found: dict[str, Any]) -> None:
@@ -133,5 +147,11 @@ def _print_all(found: dict[str, Any]) -> None:
         [(a["name"], a["generation"], a["cycles"]) for a in found["actors"]],
     )
     click.echo()
+    if found["deletions"]:
+        print_table(
+            ("deleted", "why", "segments", "log end", "messages", "stored before"),
+            [_deletion(row) for row in found["deletions"][-SHOWN_DELETIONS:]],
+        )
+        click.echo()
     rows = {**found["retention"], **found["endpoints"], "run_directory": found["run_directory"]}
     print_table(("what", "value"), list(rows.items()))
