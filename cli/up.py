@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.option_types import PORT
 from penstock.cli.output import output_option, print_json
 from penstock.cli.settings import config_option, set_option
+from penstock.cli.streams import OutputFailed
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths
 
@@ -26,16 +28,21 @@ if TYPE_CHECKING:
     epilog="""\b
 Examples:
   penstock up --store ./store
-  penstock up --config configs/broker.toml
+  penstock up --config broker.toml
   penstock up --produce-port 0 --consume-port 0   any free ports, printed when ready
-  penstock up --set flush_disk_type=async         any key of configs/broker.toml
+  penstock up --set flush_disk_type=async         any key of penstock config show
+  penstock up --set transient_store_pool_bytes=64MiB
 """
 )
 @config_option
 @set_option
 @click.option("--store", type=click.Path(path_type=Path), help="The store directory; made if new.")
-@click.option("--produce-port", type=int, help="The producers' port; 0 takes any free one.")
-@click.option("--consume-port", type=int, help="The consumers' port; 0 takes any free one.")
+@click.option(
+    "--produce-port", type=PORT, help="The producers' port; 0: any free one.  [default: 20911]"
+)
+@click.option(
+    "--consume-port", type=PORT, help="The consumers' port; 0: any free one.  [default: 20912]"
+)
 @output_option
 def up(
     file: Path | None,
@@ -51,6 +58,7 @@ def up(
     endpoints that clients connect to; stop it with Ctrl-C. Where the disk has no room for messages
     the line begins with "full" and says why: consumers are served, producers refused. Another
     "ready" follows when there is room, and another "full" when there is none any more.
+    What happens meanwhile is told on standard error, each line with its time in UTC.
     """
     from penstock.shared.config_sources import load_config
     from penstock.supervisor import Supervisor
@@ -73,6 +81,7 @@ def up(
             supervisor.run(_states(supervisor, config, output))
     except BaseException:
         supervisor.kill()
+        _say("the actors were killed; the next start recovers")
         raise
     _say("stopping")
     damaged = bool(supervisor.store.recovered.quarantined)
@@ -87,9 +96,11 @@ def up(
 
 
 def _say(line: str) -> None:
-    """Tell whoever watches, if it can be done: that may be a file on a full disk."""
-    with suppress(OSError):
-        click.echo(line, err=True)
+    """Tell whoever watches."""
+    from penstock.shared.clock import SystemClock
+    from penstock.shared.log_line import log_line
+
+    log_line(SystemClock().now_ms(), "supervisor", line)
 
 
 def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[], None]:
@@ -104,7 +115,7 @@ def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[],
         if last is None or bool(full) != bool(last):
             with ExitStack() as stack:
                 if last is not None:  # who read the first line may have gone
-                    stack.enter_context(suppress(OSError))
+                    stack.enter_context(suppress(OSError, OutputFailed))
                 _say_state(supervisor, output, full)
         last = full
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 
 import zmq
 
@@ -64,9 +64,23 @@ class Consumer(Link):
         return self._core.positions
 
     @property
+    def starts(self) -> dict[int, int]:
+        """Where each queue was begun; empty until the broker has answered the first time."""
+        return self._core.starts
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, without `follow`."""
+        return self._core.left
+
+    @property
     def skipped(self) -> int:
         """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """Without `follow`: stop before these offsets of queues. Say so before the first `poll`."""
+        self._core.end_at(ends)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while batch := await self.poll(None):

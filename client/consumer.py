@@ -7,7 +7,7 @@ several threads, and not across a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from types import TracebackType
 
 import zmq
@@ -89,9 +89,26 @@ class Consumer:
         return self._core.positions
 
     @property
+    def starts(self) -> dict[int, int]:
+        """Where each queue was begun; empty until the broker has answered the first time."""
+        return self._core.starts
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, without `follow`."""
+        return self._core.left
+
+    @property
     def skipped(self) -> int:
         """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """Without `follow`: stop before these offsets of queues, where they come before the end.
+
+        Say so before the first message is asked for.
+        """
+        self._core.end_at(ends)
 
     def __iter__(self) -> Iterator[Message]:
         while True:

@@ -96,11 +96,18 @@ class ConsumerCore:
         self._described = False
         self._known = 0
         self._ends: dict[int, int] = {}
+        self._end_at: Mapping[int, int] = {}
+        # where each queue was begun; empty until the broker has said what queues there are
+        self.starts: dict[int, int] = {}
         self.cursors: dict[int, int] = {}
         self._parts: deque[_Part] = deque()
         self._ahead_bytes = 0
         self._refused: PenstockError | None = None
         self.skipped = 0
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """Without `follow`: stop before these offsets of queues, if they come before the end."""
+        self._end_at = ends
 
     @property
     def ready(self) -> bool:
@@ -111,6 +118,12 @@ class ConsumerCore:
     def positions(self) -> dict[int, int]:
         """The next offset of each queue that has not been taken."""
         return self.cursors | {part.queue_id: part.start for part in reversed(self._parts)}
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, without `follow`."""
+        at = self.positions
+        return sum([max(0, end - at[queue]) for queue, end in self._ends.items()])
 
     @property
     def finished(self) -> bool:
@@ -228,8 +241,11 @@ class ConsumerCore:
         for queue_id in wanted:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
             self.cursors[queue_id] = self._first(queue)
-            self._ends[queue_id] = queue.max_offset
+            self._ends[queue_id] = min(
+                queue.max_offset, self._end_at.get(queue_id, queue.max_offset)
+            )
         self._known = sum(1 for queue in answer.queues if queue.max_offset)
+        self.starts = dict(self.cursors)
         self._described = True
 
     def _first(self, queue: messages.QueueRange) -> int:

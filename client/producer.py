@@ -199,6 +199,11 @@ class Producer:
         assert isinstance(answer, messages.TopicList)
         return answer.topics
 
+    @property
+    def max_message_bytes(self) -> int:
+        """How long a body may be, as the broker has said; 0 while it has not been reached."""
+        return self._core.terms.max_message_bytes
+
     def close(self) -> None:
         """Wait for all outcomes, then disconnect. Raises what `flush` raises."""
         if self._closing:
