@@ -60,10 +60,11 @@ def request_clean(store: Path) -> dict[str, Any]:
     import os
 
     from penstock.shared.errors import ConnectError
+    from penstock.shared.find_broker import find_running
     from penstock.shared.layout import StorePaths
     from penstock.shared.positions import Positions
     from penstock.shared.quarantine import read_only_error
-    from penstock.shared.run_directory import find_running, running
+    from penstock.shared.run_directory import running
 
     run = find_running(store)
     log = StorePaths(store).commit_log

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
-from penstock.cli.endpoints import broker_options, consume_endpoint, produce_endpoint
+from penstock.cli.endpoints import broker_of, broker_options, wait_option
 from penstock.cli.output import output_option, print_json
 from penstock.shared.errors import UnreadableBody
 
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 Examples:
   echo '{"id": 1}' | penstock produce orders --key 1 --store ./store
   penstock produce lines README.md --tag readme
+  penstock produce orders orders.jsonl --endpoint tcp://broker:20911 --wait 30
   penstock produce blobs photo.jpg --whole -o json
 """
 )
@@ -42,6 +43,7 @@ Examples:
     help="Send much through shared memory, where the broker is on this machine.",
 )
 @click.option("--timeout", type=float, default=30, show_default=True, help="Seconds.")
+@wait_option
 @broker_options
 @output_option
 def produce(
@@ -56,6 +58,7 @@ def produce(
     compression: str | None,
     ring: bool,
     timeout: float,
+    wait: float,
     store: Path | None,
     endpoint: str | None,
     output: str,
@@ -80,9 +83,13 @@ def produce(
         if output == "json":
             print_json(receipt)
 
-    where = produce_endpoint(store, endpoint)
     with Producer(
-        where, timeout_ms=int(timeout * 1000), ack=ack or "", compression=compression, ring=ring
+        **broker_of(store, endpoint),
+        timeout_ms=int(timeout * 1000),
+        ack=ack or "",
+        compression=compression,
+        ring=ring,
+        wait_for_broker_ms=int(wait * 1000),
     ) as producer:
         for body in bodies:
             waiting.append(producer.send(topic, body, tags=tag, keys=key, queue=queue, shard=shard))
@@ -120,6 +127,7 @@ Examples:
 @click.option(
     "--timeout", type=float, default=30, show_default=True, help="Seconds the broker may be silent."
 )
+@wait_option
 @broker_options
 @output_option
 def consume(
@@ -131,6 +139,7 @@ def consume(
     tags: str,
     sql: str,
     timeout: float,
+    wait: float,
     store: Path | None,
     endpoint: str | None,
     output: str,
@@ -142,14 +151,15 @@ def consume(
     from penstock.client.consumer import Consumer
 
     with Consumer(
-        consume_endpoint(store, endpoint),
-        topic,
+        **broker_of(store, endpoint),
+        topic=topic,
         start=start,
         queues=queues or None,
         follow=follow,
         tags=tags,
         sql=sql,
         timeout_ms=int(timeout * 1000),
+        wait_for_broker_ms=int(wait * 1000),
     ) as consumer:
         try:
             for count, message in enumerate(consumer, 1):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.endpoints import broker_options, produce_endpoint
+from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.output import output_option, print_json, print_table
 
 
@@ -38,19 +38,18 @@ def ls(store: Path | None, endpoint: str | None, output: str) -> None:
 def _topics(store: Path | None, endpoint: str | None) -> dict[str, int]:
     from penstock.client.producer import Producer
     from penstock.shared.config_sources import default_store
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.find_broker import NotRunning
     from penstock.shared.layout import StorePaths
     from penstock.shared.topics import load_topics
 
     try:
-        where = produce_endpoint(store, endpoint)
-    except ConnectError:
+        with Producer(**broker_of(store, endpoint)) as producer:
+            return producer.topics()
+    except NotRunning:
         paths = StorePaths(store or Path(default_store()))
         if not paths.commit_log.is_dir():
             raise
         return load_topics(paths.topics).all()
-    with Producer(where) as producer:
-        return producer.topics()
 
 
 @topics.command(
@@ -68,7 +67,7 @@ def create(topic: str, queues: int, store: Path | None, endpoint: str | None, ou
     """Create a topic, or give it more queues. A topic never loses any."""
     from penstock.client.producer import Producer
 
-    with Producer(produce_endpoint(store, endpoint)) as producer:
+    with Producer(**broker_of(store, endpoint)) as producer:
         count = producer.create_topic(topic, queues)
     if output == "json":
         print_json({"topic": topic, "queues": count})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -12,11 +13,13 @@ import click
 
 from penstock.cli.output import output_option, print_json
 from penstock.cli.settings import config_option, set_option
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import PortTaken, StoreDamaged
 
 if TYPE_CHECKING:
     from penstock.shared.recovery import Recovered
     from penstock.supervisor import Supervisor
+
+_PORTS = ("produce_port", "consume_port")
 
 
 @click.command(
@@ -24,13 +27,14 @@ if TYPE_CHECKING:
 Examples:
   penstock up --store ./store
   penstock up --config configs/broker.toml
-  penstock up --produce-port 0 --consume-port 0   any free ports, printed when ready
+  penstock up --store ./other --port auto         any free ports, printed when ready
   penstock up --set flush_disk_type=async         any key of configs/broker.toml
 """
 )
 @config_option
 @set_option
 @click.option("--store", type=click.Path(path_type=Path), help="The store directory; made if new.")
+@click.option("--port", type=click.Choice(["auto"]), help="Take any free ports, for both.")
 @click.option("--produce-port", type=int, help="The producers' port; 0 takes any free one.")
 @click.option("--consume-port", type=int, help="The consumers' port; 0 takes any free one.")
 @output_option
@@ -38,6 +42,7 @@ def up(
     file: Path | None,
     settings: tuple[tuple[str, str], ...],
     store: Path | None,
+    port: str | None,
     produce_port: int | None,
     consume_port: int | None,
     output: str,
@@ -50,17 +55,28 @@ def up(
     from penstock.shared.config_sources import load_config
     from penstock.supervisor import Supervisor
 
-    flags = dict(settings) | {
-        key: value
-        for key, value in (
-            ("store_path_root_dir", None if store is None else str(store)),
-            ("produce_port", produce_port),
-            ("consume_port", consume_port),
-        )
-        if value is not None
-    }
-    supervisor = Supervisor(load_config(file, flags, os.environ).config, say=_say)
-    supervisor.open()
+    free_ports = dict.fromkeys(_PORTS, 0) if port else {}
+    flags = (
+        dict(settings)
+        | free_ports
+        | {
+            key: value
+            for key, value in (
+                ("store_path_root_dir", None if store is None else str(store)),
+                ("produce_port", produce_port),
+                ("consume_port", consume_port),
+            )
+            if value is not None
+        }
+    )
+    config = load_config(file, flags, os.environ).config
+    supervisor = Supervisor(config, say=_say)
+    try:
+        supervisor.open()
+    except PortTaken as error:
+        again = _with_free_ports(file, settings, config.store)
+        hint = f"stop that one, or take any free ports: {again}"
+        raise PortTaken(error.what, error.value, hint) from None
     _report(supervisor.store.recovered, supervisor.store.paths.root)
     try:
         if supervisor.wait_ready():
@@ -79,6 +95,15 @@ def up(
     else:
         _say("stopped, but not everything was on disk; the next start recovers")
         raise click.exceptions.Exit(1)
+
+
+def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], store: Path) -> str:
+    """The same command once more, with any free ports."""
+    words = ["penstock", "up"]
+    words += ["--config", str(file)] if file else []
+    for key, value in settings:
+        words += ["--set", f"{key}={value}"] if key not in _PORTS else []
+    return shlex.join([*words, "--store", str(store), "--port", "auto"])
 
 
 def _say(line: str) -> None:

@@ -220,6 +220,8 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         BrokerBusy,
         RingUnavailable,
         OffsetOutOfRange,
+        ConnectError,
+        WrongStore,
     )
 }
 BY_STATUS[PAGE_CACHE_BUSY] = BrokerBusy

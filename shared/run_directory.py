@@ -24,7 +24,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.durable_files import replace_file
-from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
+from penstock.shared.errors import StoreLocked, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
 from penstock.shared.process_state import process_state
@@ -228,18 +228,6 @@ def running(run: Run) -> bool:
         return process_state(run.supervisor_pid) != "Z"
     except FileNotFoundError:
         return False
-
-
-def find_running(store: Path) -> Run:
-    """The running broker of this store. Raises ConnectError when there is none."""
-    run = read_run(StorePaths(store))
-    if run is None or not running(run):
-        raise ConnectError(
-            "a broker runs on this store",
-            store.resolve(),
-            f"start one: penstock up --store {store}",
-        )
-    return run
 
 
 def remove_run_directory(run: Run) -> None:

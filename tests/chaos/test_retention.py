@@ -22,8 +22,8 @@ import pytest
 from penstock.chaos.history import digest
 from penstock.cli.clean import request_clean
 from penstock.client.consumer import Consumer
+from penstock.shared.find_broker import find_running
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import find_running
 
 TOPIC = "chaos"
 QUEUES = 4

@@ -14,12 +14,12 @@ import pytest
 from penstock.shared import run_directory
 from penstock.shared.config import Config
 from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
+from penstock.shared.find_broker import find_running
 from penstock.shared.layout import StorePaths
 from penstock.shared.run_directory import (
     Run,
     await_actors_gone,
     boot_id,
-    find_running,
     join_run,
     new_run_directory,
     read_run,
