@@ -84,6 +84,7 @@ class ConsumerCore:
         self._files = LogFiles(direct)
         self._endpoint = endpoint
         self.aim = Aim()
+        self._named = ""
         self._choice = choice
         self.topic = check_topic(topic)
         given = dict(start) if isinstance(start, Mapping) else {}
@@ -140,7 +141,7 @@ class ConsumerCore:
             self._check_silence(now_ms)
             if now_ms - self._asked_ms < REPEAT_MS:
                 return []
-            if self.aim.away:  # whoever is there now has perhaps another name
+            if self._named != self.aim.run:  # the broker has moved meanwhile
                 self._pending = encode(self._next(self._files.usable(now_ms)))
         self._asked_ms = now_ms
         return [(self._pending,)]
@@ -170,6 +171,7 @@ class ConsumerCore:
         return max(0, self._asked_ms + REPEAT_MS - now_ms)
 
     def _next(self, direct: bool) -> messages.Pull | messages.Describe:
+        self._named = self.aim.run
         return self._pull(direct) if self._described else self._describe()
 
     def _describe(self) -> messages.Describe:

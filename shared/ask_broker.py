@@ -262,11 +262,30 @@ class _Talk:
         """The connection broke again and again."""
         if self.is_zmtp:
             return self._silent()
+        who = "a TLS server is there" if self._speaks_tls() else "whoever listens there hangs up"
         return ConnectError(
-            "whoever listens there closes the connection, and is no Penstock broker",
+            f"{who}, and is no Penstock broker",
             self._endpoint,
             "see that the port is right: penstock status --store STORE",
         )
+
+    def _speaks_tls(self) -> bool:
+        """OpenSSL's servers hang up on everything else without a word."""
+        import ssl  # for this one question
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            family, target = self._targets(parse_endpoint(self._endpoint))[0]
+            with socket.socket(family) as peer:
+                peer.settimeout(SILENCE_MS / 1000)
+                peer.connect(target)
+                context.wrap_socket(peer).close()
+        except ssl.SSLError as error:
+            return error.reason not in ("WRONG_VERSION_NUMBER", None)
+        except (OSError, ConnectError):
+            return False
+        return True
 
     def _stranger(self) -> ConnectError:
         who = next((who for start, who in _KNOWN if self._got.startswith(start)), "")

@@ -33,9 +33,8 @@ def parse_endpoint(endpoint: object) -> Address:
         raise InvalidArgument("this endpoint is no text", repr(endpoint)[:80], _LIKE_THIS)
     scheme, found, rest = endpoint.partition("://")
     if not found:
-        raise InvalidArgument(
-            "this endpoint has no tcp:// or ipc://", repr(endpoint), _meant(endpoint)
-        )
+        what = "this endpoint has no tcp:// or ipc://" if endpoint else "this endpoint is empty"
+        raise InvalidArgument(what, repr(endpoint), _meant(endpoint))
     if scheme == "ipc":
         return _ipc(endpoint, rest)
     if scheme != "tcp":
@@ -49,10 +48,11 @@ def at_port(endpoint: str, other: str) -> str:
 
     What a broker listens on, 0.0.0.0 for example, is not where its clients find it.
     """
-    here, there = parse_endpoint(endpoint), parse_endpoint(other)
-    if here.path or there.path:
-        return other
-    return shown(here._replace(port=there.port))
+    here = parse_endpoint(endpoint)
+    host, _, port = other.removeprefix("tcp://").rpartition(":")
+    listens = host.strip("[]")
+    local = "127.0.0.1" if listens in _ANY_HOST else listens
+    return shown(Address(here.host or local, int(port)))
 
 
 def shown(address: Address) -> str:
@@ -86,7 +86,7 @@ def _tcp(endpoint: str) -> Address:
         what = "this endpoint's port is none"
         head, _, tail = written.rpartition(":")
         if head.count(":") > 1 or not tail.isdigit() and ":" in head:
-            what = "an IPv6 address in this endpoint has no brackets"
+            what = "an IPv6 address in this endpoint is not in brackets"
         elif tail.isdigit():
             what = "there is no such port; the highest is 65535"
         raise InvalidArgument(what, endpoint, _LIKE_THIS)

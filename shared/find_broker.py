@@ -22,7 +22,14 @@ from pathlib import Path
 from penstock.shared.errors import ConnectError
 from penstock.shared.layout import StorePaths
 from penstock.shared.positions import ACTORS, Positions
-from penstock.shared.run_directory import Run, boot_id, read_run, running, survives
+from penstock.shared.run_directory import (
+    Run,
+    boot_id,
+    original_of,
+    read_run,
+    running,
+    survives,
+)
 
 # struct flock: type, whence, start, length, pid
 _FLOCK = struct.Struct("@hhqqi4x")
@@ -45,6 +52,12 @@ def find_running(store: Path) -> Run:
         return run  # to look at a lock of one's own would be to lose it
     if run is not None and running(run) and (holder == run.supervisor_pid or holder == UNSEEN):
         return run
+    if holder is None and run is not None and (original := original_of(paths, run)) is not None:
+        raise NotRunning(
+            "no broker runs on this store",
+            f"{paths.root.absolute()}: it is a copy of {original}, and has had none since",
+            f"start it: {up_command(paths.root)}. If the original was meant: --store {original}",
+        )
     if holder is not None:
         raise _another(paths, run, holder)
     raise _stopped(paths, run)

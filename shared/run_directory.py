@@ -34,6 +34,7 @@ _NAME = re.compile(rf"penstock-{_RUN_ID.pattern}")
 _MEMORY = Path("/dev/shm")
 # The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
 _GONE_TIMEOUT_MS = 30_000
+_NOWHERE = "/nonexistent/penstock"
 
 
 class Endpoints(msgspec.Struct, frozen=True):
@@ -212,6 +213,32 @@ def read_run(paths: StorePaths) -> Run | None:
         return msgspec.json.decode(paths.run.read_bytes(), type=Run)
     except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, msgspec.DecodeError):
         return None
+
+
+def read_last_run(paths: StorePaths) -> Run | None:
+    """The last run, for who has the store's lock, and may take and remove its shared memory.
+
+    That of a copied store is the original's, which may need it: here it has none.
+    """
+    run = read_run(paths)
+    if run is not None and original_of(paths, run) is not None:
+        return msgspec.structs.replace(run, directory=_NOWHERE)
+    return run
+
+
+def original_of(paths: StorePaths, run: Run) -> Path | None:
+    """Where the store is that this one was copied from, with the run that its run.json names.
+
+    None for a store that is no copy; one that was moved is none.
+    """
+    try:
+        named = Path(os.fsdecode((run.path / "store").read_bytes()))
+        other = read_run(StorePaths(named))
+        if other is None or other.run_id != run.run_id or os.path.samefile(named, paths.root):
+            return None
+    except OSError:
+        return None  # the memory is gone, or nothing is left where the store was
+    return named
 
 
 def survives(run: Run) -> bool:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import Run, await_actors_gone, read_run
+from penstock.shared.run_directory import Run, await_actors_gone, read_last_run
 
 
 def lock_store(paths: StorePaths) -> int:
@@ -43,7 +43,7 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
     try:
         lock = lock_store(paths)
         try:
-            last_run = read_run(paths)
+            last_run = read_last_run(paths)
             if last_run is not None:
                 await_actors_gone(last_run)
             yield paths, last_run

@@ -33,7 +33,7 @@ from penstock.shared.run_directory import (
     await_actors_gone,
     boot_id,
     new_run_directory,
-    read_run,
+    read_last_run,
     remove_directory,
     remove_run_directory,
     remove_strays,
@@ -87,7 +87,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
-    last_run = read_run(paths)
+    last_run = read_last_run(paths)
     if last_run is not None:
         await_actors_gone(last_run)
     remove_strays(paths.root, last_run)
