@@ -14,17 +14,21 @@ from penstock.shared.messages import ConsumeAnswer, ProduceAnswer, Refused
 class Aim:
     """See the head of this file."""
 
-    __slots__ = ("run", "away", "elsewhere")
+    __slots__ = ("run", "store", "away", "elsewhere")
 
     def __init__(self) -> None:
-        self.run = ""
+        self.run = self.store = ""
         self.away = False
         self.elsewhere: WrongStore | None = None
 
     def heard(self, answer: ProduceAnswer | ConsumeAnswer) -> bool:
         """Somebody has answered: whether it was the broker that is meant."""
         if isinstance(answer, Refused) and answer.status == WrongStore.status:
-            self.elsewhere = WrongStore(answer.what, answer.value, answer.hint)
+            self.elsewhere = WrongStore(
+                answer.what,
+                f"{answer.value}, and not on {self.store}",
+                f"see what runs on yours: penstock status --store {self.store}",
+            )
             self.away = True
             return False
         self.away, self.elsewhere = False, None

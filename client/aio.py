@@ -35,7 +35,14 @@ from penstock.shared.message_id import key_origin
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
 
-__all__ = ["Consumer", "Message", "MessageQuery", "Producer", "Receipt"]
+__all__ = ["Consumer", "Message", "MessageQuery", "Producer", "Receipt", "connect"]
+
+
+def connect(target: Store | None = None, **named: Any) -> Any:
+    """A broker and its clients: see Connection in penstock.client.aio_connection."""
+    from penstock.client.aio_connection import Connection  # which needs the Producer from here
+
+    return Connection(target, **named)
 
 
 class Producer:
@@ -80,7 +87,7 @@ class Producer:
         # the core's lock; here everything runs on the event loop, and nobody waits on it
         settled = threading.Condition()
         self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
-        self._core.routes.aim.run = address.run_id
+        address.give(self._core.routes.aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._socket = dial(self._context, address.endpoint)
         self._task = asyncio.create_task(self._talk(), name="penstock-producer")

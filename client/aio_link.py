@@ -32,7 +32,7 @@ class Link:
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._address.meet)
-        self._core.aim.run = self._address.run_id
+        self._address.give(self._core.aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._opened = dial(self._context, self._address.endpoint)
         return self

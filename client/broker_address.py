@@ -84,6 +84,10 @@ class BrokerAddress:
             return socket.inet_aton("127.0.0.1")
         return local_address(self.endpoint)
 
+    def give(self, aim: Aim) -> None:
+        """Have requests name the run that was met."""
+        aim.run, aim.store = self.run_id, "" if self._store is None else str(self._store)
+
     def moved(self, now_ms: int) -> bool:
         """Whether the store has another run by now; then `endpoint` and `run_id` are that one's."""
         if self._store is None or now_ms - self._looked_ms < AGAIN_MS:
@@ -107,7 +111,7 @@ class BrokerAddress:
         if self.moved(now_ms):
             dialed.disconnect(before)
             dialed.connect(self.endpoint)
-            aim.run = self.run_id
+            self.give(aim)
 
     def _meet(self) -> Greeted:
         if self._store is None:

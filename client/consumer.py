@@ -87,7 +87,7 @@ class Consumer:
             direct,
         )
         self._address.meet()
-        self._core.aim.run = self._address.run_id
+        self._address.give(self._core.aim)
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)

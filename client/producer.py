@@ -95,7 +95,7 @@ class Producer:
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
         self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
-        self._core.routes.aim.run = address.run_id
+        address.give(self._core.routes.aim)
         self._forks = _forks
         self._closing = False
         self._asleep = False

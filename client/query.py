@@ -49,7 +49,7 @@ class MessageQuery:
         self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
         self._core = QueryCore(self._address.name, timeout_ms)
         self._address.meet()
-        self._core.aim.run = self._address.run_id
+        self._address.give(self._core.aim)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
 

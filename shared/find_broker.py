@@ -184,4 +184,5 @@ def _name(pid: int) -> str:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
         return "gone by now"
-    return " ".join(os.fsdecode(word) for word in words)[:120].strip() or "a kernel's process"
+    shown = " ".join(" ".join(os.fsdecode(word) for word in words).split())
+    return shown[:120] or "a kernel's process"
