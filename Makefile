@@ -71,6 +71,12 @@ chaos: setup ## break brokers: every seeded bug, every crash point, then all for
 	.venv/bin/penstock chaos --faults points --hits 20 --rounds 1
 	.venv/bin/penstock chaos --minutes $(MINUTES)
 
+# for example N=300 SEED=7 ONLY=shared/record
+N ?= 30
+.PHONY: mutants
+mutants: setup ## put N (30) small bugs into copies of the code, and tell which no test finds
+	.venv/bin/python tests/mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven
 	.venv/bin/python -m pytest tests/interop --timeout 600 --durations 0 --durations-min 1

@@ -143,7 +143,7 @@ class Supervisor:
             late = [c.name for c in self._children.values() if not self._is_running(c)]
             if self._clock.monotonic_ms() > deadline_ms and not self._starts_on(late):
                 raise StoreUnavailable(
-                    f"all actors work within {READY_TIMEOUT_MS} ms",
+                    f"not all actors worked within {READY_TIMEOUT_MS} ms",
                     ", ".join(late),
                     "what they printed says why",
                 )
@@ -333,7 +333,7 @@ class Supervisor:
         self._failures.append(now_ms)
         if len(self._failures) >= FAILURES_LIMIT:
             raise StoreUnavailable(
-                f"actors fail less than {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
+                f"actors have failed {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
                 f"{child.name} {cause}",
                 "what it printed says why; the next start recovers",
             )
@@ -360,7 +360,7 @@ class Supervisor:
                 asked = child.generation
             if self._clock.monotonic_ms() > deadline_ms:
                 raise StoreUnavailable(
-                    f"an actor stops within {STOP_TIMEOUT_MS} ms",
+                    f"an actor did not stop within {STOP_TIMEOUT_MS} ms",
                     child.name,
                     "it was killed; the next start recovers",
                 )

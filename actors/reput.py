@@ -34,6 +34,7 @@ from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_file import Entries
 from penstock.shared.index_files import IndexFiles
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import verify
 from penstock.shared.pure_queues import ROW, rows_of
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.queue_windows import NamesInDoubt, QueueWindows
@@ -119,7 +120,9 @@ class Reput:
                 moved = self._dispatch(view)
         if not moved:
             raise StoreDamaged(
-                "a record or a blank begins where the last one ends", self._dispatched
+                "no record and no blank begins where the last one ends",
+                f"log offset {self._dispatched}",
+                verify(self._stage.config.store),
             )
         return moved
 

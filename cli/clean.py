@@ -78,7 +78,9 @@ def request_clean(store: Path) -> dict[str, Any]:
             silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
             if silent_s > SILENCE_S or not running(run):
                 raise ConnectError(
-                    f"the cleaner answers within {SILENCE_S} s", store, "see: penstock status"
+                    f"the cleaner gave no sign of life for {SILENCE_S} s",
+                    store,
+                    f"see what it does: penstock status --store {store}",
                 )
             report(positions["deleted_segments"] - before["deleted_segments"], len(names))
             time.sleep(LOOK_S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from penstock.shared.errors import WrongStore
 from penstock.shared.messages import ConsumeAnswer, ProduceAnswer, Refused
+from penstock.shared.next_steps import quoted
 
 
 class Aim:
@@ -27,7 +28,7 @@ class Aim:
             self.elsewhere = WrongStore(
                 answer.what,
                 f"{answer.value}, and not on {self.store}",
-                f"see what runs on yours: penstock status --store {self.store}",
+                f"see what runs on yours: penstock status --store {quoted(self.store)}",
             )
             self.away = True
             return False

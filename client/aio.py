@@ -123,8 +123,8 @@ class Producer:
     ) -> asyncio.Future[Receipt]:
         """Send one message; await the future for its Receipt.
 
-        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when too
-        much is on its way: then `await drain()`.
+        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
+        StoreUnavailable when too much is on its way: then `await drain()`.
         """
         self._check_room()
         inner = self._core.send(
@@ -168,7 +168,7 @@ class Producer:
         self._check_usable()
         if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
             raise StoreUnavailable(
-                f"less than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
+                f"more than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
                 self._core.waiting_bytes,
                 "await drain() between sends",
             )
@@ -190,9 +190,9 @@ class Producer:
                     await self._next_change()
         except TimeoutError:
             raise ConnectError(
-                "all messages are answered within the timeout",
-                f"{self._core.unsettled} are not after {timeout} s",
-                "look at the broker",
+                "messages are still without an answer",
+                f"{self._core.unsettled} after {timeout} s",
+                "see whether the broker runs: penstock status",
             ) from None
 
     async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
@@ -222,7 +222,9 @@ class Producer:
                     await self._next_change()
         except TimeoutError:
             raise ConnectError(
-                "the broker answers", f"not within {timeout} s", "is it up?"
+                "the broker gave no answer",
+                f"within {timeout} s",
+                "see whether it runs: penstock status",
             ) from None
         if isinstance(answer, PenstockError):
             raise answer
@@ -231,10 +233,14 @@ class Producer:
     def _check_usable(self) -> None:
         if self._task is None:
             raise StoreUnavailable(
-                "a producer is used inside its block", "it is not open", "async with Producer(...)"
+                "the producer is not open",
+                None,
+                "use it inside its block: async with Producer(...) as producer",
             )
         if self._closed:
-            raise StoreUnavailable("the producer is open", "it was closed", "make another one")
+            raise StoreUnavailable(
+                "the producer is closed", None, "make another one: Producer(endpoint)"
+            )
         if self._task.done():
             self._task.result()  # raises what ended it
 
@@ -278,7 +284,9 @@ class Producer:
         self._closed = True
         self._task.cancel()
         await asyncio.wait({self._task})
-        self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
+        self._core.fail_all(
+            StoreUnavailable("the producer was closed before this message had its outcome")
+        )
         self._socket.close()
         self._context.term()
 

@@ -47,7 +47,9 @@ class Link:
         """Raises StoreUnavailable outside the block."""
         if self._opened is None:
             raise StoreUnavailable(
-                "a client is used inside its block", "it is not open", "async with ...(...)"
+                "the client is not open",
+                None,
+                "use it inside its block: async with Consumer(...) as consumer",
             )
         return self._opened
 

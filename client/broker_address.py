@@ -32,6 +32,7 @@ from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument,
 from penstock.shared.find_broker import NotRunning, find_running
 from penstock.shared.introduction import PROTOCOL, Greeted, Serves
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
 from penstock.shared.reception import wrong_port
 from penstock.shared.run_directory import Run, read_run
 
@@ -148,7 +149,7 @@ class BrokerAddress:
             raise WrongStore(
                 "the broker there runs on another store than the one that was named",
                 f"{self.endpoint} runs on {broker.store}, and not on {self._store}",
-                f"see what runs on yours: penstock status --store {self._store}",
+                f"see what runs on yours: penstock status --store {quoted(self._store)}",
             )
         if broker.serves != self._serves:
             raise wrong_port(broker.serves, _as_seen_from(self.endpoint, broker))

@@ -116,11 +116,13 @@ class Consumer:
         broker is silent, TopicNotFound and QueueNotFound.
         """
         if self._socket.closed:
-            raise StoreUnavailable("the consumer is open", "it was closed", "make another one")
+            raise StoreUnavailable(
+                "the consumer is closed", None, "make another one: Consumer(endpoint, topic)"
+            )
         if os.getpid() != self._pid:
             raise StoreUnavailable(
-                "a consumer is used in the process that made it",
-                f"made in {self._pid}",
+                "the consumer belongs to another process",
+                f"made in process {self._pid}, used in its fork",
                 "make one after the fork",
             )
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000

@@ -125,8 +125,8 @@ class Producer:
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
         order), or is the next one in turn; of many queues few have their turn in one frame. With
         wait=False the message is acknowledged before it is on disk (RocketMQ's property WAIT).
-        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when there
-        is no room for `timeout_ms`.
+        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
+        StoreUnavailable when there is no room for `timeout_ms`.
         """
         if self._closing or self._forks != _forks:
             self._refuse_use()
@@ -194,9 +194,9 @@ class Producer:
         with self._settled:
             if not self._settled.wait_for(lambda: not self._core.unsettled, timeout):
                 raise ConnectError(
-                    "all messages are answered within the timeout",
-                    f"{self._core.unsettled} are not after {timeout} s",
-                    "look at the broker",
+                    "messages are still without an answer",
+                    f"{self._core.unsettled} after {timeout} s",
+                    "see whether the broker runs: penstock status",
                 )
             self._raise_unseen()
 
@@ -227,7 +227,8 @@ class Producer:
         os.eventfd_write(self._waker, 1)
         self._thread.join()
         with self._settled:
-            self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
+            unsettled = "the producer was closed before this message had its outcome"
+            self._core.fail_all(StoreUnavailable(unsettled))
             self._settled.notify_all()
             os.close(self._waker)  # whoever holds the lock and finds it open may write to it
         self._socket.disable_monitor()
@@ -265,7 +266,11 @@ class Producer:
                 return bool(found)
 
             if not self._settled.wait_for(answered, timeout):
-                raise ConnectError("the broker answers", f"not within {timeout} s", "is it up?")
+                raise ConnectError(
+                    "the broker gave no answer",
+                    f"within {timeout} s",
+                    "see whether it runs: penstock status",
+                )
         if isinstance(found[0], PenstockError):
             raise found[0]
         return found[0]
@@ -281,9 +286,11 @@ class Producer:
 
     def _refuse_use(self) -> NoReturn:
         if self._closing:
-            raise StoreUnavailable("the producer is open", "it was closed", "make another one")
+            raise StoreUnavailable(
+                "the producer is closed", None, "make another one: Producer(endpoint)"
+            )
         raise StoreUnavailable(
-            "a producer is used in the process that made it",
+            "the producer belongs to another process",
             "this one is a fork of it",
             "make one after the fork",
         )
@@ -294,9 +301,9 @@ class Producer:
         )
         if not room:
             raise StoreUnavailable(
-                f"less than {MAX_WAITING_BYTES} bytes wait for the broker",
+                f"more than {MAX_WAITING_BYTES} bytes wait for the broker",
                 self._core.waiting_bytes,
-                "it is too slow, or down: send again later",
+                "it takes no more, or is down: send again later, and see penstock status",
             )
 
     def _raise_unseen(self) -> None:

@@ -26,6 +26,7 @@ from penstock.shared import messages
 from penstock.shared.errors import (
     PUT_OK,
     BrokerBusy,
+    InvalidArgument,
     InvalidMessage,
     PenstockError,
     PropertiesTooLarge,
@@ -41,12 +42,11 @@ from penstock.shared.pure_intake import Plain
 PROBE_MS = 100
 # After such a pause a new session asks where the log ends, lest a retry have to look far back.
 PAUSE_MS = 1000
-# How soon a connection is tried again that does not stand.
-KNOCK_MS = 10
+KNOCK_MS = 10  # how soon a connection is tried again that does not stand
 
 _EVER_MS = 1 << 62
 # What a frame is refused for because of one of its runs.
-_OF_ONE_RUN = (InvalidMessage, TopicNotFound, QueueNotFound)
+_OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
 class ProducerCore(Intake):
@@ -153,7 +153,7 @@ class ProducerCore(Intake):
             # made before the broker had said what it takes
             self._encoder.check_again(parked.drafts)
             queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
-        except (InvalidMessage, QueueNotFound) as error:
+        except (InvalidMessage, InvalidArgument, QueueNotFound) as error:
             self._fail_future(future, parked.size, error)
             return
         self._put(topic, queue_id, parked)

@@ -76,7 +76,7 @@ class MessageQuery:
         """The newest messages with this key among their keys, or as unique key; oldest first.
 
         `begin` and `end` are datetimes or ms since 1970, compared to the second. The broker gives
-        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidMessage, ConnectError.
+        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, ConnectError.
         """
         return self.ask(by_key(topic, key, max_num, begin, end))
 

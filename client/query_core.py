@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.client.aim import Aim
 from penstock.client.message import Message, split_records
 from penstock.shared import messages
-from penstock.shared.errors import ConnectError, InvalidMessage, error_from_status
+from penstock.shared.errors import ConnectError, InvalidArgument, error_from_status
 from penstock.shared.layout import check_topic
 from penstock.shared.message_id import parse_message_id
 from penstock.shared.messages import encode
@@ -39,13 +39,15 @@ class Question(NamedTuple):
 def by_key(topic: str, key: str, max_num: int, begin: Time, end: Time) -> Question:
     """The newest messages of a topic with this key, in a time range if one is given."""
     if not key:
-        raise InvalidMessage("a key is not empty", repr(key), "name a key")
+        raise InvalidArgument("the key is empty", repr(key), "name a key")
     if max_num < 1:
-        raise InvalidMessage("at least one message is asked for", max_num)
+        raise InvalidArgument("fewer than one message is asked for", max_num, "ask for at least 1")
     begin_ms = 0 if begin is None else _ms(begin)
     end_ms = _MAX_TIME_MS if end is None else _ms(end)
     if begin_ms > end_ms:
-        raise InvalidMessage("a time range begins before it ends", f"{begin} to {end}")
+        raise InvalidArgument(
+            "the time range ends before it begins", f"{begin} to {end}", "exchange the two"
+        )
     return Question(check_topic(topic), key, max_num, begin_ms, end_ms)
 
 
@@ -64,7 +66,9 @@ def _ms(time: dt.datetime | int) -> int:
     """A datetime, or ms since 1970, as ms."""
     ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else time
     if not 0 <= ms <= _MAX_TIME_MS:
-        raise InvalidMessage("a time is not before 1970", time)
+        raise InvalidArgument(
+            "the time is before 1970, or too far ahead", time, "give ms since 1970, or a datetime"
+        )
     return ms
 
 
@@ -101,9 +105,9 @@ class QueryCore:
             if self.aim.elsewhere is not None:
                 raise self.aim.elsewhere
             raise ConnectError(
-                f"a broker answers at {self._endpoint} within {self._timeout_ms} ms",
-                "no answer",
-                "is it running? see: penstock status",
+                f"nobody has answered within {self._timeout_ms} ms",
+                self._endpoint,
+                "see whether the broker runs, and where: penstock status",
             )
         if now_ms - self._asked_ms < REPEAT_MS:
             return None

@@ -15,9 +15,10 @@ from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
 from penstock.client.turns import Turns
 from penstock.shared import messages
-from penstock.shared.errors import PenstockError, QueueNotFound
+from penstock.shared.errors import PenstockError
 from penstock.shared.hot_loops import Draft
 from penstock.shared.messages import encode
+from penstock.shared.next_steps import no_such_queue
 from penstock.shared.string_hash import shard_queue
 
 ASK_AGAIN_MS = 500
@@ -74,11 +75,7 @@ class Routes:
             return -1
         if queue is not None:
             if not 0 <= queue < count:
-                raise QueueNotFound(
-                    f"topic {topic} has queues 0 to {count - 1}",
-                    queue,
-                    "choose one of those, or create the topic with more queues",
-                )
+                raise no_such_queue(topic, queue, count)
             return queue
         if shard is not None:
             return shard_queue(shard, count)
@@ -87,7 +84,7 @@ class Routes:
     def park(self, topic: str, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
 
-        Raises InvalidMessage for what can be no topic.
+        Raises InvalidArgument for what can be no topic.
         """
         topic_bytes(topic)
         question = self._questions.get(topic)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument
 
 _OFFSET = re.compile(r"[0-9]{1,20}")
 _AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
@@ -42,15 +42,20 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
     try:
         return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise InvalidMessage(
-            "a start is earliest, latest, an offset, a time, or how long ago",
+        raise InvalidArgument(
+            "this is no place to start from",
             repr(start),
-            "for example 42, 2026-01-02T03:04, or -15m",
+            "write earliest, latest, an offset (42), a time (2026-01-02T03:04), or how long ago "
+            "(-15m)",
         ) from None
 
 
 def check_offset(offset: int) -> int:
-    """The offset, if a queue can have it. Raises InvalidMessage."""
+    """The offset, if a queue can have it. Raises InvalidArgument."""
     if not 0 <= offset < 1 << 62:
-        raise InvalidMessage("a start offset is from 0 to 2**62 - 1", offset, "earliest is 0")
+        raise InvalidArgument(
+            "no queue can have this offset",
+            offset,
+            "offsets go from 0 to 2**62 - 1; to begin with the oldest message write earliest",
+        )
     return offset

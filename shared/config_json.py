@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 from penstock.shared.durable_files import make_directory, replace_file
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.next_steps import move_away
 
 T = TypeVar("T")
 
@@ -54,7 +55,11 @@ def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
             broken = f"{candidate}: {error}"
     if broken:
         name = f"{file.parent.name}/{file.name}"
-        raise StoreDamaged(f"{name} is RocketMQ's JSON", broken, "restore or remove it")
+        raise StoreDamaged(
+            f"{name} cannot be read as RocketMQ's JSON",
+            broken,
+            f"restore it from a copy, or go on without it: {move_away(file)}",
+        )
     return build({})
 
 

@@ -209,6 +209,7 @@ class StoreDamaged(PenstockError):
 BY_STATUS: dict[str, type[PenstockError]] = {
     kind.status: kind
     for kind in (
+        InvalidArgument,
         InvalidMessage,
         FilterError,
         PropertiesTooLarge,
@@ -222,6 +223,7 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         OffsetOutOfRange,
         ConnectError,
         WrongStore,
+        StoreDamaged,
     )
 }
 BY_STATUS[PAGE_CACHE_BUSY] = BrokerBusy

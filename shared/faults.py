@@ -207,14 +207,22 @@ def parse_faults(text: str) -> dict[str, Fault]:
     for word in text.split():
         match = _FAULT.fullmatch(word)
         if match is None:
-            raise ConfigError("a fault is POINT=ACTION[@N][xM]", word, "see penstock chaos --help")
+            raise ConfigError(
+                "this is no fault of the form POINT=ACTION[@N][xM]",
+                word,
+                "see penstock chaos --points",
+            )
         name, what, first, times = match.groups()
         if name.partition("/")[0] not in POINTS:
-            raise ConfigError("a crash point that there is", name, "see penstock chaos --points")
+            raise ConfigError("there is no such crash point", name, "see penstock chaos --points")
         action, _, argument = what.partition(":")
         number = getattr(errno, argument, 0) if action == "error" else int(argument or 0)
         if action == "error" and not number:
-            raise ConfigError("an error that the system knows", argument, "as in error:ENOSPC")
+            raise ConfigError(
+                "the system knows no such error",
+                argument,
+                "write it as in error:ENOSPC; see penstock chaos --points",
+            )
         found[name] = Fault(action, number, int(first or 1), int(times or 1))
     return found
 

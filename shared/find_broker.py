@@ -14,13 +14,13 @@ from __future__ import annotations
 import datetime as dt
 import fcntl
 import os
-import shlex
 import struct
 import time
 from pathlib import Path
 
 from penstock.shared.errors import ConnectError
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
 from penstock.shared.positions import ACTORS, Positions
 from penstock.shared.run_directory import (
     Run,
@@ -82,7 +82,7 @@ def lock_holder(lock: Path) -> int | None:
 
 def up_command(store: Path) -> str:
     """The command that starts a broker on this store."""
-    return f"penstock up --store {shlex.quote(str(store))}"
+    return f"penstock up --store {quoted(store)}"
 
 
 def _look(paths: StorePaths) -> tuple[Run | None, int | None]:

@@ -115,7 +115,11 @@ class Positions:
             os.close(handle)
         self._words = memoryview(self._map).cast("Q")
         if self._words[0] != MAGIC or self._words[1] != VERSION:
-            raise StoreDamaged("the positions page is of this version", path)
+            raise StoreDamaged(
+                "the positions page is another version's",
+                path,
+                "use the version that runs the broker, or restart it: penstock version",
+            )
 
     def __getitem__(self, name: str) -> int:
         return self._words[_POSITION_WORD[name]]

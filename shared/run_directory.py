@@ -106,7 +106,9 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
         return run_id, directory, remark
     raise StoreUnavailable(
-        "there is room for shared memory", "; ".join(refused), "free some, or make the pool smaller"
+        "there is no room for shared memory",
+        "; ".join(refused),
+        "free some, or make the pool smaller: penstock up --set transient_store_pool_bytes=BYTES",
     )
 
 
@@ -142,7 +144,7 @@ def find_store(run_id: str) -> Path:
         if run is not None and run.run_id == run_id:
             return store
         refused = f"the store in {store} is another one"
-    raise StoreUnavailable("the broker's store is on this machine", refused)
+    raise StoreUnavailable("the broker's store is not on this machine", refused)
 
 
 def _identity(store: Path) -> bytes:
@@ -193,9 +195,10 @@ def await_actors_gone(run: Run) -> None:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise StoreLocked(
-                        "the actors of the last run are gone",
-                        f"one holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
-                        "it waits for a disk, or was not killed with its supervisor: kill it",
+                        "an actor of the last run is still alive",
+                        f"it holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
+                        "it waits for a disk, or was not killed with its supervisor; find it: "
+                        f"fuser -v {run.path / 'alive'}",
                     ) from None
             time.sleep(0.002)
     finally:

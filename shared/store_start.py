@@ -22,6 +22,7 @@ from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import quoted
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
@@ -78,9 +79,9 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
             store = _open_locked(config, clock, paths, lock)
         except OSError as error:
             raise StoreUnavailable(
-                "the store and its shared memory can be written",
+                "the store or its shared memory cannot be written",
                 error,
-                "look at the disk and at who may write there",
+                f"look at the disk, and at who may write there: ls -ld {quoted(paths.root)}",
             ) from error
         undo.pop_all()
         return store

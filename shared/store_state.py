@@ -7,6 +7,7 @@ import os
 from penstock.shared.disk_space import describe_disk
 from penstock.shared.errors import BrokerBusy, PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import read_only_error
 from penstock.shared.send_queue import BUSY_RETRY_MS
@@ -22,26 +23,26 @@ def check_writable(positions: Positions, paths: StorePaths) -> None:
 
 def flush_failed(positions: Positions) -> StoreUnavailable:
     return StoreUnavailable(
-        "the store takes messages",
-        f"a flush failed: {os.strerror(positions['flush_error'])}; the store is read-only",
-        "look at the disk, then restart the broker",
+        "the store is read-only",
+        f"a flush failed: {os.strerror(positions['flush_error'])}",
+        "look at the disk, then restart the broker: penstock up",
     )
 
 
 def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
     error, used = os.strerror(positions["commit_error"]), describe_disk(paths.commit_log)
     return StoreUnavailable(
-        "the store takes messages",
-        f"the log cannot be written: {error}; {used}",
+        "the log cannot be written",
+        f"{error}; {used}",
         "the message is not stored; send it again once the disk takes it",
     )
 
 
 def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
     return SegmentUnavailable(
-        "the next commit log segment can be made and opened",
+        "the next commit log segment cannot be made or opened",
         f"{why}; {describe_disk(paths.commit_log)}",
-        "free disk space and send again; the message is not stored",
+        "the message is not stored; free disk space and send it again",
     )
 
 
@@ -54,7 +55,7 @@ def no_room(positions: Positions, paths: StorePaths, no_segment: bool, why: str)
     if positions["commit_error"]:
         return commit_failed(positions, paths)
     return BrokerBusy(
-        "a frame finds room in the pool",
+        "the frame found no room in the pool",
         why,
         "the disk is too slow for what comes; the message is not stored, send it later",
         retry_after_ms=BUSY_RETRY_MS,
@@ -67,8 +68,8 @@ def check_disk(positions: Positions, paths: StorePaths) -> None:
         raise commit_failed(positions, paths)
     if percent := positions["disk_full"]:
         raise StoreUnavailable(
-            "the store takes messages",
-            f"disk full: {percent}% of it are used",
-            "nothing is stored; send again once there is room, which old messages may make by "
-            "going (penstock clean)",
+            "the disk is full",
+            f"{percent}% of it are used",
+            "the message is not stored. See what can go: penstock clean "
+            f"--store {quoted(paths.root)}; then send it again",
         )

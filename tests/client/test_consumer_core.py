@@ -28,7 +28,7 @@ from penstock.client.log_files import TRY_AGAIN_MS
 from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
-    InvalidMessage,
+    InvalidArgument,
     ProtocolError,
     QueueNotFound,
     StoreDamaged,
@@ -519,10 +519,10 @@ def test_an_answer_that_does_not_hold_what_it_says_is_an_error(
 def test_what_is_no_start_is_a_typed_error(
     start: Any, make_consumer: WireMaker, make_reader: WireMaker
 ) -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         make_consumer(make_reader(), start=start)
 
 
 def test_a_topic_is_checked_at_once() -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         ConsumerCore("tcp://x:1", "a/b", "earliest", None, True, 1000, NOW_MS)

@@ -318,7 +318,7 @@ def test_queues_without_a_log_are_not_believed(
     store = stopped_store(twelve)
     for path in store.paths.commit_log.iterdir():
         path.unlink()
-    with pytest.raises(StoreDamaged, match="consume queues have a commit log"):
+    with pytest.raises(StoreDamaged, match="the commit log is gone"):
         store.recover()
 
 

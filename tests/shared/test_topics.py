@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.config_json import parse_fastjson
-from penstock.shared.errors import InvalidMessage, StoreDamaged
+from penstock.shared.errors import InvalidArgument, StoreDamaged
 from penstock.shared.topics import Topics, load_topics, save_topics
 
 # as RocketMQ 5.3 writes it, shortened; fastjson leaves integer keys bare
@@ -121,7 +121,7 @@ def test_a_topic_that_was_shrunk_stays_readable_as_far_as_it_was() -> None:
 @pytest.mark.parametrize("topic", ["", "a/b", "..", "a b", "ü", "x" * 128])
 def test_a_name_that_is_no_topic_is_refused(topic: str) -> None:
     topics = Topics()
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         topics.put(topic, 1, 1)
     assert topics.all() == {}
 
