@@ -52,12 +52,11 @@ def listen_tcp(bind_host: str, port: int, clients: str = "clients") -> Listener:
         listener.listen(backlog())
     except OSError as error:
         listener.close()
-        raise _refused(bind_host, port, clients, error) from None
+        raise _refused(bind_host, port, f"{host}:{port}", clients, error) from None
     return Listener(f"tcp://{host}:{listener.getsockname()[1]}", listener)
 
 
-def _refused(bind_host: str, port: int, clients: str, error: OSError) -> ConfigError:
-    where = f"{bind_host}, port {port}"
+def _refused(bind_host: str, port: int, where: str, clients: str, error: OSError) -> ConfigError:
     if error.errno == errno.EADDRINUSE:
         return PortTaken(
             f"the port for {clients} is taken",

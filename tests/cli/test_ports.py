@@ -63,7 +63,7 @@ def test_a_port_that_another_broker_has_is_named_with_its_store_and_pid(
         "--consume-port", ports["consume"],
     )  # fmt: skip
     assert done.returncode == 2 and "PORT_IN_USE" in done.stderr
-    assert f"port {port}" in done.stderr and f"{kind}rs is taken" in done.stderr
+    assert f":{port}: " in done.stderr and f"{kind}rs is taken" in done.stderr
     assert str(broker.store) in done.stderr and f"pid {broker.process.pid}" in done.stderr
     # what did not start has made nothing that a broker would trip over
     with running("--store", tmp_path / "b", "--port", "auto", *SMALL):
@@ -109,7 +109,7 @@ def test_the_default_ports_taken_are_an_error_and_no_other_ports_in_silence(
         for listener in held:
             listener.close()
     assert (done.returncode, done.stdout) == (2, "")
-    assert "port 20911" in done.stderr and "--port auto" in done.stderr
+    assert "127.0.0.1:20911" in done.stderr and "--port auto" in done.stderr
 
 
 def test_another_program_that_has_the_port_is_named(tmp_path: Path) -> None:
