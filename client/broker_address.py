@@ -26,7 +26,7 @@ from msgspec.structs import replace
 from penstock import __version__
 from penstock.client.aim import Aim
 from penstock.client.local_address import local_address
-from penstock.shared.ask_broker import NobodyThere, ask_broker
+from penstock.shared.ask_broker import NobodyThere, ask_broker, meet_broker
 from penstock.shared.endpoint import at_port, parse_endpoint
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
 from penstock.shared.find_broker import NotRunning, find_running
@@ -116,7 +116,8 @@ class BrokerAddress:
 
     def _meet(self) -> Greeted:
         if self._store is None:
-            return self._judge(ask_broker(self.endpoint, self._timeout_ms))
+            broker, self.endpoint = meet_broker(self.endpoint, self._timeout_ms)
+            return self._judge(broker)
         self._take(find_running(self._store))
         until = time.monotonic() + self._timeout_ms / 1000
         while True:

@@ -20,7 +20,7 @@ import socket
 import time
 from typing import Any
 
-from penstock.shared.endpoint import Address, parse_endpoint
+from penstock.shared.endpoint import Address, parse_endpoint, shown
 from penstock.shared.errors import BrokerTimeout, ConnectError
 from penstock.shared.introduction import PROTOCOL, Greet, Greeted, decode_greeted, encode
 
@@ -59,6 +59,15 @@ class _Broken(Exception):
 
 def ask_broker(endpoint: str, timeout_ms: int) -> Greeted:
     """Who listens there. Raises InvalidArgument, ConnectError and BrokerTimeout."""
+    return meet_broker(endpoint, timeout_ms)[0]
+
+
+def meet_broker(endpoint: str, timeout_ms: int) -> tuple[Greeted, str]:
+    """Who listens there, and the endpoint that ZeroMQ reaches it at.
+
+    That is another one for a name with addresses of both kinds, as localhost is on many machines:
+    ZeroMQ tries the first of version 6 alone, for ever. Here it is the one that has answered.
+    """
     address = parse_endpoint(endpoint)
     began = time.monotonic()
     deadline = began + timeout_ms / 1000
@@ -67,7 +76,7 @@ def ask_broker(endpoint: str, timeout_ms: int) -> Greeted:
     while True:
         talk = _Talk(endpoint, deadline, timeout_ms)
         try:
-            return talk.ask(address)
+            return talk.ask(address), talk.reached or endpoint
         except _Broken:
             if time.monotonic() > (deadline if talk.is_zmtp else strange):
                 raise talk.ended() from None
@@ -86,6 +95,8 @@ class _Talk:
         self._sent = b""
         self._at = 0
         self.is_zmtp = False
+        # the address, where the name has some of both versions
+        self.reached = ""
 
     def ask(self, address: Address) -> Greeted:
         self._socket = self._connect(address)
@@ -117,15 +128,19 @@ class _Talk:
 
     def _connect(self, address: Address) -> socket.socket:
         refused: OSError | None = None
-        for family, target in self._targets(address):
+        targets = self._targets(address)
+        for family, target in targets:
             peer = socket.socket(family)
             try:
                 peer.settimeout(max(self._deadline - time.monotonic(), 0.001))
                 peer.connect(target)
-                return peer
             except OSError as error:
                 peer.close()
                 refused = error
+                continue
+            if len({family for family, _ in targets}) > 1:
+                self.reached = shown(Address(target[0], address.port))
+            return peer
         assert refused is not None
         if isinstance(refused, TimeoutError) or refused.errno == errno.EAGAIN:
             raise BrokerTimeout(

@@ -24,6 +24,7 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.durable_files import replace_file
+from penstock.shared.endpoint import MAX_IPC_PATH_BYTES
 from penstock.shared.errors import StoreLocked, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
@@ -34,6 +35,8 @@ _NAME = re.compile(rf"penstock-{_RUN_ID.pattern}")
 _MEMORY = Path("/dev/shm")
 # The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
 _GONE_TIMEOUT_MS = 30_000
+# of the longest socket's path behind the place; ZeroMQ and the kernel want it all below 108
+_SOCKET_NAME_BYTES = len(f"/penstock-{'0' * 16}/bell-committer.ipc")
 _NOWHERE = "/nonexistent/penstock"
 
 
@@ -93,6 +96,9 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
     for place in _places():
         if not place.is_dir():
             refused.append(f"{place} is not there")
+            continue
+        if len(os.fsencode(place)) + _SOCKET_NAME_BYTES > MAX_IPC_PATH_BYTES:
+            refused.append(f"{place} is too long a path for sockets")
             continue
         room = os.statvfs(place)
         free = room.f_bavail * room.f_frsize

@@ -200,6 +200,26 @@ def test_a_broker_of_another_protocol_is_named(
     assert f"pip install penstock=={penstock.__version__}" in caught.value.hint
 
 
+@pytest.mark.parametrize("first", ["::1", "127.0.0.1"])
+def test_a_name_with_addresses_of_both_kinds_leads_to_the_one_that_answers(
+    broker: Any, monkeypatch: pytest.MonkeyPatch, first: str
+) -> None:
+    """As localhost has on many machines; ZeroMQ would try the one of version 6 for ever."""
+    port = int(broker.produce.rpartition(":")[2])
+    families = {"::1": socket.AF_INET6, "127.0.0.1": socket.AF_INET}
+    order = sorted(families, key=lambda each: each != first)
+    real = socket.getaddrinfo
+
+    def resolve(host: str, port: int, *args: Any, type: int = 0, **named: Any) -> list[Any]:
+        if host != "both.invalid":
+            return real(host, port, *args, type=type, **named)
+        return [(families[each], type, 0, "", (each, port)) for each in order]
+
+    monkeypatch.setattr(socket, "getaddrinfo", resolve)
+    with Producer(f"tcp://both.invalid:{port}") as producer:
+        assert producer.send("both", b"x").result(WAIT_S).topic == "both"
+
+
 # --- waiting for a broker ---
 
 

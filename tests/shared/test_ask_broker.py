@@ -10,6 +10,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -296,7 +297,8 @@ def _pass_on(one: socket.socket, other: socket.socket) -> None:
                 target.sendall(data)
         except OSError:
             pass
-        target.shutdown(socket.SHUT_RDWR)
+        with suppress(OSError):  # it has gone by itself
+            target.shutdown(socket.SHUT_RDWR)
 
     back = threading.Thread(target=pump, args=(other, one))
     back.start()
