@@ -152,10 +152,12 @@ class Supervisor:
             self._sleep(5)
         return True
 
-    def run(self) -> None:
-        """Tend the actors until SIGTERM or SIGINT. Raises StoreUnavailable on a crash loop."""
+    def run(self, look: Callable[[], None] = lambda: None) -> None:
+        """Tend the actors until SIGTERM or SIGINT; the caller may look at each turn. Raises
+        StoreUnavailable on a crash loop."""
         while not self._asked_to_stop:
             self._tend()
+            look()
             self._sleep(self._next_look_ms())
 
     def stop(self) -> bool:

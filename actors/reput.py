@@ -86,7 +86,10 @@ class Reput:
             self._close_index()
             if isinstance(error, NamesInDoubt):
                 self._positions.publish("name_error", error.errno or 1)
-            self._positions.publish("dispatch_error", error.errno or 1)
+            number = error.errno or 1
+            if number != self._positions["dispatch_error"]:
+                self._stage.say(f"consumers see no new messages: {error}; trying again")
+            self._positions.publish("dispatch_error", number)
             self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
             return 0
         crash_point("reput.after_record_before_cursor")
@@ -95,6 +98,7 @@ class Reput:
         crash_point("reput.after_cursor")
         self._tell_queued(self._dispatched)
         if self._positions["dispatch_error"]:
+            self._stage.say("consumers see new messages again")
             self._positions.publish("dispatch_error", 0)
         return 1
 

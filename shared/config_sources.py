@@ -120,8 +120,8 @@ def check_known(key: str, origin: str) -> None:
     if key in Config.__struct_fields__:
         return
     near = nearest(key, Config.__struct_fields__)
-    asked = f"did you mean {near[0]}? " if near else ""
-    hint = f"{asked}all keys: penstock config show"
+    asked = f"Did you mean {near[0]}? " if near else ""
+    hint = f"{asked}All keys: penstock config show"
     raise ConfigError(f"there is no such configuration key ({origin})", key, hint)
 
 

@@ -97,6 +97,7 @@ POINTS: dict[str, str] = {
     "index.cut_file": "a newest file without an item that counts is gone, and not durably",
     "index.mid_repair": "slots are made anew from the items, the header is not",
     # cleaner
+    "clean.noted": "what goes is written down, and nothing of it is done",
     "clean.after_publish": "`log_start` is moved, files and queues' min offsets are as before",
     "clean.mid_min_offsets": "some queues have their new min offset, others do not",
     "clean.mid_unlink": "an expired file has no name any more, and not durably",

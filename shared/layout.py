@@ -102,6 +102,7 @@ class StorePaths:
         self.half_made = self.own / "half-made"
         self.known_queues = self.own / "queues"
         self.retention = self.own / "retention.json"
+        self.deletions = self.own / "deletions.json"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"
         self.quarantined = self.own / "quarantine.json"

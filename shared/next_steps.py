@@ -1,12 +1,13 @@
 """What an error's hint says: the nearest names that there are, and commands as they can be typed.
 
-Pure functions on names and paths. What they say is bounded: a broker may have 10,000 topics, and a
-client may ask it for topics that there are not as fast as it can.
+Functions on names and paths; one of them looks what is there. What they say is bounded: a broker
+may have 10,000 topics, and a client may ask it for topics that there are not as fast as it can.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 from bisect import bisect
 from collections.abc import Iterable
@@ -46,8 +47,8 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The names that there are, as a sentence: the near ones, or else the first few."""
     known = list(known)
     if near := nearest(name, known):
-        return f"did you mean {' or '.join(near)}?"
-    return f"there are: {_some(known)}" if known else "there is none"
+        return f"Did you mean {' or '.join(near)}?"
+    return f"There are: {_some(known)}" if known else "There is none"
 
 
 def _some(names: list[str]) -> str:
@@ -61,11 +62,11 @@ def other_topics(topic: str, known: Iterable[str]) -> str:
     if not names:
         return "there is no topic yet"
     near = nearest(topic, names)
-    asked = f"did you mean {near[0]}? " if near else ""
+    asked = f"Did you mean {near[0]}? " if near else ""
     rest = [each for each in islice(names, 3 * _TOLD) if each not in near]
     shown = [*near, *rest][: 2 * _TOLD]
     more = len(names) - len(shown)
-    return f"{asked}there are: {', '.join(shown)}" + (f" and {more} more" if more else "")
+    return f"{asked}There are: {', '.join(shown)}" + (f" and {more} more" if more else "")
 
 
 def topic_hint(topic: str, known: Iterable[str], store: Path) -> str:
@@ -105,14 +106,22 @@ def rebuild(path: Path | str) -> str:
     )
 
 
-def move_away(path: Path | str) -> str:
-    """Move a file out of the way."""
-    return f"mv {quoted(path)} {quoted(f'{path}.broken')}"
+def repair(path: Path | str) -> str:
+    """Mend the store that this is, or is a file of; the same without --apply changes nothing."""
+    store = quoted(store_of(path))
+    return f"penstock store repair {store} --apply (without --apply it says what it would do)"
+
+
+def move_away(*paths: Path | str) -> str:
+    """Move files out of the way."""
+    return " && ".join(f"mv {quoted(path)} {quoted(f'{path}.broken')}" for path in paths)
 
 
 def look_at(path: Path | str) -> str:
-    """See who may use a file."""
-    return f"look at the disk, and at who may use it: ls -ld {quoted(path)}"
+    """See who may use a file, or make it where it is not."""
+    path = Path(path).absolute()
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    return f"look at the disk, and at who may write there: ls -ld {quoted(there)}"
 
 
 def store_of(path: Path | str) -> Path:

@@ -31,7 +31,7 @@ names = st.lists(st.text("abcdefgh-_%", min_size=1, max_size=127), max_size=30, 
 def test_a_near_miss_names_what_was_meant(typed: str, meant: str) -> None:
     topics = ["payments", "orders", "zebras", *(f"log-{n}" for n in range(50))]
     assert nearest(typed, topics)[0] == meant
-    assert other_topics(typed, topics).startswith(f"did you mean {meant}? there are: {meant}, ")
+    assert other_topics(typed, topics).startswith(f"Did you mean {meant}? There are: {meant}, ")
 
 
 def test_a_near_miss_is_found_among_ten_thousand() -> None:
@@ -41,10 +41,10 @@ def test_a_near_miss_is_found_among_ten_thousand() -> None:
 
 
 def test_what_is_near_nothing_is_told_what_there_is() -> None:
-    assert other_topics("zzz", ["orders", "payments"]) == "there are: orders, payments"
+    assert other_topics("zzz", ["orders", "payments"]) == "There are: orders, payments"
     assert other_topics("zzz", []) == "there is no topic yet"
-    assert did_you_mean("never", ["sync", "async"]) == "there are: sync, async"
-    assert did_you_mean("synch", ["sync", "async"]) == "did you mean sync or async?"
+    assert did_you_mean("never", ["sync", "async"]) == "There are: sync, async"
+    assert did_you_mean("synch", ["sync", "async"]) == "Did you mean sync or async?"
 
 
 def test_the_topics_of_groups_are_not_offered() -> None:
@@ -57,7 +57,7 @@ def test_whatever_is_asked_the_answer_is_short_and_names_what_there_is(
 ) -> None:
     said = other_topics(asked, known)
     assert len(said) < 8 * 130
-    shown = said.partition("there are: ")[2].partition(" and ")[0]
+    shown = said.partition("There are: ")[2].partition(" and ")[0]
     assert set(shown.split(", ")) - {""} <= set(known)
 
 
@@ -75,11 +75,11 @@ def test_commands_can_be_typed_whatever_names_and_paths_hold(topic: str, name: s
 def test_a_queue_that_there_is_not_names_those_there_are_and_how_to_have_it() -> None:
     said = str(no_such_queue("orders", 7, 4))
     assert said == (
-        "[QUEUE_NOT_EXIST] topic orders has no such queue: 7. it has queues 0 to 3; "
+        "[QUEUE_NOT_EXIST] topic orders has no such queue: 7. It has queues 0 to 3; "
         "for more: penstock topics create orders --queues 8"
     )
     assert "create" not in str(no_such_queue("orders", 1024, 4))
-    assert str(no_such_queue("orders", -1, 1)).endswith("-1. it has 1 queue, 0")
+    assert str(no_such_queue("orders", -1, 1)).endswith("-1. It has 1 queue, 0")
 
 
 def test_a_file_of_a_store_leads_to_the_store() -> None:

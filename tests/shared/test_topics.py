@@ -152,13 +152,18 @@ def test_the_version_before_is_kept_and_stands_in_for_a_broken_file(tmp_path: Pa
         b"[" * 100_000,
     ],
 )
-def test_a_file_that_cannot_be_read_is_damage_and_not_no_topics(tmp_path: Path, raw: bytes) -> None:
+def test_a_file_that_cannot_be_read_is_damage_and_not_no_topics(
+    tmp_path: Path, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "topics.json"
     file.write_bytes(raw)
     with pytest.raises(StoreDamaged, match=r"topics\.json"):
         load_topics(file)
+    assert caplog.messages == []
     file.with_name("topics.json.bak").write_text(ROCKETMQ)
     assert load_topics(file).queues("orders") == 8
+    (said,) = caplog.messages
+    assert f"{file}.bak is used in place of {file}" in said
 
 
 def test_no_file_is_no_topics(tmp_path: Path) -> None:
