@@ -85,11 +85,12 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     from penstock.shared.clock import SystemClock
     from penstock.shared.deletions import load_deletions
     from penstock.shared.errors import BrokerTimeout
+    from penstock.shared.find_broker import find_running
     from penstock.shared.layout import StorePaths
     from penstock.shared.positions import Positions
     from penstock.shared.quarantine import read_only_error
     from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
-    from penstock.shared.run_directory import find_running, running
+    from penstock.shared.run_directory import running
 
     run = find_running(store)
     paths = StorePaths(store)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.endpoints import broker_options, consume_endpoint
+from penstock.cli.endpoints import broker_of, broker_options, wait_option
 from penstock.cli.option_types import COUNT, QUEUE_ID, timeout_option
 from penstock.cli.output import (
     is_file,
@@ -73,6 +73,7 @@ Examples:
 @click.option("--tags", default="", help="Only messages with one of these tags: 'TagA || TagB'.")
 @click.option("--sql", default="", help="Only messages that fulfil this SQL92 condition.")
 @timeout_option
+@wait_option
 @broker_options
 @click.option(
     "-o",
@@ -94,6 +95,7 @@ def consume(
     tags: str,
     sql: str,
     timeout: float,
+    wait: float,
     store: Path | None,
     endpoint: str | None,
     output: str,
@@ -108,19 +110,15 @@ def consume(
     if follow and end is not None:
         raise click.UsageError("--follow has no end: leave it out, or --to")
     stop_when_unread()
-    where, timeout_ms = consume_endpoint(store, endpoint), int(timeout * 1000)
-    wanted = queues or None
-    ends = None if end is None else _offsets(where, topic, end, wanted, timeout_ms)
-    with Consumer(
-        where,
-        topic,
-        start=start,
-        queues=wanted,
-        follow=follow,
-        tags=tags,
-        sql=sql,
-        timeout_ms=timeout_ms,
-    ) as consumer:
+    asked = {
+        **broker_of(store, endpoint),
+        "topic": topic,
+        "queues": queues or None,
+        "timeout_ms": int(timeout * 1000),
+        "wait_for_broker_ms": int(wait * 1000),
+    }
+    ends = None if end is None else _offsets(asked, end)
+    with Consumer(**asked, start=start, follow=follow, tags=tags, sql=sql) as consumer:
         if ends is not None:
             consumer.end_at(ends)
         try:
@@ -137,15 +135,11 @@ def consume(
         )
 
 
-def _offsets(
-    endpoint: str, topic: str, end: str, queues: tuple[int, ...] | None, timeout_ms: int
-) -> dict[int, int]:
+def _offsets(asked: dict[str, Any], end: str) -> dict[int, int]:
     """Where each queue is at `end`: where one would begin who began there."""
     from penstock.client.consumer import Consumer
 
-    with Consumer(
-        endpoint, topic, start=end, queues=queues, follow=False, timeout_ms=timeout_ms
-    ) as there:
+    with Consumer(**asked, start=end, follow=False) as there:
         while not there.starts:
             there.poll(_LOOK_S)
         return there.starts

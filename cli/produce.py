@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
-from penstock.cli.endpoints import broker_options, produce_endpoint
+from penstock.cli.endpoints import broker_of, broker_options, wait_option
 from penstock.cli.option_types import QUEUE_ID, timeout_option
 from penstock.cli.output import is_file, output_option, progress, shown_bytes
 from penstock.shared.errors import FlushTimeout, PenstockError
@@ -57,6 +57,7 @@ Examples:
   echo '{"id": 1}' | penstock produce orders --key 1 --store ./store
   penstock produce lines README.md --tag readme
   penstock produce blobs photo.jpg --whole -o json
+  penstock produce orders orders.jsonl --endpoint tcp://broker:20911 --wait 30
   penstock produce orders orders.jsonl --property region=eu --property source=shop
 """
 )
@@ -86,6 +87,7 @@ Examples:
     help="Send much through shared memory, where the broker is on this machine.",
 )
 @timeout_option
+@wait_option
 @broker_options
 @output_option
 @click.pass_context
@@ -103,6 +105,7 @@ def produce(
     compression: str | None,
     ring: bool,
     timeout: float,
+    wait: float,
     store: Path | None,
     endpoint: str | None,
     output: str,
@@ -118,11 +121,12 @@ def produce(
 
     receipts = Receipts(output == "json")
     with Producer(
-        produce_endpoint(store, endpoint),
+        **broker_of(store, endpoint),
         timeout_ms=int(timeout * 1000),
         ack=ack or "",
         compression=compression,
         ring=ring,
+        wait_for_broker_ms=int(wait * 1000),
     ) as producer:
         named: dict[str, Any] = {"tags": tag, "keys": " ".join(keys) or None, "shard": shard}
         send = partial(producer.send, topic, queue=queue, properties=properties or None, **named)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.endpoints import broker_options, consume_endpoint
+from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.index_options import index_options
 from penstock.cli.option_types import COUNT, timeout_option
 from penstock.cli.output import (
@@ -162,18 +162,18 @@ def _ask(
     """From the broker, or from the files where none runs."""
     from penstock.client.query import MessageQuery
     from penstock.shared.config_sources import default_store
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.find_broker import NotRunning
     from penstock.shared.layout import StorePaths
 
     try:
-        where = consume_endpoint(store, endpoint)
-    except ConnectError:
+        broker = broker_of(store, endpoint)
+        with MessageQuery(**broker, timeout_ms=int(timeout * 1000)) as asking:
+            return asking.ask(question)
+    except NotRunning:
         root = store or Path(default_store())
         if not StorePaths(root).commit_log.is_dir():
             raise
         return _look(question, root, geometry)
-    with MessageQuery(where, timeout_ms=int(timeout * 1000)) as asking:
-        return asking.ask(question)
 
 
 def _look(question: Any, root: Path, geometry: tuple[int, int]) -> list[Message]:

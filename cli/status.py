@@ -66,9 +66,9 @@ def status(store: Path | None, whole: bool, output: str) -> None:
 
 def _look(store: Path) -> Look:
     """Count. What has a place in its queue is a message that consumers can have."""
+    from penstock.shared.find_broker import find_running
     from penstock.shared.positions import Positions
     from penstock.shared.queue_table import QueueTable
-    from penstock.shared.run_directory import find_running
 
     run = find_running(store)
     positions, queues = Positions(run.positions), QueueTable(run.queues)

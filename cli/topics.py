@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.endpoints import broker_options, produce_endpoint
+from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.option_types import QUEUES, timeout_option
 from penstock.cli.output import output_option, print_json, print_table, progress
 from penstock.cli.suggestions import Group
@@ -42,19 +42,19 @@ def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) ->
 def _topics(store: Path | None, endpoint: str | None, timeout: float) -> dict[str, int]:
     from penstock.client.producer import Producer
     from penstock.shared.config_sources import default_store
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.find_broker import NotRunning
     from penstock.shared.layout import StorePaths
     from penstock.shared.topics import load_topics
 
     try:
-        where = produce_endpoint(store, endpoint)
-    except ConnectError:
+        timeout_ms = int(timeout * 1000)
+        with Producer(**broker_of(store, endpoint), timeout_ms=timeout_ms) as producer:
+            return producer.topics(timeout)
+    except NotRunning:
         paths = StorePaths(store or Path(default_store()))
         if not paths.commit_log.is_dir():
             raise
         return load_topics(paths.topics).all()
-    with Producer(where, timeout_ms=int(timeout * 1000)) as producer:
-        return producer.topics(timeout)
 
 
 @topics.command(
@@ -86,8 +86,8 @@ def create(
     """Create a topic, or give it more queues. A topic never loses any."""
     from penstock.client.producer import Producer
 
-    where, timeout_ms = produce_endpoint(store, endpoint), int(timeout * 1000)
-    with progress("creating"), Producer(where, timeout_ms=timeout_ms) as producer:
+    broker, timeout_ms = broker_of(store, endpoint), int(timeout * 1000)
+    with progress("creating"), Producer(**broker, timeout_ms=timeout_ms) as producer:
         count = producer.create_topic(topic, queues, timeout)
     if output == "json":
         print_json({"topic": topic, "queues": count})

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.client.aim import Aim
 from penstock.client.choice import Choice
 from penstock.client.log_files import LogFiles
 from penstock.client.message import Message, read_records
@@ -81,6 +82,8 @@ class ConsumerCore:
         self._max_body_bytes = max_body_bytes
         self._files = LogFiles(direct)
         self._endpoint = endpoint
+        self.aim = Aim()
+        self._named = ""
         self._choice = choice
         self.topic = check_topic(topic)
         given = dict(start) if isinstance(start, Mapping) else {}
@@ -144,12 +147,14 @@ class ConsumerCore:
             enough = DIRECT_AHEAD_BYTES if direct else AHEAD_BYTES
             if self._described and (self._ahead_bytes >= enough or self._all_asked):
                 return []
-            self._pending = encode(self._pull(direct) if self._described else self._describe())
+            self._pending = encode(self._next(direct))
             self._silent_since_ms = now_ms
         else:
             self._check_silence(now_ms)
             if now_ms - self._asked_ms < REPEAT_MS:
                 return []
+            if self._named != self.aim.run:  # the broker has moved meanwhile
+                self._pending = encode(self._next(self._files.usable(now_ms)))
         self._asked_ms = now_ms
         return [(self._pending,)]
 
@@ -160,6 +165,8 @@ class ConsumerCore:
             self._silent_since_ms += away_ms - REPEAT_MS
         if now_ms - self._silent_since_ms > self._timeout_ms:
             self._silent_since_ms = now_ms
+            if self.aim.elsewhere is not None:
+                raise self.aim.elsewhere
             raise ConnectError(
                 f"the broker gave no answer within {self._timeout_ms} ms",
                 self._endpoint,
@@ -168,15 +175,20 @@ class ConsumerCore:
 
     def not_connected(self, now_ms: int) -> None:
         """The request could not be sent: soon again."""
+        self.aim.away = True
         self._asked_ms = now_ms - REPEAT_MS + 10
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
         return max(0, self._asked_ms + REPEAT_MS - now_ms)
 
+    def _next(self, direct: bool) -> messages.Pull | messages.Describe:
+        self._named = self.aim.run
+        return self._pull(direct) if self._described else self._describe()
+
     def _describe(self) -> messages.Describe:
         self._request += 1
-        return messages.Describe(self._request, self.topic, self._start.at_ms)
+        return messages.Describe(self._request, self.topic, self._start.at_ms, self.aim.run)
 
     def _pull(self, direct: bool) -> messages.Pull:
         self._request += 1
@@ -190,14 +202,19 @@ class ConsumerCore:
             ends = {queue: self._ends[queue] for queue in cursors}
         wanted = None if self._choice is None else self._choice.subscription(ends)
         most = DIRECT_PULL_BYTES if direct else PULL_BYTES
+        request, run = self._request, self.aim.run
         return messages.Pull(
-            self._request, self.topic, cursors, known, most, wait_ms, wanted, direct
+            request, self.topic, cursors, known, most, wait_ms, wanted, direct, run
         )
 
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
         """Take an answer of the broker."""
         answer = messages.decode_consume_answer(bytes(parts[0]))
-        if answer.request != self._request or self._pending is None:
+        # what cannot be read, or is not for whoever reads it, is refused without its number
+        refused = isinstance(answer, messages.Refused) and not answer.request
+        if self._pending is None or answer.request != self._request and not refused:
+            return
+        if not self.aim.heard(answer):
             return
         self._pending = self._unread = None
         if isinstance(answer, messages.Refused):

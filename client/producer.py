@@ -14,10 +14,11 @@ from typing import NoReturn
 
 import zmq
 
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.local_address import is_loopback, local_address
+from penstock.client.local_address import is_loopback
 from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
@@ -51,8 +52,13 @@ os.register_at_fork(after_in_child=_forked)
 class Producer:
     """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
 
-        with Producer("tcp://127.0.0.1:20911") as producer:
+        with Producer(store="./store") as producer:
             receipt = producer.send("orders", b"...", tags="new", keys="k1").result(timeout=10)
+
+    The broker is the one that runs on `store`, or whoever listens at `endpoint`: exactly one of
+    both is named. Raises ConnectError where it is not there, is no broker, or is another store's; a
+    program that starts before its broker says with `wait_for_broker_ms` how long it tries. A broker
+    that goes away later is waited for; by store it is found again on any port.
 
     `timeout_ms` bounds how long a message may stay without an outcome, and how long `send` waits
     for room. `ack` is "durable" (on disk), "written" (survives every process, not a power failure)
@@ -64,13 +70,15 @@ class Producer:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | None = None,
         *,
+        store: Store | None = None,
         timeout_ms: int = 30_000,
         ack: str = "",
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         ring: bool = True,
+        wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -78,15 +86,21 @@ class Producer:
         self._timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
-        origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
+        ack = check_ack(ack)
+        self._address = address = BrokerAddress(
+            "producers", endpoint, store, timeout_ms, wait_for_broker_ms
+        )
+        address.meet()
+        origin = key_origin(ip := address.local_ip(), self._clock.now_ms())
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
-        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack), packer)
+        self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
+        address.give(self._core.routes.aim)
         self._forks = _forks
         self._closing = False
         self._asleep = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._socket: zmq.Socket[bytes] = dial(self._context, address.endpoint)
         self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._talk, name="penstock-producer", daemon=True)
@@ -312,6 +326,8 @@ class Producer:
         poller.register(self._lost, zmq.POLLIN)
         while not self._closing:
             now_ms = self._clock.monotonic_ms()
+            if self._core.routes.aim.away:
+                self._address.follow(self._socket, self._core.routes.aim, now_ms)
             with self._settled:
                 out = list(self._core.outgoing(now_ms))
                 wait_ms = self._core.wait_ms(now_ms)

@@ -11,7 +11,7 @@ from pathlib import Path
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import look_at, quoted
-from penstock.shared.run_directory import Run, await_actors_gone, read_run, running
+from penstock.shared.run_directory import Run, await_actors_gone, read_last_run, read_run, running
 
 
 def lock_store(paths: StorePaths) -> int:
@@ -53,7 +53,7 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
     try:
         lock = lock_store(paths)
         try:
-            last_run = read_run(paths)
+            last_run = read_last_run(paths)
             if last_run is not None:
                 await_actors_gone(last_run)
             yield paths, last_run

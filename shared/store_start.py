@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
-from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
+from penstock.shared.config import Config
 from penstock.shared.disk_space import lacking_room
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
 from penstock.shared.errors import ConfigError, SegmentUnavailable, StoreUnavailable
@@ -35,7 +35,7 @@ from penstock.shared.run_directory import (
     await_actors_gone,
     boot_id,
     new_run_directory,
-    read_run,
+    read_last_run,
     remove_directory,
     remove_run_directory,
     remove_strays,
@@ -95,17 +95,16 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
-    last_run = read_run(paths)
+    last_run = read_last_run(paths)
     if last_run is not None:
         await_actors_gone(last_run)
     remove_strays(paths.root, last_run)
     with ExitStack() as sockets, ExitStack() as undo:
-        produce, remark = listen_tcp(config.bind_host, config.produce_port, DEFAULT_PRODUCE_PORT)
+        produce = listen_tcp(config.bind_host, config.produce_port, "producers")
         sockets.callback(produce.socket.close)
-        remarks = [remark]
-        consume, remark = listen_tcp(config.bind_host, config.consume_port, DEFAULT_CONSUME_PORT)
+        consume = listen_tcp(config.bind_host, config.consume_port, "consumers")
         sockets.callback(consume.socket.close)
-        remarks.append(remark)
+        remarks = []
         check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
         _check_first_segment(paths, config)
