@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from penstock.client.message import Message
 
 EXIT_NOTHING = 1
+# slots and items of the index, where somebody says them
+_Geometry = tuple[int | None, int | None]
 _BODY_CHARACTERS = 60
 
 
@@ -57,8 +59,8 @@ def by_key(
     end: str | None,
     store: Path | None,
     endpoint: str | None,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The newest messages of TOPIC that have KEY among their keys, or as unique key.
@@ -88,8 +90,8 @@ def by_unique_key(
     unique_key: str,
     store: Path | None,
     endpoint: str | None,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The messages of TOPIC that their producer gave UNIQUE_KEY: one, unless it was sent twice.
@@ -117,8 +119,8 @@ def by_id(
     message_id: str,
     store: Path | None,
     endpoint: str | None,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The message that MESSAGE_ID names: its broker's address and its offset in the log."""
@@ -132,7 +134,7 @@ def _run(
     question: Any,
     store: Path | None,
     endpoint: str | None,
-    geometry: tuple[int, int],
+    geometry: _Geometry,
     output: str,
 ) -> None:
     found = _ask(question, store, endpoint, geometry)
@@ -143,7 +145,7 @@ def _run(
 
 
 def _ask(
-    question: Any, store: Path | None, endpoint: str | None, geometry: tuple[int, int]
+    question: Any, store: Path | None, endpoint: str | None, geometry: _Geometry
 ) -> list[Message]:
     """From the broker, or from the files where none runs."""
     from penstock.client.query import MessageQuery
@@ -157,17 +159,17 @@ def _ask(
         root = store or Path(default_store())
         if not StorePaths(root).commit_log.is_dir():
             raise
-        return _look(question, root, geometry)
+        return _look(question, root, *geometry)
     with MessageQuery(where) as asking:
         return asking.ask(question)
 
 
-def _look(question: Any, root: Path, geometry: tuple[int, int]) -> list[Message]:
+def _look(question: Any, root: Path, slots: int | None, items: int | None) -> list[Message]:
     from penstock.client.message import Message
     from penstock.shared.store_directory import StoreDirectory
     from penstock.shared.store_query import StoreQuery
 
-    with StoreDirectory(root) as opened, StoreQuery(opened, *geometry) as looking:
+    with StoreDirectory(root) as opened, StoreQuery(opened, slots, items) as looking:
         if question.message_id:
             return [Message(looking.by_id(question.message_id))]
         return [Message(record) for record in looking.by_key(*question[:-1])]

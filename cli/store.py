@@ -44,10 +44,9 @@ store.add_command(repair)
 
 @store.command()
 @directory_argument
-@index_options
 @output_option
-def info(directory: Path, index_slots: int, index_items: int, output: str) -> None:
-    """Show files, queues, checkpoint and state of a store.
+def info(directory: Path, output: str) -> None:
+    """Show files and their sizes, queues, checkpoint and state of a store.
 
     \b
     Examples:
@@ -58,7 +57,7 @@ def info(directory: Path, index_slots: int, index_items: int, output: str) -> No
     from penstock.shared.store_directory import StoreDirectory
 
     with StoreDirectory(directory) as opened:
-        found = gather(opened, index_slots, index_items)
+        found = gather(opened)
     if output == "json":
         print_json(found)
     else:
@@ -87,8 +86,8 @@ def verify(
     directory: Path,
     checksum: str,
     delay_levels: str | None,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """Check every record, every queue entry and every index item of a store.
@@ -104,17 +103,20 @@ def verify(
     """
     from penstock.shared.config_sources import load_config
     from penstock.shared.consume_queue import parse_delay_levels
-    from penstock.shared.index_header import Geometry
+    from penstock.shared.geometry import index_sizes
+    from penstock.shared.layout import StorePaths
     from penstock.shared.record_crc import Checksum
     from penstock.shared.verify import verify_store
 
     config = load_config(flags={"message_delay_level": delay_levels}).config
+    asked = index_slots, index_items
+    index = index_sizes(StorePaths(directory), *asked) if any(asked) else None
     with progress("checking") as moved:
         report = verify_store(
             directory,
             progress=moved,
             checksum=Checksum(checksum),
-            index=Geometry(index_slots, index_items),
+            index=index,
             delay_levels_ms=parse_delay_levels(config.message_delay_level),
         )
     if output == "json":
@@ -244,7 +246,7 @@ def _print_info(found: dict[str, Any]) -> None:
     click.echo(f"{printable(found['directory'])}: {state}")
     click.echo(f"lock: held by process {holder}" if holder else "lock: free")
     click.echo(f"log: offsets [{found['log_start']}, {found['log_end']})")
-    for name in ("segments", "queues", "index_files", "consumer_filters"):
+    for name in ("sizes", "segments", "queues", "index_files", "consumer_filters"):
         if found[name]:
             click.echo(f"\n{name.replace('_', ' ')}")
             columns = list(found[name][0])

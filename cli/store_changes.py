@@ -26,11 +26,12 @@ directory_argument = click.argument(
 
 
 def _config(file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path) -> Config:
-    """The settings of the store's broker: file sizes stand nowhere in a store."""
+    """The settings of the store's broker; the index is about to be made anew, in any size."""
     from penstock.shared.config_sources import load_config
+    from penstock.shared.geometry import settled_but_index
 
     flags: dict[str, object] = {**dict(settings), "store_path_root_dir": str(directory)}
-    return load_config(file, flags, os.environ).config
+    return load_config(file, flags, os.environ, settled_but_index).config
 
 
 @click.command()
@@ -51,12 +52,14 @@ def rebuild(
     """Make consume queues and index anew from the log.
 
     They are made beside the old ones and swapped in: killed at any time, the store has the old or
-    the new. The log is only read. File sizes are those of the configuration, as for `penstock up`.
+    the new. The log is only read. Files get the sizes that the store has; the index may get others,
+    with --set max_hash_slot_num=N and --set max_index_num=N.
 
     \b
     Examples:
       penstock store rebuild ./store
-      penstock store rebuild ./store --queues --config configs/broker.toml -o json
+      penstock store rebuild ./store --queues -o json
+      penstock store rebuild ./store --index --set max_index_num=1000000
     """
     from penstock.shared.clock import SystemClock
     from penstock.shared.rebuild import rebuild_store

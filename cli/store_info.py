@@ -15,6 +15,8 @@ import msgspec
 
 from penstock.shared.consumer_filters import load_consumer_filters
 from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, StoreUnavailable
+from penstock.shared.geometry import store_sizes
+from penstock.shared.geometry_search import ITEMS, SLOTS
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_header import Geometry
 from penstock.shared.record import BLANK, Found
@@ -32,11 +34,11 @@ _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 6
 _LOOKS = 100
 
 
-def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[str, Any]:
+def gather(store: StoreDirectory) -> dict[str, Any]:
     """Everything as plain data, ready for JSON. Raises StoreUnavailable if it changes too fast."""
     for _ in range(_LOOKS):
         try:
-            return _gather(store, index_slots, index_items)
+            return _gather(store)
         except (FileNotFoundError, OffsetOutOfRange) as error:
             gone = error
             store.refresh()
@@ -47,10 +49,14 @@ def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[st
     )
 
 
-def _gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[str, Any]:
+def _gather(store: StoreDirectory) -> dict[str, Any]:
     paths = store.paths
     log_end = find_log_end(store)
     problems = [*store.problems]
+    try:
+        sizes = store_sizes(paths)
+    except StoreDamaged:
+        sizes = {}  # among the problems already
     queues = []
     for queue in store.queues():
         problems += queue.problems
@@ -79,6 +85,10 @@ def _gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[s
         "locked_by_pid": lock_holder(paths.lock),
         "log_start": store.log_start,
         "log_end": log_end,
+        "sizes": [
+            {"key": key, "value": size.value or None, "from": size.origin}
+            for key, size in sizes.items()
+        ],
         "segments": [
             {
                 "file": segment.path.name,
@@ -94,7 +104,8 @@ def _gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[s
         if paths.checkpoint.exists()
         else None,
         "index_files": [
-            _index(path, index_slots, index_items) for path in index_files(paths.index)
+            _index(path, *(sizes[key].value if key in sizes else 0 for key in (SLOTS, ITEMS)))
+            for path in index_files(paths.index)
         ],
         "problems": msgspec.to_builtins(problems),
     }

@@ -47,12 +47,15 @@ def up(
 ) -> None:
     """Start a broker and watch over its actors.
 
+    A store that is there keeps the sizes its files were made with, whatever the defaults are now.
+
     Stays in the foreground. Prints one line that begins with "ready" once it serves, with the
     endpoints that clients connect to; stop it with Ctrl-C. Where the disk has no room for messages
     the line begins with "full" and says why: consumers are served, producers refused. Another
     "ready" follows when there is room, and another "full" when there is none any more.
     """
     from penstock.shared.config_sources import load_config
+    from penstock.shared.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
     flags = dict(settings) | {
@@ -64,7 +67,7 @@ def up(
         )
         if value is not None
     }
-    config = load_config(file, flags, os.environ).config
+    config = load_config(file, flags, os.environ, settled_sizes).config
     supervisor = Supervisor(config, say=_say)
     supervisor.open()
     _report(supervisor.store.recovered, supervisor.store.paths.root)

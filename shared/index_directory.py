@@ -39,8 +39,9 @@ def check_index_sizes(directory: Path, geometry: Geometry) -> None:
 def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
     if size != geometry.file_bytes:
         raise StoreDamaged(
-            f"an index file is not {geometry.file_bytes} bytes long, as {geometry.slots} slots and "
-            f"{geometry.items} items are",
-            f"{path} has {size}",
-            "set max_hash_slot_num and max_index_num to what it was written with, or move it away",
+            "an index file has another length than it was made with",
+            f"{path} has {size} bytes; with {geometry.slots} slots and {geometry.items} items it "
+            f"would have {geometry.file_bytes}",
+            "stop the broker and make the index anew: penstock store rebuild "
+            f"{path.parent.parent} --index",
         )

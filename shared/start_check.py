@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.geometry import check_lengths
 from penstock.shared.index_directory import check_index_sizes, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.mapped_file_queue import segment_bases
@@ -33,12 +34,16 @@ def check_files(paths: StorePaths, config: Config) -> None:
             _check_kind(path, stat.S_IFREG)
     check_index_sizes(paths.index, index_geometry(config))
     load_topics(paths.topics)
-    size = config.mapped_file_size_commit_log_bytes
-    segment_bases(paths.commit_log, size, empty_last=True)
-    with StoreDirectory(paths.root) as store:
-        for queue in store.queues():
-            size = config.mapped_file_size_consume_queue_bytes
-            segment_bases(queue.directory, size, empty_last=True)
+    try:
+        size = config.mapped_file_size_commit_log_bytes
+        segment_bases(paths.commit_log, size, empty_last=True)
+        size = config.mapped_file_size_consume_queue_bytes
+        with StoreDirectory(paths.root) as store:
+            for queue in store.queues():
+                segment_bases(queue.directory, size, empty_last=True)
+    except StoreDamaged:
+        check_lengths(paths, config)  # it may be the size that is wrong, and not the files
+        raise
 
 
 def _check_kind(path: Path, kind: int) -> None:
