@@ -23,6 +23,9 @@ output_option = click.option(
     help="How to print: a table, or one JSON object per line.",
 )
 
+# Of what is wrong there may be one for each record, and nobody reads more.
+MOST_LISTED = 100
+
 # Wider than any row: a table in a pipe is for `grep` and `cut`, which a folded line would break.
 _PIPE_COLUMNS = 4096
 
@@ -71,6 +74,18 @@ def printable(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
+def few(lines: Iterable[str]) -> Iterator[str]:
+    """The first lines, and how many more there are."""
+    more = 0
+    for number, line in enumerate(lines):
+        if number < MOST_LISTED:
+            yield line
+        else:
+            more += 1
+    if more:
+        yield f"and {more} more"
 
 
 @contextmanager

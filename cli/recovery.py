@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.output import few, output_option, print_json, print_table
 
 
 @click.group()
@@ -60,5 +60,5 @@ def show(store: Path | None, output: str) -> None:
             for row in rows
         ],
     )
-    for damage in rows[-1].found.quarantined:
-        click.echo(f"damaged: {damage}")
+    for line in few(f"damaged: {damage}" for damage in rows[-1].found.quarantined):
+        click.echo(line)

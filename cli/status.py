@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import output_option, print_json, print_table, shown_time
+from penstock.cli.output import MOST_LISTED, output_option, print_json, print_table, shown_time
 
 # the newest; -o json has all that are kept
 SHOWN_DELETIONS = 5
@@ -59,7 +59,10 @@ def status(store: Path | None, output: str) -> None:
     if found["damaged"]:
         click.echo("\nread-only; the log is damaged:")
         columns = ("position", "size", "file", "offset", "reason")
-        print_table(columns, [[row[name] for name in columns] for row in found["damaged"]])
+        rows = [[row[name] for name in columns] for row in found["damaged"]]
+        print_table(columns, rows[:MOST_LISTED])
+        if len(rows) > MOST_LISTED:
+            click.echo(f"and {len(rows) - MOST_LISTED} more")
         click.echo(f"stop the broker and run: penstock store repair {found['store']}")
 
 

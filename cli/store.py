@@ -14,6 +14,7 @@ import click
 
 from penstock.cli.index_options import index_options
 from penstock.cli.output import (
+    MOST_LISTED,
     output_option,
     print_json,
     print_table,
@@ -170,6 +171,8 @@ def inspect(
         for position, found, size, record, reason in select(opened, topic, queue_id, offset or 0):
             if found is Found.DAMAGED:
                 damaged += 1
+                if damaged > MOST_LISTED:
+                    continue
                 segment = opened.segment_of(position)
                 click.echo(
                     f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
@@ -185,6 +188,8 @@ def inspect(
                 fields = row(decode_record(record), with_body=body)
                 rows.append(fields) if table else print_json(fields)
         unclean = opened.is_unclean
+    if damaged > MOST_LISTED:
+        click.echo(f"damaged: {damaged - MOST_LISTED} more", err=True)
     if table:
         _print_records(rows, body)
     if more:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import output_option, print_json
+from penstock.cli.output import few, output_option, print_json
 from penstock.cli.settings import config_option, set_option
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths
@@ -149,8 +149,8 @@ def _report(recovered: Recovered, store: Path) -> None:
             f"{recovered.torn_records} whole records were behind bytes that are lost, so they are "
             f"no part of the log any more; they are kept in {StorePaths(store).quarantine}"
         )
-    for damage in recovered.quarantined:
-        _say(f"damaged: {damage}")
+    for line in few(f"damaged: {damage}" for damage in recovered.quarantined):
+        _say(line)
     if recovered.quarantined:
         _say(
             "the store is read-only: consumers get everything that is whole, producers nothing; "

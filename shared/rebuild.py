@@ -12,7 +12,9 @@ that damage took keeps its slot, with an entry that points to the damage, as the
 from __future__ import annotations
 
 import os
+import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -201,7 +203,8 @@ class _Queues:
             at = max(self._next.get(key, queue.max_offset), queue.first_slot)
             for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
                 offset, size, code = row.item()
-                if not any(low <= offset < high for low, high in self._damaged):
+                index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+                if index < 0 or offset >= self._damaged[index][1]:
                     break
                 entry = ENTRY.pack(offset, size, code)
                 self._windows.put(rows_of(self._numbers.number(*key), at, entry))

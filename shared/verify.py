@@ -21,7 +21,7 @@ from penstock.shared.geometry import index_sizes
 from penstock.shared.index_header import Geometry
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.properties import UNIQ_KEY, find_property
-from penstock.shared.record import Found
+from penstock.shared.record import NO_RECORD_CRC, Found
 from penstock.shared.record_crc import Checksum
 from penstock.shared.record_outline import entry_tags_code, outline
 from penstock.shared.segment_files import shown
@@ -90,6 +90,7 @@ class _Verification:
             self._found,
         )
         self._messages = self._bytes = self._blanks = self._inner_batches = 0
+        self._without_crc = 0
         self._backwards = self._newest_ms = self._torn_bytes = 0
         self._log_end = store.log_start
         self._damage: tuple[int, int, str] | None = None
@@ -156,6 +157,7 @@ class _Verification:
             if self._damage and found is not Found.END:
                 self._report_damage("log-damaged")
             if found is Found.RECORD:
+                self._without_crc += reason == NO_RECORD_CRC
                 self._take_record(position, size, record)
                 if self._messages % _PROGRESS_RECORDS == 0:
                     progress(position - start, total)
@@ -166,6 +168,13 @@ class _Verification:
                 self._damage = position, size, reason
         if self._damage:
             self._take_torn_tail(self._damage[1])
+        if self._without_crc:
+            detail = (
+                f"{self._without_crc} of {self._messages} records have no checksum of their own, "
+                "as enabled_append_prop_crc was off: only those of their bodies were compared"
+            )
+            place = shown(self._store.paths.commit_log), 0
+            self._found.report("record-checksum-missing", place, None, detail)
         progress(total, total)
 
     def _take_record(self, position: int, size: int, record: memoryview) -> None:
