@@ -243,6 +243,8 @@ def _print_report(report: Any) -> None:
         )
     if report.problem_count > len(report.problems):
         click.echo(f"and {report.problem_count - len(report.problems)} more")
+    for command in report.advice:
+        click.echo(f"to mend it, with the broker stopped: {printable(command)}")
 
 
 def _print_info(found: dict[str, Any]) -> None:

@@ -39,6 +39,7 @@ from penstock.shared.geometry_search import (
 )
 from penstock.shared.index_header import Geometry
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted, rebuild_index
 
 # RocketMQ's names, by which users of its stores look them up
 KEYS = {
@@ -83,7 +84,7 @@ def load_sizes(paths: StorePaths) -> Sizes:
         raise StoreDamaged(
             f"{paths.geometry} does not hold the sizes of a store's files",
             error,
-            f"without it they are found in the files: rm {paths.geometry}",
+            f"without it they are found in the files: rm {quoted(paths.geometry)}",
         ) from None
     return sizes
 
@@ -184,7 +185,7 @@ def check_lengths(paths: StorePaths, config: Config) -> None:
             raise StoreDamaged(
                 f"{paths.geometry} is not of this store",
                 f"{key} is {size} there; {count} files have {length} bytes, and none has {size}",
-                f"without it the sizes are found in the files: rm {paths.geometry}",
+                f"without it the sizes are found in the files: rm {quoted(paths.geometry)}",
             )
         raise _other(key, length, size, "the configuration", paths)
 
@@ -197,7 +198,7 @@ def _other(key: str, value: int, asked: int, origin: str, paths: StorePaths) -> 
     elif origin.isupper():
         hint = f"unset {origin}, and the store's own counts"
     if key in _INDEX:
-        anew = f"penstock store rebuild {paths.root} --index --set {key}={asked}"
+        anew = f"{rebuild_index(paths.root)} --set {key}={asked}"
         hint += f"; to have another one, make the index anew: {anew}"
     return ConfigError(
         f"the store's files were made with another {key}",
@@ -213,5 +214,5 @@ def _unknown(key: str, size: Size, paths: StorePaths, option: str = "") -> Confi
         f"{KEYS[key]} in its broker.conf, by default {getattr(Config(), key)}"
     )
     if key in _INDEX:
-        hint += f"; or make the index anew: penstock store rebuild {paths.root} --index"
+        hint += f"; or make the index anew: {rebuild_index(paths.root)}"
     return ConfigError(f"the store's {key} is not known", f"{paths.root}: {size.why}", hint)

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -38,7 +39,10 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     yield from _directory(paths, paths.commit_log, size)
     yield from _missing(paths, size)
     for queue in queue_directories(paths):
-        yield from _directory(paths, queue, config.mapped_file_size_consume_queue_bytes)
+        size = config.mapped_file_size_consume_queue_bytes
+        yield from _directory(paths, queue, size)
+        for path in _gaps(queue, size):
+            yield FileStep(f"make {shown(path)} anew, which is missing", lambda: None)
     if paths.checkpoint.exists() and _is_wrong_checkpoint(paths.checkpoint):
         yield _aside(paths, paths.checkpoint, "no checkpoint")
 
@@ -63,16 +67,20 @@ def _directory(paths: StorePaths, directory: Path, size: int) -> Iterator[FileSt
 
 
 def _missing(paths: StorePaths, size: int) -> Iterator[FileStep]:
-    bases = sorted(
-        int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)
-    )
-    for before, after in zip(bases, bases[1:], strict=False):
+    for path in _gaps(paths.commit_log, size):
+        yield FileStep(
+            f"make {shown(path)}, which is missing",
+            lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]
+        )
+
+
+def _gaps(directory: Path, size: int) -> Iterator[Path]:
+    """The segments that are missing between two others."""
+    names = [path.name for path in directory.iterdir() if is_segment_name(path.name)]
+    bases = sorted(int(name) for name in names if int(name) % size == 0)
+    for before, after in pairwise(bases):
         for base in range(before + size, after, size):
-            path = paths.commit_log / segment_name(base)
-            yield FileStep(
-                f"make {shown(path)}, which is missing",
-                lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]
-            )
+            yield directory / segment_name(base)
 
 
 def _is_wrong_checkpoint(path: Path) -> bool:

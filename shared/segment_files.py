@@ -76,6 +76,9 @@ def list_segments(
             report("stray-file", path, "not a regular file; RocketMQ would not start")
         elif not is_segment_name(name):
             report("stray-file", path, "not a segment's name; RocketMQ would not start")
+        elif size and int(name) % size:
+            kind, detail = f"{family}-segment-name", f"its name is no multiple of {size} bytes"
+            report(kind, path, detail)
         elif found.st_size == 0:
             report("empty-segment", path, "a file without a byte, left by a crash")
         else:

@@ -15,7 +15,7 @@ from penstock.shared.geometry import check_lengths
 from penstock.shared.index_directory import check_index_sizes, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.mapped_file_queue import segment_bases
-from penstock.shared.next_steps import move_away
+from penstock.shared.next_steps import move_away, rebuild_index
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.topics import load_topics
 
@@ -31,7 +31,7 @@ def check_files(paths: StorePaths, config: Config) -> None:
         _check_kind(path, kind)
     for path in paths.index.iterdir() if paths.index.is_dir() else ():
         if path.name.isascii() and path.name.isdigit():
-            _check_kind(path, stat.S_IFREG)
+            _check_kind(path, stat.S_IFREG, f"make the index anew: {rebuild_index(path)}")
     check_index_sizes(paths.index, index_geometry(config))
     load_topics(paths.topics)
     try:
@@ -46,10 +46,10 @@ def check_files(paths: StorePaths, config: Config) -> None:
         raise
 
 
-def _check_kind(path: Path, kind: int) -> None:
+def _check_kind(path: Path, kind: int, hint: str = "") -> None:
     if path.exists() and stat.S_IFMT(path.stat().st_mode) != kind:
         raise StoreDamaged(
             "this is no directory" if kind == stat.S_IFDIR else "this is no ordinary file",
             path,
-            f"the next start makes what is missing: {move_away(path)}",
+            hint or f"the next start makes what is missing: {move_away(path)}",
         )

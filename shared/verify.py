@@ -138,6 +138,7 @@ class _Verification:
             problems=self._found.problems,
             problem_count=self._found.problem_count,
             notes=self._found.notes,
+            advice=self._found.advice(self._store.paths),
             seconds=round(time.monotonic() - started, 3),
         )
 

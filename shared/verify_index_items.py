@@ -53,7 +53,7 @@ class IndexCheck:
     def _open(self, directory: Path) -> None:
         slots, items = self._geometry
         for path in index_files(directory):
-            if (length := path.stat().st_size) != self._geometry.file_bytes:
+            if (length := path.lstat().st_size) != self._geometry.file_bytes:
                 detail = (
                     f"{length} bytes, where one of {slots} slots and {items} items has "
                     f"{self._geometry.file_bytes}"
