@@ -15,7 +15,7 @@ import msgspec
 
 from penstock.shared.consumer_filters import load_consumer_filters
 from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, StoreUnavailable
-from penstock.shared.geometry import store_sizes
+from penstock.shared.geometry import Size, store_sizes
 from penstock.shared.geometry_search import ITEMS, SLOTS
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_header import Geometry
@@ -104,8 +104,7 @@ def _gather(store: StoreDirectory) -> dict[str, Any]:
         if paths.checkpoint.exists()
         else None,
         "index_files": [
-            _index(path, *(sizes[key].value if key in sizes else 0 for key in (SLOTS, ITEMS)))
-            for path in index_files(paths.index)
+            _index(path, _index_bytes(sizes)) for path in index_files(paths.index)
         ],
         "problems": msgspec.to_builtins(problems),
     }
@@ -169,13 +168,19 @@ def lock_holder(path: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else int(pid)
 
 
-def _index(path: Path, slots: int, items: int) -> dict[str, Any]:
+def _index_bytes(sizes: dict[str, Size]) -> int:
+    """The length of an index file; 0 where nobody knows."""
+    known = [sizes[key].value for key in (SLOTS, ITEMS) if key in sizes and sizes[key].value]
+    return Geometry(*known).file_bytes if len(known) == 2 else 0
+
+
+def _index(path: Path, whole_bytes: int) -> dict[str, Any]:
     size = path.stat().st_size
     header = read_index_header(path) or (0,) * 6
     return {
         "file": path.name,
         "size": size,
-        "fits_geometry": size == Geometry(slots, items).file_bytes,
+        "fits_geometry": size == whole_bytes if whole_bytes else None,
         "items": max(header[5] - 1, 0),
         "begin_timestamp_ms": header[0],
         "end_timestamp_ms": header[1],
