@@ -103,9 +103,7 @@ def _gather(store: StoreDirectory) -> dict[str, Any]:
         "checkpoint": msgspec.to_builtins(store.checkpoint())
         if paths.checkpoint.exists()
         else None,
-        "index_files": [
-            _index(path, _index_bytes(sizes)) for path in index_files(paths.index)
-        ],
+        "index_files": [_index(path, _index_bytes(sizes)) for path in index_files(paths.index)],
         "problems": msgspec.to_builtins(problems),
     }
 

@@ -142,7 +142,7 @@ def test_a_file_that_has_grown_or_was_cut_is_outvoted_and_damage(
     with pytest.raises(StoreDamaged, match=said) as raised:
         check_files(store, _config(store))
     assert str(changed) in str(raised.value)
-    assert raised.value.hint.endswith(f"penstock store repair {store.root}")
+    assert f"penstock store repair {store.root} --apply" in raised.value.hint
 
 
 def test_of_one_segment_that_queues_go_beyond_nothing_is_believed(
@@ -331,4 +331,4 @@ def test_a_segment_of_a_strange_name_is_none_of_the_log(store: StorePaths) -> No
     report = verify_store(store.root)
     assert [problem.kind for problem in report.problems] == ["log-segment-name"]
     assert report.segments == len(bases) and report.messages == 60
-    assert report.advice == [f"penstock store repair {store.root}"]
+    assert report.advice == [f"penstock store repair {store.root} --apply"]
