@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.option_types import PORT
-from penstock.cli.output import output_option, print_json
+from penstock.cli.output import few, output_option, print_json
 from penstock.cli.settings import config_option, set_option
 from penstock.cli.streams import OutputFailed
 from penstock.shared.errors import PortTaken, StoreDamaged
@@ -59,6 +59,8 @@ def up(
 ) -> None:
     """Start a broker and watch over its actors.
 
+    A store that is there keeps the sizes its files were made with, whatever the defaults are now.
+
     Stays in the foreground. Prints one line that begins with "ready" once it serves, with the
     endpoints that clients connect to; stop it with Ctrl-C. Where the disk has no room for messages
     the line begins with "full" and says why: consumers are served, producers refused. Another
@@ -66,6 +68,7 @@ def up(
     What happens meanwhile is told on standard error, each line with its time in UTC.
     """
     from penstock.shared.config_sources import load_config
+    from penstock.shared.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
     free_ports = dict.fromkeys(_PORTS, 0) if port else {}
@@ -82,7 +85,7 @@ def up(
             if value is not None
         }
     )
-    config = load_config(file, flags, os.environ).config
+    config = load_config(file, flags, os.environ, settled_sizes).config
     supervisor = Supervisor(config, say=_say)
     try:
         supervisor.open()
@@ -181,8 +184,8 @@ def _report(recovered: Recovered, store: Path) -> None:
             f"{recovered.torn_records} whole records were behind bytes that are lost, so they are "
             f"no part of the log any more; they are kept in {StorePaths(store).quarantine}"
         )
-    for damage in recovered.quarantined:
-        _say(f"damaged: {damage}")
+    for line in few(f"damaged: {damage}" for damage in recovered.quarantined):
+        _say(line)
     if recovered.quarantined:
         _say(
             "the store is read-only: consumers get everything that is whole, producers nothing; "
