@@ -7,6 +7,7 @@ from typing import Any, Self
 
 import zmq.asyncio
 
+from penstock.client.closing import closer
 from penstock.shared.bus import dial
 from penstock.shared.errors import StoreUnavailable
 
@@ -21,6 +22,8 @@ class Link:
     async def __aenter__(self) -> Self:
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._opened = dial(self._context, self._endpoint)
+        name = f"asyncio client at {self._endpoint}"
+        self._close = closer(self, name, self._opened, self._context)
         return self
 
     @property
@@ -28,7 +31,7 @@ class Link:
         """Raises StoreUnavailable outside the block."""
         if self._opened is None:
             raise StoreUnavailable(
-                "a client is used inside its block", "it is not open", "async with ...(...)"
+                "the client is not open", self._endpoint, "use it inside: async with ...(...)"
             )
         return self._opened
 
@@ -38,7 +41,5 @@ class Link:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing waits to be sent that anybody still wants an answer to."""
-        self._opened.close(linger=0)
         self._opened = None
-        self._context.term()
+        self._close()

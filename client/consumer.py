@@ -13,6 +13,7 @@ from types import TracebackType
 import zmq
 
 from penstock.client.choice import choose
+from penstock.client.closing import closer
 from penstock.client.consumer_core import ConsumerCore
 from penstock.client.message import Message
 from penstock.client.start import Start
@@ -82,6 +83,8 @@ class Consumer:
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        name = f"consumer of {topic} at {endpoint}"
+        self._close = closer(self, name, self._socket, self._context)
 
     @property
     def positions(self) -> dict[int, int]:
@@ -107,12 +110,12 @@ class Consumer:
         broker is silent, TopicNotFound and QueueNotFound.
         """
         if self._socket.closed:
-            raise StoreUnavailable("the consumer is open", "it was closed", "make another one")
+            raise StoreUnavailable("the consumer was closed", self._core.topic, "make another one")
         if os.getpid() != self._pid:
             raise StoreUnavailable(
-                "a consumer is used in the process that made it",
-                f"made in {self._pid}",
-                "make one after the fork",
+                "this process is a fork of the one that made the consumer",
+                f"process {self._pid}",
+                "make a consumer after the fork",
             )
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
@@ -145,8 +148,8 @@ class Consumer:
                 self._core.not_connected(now_ms)
 
     def close(self) -> None:
-        self._socket.close()
-        self._context.term()
+        """Disconnect."""
+        self._close()
 
     def __enter__(self) -> Consumer:
         return self

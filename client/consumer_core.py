@@ -22,10 +22,10 @@ from penstock.client.choice import Choice
 from penstock.client.log_files import LogFiles
 from penstock.client.message import Message, read_records
 from penstock.client.start import Start, StartAt, check_offset, parse_start
+from penstock.client.timeouts import silent
 from penstock.shared import messages
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
-    ConnectError,
     PenstockError,
     ProtocolError,
     QueueNotFound,
@@ -124,7 +124,7 @@ class ConsumerCore:
         return not self._follow and all(self.cursors[at] >= end for at, end in self._ends.items())
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
-        """The request to send now, if any. Raises ConnectError when nobody answers."""
+        """The request to send now, if any. Raises BrokerTimeout when nobody answers."""
         if self._refused is not None:
             return []
         if self._pending is None:
@@ -142,17 +142,13 @@ class ConsumerCore:
         return [(self._pending,)]
 
     def _check_silence(self, now_ms: int) -> None:
-        """Raise ConnectError after a long silence, in which somebody has been asking."""
+        """Raise BrokerTimeout after a long silence, in which somebody has been asking."""
         away_ms = now_ms - self._asked_ms
         if away_ms > 2 * REPEAT_MS:
             self._silent_since_ms += away_ms - REPEAT_MS
         if now_ms - self._silent_since_ms > self._timeout_ms:
             self._silent_since_ms = now_ms
-            raise ConnectError(
-                f"the broker answers within {self._timeout_ms} ms",
-                self._endpoint,
-                "see whether it runs: penstock status",
-            )
+            raise silent(self._endpoint, self._timeout_ms)
 
     def not_connected(self, now_ms: int) -> None:
         """The request could not be sent: soon again."""

@@ -13,11 +13,20 @@ from functools import lru_cache
 
 import msgspec
 
+from penstock.client.arguments import (
+    check_bool,
+    check_keys,
+    check_text,
+    check_whole,
+    shown,
+    wrong_type,
+)
+from penstock.shared import layout
 from penstock.shared.compression import check_compression, compress
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.frame_rules import check_batch, delay_refused
 from penstock.shared.hot_loops import Draft, KeyNumbers, RecordMaker, properties_of
-from penstock.shared.layout import MAX_TOPIC_BYTES, check_topic
+from penstock.shared.layout import MAX_TOPIC_BYTES
 from penstock.shared.message_id import KeyOrigin, unique_key
 from penstock.shared.messages import Welcome
 from penstock.shared.properties import DELAY, RESERVED, encode_properties
@@ -32,6 +41,12 @@ COMPRESS_OVER_BYTES = 4096
 BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
 
 Body = bytes | bytearray | memoryview
+# one text, in which blanks separate keys, or each key by itself
+Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
+
+
+_ENCODE = "encode it: text.encode(), json.dumps(...).encode()"
+_ACKS = '"durable" or "written"'
 
 
 class BatchMessage(msgspec.Struct, frozen=True):
@@ -39,9 +54,13 @@ class BatchMessage(msgspec.Struct, frozen=True):
 
     body: Body
     tags: str | None = None
-    keys: str | None = None
+    keys: Keys = None
     properties: Mapping[str, str] | None = None
     flag: int = 0
+
+
+# What can be iterated, and is one message all the same.
+_SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 
 
 class Terms:
@@ -91,20 +110,29 @@ class Encoder:
         self,
         body: Body,
         tags: str | None,
-        keys: str | None,
+        keys: Keys,
         shard: str | None,
         properties: Mapping[str, str] | None,
         flag: int,
         wait: bool = True,
         compressed: bool = True,
+        where: str = "",
     ) -> Draft:
-        """One message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it."""
+        """One message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it.
+
+        `where` is what an error names in front of an argument.
+        """
         if type(body) is not bytes:
-            body = _to_bytes(body)
+            body = _to_bytes(body, where + "body")
         if len(body) > self.terms.max_message_bytes > 0:
             raise too_large(len(body), self.terms.max_message_bytes)
-        if flag and not -(2**31) <= flag < 2**31:
-            raise InvalidMessage("flag is a signed 32-bit number", flag)
+        if type(flag) is not int or flag:
+            flag = _flag(flag, where + "flag")
+        tags = None if tags is None else check_text(where + "tags", tags, InvalidMessage)
+        shard = None if shard is None else check_text(where + "shard", shard, InvalidMessage)
+        keys = None if keys is None else check_keys(where + "keys", keys)
+        if properties is not None:
+            properties = _properties(properties, where + "properties")
         raw = _extra(properties, wait) if properties or not wait else b""
         if tags or keys or shard:
             raw = properties_of(tags, keys, shard, raw)
@@ -126,17 +154,23 @@ class Encoder:
 
         In a batch no body is compressed, as in RocketMQ.
         """
+        if isinstance(messages, _SINGLE) or not isinstance(messages, Iterable):
+            hint = "pass one message in a list, or use send"
+            raise wrong_type(InvalidMessage, "messages", messages, "a list of messages", hint)
         made = []
-        for each in messages:
+        for number, each in enumerate(messages):
             if isinstance(each, BatchMessage):
                 body, tags, keys = each.body, each.tags, each.keys
-                properties, flag = each.properties, each.flag
+                properties, flag, where = each.properties, each.flag, f"messages[{number}]."
+            elif isinstance(each, bytes | bytearray | memoryview):
+                body, tags, keys, properties, flag, where = each, None, None, None, 0, ""
             else:
-                body, tags, keys, properties, flag = each, None, None, None, 0
-            draft = self.draft(body, tags, keys, shard, properties, flag, wait, False)
-            made.append(draft)
+                name, expected = f"messages[{number}]", "a BatchMessage or bytes"
+                hint = _ENCODE if isinstance(each, str) else ""
+                raise wrong_type(InvalidMessage, name, each, expected, hint)
+            made.append(self.draft(body, tags, keys, shard, properties, flag, wait, False, where))
         if not made:
-            raise InvalidMessage("a batch has at least one message", 0)
+            raise InvalidMessage("the batch has no message", 0, "send at least one")
         body_bytes = sum([_lengths(draft)[0] for draft in made])
         check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
         return made
@@ -184,15 +218,27 @@ def check_ack(ack: str, wait: bool = True) -> str:
 
     A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
     """
+    if not isinstance(ack, str):
+        raise wrong_type(InvalidMessage, "ack", ack, _ACKS)
     if ack not in ("", "durable", "written"):
-        raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
-    if wait:
+        raise InvalidMessage(f"ack is not {_ACKS}", repr(ack), "or leave it out")
+    if check_bool("wait", wait, InvalidMessage):
         return ack
     if ack == "durable":
         raise InvalidMessage(
-            "a message that does not wait is not durable", "wait=False", "omit one"
+            "ack is durable, and the message is not to wait for that", "wait=False", "omit one"
         )
     return "written"
+
+
+def check_topic(topic: str) -> str:
+    """A topic of the right type; its name is checked when its queues are asked for."""
+    return topic if type(topic) is str else check_text("topic", topic, InvalidMessage)
+
+
+def check_queue(queue: int | None) -> int | None:
+    """A queue of the right type; whether there is such a one is the topic's to say."""
+    return None if queue is None else check_whole("queue", queue, InvalidMessage)
 
 
 def too_large(length: int, limit: int) -> InvalidMessage:
@@ -203,12 +249,30 @@ def too_large(length: int, limit: int) -> InvalidMessage:
     )
 
 
-def _to_bytes(body: Body) -> bytes:
+def _to_bytes(body: Body, name: str) -> bytes:
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise InvalidMessage(
-            "a body is bytes", type(body).__name__, "encode it: text.encode(), json.dumps(...)"
-        )
+        raise wrong_type(InvalidMessage, name, body, "bytes", _ENCODE)
     return bytes(body)
+
+
+def _flag(flag: int, name: str) -> int:
+    number = check_whole(name, flag, InvalidMessage)
+    if not -(2**31) <= number < 2**31:
+        raise InvalidMessage(f"{name} does not fit into 32 bits with a sign", number)
+    return number
+
+
+def _properties(properties: Mapping[str, str], name: str) -> Mapping[str, str]:
+    """Texts for texts."""
+    if not isinstance(properties, Mapping):
+        raise wrong_type(InvalidMessage, name, properties, "a mapping from str to str")
+    for key, value in properties.items():
+        if not isinstance(key, str):
+            raise wrong_type(InvalidMessage, f"a key of {name}", key, "a str")
+        if not isinstance(value, str):
+            place = f"{name}[{shown(key)}]"
+            raise wrong_type(InvalidMessage, place, value, "a str", "convert it: str(value)")
+    return properties
 
 
 def _extra(properties: Mapping[str, str] | None, wait: bool) -> bytes:
@@ -230,5 +294,5 @@ def _extra(properties: Mapping[str, str] | None, wait: bool) -> bytes:
 @lru_cache(maxsize=1024)
 def topic_bytes(topic: str) -> bytes:
     """The topic behind its length, as a record has it. Raises InvalidMessage."""
-    raw = check_topic(topic).encode()
+    raw = layout.check_topic(topic).encode()
     return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

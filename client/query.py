@@ -5,11 +5,13 @@ Not for several threads, and not across a fork.
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from types import TracebackType
 
 import zmq
 
+from penstock.client.closing import closer
 from penstock.client.message import Message
 from penstock.client.query_core import (
     DEFAULT_MAX_NUM,
@@ -23,6 +25,7 @@ from penstock.client.query_core import (
 )
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.errors import StoreUnavailable
 
 
 class MessageQuery:
@@ -43,6 +46,8 @@ class MessageQuery:
         self._core = QueryCore(endpoint, timeout_ms)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._close = closer(self, f"query at {endpoint}", self._socket, self._context)
+        self._pid = os.getpid()
 
     def __enter__(self) -> MessageQuery:
         return self
@@ -81,6 +86,14 @@ class MessageQuery:
 
     def ask(self, question: Question) -> list[Message]:
         """The messages that answer a question of query_core's."""
+        if self._socket.closed:
+            raise StoreUnavailable("the query was closed", None, "make another one")
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                "this process is a fork of the one that made the query",
+                f"process {self._pid}",
+                "make a query after the fork",
+            )
         self._core.ask(question, self._clock.monotonic_ms())
         while self._core.found is None:
             header = self._core.outgoing(self._clock.monotonic_ms())
@@ -92,5 +105,5 @@ class MessageQuery:
         return self._core.found
 
     def close(self) -> None:
-        self._socket.close(linger=0)
-        self._context.term()
+        """Disconnect."""
+        self._close()

@@ -10,8 +10,9 @@ import datetime as dt
 from typing import NamedTuple
 
 from penstock.client.message import Message, split_records
+from penstock.client.timeouts import silent
 from penstock.shared import messages
-from penstock.shared.errors import ConnectError, InvalidMessage, error_from_status
+from penstock.shared.errors import InvalidMessage, error_from_status
 from penstock.shared.layout import check_topic
 from penstock.shared.message_id import parse_message_id
 from penstock.shared.messages import encode
@@ -91,15 +92,11 @@ class QueryCore:
         return messages.Query(self._request, *question[:-1])
 
     def outgoing(self, now_ms: int) -> bytes | None:
-        """What to send now, if anything. Raises ConnectError when nobody has answered in time."""
+        """What to send now, if anything. Raises BrokerTimeout when nobody has answered in time."""
         if self.found is not None:
             return None
         if now_ms - self._began_ms > self._timeout_ms:
-            raise ConnectError(
-                f"a broker answers at {self._endpoint} within {self._timeout_ms} ms",
-                "no answer",
-                "is it running? see: penstock status",
-            )
+            raise silent(self._endpoint, self._timeout_ms)
         if now_ms - self._asked_ms < REPEAT_MS:
             return None
         self._asked_ms = now_ms

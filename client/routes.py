@@ -26,8 +26,12 @@ Answer = messages.Routed | messages.TopicList | PenstockError
 
 
 class Parked(NamedTuple):
-    """A message or a batch, of at most `size` bytes, whose topic's queues are not known yet."""
+    """A message or a batch of at most `size` bytes, on its way into a frame.
 
+    It waits where its topic's queues are not known yet.
+    """
+
+    topic: str
     drafts: list[Draft]
     size: int
     future: SendFuture
@@ -82,16 +86,16 @@ class Routes:
             return shard_queue(shard, count)
         return next(self.turns[topic])
 
-    def park(self, topic: str, parked: Parked) -> None:
+    def park(self, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
 
         Raises InvalidMessage for what can be no topic.
         """
-        topic_bytes(topic)
-        question = self._questions.get(topic)
+        topic_bytes(parked.topic)
+        question = self._questions.get(parked.topic)
         if question is None:
-            question = self._questions[topic] = _Question()
-            self._outbox.append(topic)
+            question = self._questions[parked.topic] = _Question()
+            self._outbox.append(parked.topic)
         question.parked.append(parked)
 
     def _ask(self, topic: str, now_ms: int) -> bytes:

@@ -73,7 +73,12 @@ cdef class Intake:
             and type(ack) is str
             and wait is True
             and properties is None
+            and type(flag) is int
             and not flag
+            and (tags is None or type(tags) is str)
+            and (keys is None or type(keys) is str)
+            and (shard is None or type(shard) is str)
+            and (queue is None or type(queue) is int)
         ):
             future = self.take(topic, body, tags, keys, shard, queue, ack, now_ms)
             if future is not None:
@@ -90,6 +95,7 @@ cdef class Intake:
             and type(ack) is str
             and wait is True
             and shard is None
+            and (queue is None or type(queue) is int)
         ):
             future = self.take_batch(topic, messages, queue, ack, now_ms)
             if future is not None:
