@@ -6,19 +6,13 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from types import TracebackType
-from typing import Any
 
-import zmq
-import zmq.asyncio
-
-from penstock.client import leaving
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
+from penstock.client.aio_send_loop import AioSendLoop, Unawaited
 from penstock.client.arguments import check_timeout
 from penstock.client.encoding import (
     COMPRESS_OVER_BYTES,
@@ -34,9 +28,7 @@ from penstock.client.local_address import is_loopback, local_address
 from penstock.client.message import Message
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
-from penstock.client.send_loop import SendLoop
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
@@ -74,26 +66,13 @@ class Producer:
         # the core's lock; here everything runs on the event loop, and nobody waits on it
         origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
-        self._settled = settled = threading.Condition()
+        settled = threading.Condition()
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
         self._core = ProducerCore(endpoint, settled, timeout_ms, check_ack(ack), packer)
-        self._changed = asyncio.Event()
-        # whether something is to be sent, and what the task sleeps on
-        self._wanted = False
-        self._woken: asyncio.Future[None] | None = None
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
-        # once the event loop has told its task to end
-        self._cancelled = False
-        self._pid = os.getpid()
+        self._loop = AioSendLoop(self._core, settled, endpoint, timeout_ms, self._clock)
 
     async def __aenter__(self) -> Producer:
-        self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._endpoint)
-        self._task = asyncio.create_task(self._run(), name="penstock-producer")
-        # who waits for a change must see that none will come any more
-        self._task.add_done_callback(lambda task: self._changed.set())
-        leaving.enter(self)
+        self._loop.start()
         return self
 
     async def __aexit__(
@@ -102,26 +81,15 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._closed:
-            return
-        try:
-            # what was accepted before an error of the block is sent all the same
-            await self._settle_in_time()
-        except asyncio.CancelledError:  # it does not wait any longer
-            await self._disconnect()
-            self.leave()
-            raise
-        await self._disconnect()
+        """What was accepted before an error of the block is sent all the same."""
+        await self._loop.close()
         if error is not None:
-            self.leave()
+            self._loop.leave()
         elif (lost := self._core.failures.take()) is not None:
             raise lost.exception()
 
-    async def _settle_in_time(self) -> None:
-        """Wait for all outcomes; what has none when the timeout is over is given up."""
-        with suppress(TimeoutError, StoreUnavailable):
-            async with asyncio.timeout(self._timeout_ms / 1000 + 1):
-                await self._settle_all()
+    def __repr__(self) -> str:
+        return f"{self._loop!r}"
 
     def send(
         self,
@@ -177,7 +145,7 @@ class Producer:
     def _future(self, topic: str, inner: SendFuture) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
         inner.add_done_callback(lambda settled: self._settle(topic, future, settled))
-        self._want()
+        self._loop.want()
         return future
 
     def _settle(self, topic: str, future: asyncio.Future[Receipt], settled: SendFuture) -> None:
@@ -190,10 +158,10 @@ class Producer:
             future.set_result(settled.result(0))
         else:
             future.set_exception(error)
-            self._core.failures.add(topic, len(settled.keys or (0,)), _Unseen(future))
+            self._core.failures.add(topic, len(settled.keys or (0,)), Unawaited(future))
 
     def _check_room(self) -> None:
-        self._check_usable()
+        self._loop.check_usable()
         if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
             raise StoreUnavailable(
                 f"more than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
@@ -204,8 +172,8 @@ class Producer:
     async def drain(self) -> None:
         """Wait until less than 64 MiB are on their way."""
         while self._core.waiting_bytes > MAX_WAITING_BYTES:
-            self._check_usable()
-            await self._next_change()
+            self._loop.check_usable()
+            await self._loop.next_change()
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until every message has its outcome.
@@ -214,20 +182,14 @@ class Producer:
         failed and that nobody has awaited.
         """
         seconds = check_timeout(timeout)
-        self._check_usable()
+        self._loop.check_usable()
         try:
             async with asyncio.timeout(seconds):
-                await self._settle_all()
+                await self._loop.settle_all()
         except TimeoutError:
             raise self._core.timeouts.flush(self._core.unsettled, timeout) from None
         if (lost := self._core.failures.take()) is not None:
             raise lost.exception()
-
-    async def _settle_all(self) -> None:
-        while self._core.unsettled:
-            self._check_usable()
-            await self._next_change()
-        await asyncio.sleep(0)  # who awaits an outcome comes first
 
     async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
         """Create a topic, or give it more queues; how many it has then."""
@@ -247,162 +209,16 @@ class Producer:
         self, request: messages.CreateTopic | messages.ListTopics, timeout: float
     ) -> messages.Routed | messages.TopicList:
         seconds = check_timeout(timeout)
-        self._check_usable()
+        self._loop.check_usable()
         number = self._core.routes.request(request)
-        self._want()
+        self._loop.want()
         try:
             async with asyncio.timeout(seconds):
                 while (answer := self._core.routes.answer(number)) is None:
-                    self._check_usable()
-                    await self._next_change()
+                    self._loop.check_usable()
+                    await self._loop.next_change()
         except TimeoutError:
             raise self._core.timeouts.question(timeout) from None
         if isinstance(answer, PenstockError):
             raise answer
         return answer
-
-    def _check_usable(self) -> None:
-        if self._closed:
-            if self._pid != os.getpid():
-                what, hint = "this process is a fork of the one that made the producer", ""
-            else:
-                what, hint = "the producer was closed", "make another one"
-            raise StoreUnavailable(what, self._endpoint, hint)
-        if self._task is None:
-            raise StoreUnavailable(
-                "the producer is not open",
-                self._endpoint,
-                "use it inside: async with Producer(...)",
-            )
-        if self._task.done():
-            raise StoreUnavailable("the producer's event loop has ended", self._endpoint)
-
-    async def _next_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    async def _run(self) -> None:
-        try:
-            await self._talk()
-        except asyncio.CancelledError:
-            if self._closed:
-                raise
-            # the event loop is about to end, and waits for this: what was accepted is still sent
-            self._cancelled = True
-            try:
-                await self._talk()
-            finally:
-                self._close()
-                self.leave()
-            raise
-
-    async def _talk(self) -> None:
-        """Until all is settled, once the event loop is about to end."""
-        while self._core.unsettled or not self._cancelled:
-            now_ms = self._clock.monotonic_ms()
-            self._wanted = False
-            for parts in list(self._core.outgoing(now_ms)):
-                try:
-                    await self._socket.send_multipart(parts, zmq.NOBLOCK)
-                except zmq.Again:
-                    self._core.not_connected(now_ms)
-                    break
-            await self._sleep(self._core.wait_ms(now_ms))
-            now_ms = self._clock.monotonic_ms()
-            while await self._socket.poll(0):
-                answer = await self._socket.recv_multipart()
-                self._core.received(answer, now_ms)
-            self._core.tick(now_ms)
-            self._changed.set()
-
-    async def _sleep(self, wait_ms: int) -> None:
-        """Until something comes in, something is to be sent, or the time is over."""
-        if self._wanted:
-            return
-        loop = asyncio.get_running_loop()
-        self._woken = loop.create_future()
-        incoming = asyncio.ensure_future(self._socket.poll(wait_ms))
-        try:
-            await asyncio.wait({incoming, self._woken}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not loop.is_closed():
-                incoming.cancel()
-                self._woken.cancel()
-
-    def _want(self) -> None:
-        """Something is to be sent."""
-        self._wanted = True
-        if self._woken is not None and not self._woken.done():
-            self._woken.set_result(None)
-
-    async def _disconnect(self) -> None:
-        if self._task is None or self._closed:
-            return
-        self._closed = True
-        try:
-            self._task.cancel()
-            await asyncio.wait({self._task})
-        finally:
-            self._close()
-
-    def _close(self) -> None:
-        self._end()
-        self._socket.close()
-        self._context.term()
-
-    def _end(self) -> None:
-        """What has no outcome fails."""
-        leaving.discard(self)
-        self._closed = True
-        self._core.fail_all(
-            StoreUnavailable(
-                "the producer was closed before the message had an outcome",
-                self._endpoint,
-                "a message that was on its way may be stored",
-            )
-        )
-
-    # --- when the process ends: the event loop runs no more ---
-
-    def __repr__(self) -> str:
-        return f"<asyncio producer to {self._endpoint}>"
-
-    def finish(self) -> None:
-        """Send what is left, from the caller's thread unless the loop runs in another."""
-        assert self._task is not None
-        loop = self._task.get_loop()
-        if loop.is_running():
-            asyncio.run_coroutine_threadsafe(self.__aexit__(None, None, None), loop).result()
-            return
-        # nobody will be told that it is pending for ever
-        self._task._log_destroy_pending = False  # type: ignore[attr-defined]
-        if not self._cancelled and self._core.unsettled:
-            sends = SendLoop(
-                self._core, self._settled, self._endpoint, self._timeout_ms, self._clock
-            )
-            sends.finish_here()
-
-    def leave(self) -> None:
-        """Give up what has no outcome, and say what has failed unseen."""
-        self._end()
-        if lost := self._core.failures.take():
-            lost.log(f"leaving {self!r}")
-
-    def forked(self) -> None:
-        """This is another process, in which nothing runs it."""
-        self._closed = True
-
-
-class _Unseen:
-    """The failure of a send, as long as nobody has awaited it."""
-
-    def __init__(self, future: asyncio.Future[Receipt]) -> None:
-        self._future = future
-
-    @property
-    def seen(self) -> bool:
-        # what asyncio goes by when it complains of a failure, at length and one by one
-        return not self._future._log_traceback
-
-    def exception(self, timeout: float | None = None) -> BaseException | None:
-        return self._future.exception()

@@ -20,7 +20,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 
 # What is given up after its own timeout has an outcome a little later.
-_GRACE_S = 1.0
+GRACE_S = 1.0
 
 
 class SendLoop:
@@ -36,7 +36,7 @@ class SendLoop:
     ) -> None:
         self.core, self._settled = core, settled
         self._endpoint = endpoint
-        self._timeout_s = timeout_ms / 1000 + _GRACE_S
+        self._timeout_s = timeout_ms / 1000 + GRACE_S
         self._clock = clock
         # no message is taken any more
         self.closing = False
