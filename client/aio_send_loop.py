@@ -21,7 +21,7 @@ import zmq.asyncio
 from penstock.client import leaving
 from penstock.client.frames import Receipt
 from penstock.client.producer_core import ProducerCore
-from penstock.client.send_loop import GRACE_S, SendLoop
+from penstock.client.send_loop import GRACE_S, SendLoop, ended
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
@@ -126,6 +126,9 @@ class AioSendLoop:
                 self._close()
                 self.leave()
             raise
+        except Exception as error:
+            self._end(error)  # nobody would settle anything any more
+            raise
 
     async def _talk(self) -> None:
         """Until all is settled, once the event loop is about to end."""
@@ -174,17 +177,11 @@ class AioSendLoop:
         self._socket.close()
         self._context.term()
 
-    def _end(self) -> None:
+    def _end(self, error: Exception | None = None) -> None:
         """What has no outcome fails."""
         leaving.discard(self)
         self._closed = True
-        self._core.fail_all(
-            StoreUnavailable(
-                "the producer was closed before the message had an outcome",
-                self._endpoint,
-                "a message that was on its way may be stored",
-            )
-        )
+        self._core.fail_all(ended(self._endpoint, error))
 
     # --- when the process ends ---
 

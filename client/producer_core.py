@@ -12,7 +12,6 @@ old. The sync and the asyncio producer both drive this class; every call passes 
 from __future__ import annotations
 
 import os
-import secrets
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Condition
@@ -64,7 +63,7 @@ class ProducerCore(Intake):
         self._encoder = encoder = packer.encoder
         self._sender = Sender(settled, encoder.numbers.origin, endpoint, os.getpid())
         self.terms = encoder.terms
-        self._producer = secrets.randbits(62)
+        self._producer = int.from_bytes(os.urandom(8)) >> 2
         self._session = 1
         self._open = False
         self._next_seq = 1

@@ -171,20 +171,23 @@ class SendLoop:
     def _end(self, error: Exception | None = None) -> None:
         """Let go of everything; what has no outcome fails."""
         leaving.discard(self)
-        closed = StoreUnavailable(
-            "the producer was closed before the message had an outcome"
-            if error is None
-            else "the producer's thread has failed",
-            self._endpoint if error is None else repr(error),
-            "a message that was on its way may be stored",
-        )
-        closed.__cause__ = error
         with self._settled:
             self.closing = True
-            self.core.fail_all(closed)
+            self.core.fail_all(ended(self._endpoint, error))
             self._settled.notify_all()
             os.close(self._waker)  # whoever holds the lock and finds it open may write to it
         self._socket.disable_monitor()
         self._lost.close()
         self._socket.close()
         self._context.term()
+
+
+def ended(endpoint: str, error: Exception | None) -> StoreUnavailable:
+    """What a message without an outcome is told when its producer ends: closed, or by an error."""
+    if error is None:
+        what, value = "the producer was closed before the message had an outcome", endpoint
+    else:
+        what, value = f"the producer of {endpoint} has failed", repr(error)
+    told = StoreUnavailable(what, value, "a message that was on its way may be stored")
+    told.__cause__ = error
+    return told
