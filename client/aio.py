@@ -13,7 +13,7 @@ from types import TracebackType
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
-from penstock.client.arguments import check_timeout
+from penstock.client.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.encoding import (
     COMPRESS_OVER_BYTES,
     BatchMessage,
@@ -28,10 +28,10 @@ from penstock.client.local_address import is_loopback, local_address
 from penstock.client.message import Message
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
+from penstock.client.routes import create_request
 from penstock.shared import messages
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.layout import check_topic
 from penstock.shared.message_id import key_origin
 
 # drain() waits while more than this is on its way; twice as much is refused.
@@ -60,6 +60,8 @@ class Producer:
         ring: bool = True,
         clock: Clock | None = None,
     ) -> None:
+        timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        check_bool("ring", ring)
         self._clock = clock or SystemClock()
         self._endpoint = endpoint
         self._timeout_ms = timeout_ms
@@ -193,9 +195,7 @@ class Producer:
 
     async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
         """Create a topic, or give it more queues; how many it has then."""
-        answer = await self._administer(
-            messages.CreateTopic(0, check_topic(topic), queues), timeout
-        )
+        answer = await self._administer(create_request(topic, queues), timeout)
         assert isinstance(answer, messages.Routed)
         return answer.queues
 

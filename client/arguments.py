@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import operator
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from penstock.shared.errors import InvalidArgument, InvalidMessage, PenstockError
@@ -64,6 +64,18 @@ def check_at_least(name: str, value: Any, least: int) -> int:
     if number < least:
         raise InvalidArgument(f"{name} is less than {least}", number)
     return number
+
+
+def check_queues(queues: Any) -> frozenset[int] | None:
+    """Numbers of queues, None for all. Raises InvalidArgument."""
+    if queues is None:
+        return None
+    if isinstance(queues, str | bytes | Mapping) or not isinstance(queues, Iterable):
+        hint = "pass a list of one: queues=[...]"
+        raise wrong_type(InvalidArgument, "queues", queues, "a list of whole numbers", hint)
+    return frozenset(
+        check_at_least(f"queues[{place}]", queue, 0) for place, queue in enumerate(queues)
+    )
 
 
 def check_timeout(value: Any, name: str = "timeout") -> float | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.client.arguments import check_text
 from penstock.client.message import Message
 from penstock.shared import messages
 from penstock.shared.errors import FilterError
@@ -39,12 +40,16 @@ class Choice(NamedTuple):
 
 
 def choose(tags: str, sql: str, group: str, now_ms: int) -> Choice | None:
-    """The consumer's choice; None for all messages. Raises FilterError and InvalidMessage."""
+    """The consumer's choice; None for all messages.
+
+    Raises FilterError, InvalidMessage and InvalidArgument.
+    """
+    tags, sql, group = check_text("tags", tags), check_text("sql", sql), check_text("group", group)
     if group:
         check_group(group)
     if tags and sql:
         raise FilterError(
-            "a consumer filters by tags or by SQL92",
+            "a consumer cannot filter by tags and by SQL92 at once",
             f"tags={tags[:40]!r} and sql={sql[:40]!r}",
             "name the tags in the SQL92 filter: TAGS IN ('TagA', 'TagB')",
         )

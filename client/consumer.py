@@ -12,6 +12,7 @@ from types import TracebackType
 
 import zmq
 
+from penstock.client.arguments import check_timeout
 from penstock.client.choice import choose
 from penstock.client.closing import closer
 from penstock.client.consumer_core import ConsumerCore
@@ -43,7 +44,7 @@ class Consumer:
     without, it ends behind the last message that was there when it began. `tags` chooses messages
     by "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
     writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
-    either. `timeout_ms` is how long the broker may be silent before ConnectError is raised;
+    either. `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised;
     iterating again then goes on. An offset behind a queue's end begins at that end. A compressed
     body expands to `max_body_bytes` at most. With `direct` a consumer on the broker's machine, and
     of its user, reads much at a time from the log's files instead of through the socket.
@@ -106,7 +107,7 @@ class Consumer:
     def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever).
 
-        Empty after the timeout, or at the end where `follow` is off. Raises ConnectError when the
+        Empty after the timeout, or at the end where `follow` is off. Raises BrokerTimeout when the
         broker is silent, TopicNotFound and QueueNotFound.
         """
         if self._socket.closed:
@@ -117,6 +118,7 @@ class Consumer:
                 f"process {self._pid}",
                 "make a consumer after the fork",
             )
+        timeout = check_timeout(timeout)
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
             now_ms = self._clock.monotonic_ms()

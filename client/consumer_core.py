@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.client.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.choice import Choice
 from penstock.client.log_files import LogFiles
 from penstock.client.message import Message, read_records
@@ -79,17 +80,22 @@ class ConsumerCore:
         max_body_bytes: int = MAX_BODY_BYTES,
         direct: bool = False,
     ) -> None:
-        self._max_body_bytes = max_body_bytes
-        self._files = LogFiles(direct)
+        self._max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
+        self._files = LogFiles(check_bool("direct", direct))
         self._endpoint = endpoint
         self._choice = choice
-        self.topic = check_topic(topic)
+        self.topic = check_topic(check_text("topic", topic))
         given = dict(start) if isinstance(start, Mapping) else {}
-        self._given = {queue_id: check_offset(offset) for queue_id, offset in given.items()}
+        self._given = {
+            check_at_least("a queue of start", queue_id, 0): check_offset(
+                offset, f"start[{queue_id}]"
+            )
+            for queue_id, offset in given.items()
+        }
         self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
-        self._queues = None if queues is None else frozenset(queues)
-        self._follow = follow
-        self._timeout_ms = timeout_ms
+        self._queues = check_queues(queues)
+        self._follow = check_bool("follow", follow)
+        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._request = 0
         self._asked_ms = self._silent_since_ms = 0
         self._pending: bytes | None = None

@@ -14,6 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from penstock.client.arguments import (
+    check_at_least,
     check_bool,
     check_keys,
     check_text,
@@ -97,9 +98,12 @@ class Encoder:
         """
         self.terms = Terms()
         self.numbers = KeyNumbers(origin)
+        if compression is not None:
+            check_text("compression", compression)
         self._compression = check_compression(compression)
         # a body from this size on is compressed
-        self.compressed_bytes = compress_over_bytes if compression else sys.maxsize
+        over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)
+        self.compressed_bytes = over_bytes if compression else sys.maxsize
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
         self._key_bytes = len(f"UNIQ_KEY\x01{unique_key(origin, 0)}\x02")

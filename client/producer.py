@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NoReturn
 
-from penstock.client.arguments import check_timeout
+from penstock.client.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.encoding import (
     COMPRESS_OVER_BYTES,
     BatchMessage,
@@ -28,11 +28,11 @@ from penstock.client.local_address import is_loopback, local_address
 from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
+from penstock.client.routes import create_request
 from penstock.client.send_loop import SendLoop
 from penstock.shared import messages
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.layout import check_topic
 from penstock.shared.message_id import key_origin
 from penstock.shared.pure_intake import FRAME_BYTES
 
@@ -69,6 +69,8 @@ class Producer:
         ring: bool = True,
         clock: Clock | None = None,
     ) -> None:
+        timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        check_bool("ring", ring)
         self._clock = clock or SystemClock()
         self._now_ms = self._clock.now_ms
         self._endpoint, self._timeout_ms = endpoint, timeout_ms
@@ -177,8 +179,7 @@ class Producer:
 
     def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
         """Create a topic, or give it more queues; how many it has then."""
-        request = messages.CreateTopic(0, check_topic(topic), queues)
-        answer = self._administer(request, timeout)
+        answer = self._administer(create_request(topic, queues), timeout)
         assert isinstance(answer, messages.Routed)
         return answer.queues
 

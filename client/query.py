@@ -36,7 +36,7 @@ class MessageQuery:
                 print(message.store_timestamp_ms, message.body)
 
     What was acknowledged before a question is found by it. `timeout_ms` is how long the broker may
-    be silent before ConnectError is raised.
+    be silent before BrokerTimeout is raised.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class MessageQuery:
         """The newest messages with this key among their keys, or as unique key; oldest first.
 
         `begin` and `end` are datetimes or ms since 1970, compared to the second. The broker gives
-        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidMessage, ConnectError.
+        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, BrokerTimeout.
         """
         return self.ask(by_key(topic, key, max_num, begin, end))
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import datetime as dt
 from typing import NamedTuple
 
+from penstock.client.arguments import check_at_least, check_text, check_whole
 from penstock.client.message import Message, split_records
 from penstock.client.timeouts import silent
 from penstock.shared import messages
-from penstock.shared.errors import InvalidMessage, error_from_status
+from penstock.shared.errors import InvalidArgument, error_from_status
 from penstock.shared.layout import check_topic
 from penstock.shared.message_id import parse_message_id
 from penstock.shared.messages import encode
@@ -38,33 +39,33 @@ class Question(NamedTuple):
 
 def by_key(topic: str, key: str, max_num: int, begin: Time, end: Time) -> Question:
     """The newest messages of a topic with this key, in a time range if one is given."""
-    if not key:
-        raise InvalidMessage("a key is not empty", repr(key), "name a key")
-    if max_num < 1:
-        raise InvalidMessage("at least one message is asked for", max_num)
-    begin_ms = 0 if begin is None else _ms(begin)
-    end_ms = _MAX_TIME_MS if end is None else _ms(end)
+    if not check_text("key", key):
+        raise InvalidArgument("key is empty", repr(key), "name a key")
+    max_num = check_at_least("max_num", max_num, 1)
+    begin_ms = 0 if begin is None else _ms("begin", begin)
+    end_ms = _MAX_TIME_MS if end is None else _ms("end", end)
     if begin_ms > end_ms:
-        raise InvalidMessage("a time range begins before it ends", f"{begin} to {end}")
-    return Question(check_topic(topic), key, max_num, begin_ms, end_ms)
+        raise InvalidArgument("the time range ends before it begins", f"{begin} to {end}")
+    return Question(check_topic(check_text("topic", topic)), key, max_num, begin_ms, end_ms)
 
 
 def by_unique_key(topic: str, unique_key: str) -> Question:
     """The messages of a topic that a producer gave this UNIQ_KEY: one, unless it was sent twice."""
+    check_text("unique_key", unique_key)
     return by_key(topic, unique_key, DEFAULT_MAX_NUM, None, None)._replace(unique=True)
 
 
 def by_id(message_id: str) -> Question:
     """The message that an offsetMsgId names."""
-    parse_message_id(message_id)
+    parse_message_id(check_text("message_id", message_id))
     return Question(message_id=message_id)
 
 
-def _ms(time: dt.datetime | int) -> int:
+def _ms(name: str, time: dt.datetime | int) -> int:
     """A datetime, or ms since 1970, as ms."""
-    ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else time
+    ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else check_whole(name, time)
     if not 0 <= ms <= _MAX_TIME_MS:
-        raise InvalidMessage("a time is not before 1970", time)
+        raise InvalidArgument(f"{name} is before 1970, or too late", time)
     return ms
 
 
@@ -73,7 +74,7 @@ class QueryCore:
 
     def __init__(self, endpoint: str, timeout_ms: int) -> None:
         self._endpoint = endpoint
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._request = 0
         self._header = b""
         self._began_ms = self._asked_ms = 0

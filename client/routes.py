@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock.client.arguments import check_text, check_whole
 from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
 from penstock.client.turns import Turns
 from penstock.shared import messages
 from penstock.shared.errors import PenstockError, QueueNotFound
 from penstock.shared.hot_loops import Draft
+from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
 from penstock.shared.string_hash import shard_queue
 
@@ -50,6 +52,12 @@ class _Question:
         # all 0 until it is asked
         self.request = self.since_ms = self.asked_ms = 0
         self.parked: list[Parked] = []
+
+
+def create_request(topic: str, queues: int) -> messages.CreateTopic:
+    """Asks for a topic, or for more queues of it. Raises InvalidMessage and InvalidArgument."""
+    check_topic(check_text("topic", topic))
+    return messages.CreateTopic(0, topic, check_whole("queues", queues))
 
 
 class Routes:

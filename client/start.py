@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.shared.errors import InvalidMessage
+from penstock.client.arguments import check_whole, shown, wrong_type
+from penstock.shared.errors import InvalidArgument
 
 _OFFSET = re.compile(r"[0-9]{1,20}")
 _AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
@@ -31,7 +32,9 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return start
     if isinstance(start, dt.datetime):
         return StartAt(at_ms=int(start.timestamp() * 1000))
-    if isinstance(start, int) or _OFFSET.fullmatch(start):
+    if not isinstance(start, str):
+        return StartAt(offset=check_offset(start))
+    if _OFFSET.fullmatch(start):
         return StartAt(offset=check_offset(int(start)))
     if start == "earliest":
         return StartAt()
@@ -42,15 +45,19 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
     try:
         return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise InvalidMessage(
-            "a start is earliest, latest, an offset, a time, or how long ago",
-            repr(start),
-            "for example 42, 2026-01-02T03:04, or -15m",
+        raise InvalidArgument(
+            "this cannot be read as a place to start",
+            shown(start),
+            "say earliest, latest, an offset (42), a time (2026-01-02T03:04) or how long ago (-5m)",
         ) from None
 
 
-def check_offset(offset: int) -> int:
-    """The offset, if a queue can have it. Raises InvalidMessage."""
-    if not 0 <= offset < 1 << 62:
-        raise InvalidMessage("a start offset is from 0 to 2**62 - 1", offset, "earliest is 0")
-    return offset
+def check_offset(offset: int, name: str = "start") -> int:
+    """The offset, if a queue can have it. Raises InvalidArgument."""
+    if isinstance(offset, bool) or not hasattr(type(offset), "__index__"):
+        expected = "earliest, latest, an offset, a datetime, or how long ago"
+        raise wrong_type(InvalidArgument, name, offset, expected)
+    number = check_whole(name, offset)
+    if not 0 <= number < 1 << 62:
+        raise InvalidArgument(f"{name} is no offset", number, "offsets are from 0 to 2**62 - 1")
+    return number

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from isal import isal_zlib
 
-from penstock.shared.errors import InvalidMessage, UnreadableBody
+from penstock.shared.errors import InvalidArgument, UnreadableBody
 from penstock.shared.record import SYS_COMPRESSED
 
 # What a body may expand to, where nobody says otherwise: 16 times RocketMQ's largest.
@@ -71,9 +71,12 @@ def _codec(name: str) -> _Codec:
 
 
 def check_compression(name: str | None) -> str | None:
-    """The name of a compression, or None for none. Raises InvalidMessage."""
+    """The name of a compression, or None for none. Raises InvalidArgument."""
     if name is not None and name not in _FLAGS:
-        raise InvalidMessage(f"a compression is {', '.join(_FLAGS)} or None", repr(name))
+        known = " or ".join(_FLAGS)
+        raise InvalidArgument(
+            "there is no such compression", repr(name), f"choose {known}, or None"
+        )
     return name
 
 

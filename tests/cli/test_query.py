@@ -15,7 +15,7 @@ from penstock.cli.main import main
 from penstock.client.aio import MessageQuery as AsyncMessageQuery
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
-from penstock.shared.errors import ConnectError, InvalidMessage, MessageNotFound
+from penstock.shared.errors import ConnectError, InvalidArgument, MessageNotFound
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_header import Geometry
 from penstock.shared.properties import encode_properties
@@ -66,7 +66,7 @@ def _ask(endpoint: str, receipts: list[Any]) -> None:
         assert query.by_key("orders", "k1", end=receipts[0].store_timestamp_ms - 5000) == []
         with pytest.raises(MessageNotFound):
             query.by_id("00" * 16)
-        with pytest.raises(InvalidMessage):
+        with pytest.raises(InvalidArgument):
             query.by_key("orders", "k", begin=2, end=1)
         assert len(query.by_key("orders", "k0")) == 3, "goes on after an error"
 

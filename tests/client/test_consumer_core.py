@@ -28,6 +28,7 @@ from penstock.client.log_files import TRY_AGAIN_MS
 from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
+    InvalidArgument,
     InvalidMessage,
     ProtocolError,
     QueueNotFound,
@@ -519,7 +520,7 @@ def test_an_answer_that_does_not_hold_what_it_says_is_an_error(
 def test_what_is_no_start_is_a_typed_error(
     start: Any, make_consumer: WireMaker, make_reader: WireMaker
 ) -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         make_consumer(make_reader(), start=start)
 
 

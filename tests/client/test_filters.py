@@ -123,7 +123,7 @@ def test_a_follower_is_woken_by_what_matches_and_stays_behind_what_does_not(
     [
         ({"tags": " || "}, FilterError, "at least one tag"),
         ({"sql": "a >"}, FilterError, "at its end"),
-        ({"sql": "a = 1", "tags": "x"}, FilterError, "by tags or by SQL92"),
+        ({"sql": "a = 1", "tags": "x"}, FilterError, "by tags and by SQL92"),
         ({"sql": "a = 1", "group": "no good"}, InvalidMessage, "group"),
     ],
 )
