@@ -132,12 +132,13 @@ class Encoder:
             raise too_large(len(body), self.terms.max_message_bytes)
         if type(flag) is not int or flag:
             flag = _flag(flag, where + "flag")
-        tags = None if tags is None else check_text(where + "tags", tags, InvalidMessage)
-        shard = None if shard is None else check_text(where + "shard", shard, InvalidMessage)
-        keys = None if keys is None else check_keys(where + "keys", keys)
-        if properties is not None:
-            properties = _properties(properties, where + "properties")
-        raw = _extra(properties, wait) if properties or not wait else b""
+        if tags is not None and type(tags) is not str:
+            tags = check_text(where + "tags", tags, InvalidMessage)
+        if shard is not None and type(shard) is not str:
+            shard = check_text(where + "shard", shard, InvalidMessage)
+        if keys is not None and type(keys) is not str:
+            keys = check_keys(where + "keys", keys)
+        raw = b"" if properties is None and wait else _extra(properties, wait, where)
         if tags or keys or shard:
             raw = properties_of(tags, keys, shard, raw)
         if raw:
@@ -235,14 +236,20 @@ def check_ack(ack: str, wait: bool = True) -> str:
     return "written"
 
 
-def check_topic(topic: str) -> str:
-    """A topic of the right type; its name is checked when its queues are asked for."""
-    return topic if type(topic) is str else check_text("topic", topic, InvalidMessage)
+def check_common(
+    topic: str, queue: int | None, ack: str, wait: bool
+) -> tuple[str, int | None, str]:
+    """What a message and a batch have in common, as the protocol has it. Raises InvalidMessage.
 
-
-def check_queue(queue: int | None) -> int | None:
-    """A queue of the right type; whether there is such a one is the topic's to say."""
-    return None if queue is None else check_whole("queue", queue, InvalidMessage)
+    What can only be wrong for a topic is found when its queues are known.
+    """
+    if type(topic) is not str:
+        topic = check_text("topic", topic, InvalidMessage)
+    if queue is not None and type(queue) is not int:
+        queue = check_whole("queue", queue, InvalidMessage)
+    if type(ack) is not str or ack or wait is not True:
+        ack = check_ack(ack, wait)
+    return topic, queue, ack
 
 
 def too_large(length: int, limit: int) -> InvalidMessage:
@@ -266,33 +273,36 @@ def _flag(flag: int, name: str) -> int:
     return number
 
 
-def _properties(properties: Mapping[str, str], name: str) -> Mapping[str, str]:
-    """Texts for texts."""
-    if not isinstance(properties, Mapping):
-        raise wrong_type(InvalidMessage, name, properties, "a mapping from str to str")
-    for key, value in properties.items():
-        if not isinstance(key, str):
-            raise wrong_type(InvalidMessage, f"a key of {name}", key, "a str")
-        if not isinstance(value, str):
-            place = f"{name}[{shown(key)}]"
-            raise wrong_type(InvalidMessage, place, value, "a str", "convert it: str(value)")
-    return properties
-
-
-def _extra(properties: Mapping[str, str] | None, wait: bool) -> bytes:
+def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> bytes:
     """The properties that are not a message's own."""
     raw = b"" if wait else b"WAIT\x01false\x02"
-    if properties:
+    if properties is None:
+        return raw
+    _check_mapping(properties, where)
+    if not RESERVED.isdisjoint(properties):
         if DELAY in properties:
             raise delay_refused(properties[DELAY])
-        for reserved in RESERVED.intersection(properties):
-            raise InvalidMessage(
-                "a property does not have one of RocketMQ's own names",
-                reserved,
-                "use the arguments tags, keys, shard and wait, or another name",
-            )
-        raw += encode_properties(properties)
-    return raw
+        raise InvalidMessage(
+            "the name of a property is one of RocketMQ's own",
+            min(RESERVED.intersection(properties)),
+            "use the arguments tags, keys, shard and wait, or another name",
+        )
+    return raw + encode_properties(properties) if properties else raw
+
+
+def _check_mapping(properties: Mapping[str, str], where: str) -> None:
+    """Raise InvalidMessage for what is no text for a text."""
+    if type(properties) is not dict and not isinstance(properties, Mapping):
+        expected = "a mapping from str to str"
+        raise wrong_type(InvalidMessage, where + "properties", properties, expected)
+    for key, value in properties.items():
+        if type(key) is str and type(value) is str:
+            continue
+        if not isinstance(key, str):
+            raise wrong_type(InvalidMessage, f"a key of {where}properties", key, "a str")
+        if not isinstance(value, str):
+            place = f"{where}properties[{shown(key)}]"
+            raise wrong_type(InvalidMessage, place, value, "a str", "convert it: str(value)")
 
 
 @lru_cache(maxsize=1024)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from threading import Condition
 
 from penstock.client.busy_broker import BusyBroker
-from penstock.client.encoding import BatchMessage, Body, Keys, check_ack, check_queue, check_topic
+from penstock.client.encoding import BatchMessage, Body, Keys, check_common
 from penstock.client.failures import Failures
 from penstock.client.frames import Frame, Sender, SendFuture
 from penstock.client.outbox import Outbox
@@ -101,8 +101,9 @@ class ProducerCore(Intake):
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
-        encoder, ack = self._encoder, check_ack(ack, wait) or self._ack
-        topic, queue = check_topic(topic), check_queue(queue)
+        encoder = self._encoder
+        topic, queue, ack = check_common(topic, queue, ack, wait)
+        ack = ack or self._ack
         draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft)
@@ -119,8 +120,9 @@ class ProducerCore(Intake):
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
-        encoder, ack = self._encoder, check_ack(ack, wait) or self._ack
-        topic, queue = check_topic(topic), check_queue(queue)
+        encoder = self._encoder
+        topic, queue, ack = check_common(topic, queue, ack, wait)
+        ack = ack or self._ack
         drafts = encoder.drafts(topic, messages, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = sum([encoder.room(topic, draft) for draft in drafts])
