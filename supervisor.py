@@ -143,7 +143,7 @@ class Supervisor:
             late = [c.name for c in self._children.values() if not self._is_running(c)]
             if self._clock.monotonic_ms() > deadline_ms and not self._starts_on(late):
                 raise StoreUnavailable(
-                    f"all actors work within {READY_TIMEOUT_MS} ms",
+                    f"not all actors worked within {READY_TIMEOUT_MS} ms",
                     ", ".join(late),
                     "what they printed says why",
                 )
@@ -152,10 +152,12 @@ class Supervisor:
             self._sleep(5)
         return True
 
-    def run(self) -> None:
-        """Tend the actors until SIGTERM or SIGINT. Raises StoreUnavailable on a crash loop."""
+    def run(self, look: Callable[[], None] = lambda: None) -> None:
+        """Tend the actors until SIGTERM or SIGINT; the caller may look at each turn. Raises
+        StoreUnavailable on a crash loop."""
         while not self._asked_to_stop:
             self._tend()
+            look()
             self._sleep(self._next_look_ms())
 
     def stop(self) -> bool:
@@ -333,7 +335,7 @@ class Supervisor:
         self._failures.append(now_ms)
         if len(self._failures) >= FAILURES_LIMIT:
             raise StoreUnavailable(
-                f"actors fail less than {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
+                f"actors have failed {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
                 f"{child.name} {cause}",
                 "what it printed says why; the next start recovers",
             )
@@ -360,7 +362,7 @@ class Supervisor:
                 asked = child.generation
             if self._clock.monotonic_ms() > deadline_ms:
                 raise StoreUnavailable(
-                    f"an actor stops within {STOP_TIMEOUT_MS} ms",
+                    f"an actor did not stop within {STOP_TIMEOUT_MS} ms",
                     child.name,
                     "it was killed; the next start recovers",
                 )

@@ -209,11 +209,11 @@ class Writer:
         peer = parts[0].bytes
         try:
             if len(parts) < 2:
-                raise ProtocolError("a request has a header", f"{len(parts) - 1} parts")
+                raise ProtocolError("a request has no header", f"{len(parts) - 1} parts")
             request = messages.decode_produce_request(parts[1].bytes)
             if isinstance(request, Append):
                 if len(parts) != _FRAME_PARTS:
-                    raise ProtocolError("Append has one payload", f"{len(parts) - 2} payloads")
+                    raise ProtocolError("an Append is not two parts", f"{len(parts) - 1} parts")
                 self._append(peer, request, parts[2].buffer, busy)
             elif isinstance(request, messages.Hello):
                 self._hello(peer, request)
@@ -258,8 +258,8 @@ class Writer:
     def _open_ring(self, peer: bytes, request: messages.OpenRing) -> messages.ProduceAnswer:
         try:
             if not self._sessions.belongs(request.producer, peer):
-                rule = "a ring is for a producer with an open session on this connection"
-                raise RingUnavailable(rule, request.producer)
+                what = "the producer has no open session on this connection"
+                raise RingUnavailable(what, request.producer)
             with self._stage.disk:
                 ring = self._rings.open(request.producer, self._clock.monotonic_ms())
         except PenstockError as error:
@@ -283,7 +283,7 @@ class Writer:
         try:
             if request.span is not None:
                 if payload:
-                    raise InvalidMessage("records in a ring have an empty payload", len(payload))
+                    raise InvalidMessage("a frame in a ring has a payload too", len(payload))
                 payload = self._rings.read(request.producer, request.span)
             starts = self._check.starts(request, payload)
         except PenstockError as error:

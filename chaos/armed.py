@@ -129,4 +129,4 @@ class Armed:
 
 
 def not_reached(missing: set[str], broker: Broker) -> StoreUnavailable:
-    return StoreUnavailable("every crash point is reached", sorted(missing), broker.output())
+    return StoreUnavailable("not every crash point was reached", sorted(missing), broker.output())

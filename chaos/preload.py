@@ -13,7 +13,11 @@ def build_library(source: Path, place: Path) -> Path:
     """Compile one; the library's path. Raises MissingDependency without a C compiler."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
-        raise MissingDependency(f"a C compiler for {source.stem}", "cc", "install gcc")
+        raise MissingDependency(
+            f"there is no C compiler, which {source.stem} needs",
+            "neither cc nor gcc is on PATH",
+            "apt-get install gcc",
+        )
     library = place / f"{source.stem}.so"
     command = [compiler, "-O2", "-shared", "-fPIC", "-o", str(library), str(source), "-ldl"]
     subprocess.run(command, check=True)

@@ -111,9 +111,13 @@ def _run(arguments: list[str] | None) -> int:
     except OSError as error:
         if error.filename is None:
             raise  # no file of the user's, so a mistake of ours
+        from penstock.shared.next_steps import look_at
+
         shown = f"{error.strerror}: {os.fsdecode(error.filename)}"
         refused = StoreUnavailable(
-            "files can be read and written", shown, "look at the disk and at who may use the file"
+            "a file cannot be read or written",
+            shown,
+            look_at(os.fsdecode(error.filename)),
         )
         click.echo(f"error: {refused}", err=True)
         return refused.exit_code

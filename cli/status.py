@@ -7,7 +7,10 @@ from typing import Any
 
 import click
 
-from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.output import output_option, print_json, print_table, shown_time
+
+# the newest; -o json has all that are kept
+SHOWN_DELETIONS = 5
 
 
 @click.command(
@@ -45,6 +48,12 @@ def status(store: Path | None, output: str) -> None:
     )
     click.echo()
     print_table(("retention", ""), list(found["retention"].items()))
+    if found["deletions"]:
+        click.echo()
+        print_table(
+            ("deleted", "why", "segments", "log end", "messages", "stored before"),
+            [_deletion(row) for row in found["deletions"][-SHOWN_DELETIONS:]],
+        )
     click.echo()
     print_table(("endpoint", "address"), list(found["endpoints"].items()))
     if found["damaged"]:
@@ -52,6 +61,13 @@ def status(store: Path | None, output: str) -> None:
         columns = ("position", "size", "file", "offset", "reason")
         print_table(columns, [[row[name] for name in columns] for row in found["damaged"]])
         click.echo(f"stop the broker and run: penstock store repair {found['store']}")
+
+
+def _deletion(row: dict[str, Any]) -> tuple[object, ...]:
+    times = shown_time(row["at_ms"]), shown_time(row["stored_before_ms"])
+    least = "at least " if row["uncounted_queues"] else ""
+    messages = f"{least}{row['messages']}" if least else row["messages"]
+    return times[0], row["why"], row["segments"], row["log_end"], messages, times[1]
 
 
 def _table() -> tuple[Any, ...]:

@@ -41,7 +41,9 @@ def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[st
             gone = error
             store.refresh()
     raise StoreUnavailable(
-        "files of a store stay while it is looked at", gone, "the store deletes some; try again"
+        "files of the store went away while it was looked at",
+        gone,
+        "the broker deletes what has expired; run the command again",
     )
 
 

@@ -109,8 +109,8 @@ class Producer:
     ) -> asyncio.Future[Receipt]:
         """Send one message; await the future for its Receipt.
 
-        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when too
-        much is on its way: then `await drain()`.
+        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
+        StoreUnavailable when too much is on its way: then `await drain()`.
         """
         self._check_room()
         inner = self._core.send(

@@ -31,7 +31,9 @@ class Link:
         """Raises StoreUnavailable outside the block."""
         if self._opened is None:
             raise StoreUnavailable(
-                "the client is not open", self._endpoint, "use it inside: async with ...(...)"
+                "the client is not open",
+                None,
+                "use it inside its block: async with Consumer(...) as consumer",
             )
         return self._opened
 

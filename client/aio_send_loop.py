@@ -67,13 +67,15 @@ class AioSendLoop:
         """Raises StoreUnavailable where nothing can be sent."""
         if self._closed:
             if self._pid != os.getpid():
-                what, hint = "this process is a fork of the one that made the producer", ""
+                what, hint = "the producer belongs to another process", "make one after the fork"
             else:
-                what, hint = "the producer was closed", "make another one"
+                what, hint = "the producer is closed", "make another one: Producer(endpoint)"
             raise StoreUnavailable(what, self._endpoint, hint)
         if self._task is None:
             raise StoreUnavailable(
-                "the producer is not open", self._endpoint, "use it in: async with Producer(...)"
+                "the producer is not open",
+                self._endpoint,
+                "use it inside its block: async with Producer(...)",
             )
         if self._task.done():
             raise StoreUnavailable("the producer's task has ended", self._endpoint)

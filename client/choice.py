@@ -40,16 +40,13 @@ class Choice(NamedTuple):
 
 
 def choose(tags: str, sql: str, group: str, now_ms: int) -> Choice | None:
-    """The consumer's choice; None for all messages.
-
-    Raises FilterError, InvalidMessage and InvalidArgument.
-    """
+    """The consumer's choice; None for all messages. Raises FilterError and InvalidArgument."""
     tags, sql, group = check_text("tags", tags), check_text("sql", sql), check_text("group", group)
     if group:
         check_group(group)
     if tags and sql:
         raise FilterError(
-            "a consumer cannot filter by tags and by SQL92 at once",
+            "both tags and an SQL92 filter are given",
             f"tags={tags[:40]!r} and sql={sql[:40]!r}",
             "name the tags in the SQL92 filter: TAGS IN ('TagA', 'TagB')",
         )

@@ -111,12 +111,14 @@ class Consumer:
         broker is silent, TopicNotFound and QueueNotFound.
         """
         if self._socket.closed:
-            raise StoreUnavailable("the consumer was closed", self._core.topic, "make another one")
+            raise StoreUnavailable(
+                "the consumer is closed", None, "make another one: Consumer(endpoint, topic)"
+            )
         if os.getpid() != self._pid:
             raise StoreUnavailable(
-                "this process is a fork of the one that made the consumer",
-                f"process {self._pid}",
-                "make a consumer after the fork",
+                "the consumer belongs to another process",
+                f"made in process {self._pid}, used in its fork",
+                "make one after the fork",
             )
         timeout = check_timeout(timeout)
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000

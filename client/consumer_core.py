@@ -29,12 +29,11 @@ from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
     PenstockError,
     ProtocolError,
-    QueueNotFound,
-    TopicNotFound,
     error_from_status,
 )
 from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
+from penstock.shared.next_steps import no_such_queue, no_such_topic
 from penstock.shared.tombstone import is_tombstone
 
 _log = logging.getLogger("penstock")
@@ -223,19 +222,11 @@ class ConsumerCore:
 
     def _begin(self, answer: messages.Described) -> None:
         if not answer.exists and not self._follow:
-            raise TopicNotFound(
-                "the topic exists",
-                self.topic,
-                "send to it, create it, or follow it to wait for its first message",
-            )
+            raise no_such_topic(self.topic, answer.hint)
         found = {queue.queue_id: queue for queue in answer.queues}
         wanted = found.keys() if self._queues is None else self._queues
         if answer.exists and (missing := sorted(wanted - found.keys())):
-            raise QueueNotFound(
-                f"topic {self.topic} has queues {min(found)} to {max(found)}",
-                missing[0],
-                "choose among those",
-            )
+            raise no_such_queue(self.topic, missing[0], 1 + max(found))
         for queue_id in wanted:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
             self.cursors[queue_id] = self._first(queue)
@@ -274,7 +265,9 @@ class ConsumerCore:
                 end = part.next_offset if self._follow else self._ends[part.queue_id]
                 place = at, at + part.size
                 if not at <= place[1] <= len(payload):
-                    raise ProtocolError("an answer has what its header says", place, str(answer))
+                    raise ProtocolError(
+                        "an answer is shorter than its header says", place, str(answer)
+                    )
                 self._parts.append(
                     _Part(part.queue_id, cursor, part.next_offset, end, payload, place)
                 )

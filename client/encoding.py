@@ -22,12 +22,11 @@ from penstock.client.arguments import (
     shown,
     wrong_type,
 )
-from penstock.shared import layout
 from penstock.shared.compression import check_compression, compress
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.frame_rules import check_batch, delay_refused
 from penstock.shared.hot_loops import Draft, KeyNumbers, RecordMaker, properties_of
-from penstock.shared.layout import MAX_TOPIC_BYTES
+from penstock.shared.layout import MAX_TOPIC_BYTES, check_topic
 from penstock.shared.message_id import KeyOrigin, unique_key
 from penstock.shared.messages import Welcome
 from penstock.shared.properties import DELAY, RESERVED, encode_properties
@@ -94,7 +93,7 @@ class Encoder:
     ) -> None:
         """`ip`: the producer's address, 4 or 16 bytes, which records name as born host.
 
-        Raises InvalidMessage for a compression that there is not.
+        Raises InvalidArgument for a compression that there is not.
         """
         self.terms = Terms()
         self.numbers = KeyNumbers(origin)
@@ -175,7 +174,7 @@ class Encoder:
                 raise wrong_type(InvalidMessage, name, each, expected, hint)
             made.append(self.draft(body, tags, keys, shard, properties, flag, wait, False, where))
         if not made:
-            raise InvalidMessage("the batch has no message", 0, "send at least one")
+            raise InvalidMessage("the batch holds no message", None, "put at least one into it")
         body_bytes = sum([_lengths(draft)[0] for draft in made])
         check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
         return made
@@ -219,19 +218,25 @@ def _lengths(draft: Draft) -> tuple[int, int]:
 
 
 def check_ack(ack: str, wait: bool = True) -> str:
-    """`ack` as the protocol has it. Raises InvalidMessage.
+    """`ack` as the protocol has it. Raises InvalidArgument.
 
     A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
     """
     if not isinstance(ack, str):
-        raise wrong_type(InvalidMessage, "ack", ack, _ACKS)
+        raise wrong_type(InvalidArgument, "ack", ack, _ACKS)
     if ack not in ("", "durable", "written"):
-        raise InvalidMessage(f"ack is not {_ACKS}", repr(ack), "or leave it out")
-    if check_bool("wait", wait, InvalidMessage):
+        raise InvalidArgument(
+            "there is no such acknowledgement",
+            repr(ack),
+            f'ack is {_ACKS}, or "" for the broker\'s default',
+        )
+    if check_bool("wait", wait):
         return ack
     if ack == "durable":
-        raise InvalidMessage(
-            "ack is durable, and the message is not to wait for that", "wait=False", "omit one"
+        raise InvalidArgument(
+            "a durable message was not to wait for the disk",
+            "ack='durable', wait=False",
+            "leave one of the two out",
         )
     return "written"
 
@@ -239,12 +244,13 @@ def check_ack(ack: str, wait: bool = True) -> str:
 def check_common(
     topic: str, queue: int | None, ack: str, wait: bool
 ) -> tuple[str, int | None, str]:
-    """What a message and a batch have in common, as the protocol has it. Raises InvalidMessage.
+    """What a message and a batch have in common, as the protocol has it.
 
-    What can only be wrong for a topic is found when its queues are known.
+    Raises InvalidArgument, or InvalidMessage for the queue. What is wrong for one topic only is
+    found when its queues are known.
     """
     if type(topic) is not str:
-        topic = check_text("topic", topic, InvalidMessage)
+        topic = check_text("topic", topic)
     if queue is not None and type(queue) is not int:
         queue = check_whole("queue", queue, InvalidMessage)
     if type(ack) is not str or ack or wait is not True:
@@ -254,9 +260,10 @@ def check_common(
 
 def too_large(length: int, limit: int) -> InvalidMessage:
     return InvalidMessage(
-        f"a body has at most {limit} bytes",
+        f"the body is larger than {limit} bytes, the most that the broker takes",
         length,
-        "send a smaller one, or raise max_message_size_bytes at the broker",
+        "send less at once, or start the broker with: penstock up --set "
+        f"max_message_size_bytes={length}",
     )
 
 
@@ -283,7 +290,7 @@ def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> byte
         if DELAY in properties:
             raise delay_refused(properties[DELAY])
         raise InvalidMessage(
-            "the name of a property is one of RocketMQ's own",
+            "a property has one of RocketMQ's own names",
             min(RESERVED.intersection(properties)),
             "use the arguments tags, keys, shard and wait, or another name",
         )
@@ -307,6 +314,6 @@ def _check_mapping(properties: Mapping[str, str], where: str) -> None:
 
 @lru_cache(maxsize=1024)
 def topic_bytes(topic: str) -> bytes:
-    """The topic behind its length, as a record has it. Raises InvalidMessage."""
-    raw = layout.check_topic(topic).encode()
+    """The topic behind its length, as a record has it. Raises InvalidArgument."""
+    raw = check_topic(topic).encode()
     return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

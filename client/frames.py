@@ -187,9 +187,9 @@ class SendFuture(Outcome):
 
     def _late(self, run: Run) -> FlushTimeout:
         error = FlushTimeout(
-            "a message was not known to be on disk within the broker's sync_flush_timeout_ms",
+            "the message is not known to be on disk within the broker's sync_flush_timeout_ms",
             f"{run.topic}/{run.queue_id}",
-            "it is stored and will be flushed: see the error's receipt, and do not send it again",
+            "it is stored, and the error's receipt says where: do not send it again",
         )
         error.receipt = self._receipt(run)
         return error

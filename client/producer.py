@@ -102,8 +102,8 @@ class Producer:
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
         order), or is the next one in turn; of many queues few have their turn in one frame. With
         wait=False the message is acknowledged before it is on disk (RocketMQ's property WAIT).
-        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when there
-        is no room for `timeout_ms`.
+        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
+        StoreUnavailable when there is no room for `timeout_ms`.
         """
         loop, core = self._loop, self._core
         if loop.closing:
@@ -276,11 +276,13 @@ class Producer:
     def _refuse_use(self) -> NoReturn:
         if self._loop.is_forked:
             raise StoreUnavailable(
-                "this process is a fork of the one that made the producer",
-                self._endpoint,
-                "make a producer after the fork",
+                "the producer belongs to another process",
+                "this one is a fork of it",
+                "make one after the fork",
             )
-        raise StoreUnavailable("the producer was closed", self._endpoint, "make another one")
+        raise StoreUnavailable(
+            "the producer is closed", self._endpoint, "make another one: Producer(endpoint)"
+        )
 
     def _wait_for_room(self) -> None:
         room = self._settled.wait_for(
@@ -288,7 +290,7 @@ class Producer:
         )
         if not room:
             raise StoreUnavailable(
-                f"more than {MAX_WAITING_BYTES} bytes have waited for {self._timeout_ms} ms",
-                f"{self._core.waiting_bytes} bytes for {self._endpoint}",
-                "the broker is too slow, or down: see penstock status, and send again later",
+                f"more than {MAX_WAITING_BYTES} bytes wait for the broker",
+                self._core.waiting_bytes,
+                "it takes no more, or is down: send again later, and see penstock status",
             )

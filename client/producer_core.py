@@ -28,6 +28,7 @@ from penstock.shared import messages
 from penstock.shared.errors import (
     PUT_OK,
     BrokerBusy,
+    InvalidArgument,
     InvalidMessage,
     PenstockError,
     PropertiesTooLarge,
@@ -48,7 +49,7 @@ KNOCK_MS = 10
 
 _EVER_MS = 1 << 62
 # What a frame is refused for because of one of its runs.
-_OF_ONE_RUN = (InvalidMessage, TopicNotFound, QueueNotFound)
+_OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
 class ProducerCore(Intake):
@@ -150,7 +151,7 @@ class ProducerCore(Intake):
             # made before the broker had said what it takes
             self._encoder.check_again(parked.drafts)
             queue_id = self.routes.queue_for(parked.topic, parked.shard, parked.queue)
-        except (InvalidMessage, QueueNotFound) as error:
+        except (InvalidMessage, InvalidArgument, QueueNotFound) as error:
             self._fail_parked([parked], error)
             return
         self._outbox.enter(queue_id, parked)

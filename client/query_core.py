@@ -40,12 +40,14 @@ class Question(NamedTuple):
 def by_key(topic: str, key: str, max_num: int, begin: Time, end: Time) -> Question:
     """The newest messages of a topic with this key, in a time range if one is given."""
     if not check_text("key", key):
-        raise InvalidArgument("key is empty", repr(key), "name a key")
+        raise InvalidArgument("the key is empty", repr(key), "name a key")
     max_num = check_at_least("max_num", max_num, 1)
     begin_ms = 0 if begin is None else _ms("begin", begin)
     end_ms = _MAX_TIME_MS if end is None else _ms("end", end)
     if begin_ms > end_ms:
-        raise InvalidArgument("the time range ends before it begins", f"{begin} to {end}")
+        raise InvalidArgument(
+            "the time range ends before it begins", f"{begin} to {end}", "exchange the two"
+        )
     return Question(check_topic(check_text("topic", topic)), key, max_num, begin_ms, end_ms)
 
 
@@ -65,7 +67,9 @@ def _ms(name: str, time: dt.datetime | int) -> int:
     """A datetime, or ms since 1970, as ms."""
     ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else check_whole(name, time)
     if not 0 <= ms <= _MAX_TIME_MS:
-        raise InvalidArgument(f"{name} is before 1970, or too late", time)
+        raise InvalidArgument(
+            f"{name} is before 1970, or too far ahead", time, "give ms since 1970, or a datetime"
+        )
     return ms
 
 

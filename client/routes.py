@@ -15,10 +15,11 @@ from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
 from penstock.client.turns import Turns
 from penstock.shared import messages
-from penstock.shared.errors import PenstockError, QueueNotFound
+from penstock.shared.errors import PenstockError
 from penstock.shared.hot_loops import Draft
 from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
+from penstock.shared.next_steps import no_such_queue
 from penstock.shared.string_hash import shard_queue
 
 ASK_AGAIN_MS = 500
@@ -55,7 +56,7 @@ class _Question:
 
 
 def create_request(topic: str, queues: int) -> messages.CreateTopic:
-    """Asks for a topic, or for more queues of it. Raises InvalidMessage and InvalidArgument."""
+    """Asks for a topic, or for more queues of it. Raises InvalidArgument."""
     check_topic(check_text("topic", topic))
     return messages.CreateTopic(0, topic, check_whole("queues", queues))
 
@@ -84,11 +85,7 @@ class Routes:
             return -1
         if queue is not None:
             if not 0 <= queue < count:
-                raise QueueNotFound(
-                    f"topic {topic} has queues 0 to {count - 1}",
-                    queue,
-                    "choose one of those, or create the topic with more queues",
-                )
+                raise no_such_queue(topic, queue, count)
             return queue
         if shard is not None:
             return shard_queue(shard, count)
@@ -97,7 +94,7 @@ class Routes:
     def park(self, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
 
-        Raises InvalidMessage for what can be no topic.
+        Raises InvalidArgument for what can be no topic.
         """
         topic_bytes(parked.topic)
         question = self._questions.get(parked.topic)

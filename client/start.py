@@ -46,9 +46,10 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
     except (ValueError, OverflowError):
         raise InvalidArgument(
-            "this cannot be read as a place to start",
+            "this is no place to start from",
             shown(start),
-            "say earliest, latest, an offset (42), a time (2026-01-02T03:04) or how long ago (-5m)",
+            "write earliest, latest, an offset (42), a time (2026-01-02T03:04), or how long ago "
+            "(-15m)",
         ) from None
 
 
@@ -59,5 +60,9 @@ def check_offset(offset: int, name: str = "start") -> int:
         raise wrong_type(InvalidArgument, name, offset, expected)
     number = check_whole(name, offset)
     if not 0 <= number < 1 << 62:
-        raise InvalidArgument(f"{name} is no offset", number, "offsets are from 0 to 2**62 - 1")
+        raise InvalidArgument(
+            "no queue can have this offset",
+            number,
+            "offsets go from 0 to 2**62 - 1; to begin with the oldest message write earliest",
+        )
     return number

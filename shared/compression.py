@@ -73,9 +73,10 @@ def _codec(name: str) -> _Codec:
 def check_compression(name: str | None) -> str | None:
     """The name of a compression, or None for none. Raises InvalidArgument."""
     if name is not None and name not in _FLAGS:
-        known = " or ".join(_FLAGS)
         raise InvalidArgument(
-            "there is no such compression", repr(name), f"choose {known}, or None"
+            "there is no such compression",
+            repr(name),
+            f"choose one of {', '.join(_FLAGS)}, or None",
         )
     return name
 
@@ -86,7 +87,11 @@ def compression_of(sys_flag: int) -> str | None:
         return None
     name = _NAMES.get(sys_flag & SYS_COMPRESSION_MASK)
     if name is None:
-        raise UnreadableBody("a compressed body is zlib, lz4 or zstd", f"sysFlag {sys_flag:#x}")
+        raise UnreadableBody(
+            "the body is compressed in a way that is not known here",
+            f"sysFlag {sys_flag:#x}",
+            "known are zlib, lz4 and zstd; message.stored_body has the bytes as they are",
+        )
     return name
 
 
@@ -112,9 +117,9 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
         raise _damaged(name, str(error)) from None
     if len(body) > max_bytes:
         raise UnreadableBody(
-            f"a body has at most {max_bytes} bytes when it is decompressed",
-            f"{len(stored)} bytes of {name} stand for more",
-            "allow more with max_body_bytes, or read the stored bytes",
+            f"the body has more than {max_bytes} bytes when it is decompressed",
+            f"from {len(stored)} bytes of {name}",
+            "allow more with Consumer(max_body_bytes=...), or read message.stored_body",
         )
     if not stream.eof:
         raise _damaged(name, "it is cut off")
@@ -123,5 +128,7 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
 
 def _damaged(name: str, reason: str) -> UnreadableBody:
     return UnreadableBody(
-        f"a body can be decompressed as {name}", reason, "the stored bytes can still be read"
+        f"the body cannot be decompressed as {name}",
+        reason,
+        "the bytes as they are stored can still be read: message.stored_body",
     )

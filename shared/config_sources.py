@@ -12,19 +12,19 @@ file opens the configuration file and nothing else; the environment is passed in
 
 from __future__ import annotations
 
-import difflib
 import os
 import tomllib
 from collections.abc import Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from penstock.shared.config import Config
-from penstock.shared.config_rules import check_config
+from penstock.shared.config_rules import check_config, default_of
 from penstock.shared.errors import ConfigError
+from penstock.shared.next_steps import did_you_mean, nearest
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BROKER_"
 STORE_VARIABLE, STORE_KEY = "PENSTOCK_STORE", "store_path_root_dir"
@@ -76,7 +76,9 @@ def parse_setting(text: str) -> tuple[str, str]:
     """`key=value` as a pair. Raises ConfigError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ConfigError("a setting has the form key=value", text, "as in max_queues=1000")
+        raise ConfigError(
+            "this is no setting of the form key=value", text, "write it as in max_queues=1000"
+        )
     return key, value
 
 
@@ -84,9 +86,15 @@ def _from_file(file: Path) -> list[_Setting]:
     try:
         found = tomllib.loads(file.read_bytes().decode())
     except OSError as error:
-        raise ConfigError("the configuration file can be read", error, "check --config") from None
+        raise ConfigError(
+            "the configuration file cannot be read",
+            error,
+            "name one that is there with --config FILE; penstock config show prints every key",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is TOML", error, "correct that line") from None
+        raise ConfigError(
+            "the configuration file is not TOML", f"{file}: {error}", "correct that line"
+        ) from None
     return [(key, value, f"{_FILE}{file}") for key, value in found.items()]
 
 
@@ -98,7 +106,11 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
             if key == STORE_KEY:
-                raise ConfigError("the store has one variable", name, f"use {STORE_VARIABLE}")
+                raise ConfigError(
+                    "the store's directory has another variable",
+                    name,
+                    f"set {STORE_VARIABLE} instead",
+                )
             found.append((key, value, name))
     return found
 
@@ -107,9 +119,10 @@ def check_known(key: str, origin: str) -> None:
     """Raise ConfigError, with the nearest key that there is, for one that there is not."""
     if key in Config.__struct_fields__:
         return
-    near = difflib.get_close_matches(key, Config.__struct_fields__, 1)
-    hint = f"did you mean {near[0]}?" if near else "see configs/broker.toml for all keys"
-    raise ConfigError(f"a known configuration key ({origin})", key, hint)
+    near = nearest(key, Config.__struct_fields__)
+    asked = f"Did you mean {near[0]}? " if near else ""
+    hint = f"{asked}All keys: penstock config show"
+    raise ConfigError(f"there is no such configuration key ({origin})", key, hint)
 
 
 def _typed(key: str, value: object, origin: str) -> Any:
@@ -119,7 +132,13 @@ def _typed(key: str, value: object, origin: str) -> Any:
         return msgspec.convert(value, _TYPES[key], strict=not is_text)
     except msgspec.ValidationError as error:
         raise ConfigError(
-            f"{key} is a value of its type ({origin})",
+            f"the value of {key} cannot be read ({origin})",
             f"{value!r}: {error}",
-            "see configs/broker.toml",
+            _choices(key, value) or default_of(key),
         ) from None
+
+
+def _choices(key: str, value: object) -> str:
+    """What a key of a few words may be; "" for others."""
+    kind = _TYPES[key]
+    return did_you_mean(str(value), get_args(kind)) if get_origin(kind) is Literal else ""

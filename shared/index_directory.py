@@ -39,8 +39,8 @@ def check_index_sizes(directory: Path, geometry: Geometry) -> None:
 def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
     if size != geometry.file_bytes:
         raise StoreDamaged(
-            f"an index file of {geometry.slots} slots and {geometry.items} items is "
-            f"{geometry.file_bytes} bytes long",
+            f"an index file is not {geometry.file_bytes} bytes long, as {geometry.slots} slots and "
+            f"{geometry.items} items are",
             f"{path} has {size}",
             "set max_hash_slot_num and max_index_num to what it was written with, or move it away",
         )

@@ -14,7 +14,7 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.shared.errors import ConfigError
+from penstock.shared.errors import PortTaken
 
 # Connections that wait to be taken; fewer where few files may be open.
 _MOST_WAITING, _LEAST_WAITING = 1024, 8
@@ -54,10 +54,10 @@ def listen_tcp(bind_host: str, port: int, default_port: int) -> tuple[Listener, 
         chosen = listener.getsockname()[1]
         remark = f"port {port} is taken; using {chosen}" if candidate != port else ""
         return Listener(f"tcp://{host}:{chosen}", listener), remark
-    raise ConfigError(
-        "the address can be listened on",
+    raise PortTaken(
+        "the address cannot be listened on",
         f"{host}:{port}: {refused}",
-        "choose another port, or 0 for any free one",
+        "choose another port, or 0 for any free one: penstock up --produce-port 0 --consume-port 0",
     )
 
 

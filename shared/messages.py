@@ -295,6 +295,8 @@ class Described(Message, frozen=True):
     topic: str
     exists: bool
     queues: tuple[QueueRange, ...]
+    # where it does not exist: which do, and how to create it
+    hint: str = ""
 
 
 class Query(Message, frozen=True):
@@ -345,9 +347,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], header: bytes) -> Any:
     # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(
-            "a header is a MessagePack message of this protocol",
+            "a header is no message of this protocol",
             str(error)[:200],
-            "use penstock.client of the same version",
+            "use the same version at both ends: penstock version",
         ) from None
 
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.next_steps import verify
 from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
 
 if TYPE_CHECKING:
@@ -109,9 +110,9 @@ class QueueFiles:
 
         if not self.first_slot <= start <= stop <= self.max_offset:
             raise OffsetOutOfRange(
-                f"queue {self.topic}/{self.queue_id} holds [{self.first_slot}, {self.max_offset})",
+                f"queue {self.topic}/{self.queue_id} does not hold these offsets",
                 f"[{start}, {stop})",
-                "ask for what it holds",
+                f"it holds [{self.first_slot}, {self.max_offset})",
             )
         parts = []
         while start < stop:
@@ -185,14 +186,14 @@ class QueueFiles:
         segment = self.segments[bisect_right(self._bases, at) - 1]
         if not segment.base <= at <= segment.end - CQ_ENTRY_BYTES:
             raise StoreDamaged(
-                "the files of a queue lie side by side",
-                f"{self.directory} has no file for queue offset {slot}",
-                "run `penstock store verify`",
+                "a file of the queue is missing",
+                f"{self.directory} has none for queue offset {slot}",
+                verify(self.directory),
             )
         return segment
 
     def _read(self, segment: Segment, at: int, size: int) -> bytes:
         raw = self._files.read(segment.path, at, size)
         if len(raw) != size:
-            raise StoreDamaged("a segment keeps its length", f"{segment.path} has become shorter")
+            raise StoreDamaged("a segment has become shorter", segment.path, verify(segment.path))
         return raw

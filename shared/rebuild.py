@@ -29,6 +29,7 @@ from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
 from penstock.shared.layout import StorePaths, is_segment_name
+from penstock.shared.next_steps import quoted
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_windows import QueueWindows
@@ -157,7 +158,11 @@ class _Queues:
                 self._done.entries += len(entries) // ENTRY.size
         self._windows.put(b"".join((*rows, found.rows)))
         if found.size != stop - start:
-            raise StoreDamaged("a record begins where the last one ends", start + found.size)
+            raise StoreDamaged(
+                "no record begins where the last one ends",
+                f"log offset {start + found.size}",
+                f"run: penstock store repair {quoted(self._store.paths.root)}",
+            )
 
     def _lost_before(self, key: tuple[bytes, int], slot: int, entry: bytes) -> bytes:
         """Rows for the slots between what a queue has and `slot`: those of lost messages.
@@ -168,9 +173,10 @@ class _Queues:
         (position, _, _) = ENTRY.unpack(entry)
         if slot - before > (position - self._store.log_start) // SMALLEST_RECORD_BYTES or slot < 0:
             raise StoreDamaged(
-                "a queue has no more lost messages than the log had room for",
+                "a queue would miss more messages than the log had room for",
                 f"record at {position} has queue offset {slot}, {before} was to come",
-                "its queue offset is damaged: penstock store repair",
+                "its queue offset is damaged; run: penstock store repair "
+                f"{quoted(self._store.paths.root)}",
             )
         if slot <= before:
             return b""

@@ -84,7 +84,7 @@ def check_sizes(paths: StorePaths, config: Config) -> None:
         )
         if sizes and not sizes[size] and max(sizes.values()) > 1:
             raise ConfigError(
-                f"segments are {size} bytes long, as configured",
+                f"segments are not {size} bytes long, as configured",
                 f"those in {shown(directories[0])} have {sizes.most_common(1)[0][0]}",
                 "give the configuration that the store was written with: --config or --set",
             )

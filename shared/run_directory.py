@@ -27,6 +27,7 @@ from penstock.shared.durable_files import replace_file
 from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
 from penstock.shared.process_state import process_state
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
@@ -105,7 +106,9 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
         return run_id, directory, remark
     raise StoreUnavailable(
-        "there is room for shared memory", "; ".join(refused), "free some, or make the pool smaller"
+        "there is no room for shared memory",
+        "; ".join(refused),
+        "free some, or make the pool smaller: penstock up --set transient_store_pool_bytes=BYTES",
     )
 
 
@@ -141,7 +144,7 @@ def find_store(run_id: str) -> Path:
         if run is not None and run.run_id == run_id:
             return store
         refused = f"the store in {store} is another one"
-    raise StoreUnavailable("the broker's store is on this machine", refused)
+    raise StoreUnavailable("the broker's store is not on this machine", refused)
 
 
 def _identity(store: Path) -> bytes:
@@ -192,9 +195,10 @@ def await_actors_gone(run: Run) -> None:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise StoreLocked(
-                        "the actors of the last run are gone",
-                        f"one holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
-                        "it waits for a disk, or was not killed with its supervisor: kill it",
+                        "an actor of the last run is still alive",
+                        f"it holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
+                        "it waits for a disk, or was not killed with its supervisor; find it: "
+                        f"fuser -v {run.path / 'alive'}",
                     ) from None
             time.sleep(0.002)
     finally:
@@ -235,9 +239,9 @@ def find_running(store: Path) -> Run:
     run = read_run(StorePaths(store))
     if run is None or not running(run):
         raise ConnectError(
-            "a broker runs on this store",
+            "no broker runs on this store",
             store.resolve(),
-            f"start one: penstock up --store {store}",
+            f"start one: penstock up --store {quoted(store)}",
         )
     return run
 

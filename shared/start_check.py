@@ -14,6 +14,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.index_directory import check_index_sizes, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import move_away
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.topics import load_topics
 
@@ -43,7 +44,7 @@ def check_files(paths: StorePaths, config: Config) -> None:
 def _check_kind(path: Path, kind: int) -> None:
     if path.exists() and stat.S_IFMT(path.stat().st_mode) != kind:
         raise StoreDamaged(
-            "it is a directory" if kind == stat.S_IFDIR else "it is an ordinary file",
+            "this is no directory" if kind == stat.S_IFDIR else "this is no ordinary file",
             path,
-            "move it away; the next start makes what is missing",
+            f"the next start makes what is missing: {move_away(path)}",
         )

@@ -14,9 +14,15 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
-from penstock.shared.errors import ConfigError, InvalidMessage, OffsetOutOfRange, StoreDamaged
+from penstock.shared.errors import (
+    ConfigError,
+    InvalidArgument,
+    OffsetOutOfRange,
+    StoreDamaged,
+)
 from penstock.shared.layout import PAGE_BYTES, StorePaths, check_topic
 from penstock.shared.log_scan import Step, scan
+from penstock.shared.next_steps import quoted, verify
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import BLANK, Found, Record, decode_record, examine
 from penstock.shared.record_crc import Checksum
@@ -30,9 +36,10 @@ class StoreDirectory:
         self.paths = StorePaths(root)
         if not (self.paths.commit_log.is_dir() or self.paths.consume_queue.is_dir()):
             raise ConfigError(
-                "a store directory holds commitlog/ or consumequeue/",
+                "this is no store: it holds neither commitlog/ nor consumequeue/",
                 self.paths.root,
-                "name the directory that holds them",
+                "name the directory that holds them, or make a store: penstock up --store "
+                f"{quoted(self.paths.root)}",
             )
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
@@ -91,9 +98,10 @@ class StoreDirectory:
         if index < 0 or position >= self.segments[index].end:
             end = self.segments[-1].end if self.segments else 0
             raise OffsetOutOfRange(
-                f"the log's files hold offsets from {self.log_start} to {end}",
+                "the log's files do not hold this offset",
                 position,
-                "expired messages are gone; refresh to see new ones",
+                f"they hold those from {self.log_start} to {end}; older ones have expired, newer "
+                "ones are seen after a refresh",
             )
         return self.segments[index]
 
@@ -102,16 +110,19 @@ class StoreDirectory:
         segment = self.segment_of(position)
         if not 0 < size <= segment.end - position:
             raise OffsetOutOfRange(
-                f"a read ends within its segment, at {segment.end}", f"{size} bytes at {position}"
+                f"a read goes beyond its segment, which ends at {segment.end}",
+                f"{size} bytes at {position}",
             )
         try:
             raw = self._files.read(segment.path, position - segment.base, size)
         except FileNotFoundError as error:
             raise OffsetOutOfRange(
-                "the segment still exists", segment.path, "it has expired: refresh"
+                "the segment has expired", segment.path, "refresh, or run the command again"
             ) from error
         if len(raw) != size:
-            raise StoreDamaged("a segment keeps its length", f"{segment.path} has become shorter")
+            raise StoreDamaged(
+                "a segment has become shorter", segment.path, verify(self.paths.root)
+            )
         return raw
 
     def record_at(self, position: int) -> Record:
@@ -123,10 +134,10 @@ class StoreDirectory:
         found, _, reason = examine(raw, 0, len(raw), position=position)
         if found is not Found.RECORD:
             raise StoreDamaged(
-                "a record begins here",
+                "no whole record begins here",
                 f"{reason or found.name.lower()} at {position} "
                 f"({segment.path}, byte {position - segment.base})",
-                "run `penstock store verify`",
+                verify(self.paths.root),
             )
         return decode_record(raw)
 
@@ -146,7 +157,7 @@ class StoreDirectory:
         for topic_path in _directories(self.paths.consume_queue):
             try:
                 check_topic(topic_path.name)
-            except InvalidMessage:
+            except InvalidArgument:
                 continue  # RocketMQ makes no such topic: not a queue, whatever it is
             for path in _directories(topic_path):
                 if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):

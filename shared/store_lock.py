@@ -10,6 +10,7 @@ from pathlib import Path
 
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
 from penstock.shared.run_directory import Run, await_actors_gone, read_run
 
 
@@ -21,9 +22,9 @@ def lock_store(paths: StorePaths) -> int:
     except OSError:
         os.close(handle)
         raise StoreLocked(
-            "one broker at a time runs on a store",
+            "another process has the store",
             paths.lock,
-            "stop the other one (penstock status), or name another store",
+            f"see which, and stop it: penstock store info {quoted(paths.root)}",
         ) from None
     os.pwrite(handle, b"lock", 0)
     return handle
@@ -38,7 +39,7 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
     paths = StorePaths(root)
     if not paths.commit_log.is_dir():
         raise ConfigError(
-            "a store directory holds commitlog/", root, "name the directory that holds it"
+            "this is no store: it holds no commitlog/", root, "name the directory that holds it"
         )
     try:
         lock = lock_store(paths)
@@ -51,5 +52,7 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
             os.close(lock)
     except OSError as error:
         raise StoreUnavailable(
-            "the store can be changed", error, "look at the disk and at who may write there"
+            "the store cannot be changed",
+            error,
+            f"look at the disk, and at who may write there: ls -ld {quoted(root)}",
         ) from error

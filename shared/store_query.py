@@ -31,7 +31,7 @@ class StoreQuery:
     def by_key(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, unique: bool
     ) -> list[bytes]:
-        """The newest records with this key, in log order. Raises InvalidMessage, StoreDamaged."""
+        """The newest records with this key, in log order. Raises InvalidArgument, StoreDamaged."""
         wanted = Wanted(check_topic(topic), key, max_num, begin_ms, end_ms, unique).check()
         work = look_up(self._index.files(), wanted, self._log_at)
         while True:
@@ -42,7 +42,7 @@ class StoreQuery:
                 return found
 
     def by_id(self, message_id: str) -> bytes:
-        """The record that an offsetMsgId names. Raises InvalidMessage, MessageNotFound."""
+        """The record that an offsetMsgId names. Raises InvalidArgument, MessageNotFound."""
         return bytes(find_by_id(message_id, self._log_at))
 
     def _log_at(self, offset: int, size: int) -> bytes:

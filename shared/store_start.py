@@ -14,14 +14,16 @@ from typing import NamedTuple
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
+from penstock.shared.disk_space import lacking_room
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
-from penstock.shared.errors import StoreUnavailable
+from penstock.shared.errors import SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.index_recovery import keep_index_state, recover_index
 from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import quoted
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
@@ -45,6 +47,8 @@ from penstock.shared.transient_store_pool import create_pool
 from penstock.shared.unfinished_start import note_end, note_start
 
 _SPARE_BYTES = 4 << 20
+# What a start that has no room for a larger one proposes.
+SMALL_SEGMENT_BYTES = 16 << 20
 
 
 class OpenStore(NamedTuple):
@@ -78,9 +82,9 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
             store = _open_locked(config, clock, paths, lock)
         except OSError as error:
             raise StoreUnavailable(
-                "the store and its shared memory can be written",
+                "the store or its shared memory cannot be written",
                 error,
-                "look at the disk and at who may write there",
+                f"look at the disk, and at who may write there: ls -ld {quoted(paths.root)}",
             ) from error
         undo.pop_all()
         return store
@@ -100,6 +104,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         remarks.append(remark)
         check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
+        _check_first_segment(paths, config)
         note_start(paths.starting)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
@@ -141,6 +146,23 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         sockets.pop_all()
     remarks = [remark for remark in remarks if remark]
     return OpenStore(paths, lock, run, positions, recovered, remarks, Listeners(listeners))
+
+
+def _check_first_segment(paths: StorePaths, config: Config) -> None:
+    """Raise SegmentUnavailable for a store without a message on a disk without room for one: there
+    is nothing that such a broker could serve."""
+    size = config.mapped_file_size_commit_log_bytes
+    if segment_bases(paths.commit_log, size):
+        return
+    if lacking := lacking_room(paths.commit_log, config):
+        smaller = f"--set mapped_file_size_commit_log_bytes={SMALL_SEGMENT_BYTES}"
+        less = f", or have smaller segments: penstock up --store {quoted(paths.root)} {smaller}"
+        raise SegmentUnavailable(
+            "the store's first segment has no room",
+            lacking,
+            "free disk space, or choose another --store"
+            + (less if size > SMALL_SEGMENT_BYTES else ""),
+        )
 
 
 def _shared_memory(

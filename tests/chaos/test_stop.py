@@ -133,7 +133,7 @@ def test_a_second_broker_on_the_store_is_refused(broker: Callable[..., Any]) -> 
     running.start()
     second = _up(running)
     assert second.returncode == 1
-    assert "STORE_LOCKED" in second.stderr and "one broker at a time" in second.stderr
+    assert "STORE_LOCKED" in second.stderr and "another process has the store" in second.stderr
     assert "Traceback" not in second.stderr
     _fill(running, 10)
     running.stop()

@@ -261,7 +261,7 @@ def test_a_file_that_cannot_be_read_is_named_and_no_traceback(
     path.mkdir(parents=True)  # as root may read everything else
     code, out, err = penstock("store", "info", root)
     assert (code, out) == (1, "")
-    assert err.startswith("error: [SERVICE_NOT_AVAILABLE] files can be read") and name in err
+    assert err.startswith("error: [SERVICE_NOT_AVAILABLE] a file cannot be read") and name in err
 
 
 def test_info_of_a_store_that_deletes_segments_meanwhile_is_of_what_is_there_then(

@@ -14,6 +14,7 @@ from penstock.client import aio
 from penstock.client.aio import Consumer, Message, Producer
 from penstock.shared.errors import (
     ConnectError,
+    InvalidArgument,
     InvalidMessage,
     QueueNotFound,
     StoreUnavailable,
@@ -117,10 +118,10 @@ def test_leaving_the_block_waits_for_outcomes(broker: Any) -> None:
 @pytest.mark.parametrize(
     ("error", "arguments"),
     [
-        (InvalidMessage, {"topic": "a b"}),
+        (InvalidArgument, {"topic": "a b"}),
         (InvalidMessage, {"body": "text"}),
         (InvalidMessage, {"body": b"x" * 65_537}),
-        (InvalidMessage, {"ack": "all"}),
+        (InvalidArgument, {"ack": "all"}),
         (QueueNotFound, {"queue": 99}),
     ],
 )
@@ -198,7 +199,7 @@ def test_a_backlog_comes_whole_however_often_its_reader_is_cancelled(
 def test_outside_of_its_block_a_client_says_so(broker: Any) -> None:
     async def test() -> None:
         producer, consumer = Producer(broker.produce), Consumer(broker.consume, "aio")
-        for word in ("not open", "was closed"):
+        for word in ("not open", "is closed"):
             with pytest.raises(StoreUnavailable, match=word):
                 producer.send("aio-closed", b"x")
             with pytest.raises(StoreUnavailable, match=word):

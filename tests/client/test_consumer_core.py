@@ -29,7 +29,6 @@ from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
     InvalidArgument,
-    InvalidMessage,
     ProtocolError,
     QueueNotFound,
     StoreDamaged,
@@ -525,5 +524,5 @@ def test_what_is_no_start_is_a_typed_error(
 
 
 def test_a_topic_is_checked_at_once() -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         ConsumerCore("tcp://x:1", "a/b", "earliest", None, True, 1000, NOW_MS)

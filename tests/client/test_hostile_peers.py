@@ -170,7 +170,7 @@ def test_what_is_no_request_is_refused_and_the_peer_may_go_on(
         ({}, record()[:88] + b"!" + record()[89:], "MESSAGE_ILLEGAL"),
         ({"count": 2}, record(), "MESSAGE_ILLEGAL"),
         ({"count": 0}, b"", "MESSAGE_ILLEGAL"),
-        ({"ack": "never"}, record(), "MESSAGE_ILLEGAL"),
+        ({"ack": "never"}, record(), "INVALID_ARGUMENT"),
         ({"queue_id": 99}, record(queue_id=99), "QUEUE_NOT_EXIST"),
         ({"queue_id": -1}, record(queue_id=-1), "QUEUE_NOT_EXIST"),
         ({"topic": "nowhere"}, record(topic="nowhere"), "TOPIC_NOT_EXIST"),
@@ -268,7 +268,7 @@ def test_a_wrong_question_is_refused_by_its_number(
     raw = peer(broker.consume)
     raw.send(encode(question))
     refused = raw.refusal()
-    assert (refused.request, refused.status) == (5, "MESSAGE_ILLEGAL")
+    assert (refused.request, refused.status) == (5, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(
