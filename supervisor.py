@@ -18,11 +18,9 @@ import resource
 import select
 import signal
 import socket
-import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType
 
 from penstock.actors.allocator import Allocator
@@ -35,6 +33,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.log_line import log_line
 from penstock.shared.memory_allocator import keep_large_blocks
 from penstock.shared.positions import STATES
 from penstock.shared.process_state import is_stopped
@@ -234,9 +233,9 @@ class Supervisor:
             )
             code = 0
         except (PenstockError, OSError) as error:
-            _print_last(f"penstock {child.name}: {error}")
+            log_line(self._clock.now_ms(), child.name, str(error))
         except BaseException:
-            _print_last(f"penstock {child.name}:\n{traceback.format_exc()}")
+            log_line(self._clock.now_ms(), child.name, traceback.format_exc())
         finally:
             os._exit(code)
 
@@ -384,12 +383,6 @@ def _import_numpy_actors() -> None:
     ACTORS.setdefault("reput", Reput)
     ACTORS.setdefault("reader", Reader)
     gc.freeze()
-
-
-def _print_last(line: str) -> None:
-    """Standard error may be a file on a full disk; an actor's end is no matter of that."""
-    with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
 
 
 def _raise_open_files_limit() -> None:

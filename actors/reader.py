@@ -17,12 +17,7 @@ from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import receive, serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
-from penstock.shared.errors import (
-    FilterError,
-    InvalidArgument,
-    PenstockError,
-    ProtocolError,
-)
+from penstock.shared.errors import FilterError, InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
 from penstock.shared.found_records import Found, piece_of, places_of, ranges_of
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, check_group, check_topic
@@ -40,6 +35,7 @@ from penstock.shared.messages import (
 from penstock.shared.next_steps import topic_hint
 from penstock.shared.query_turns import QueryTurns
 from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing, unreadable
+from penstock.shared.reception import Reception
 from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
 from penstock.shared.unsent import Unsent
@@ -113,6 +109,7 @@ class Reader:
         self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)
         self._topics = paths.topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
+        self._reception = Reception("consumers", run, config.store)
         self._door = self._stage.door(config.max_connections)
         self._serve()
 
@@ -181,7 +178,10 @@ class Reader:
         try:
             if len(parts) != 2:
                 raise ProtocolError("a request is not one header", f"{len(parts) - 1} parts")
-            request = messages.decode_consume_request(parts[1])
+            request = self._reception.read(parts[1])
+            if isinstance(request, bytes):
+                self._socket.send_multipart((peer, request))
+                return
             request_id = request.request
             if isinstance(request, Query | QueryById):
                 self._queries.add(peer, request)

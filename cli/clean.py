@@ -13,7 +13,9 @@ from typing import Any
 
 import click
 
+from penstock.cli.option_types import store_option
 from penstock.cli.output import output_option, print_json, progress
+from penstock.shared.errors import StoreUnavailable
 
 LOOK_S = 0.02
 HOUR_MS = 3_600_000
@@ -29,7 +31,7 @@ Examples:
   penstock clean --store ./store --trust-clock   after the clock was set by more than an hour
 """
 )
-@click.option("--store", type=click.Path(path_type=Path), help="The store the broker runs on.")
+@store_option
 @click.option("--trust-clock", is_flag=True, help="Believe the clock though it has jumped.")
 @output_option
 def clean(store: Path | None, trust_clock: bool, output: str) -> None:
@@ -65,25 +67,30 @@ def clean(store: Path | None, trust_clock: bool, output: str) -> None:
                 err=True,
             )
     if found["error"]:
-        raise click.exceptions.Exit(1)
+        raise StoreUnavailable(
+            "an expired file could not be deleted",
+            found["error"],
+            "look at the disk, and at who may write to the store",
+        )
 
 
 def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     """Ask for a round and wait for its end; the result as `-o json` prints it.
 
-    Raises ConnectError when no broker runs, or its cleaner does not move, and StoreUnavailable when
-    the log is damaged, of which nothing goes.
+    Raises ConnectError when no broker runs, BrokerTimeout when its cleaner does not move, and
+    StoreUnavailable when the log is damaged, of which nothing goes.
     """
     import os
 
     from penstock.shared.clock import SystemClock
     from penstock.shared.deletions import load_deletions
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.errors import BrokerTimeout
+    from penstock.shared.find_broker import find_running
     from penstock.shared.layout import StorePaths
     from penstock.shared.positions import Positions
     from penstock.shared.quarantine import read_only_error
     from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
-    from penstock.shared.run_directory import find_running, running
+    from penstock.shared.run_directory import running
 
     run = find_running(store)
     paths = StorePaths(store)
@@ -99,7 +106,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
         while run.clean_request.exists():
             silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
             if silent_s > SILENCE_S or not running(run):
-                raise ConnectError(
+                raise BrokerTimeout(
                     f"the cleaner gave no sign of life for {SILENCE_S} s",
                     store,
                     f"see what it does: penstock status --store {store}",

@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.suggestions import Group
 
 Command = Callable[..., Any]
 
@@ -24,7 +25,10 @@ def _pairs(
 
 def config_option(command: Command) -> Command:
     return click.option(
-        "--config", "file", type=click.Path(path_type=Path), help="A TOML file of settings."
+        "--config",
+        "file",
+        type=click.Path(path_type=Path),
+        help="A TOML file of settings.",
     )(command)
 
 
@@ -35,11 +39,12 @@ def set_option(command: Command) -> Command:
         multiple=True,
         metavar="KEY=VALUE",
         callback=_pairs,
-        help="A setting; may be given more than once.",
+        help="A setting, as max_queues=1000 or sync_flush_timeout_ms=10s; repeatable. All keys: "
+        "`penstock config show`.",
     )(command)
 
 
-@click.group()
+@click.group(cls=Group)
 def config() -> None:
     """Show and check a broker's settings."""
 
@@ -65,7 +70,7 @@ def show(
     \b
     Examples:
       penstock config show --origin
-      penstock config show --config configs/dev.toml --origin
+      penstock config show --set transient_store_pool_bytes=64MiB --origin
       penstock config show file_reserved_time_h delete_when -o json
     """
     from penstock.shared.config_sources import check_known, load_config

@@ -13,23 +13,26 @@ from typing import Any
 import click
 
 from penstock.cli.index_options import index_options
+from penstock.cli.option_types import COUNT, QUEUE_ID
 from penstock.cli.output import (
     output_option,
     print_json,
     print_table,
     printable,
     progress,
+    shortened,
     shown_time,
 )
 from penstock.cli.store_changes import directory_argument, rebuild, repair
+from penstock.cli.streams import stop_when_unread
+from penstock.cli.suggestions import Group
 
 EXIT_PROBLEM = 1
 EXIT_DAMAGED = 5
 TABLE_ROWS = 20
-_BODY_CHARACTERS = 60
 
 
-@click.group()
+@click.group(cls=Group)
 def store() -> None:
     """Look into a store directory, check it, repair it.
 
@@ -57,7 +60,7 @@ def info(directory: Path, index_slots: int, index_items: int, output: str) -> No
     from penstock.cli.store_info import gather
     from penstock.shared.store_directory import StoreDirectory
 
-    with StoreDirectory(directory) as opened:
+    with progress("looking"), StoreDirectory(directory) as opened:
         found = gather(opened, index_slots, index_items)
     if output == "json":
         print_json(found)
@@ -128,9 +131,9 @@ def verify(
 @store.command()
 @directory_argument
 @click.option("--topic", help="Only this topic.")
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue id.")
-@click.option("--offset", type=click.IntRange(min=0), help="The first queue offset.")
-@click.option("--max", "limit", type=click.IntRange(min=1), help="How many at most.")
+@click.option("--queue", "queue_id", type=QUEUE_ID, help="Only this queue id.")
+@click.option("--offset", type=click.IntRange(0, (1 << 62) - 1), help="The first queue offset.")
+@click.option("--max", "limit", type=COUNT, help="How many at most.")
 @click.option("--body", is_flag=True, help="Show the bodies too.")
 @output_option
 @click.pass_context
@@ -160,6 +163,7 @@ def inspect(
 
     if offset is not None and (topic is None or queue_id is None):
         raise click.UsageError("--offset counts within one queue: give --topic and --queue too")
+    stop_when_unread()
     table = output == "table"
     rows: list[dict[str, Any]] = []
     shown = more = damaged = 0
@@ -210,7 +214,7 @@ def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:
         columns.append("body")
         for line, fields in zip(lines, rows, strict=True):
             text = fields["body"]
-            line.append(f"{fields['body_size']} bytes" if text is None else text[:_BODY_CHARACTERS])
+            line.append(f"{fields['body_size']} bytes" if text is None else shortened(text))
     print_table(columns, lines)
 
 

@@ -56,7 +56,7 @@ def rebuild(
     \b
     Examples:
       penstock store rebuild ./store
-      penstock store rebuild ./store --queues --config configs/broker.toml -o json
+      penstock store rebuild ./store --queues --config broker.toml -o json
     """
     from penstock.shared.clock import SystemClock
     from penstock.shared.rebuild import rebuild_store

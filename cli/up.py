@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
@@ -11,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.option_types import PORT
 from penstock.cli.output import output_option, print_json
 from penstock.cli.settings import config_option, set_option
-from penstock.shared.errors import StoreDamaged
+from penstock.cli.streams import OutputFailed
+from penstock.shared.errors import PortTaken, StoreDamaged
 from penstock.shared.layout import StorePaths
 
 if TYPE_CHECKING:
@@ -21,26 +24,35 @@ if TYPE_CHECKING:
     from penstock.shared.recovery import Recovered
     from penstock.supervisor import Supervisor
 
+_PORTS = ("produce_port", "consume_port")
+
 
 @click.command(
     epilog="""\b
 Examples:
   penstock up --store ./store
-  penstock up --config configs/broker.toml
-  penstock up --produce-port 0 --consume-port 0   any free ports, printed when ready
-  penstock up --set flush_disk_type=async         any key of configs/broker.toml
+  penstock up --config broker.toml
+  penstock up --store ./other --port auto         any free ports, printed when ready
+  penstock up --set flush_disk_type=async         any key of penstock config show
+  penstock up --set transient_store_pool_bytes=64MiB
 """
 )
 @config_option
 @set_option
 @click.option("--store", type=click.Path(path_type=Path), help="The store directory; made if new.")
-@click.option("--produce-port", type=int, help="The producers' port; 0 takes any free one.")
-@click.option("--consume-port", type=int, help="The consumers' port; 0 takes any free one.")
+@click.option("--port", type=click.Choice(["auto"]), help="Take any free ports, for both.")
+@click.option(
+    "--produce-port", type=PORT, help="The producers' port; 0: any free one.  [default: 20911]"
+)
+@click.option(
+    "--consume-port", type=PORT, help="The consumers' port; 0: any free one.  [default: 20912]"
+)
 @output_option
 def up(
     file: Path | None,
     settings: tuple[tuple[str, str], ...],
     store: Path | None,
+    port: str | None,
     produce_port: int | None,
     consume_port: int | None,
     output: str,
@@ -51,28 +63,40 @@ def up(
     endpoints that clients connect to; stop it with Ctrl-C. Where the disk has no room for messages
     the line begins with "full" and says why: consumers are served, producers refused. Another
     "ready" follows when there is room, and another "full" when there is none any more.
+    What happens meanwhile is told on standard error, each line with its time in UTC.
     """
     from penstock.shared.config_sources import load_config
     from penstock.supervisor import Supervisor
 
-    flags = dict(settings) | {
-        key: value
-        for key, value in (
-            ("store_path_root_dir", None if store is None else str(store)),
-            ("produce_port", produce_port),
-            ("consume_port", consume_port),
-        )
-        if value is not None
-    }
+    free_ports = dict.fromkeys(_PORTS, 0) if port else {}
+    flags = (
+        dict(settings)
+        | free_ports
+        | {
+            key: value
+            for key, value in (
+                ("store_path_root_dir", None if store is None else str(store)),
+                ("produce_port", produce_port),
+                ("consume_port", consume_port),
+            )
+            if value is not None
+        }
+    )
     config = load_config(file, flags, os.environ).config
     supervisor = Supervisor(config, say=_say)
-    supervisor.open()
+    try:
+        supervisor.open()
+    except PortTaken as error:
+        again = _with_free_ports(file, settings, config.store)
+        hint = f"stop that one, or take any free ports: {again}"
+        raise PortTaken(error.what, error.value, hint) from None
     _report(supervisor.store.recovered, supervisor.store.paths.root)
     try:
         if supervisor.wait_ready():
             supervisor.run(_states(supervisor, config, output))
     except BaseException:
         supervisor.kill()
+        _say("the actors were killed; the next start recovers")
         raise
     _say("stopping")
     damaged = bool(supervisor.store.recovered.quarantined)
@@ -86,10 +110,21 @@ def up(
         raise click.exceptions.Exit(1)
 
 
+def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], store: Path) -> str:
+    """The same command once more, with any free ports."""
+    words = ["penstock", "up"]
+    words += ["--config", str(file)] if file else []
+    for key, value in settings:
+        words += ["--set", f"{key}={value}"] if key not in _PORTS else []
+    return shlex.join([*words, "--store", str(store), "--port", "auto"])
+
+
 def _say(line: str) -> None:
-    """Tell whoever watches, if it can be done: that may be a file on a full disk."""
-    with suppress(OSError):
-        click.echo(line, err=True)
+    """Tell whoever watches."""
+    from penstock.shared.clock import SystemClock
+    from penstock.shared.log_line import log_line
+
+    log_line(SystemClock().now_ms(), "supervisor", line)
 
 
 def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[], None]:
@@ -104,7 +139,7 @@ def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[],
         if last is None or bool(full) != bool(last):
             with ExitStack() as stack:
                 if last is not None:  # who read the first line may have gone
-                    stack.enter_context(suppress(OSError))
+                    stack.enter_context(suppress(OSError, OutputFailed))
                 _say_state(supervisor, output, full)
         last = full
 

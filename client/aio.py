@@ -9,11 +9,13 @@ import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 from types import TracebackType
+from typing import Any
 
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
 from penstock.client.arguments import check_at_least, check_bool, check_timeout
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.encoding import (
     COMPRESS_OVER_BYTES,
     BatchMessage,
@@ -24,26 +26,34 @@ from penstock.client.encoding import (
 )
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.local_address import is_loopback, local_address
+from penstock.client.local_address import is_loopback
 from penstock.client.message import Message
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.client.routes import create_request
 from penstock.shared import messages
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.compression import check_compression
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.message_id import key_origin
 
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
 
-__all__ = ["Consumer", "Message", "MessageQuery", "Producer", "Receipt"]
+__all__ = ["Consumer", "Message", "MessageQuery", "Producer", "Receipt", "connect"]
+
+
+def connect(target: Store | None = None, **named: Any) -> Any:
+    """A broker and its clients: see Connection in penstock.client.aio_connection."""
+    from penstock.client.aio_connection import Connection  # which needs the Producer from here
+
+    return Connection(target, **named)
 
 
 class Producer:
     """Sends messages from a coroutine. See `penstock.client.Producer` for the arguments.
 
-        async with Producer("tcp://127.0.0.1:20911") as producer:
+        async with Producer(store="./store") as producer:
             receipt = await producer.send("orders", b"...", keys="k1")
 
     `await producer.drain()` now and then when sending without awaiting each future.
@@ -51,30 +61,39 @@ class Producer:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | None = None,
         *,
+        store: Store | None = None,
         timeout_ms: int = 30_000,
         ack: str = "",
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         ring: bool = True,
+        wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
-        check_bool("ring", ring)
         self._clock = clock or SystemClock()
-        self._endpoint = endpoint
         self._timeout_ms = timeout_ms
-        # the core's lock; here everything runs on the event loop, and nobody waits on it
-        origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
-        encoder = Encoder(ip, origin, compression, compress_over_bytes)
-        settled = threading.Condition()
-        packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
-        self._core = ProducerCore(endpoint, settled, timeout_ms, check_ack(ack), packer)
-        self._loop = AioSendLoop(self._core, settled, endpoint, timeout_ms, self._clock)
+        self._ack, self._ring = check_ack(ack), check_bool("ring", ring)
+        over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)
+        self._compression = check_compression(compression), over_bytes
+        self._address = BrokerAddress("producers", endpoint, store, timeout_ms, wait_for_broker_ms)
+        self._started: AioSendLoop | None = None
 
     async def __aenter__(self) -> Producer:
-        self._loop.start()
+        address = self._address
+        # both may look a name up, which others on this loop are not to wait for
+        await asyncio.to_thread(address.meet)
+        ip = await asyncio.to_thread(address.local_ip)
+        encoder = Encoder(ip, key_origin(ip, self._clock.now_ms()), *self._compression)
+        packer = Packer(encoder, FrameRing(self._ring and is_loopback(ip)))
+        # the core's lock; here everything runs on the event loop, and nobody waits on it
+        settled = threading.Condition()
+        self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
+        address.give(self._core.routes.aim)
+        self._started = AioSendLoop(self._core, settled, address, self._timeout_ms, self._clock)
+        self._started.start()
         return self
 
     async def __aexit__(
@@ -91,7 +110,7 @@ class Producer:
             raise lost.exception()
 
     def __repr__(self) -> str:
-        return f"{self._loop!r}"
+        return f"<asyncio producer of {self._address.name}>"
 
     def send(
         self,
@@ -205,6 +224,11 @@ class Producer:
         assert isinstance(answer, messages.TopicList)
         return answer.topics
 
+    @property
+    def max_message_bytes(self) -> int:
+        """How long a body may be, as the broker has said; 0 while it has not been reached."""
+        return 0 if self._started is None else self._core.terms.max_message_bytes
+
     async def _administer(
         self, request: messages.CreateTopic | messages.ListTopics, timeout: float
     ) -> messages.Routed | messages.TopicList:
@@ -222,3 +246,14 @@ class Producer:
         if isinstance(answer, PenstockError):
             raise answer
         return answer
+
+    @property
+    def _loop(self) -> AioSendLoop:
+        """Raises StoreUnavailable before the block."""
+        if self._started is None:
+            raise StoreUnavailable(
+                "the producer is not open",
+                None,
+                "use it inside its block: async with Producer(...) as producer",
+            )
+        return self._started

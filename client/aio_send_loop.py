@@ -19,6 +19,7 @@ import zmq
 import zmq.asyncio
 
 from penstock.client import leaving
+from penstock.client.broker_address import BrokerAddress
 from penstock.client.frames import Receipt
 from penstock.client.producer_core import ProducerCore
 from penstock.client.send_loop import GRACE_S, SendLoop, ended
@@ -34,12 +35,12 @@ class AioSendLoop:
         self,
         core: ProducerCore,
         settled: threading.Condition,
-        endpoint: str,
+        address: BrokerAddress,
         timeout_ms: int,
         clock: Clock,
     ) -> None:
         self._core, self._settled = core, settled
-        self._endpoint, self._timeout_ms = endpoint, timeout_ms
+        self._address, self._timeout_ms = address, timeout_ms
         self._clock = clock
         self._changed = asyncio.Event()
         # whether something is to be sent, and what the task sleeps on
@@ -52,12 +53,12 @@ class AioSendLoop:
         self._pid = os.getpid()
 
     def __repr__(self) -> str:
-        return f"<asyncio producer to {self._endpoint}>"
+        return f"<asyncio producer of {self._address.name}>"
 
     def start(self) -> None:
         """Begin, on the event loop that runs."""
         self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._endpoint)
+        self._socket = dial(self._context, self._address.endpoint)
         self._task = asyncio.create_task(self._run(), name="penstock-producer")
         # who waits for a change must see that none will come any more
         self._task.add_done_callback(lambda task: self._changed.set())
@@ -70,15 +71,9 @@ class AioSendLoop:
                 what, hint = "the producer belongs to another process", "make one after the fork"
             else:
                 what, hint = "the producer is closed", "make another one: Producer(endpoint)"
-            raise StoreUnavailable(what, self._endpoint, hint)
-        if self._task is None:
-            raise StoreUnavailable(
-                "the producer is not open",
-                self._endpoint,
-                "use it inside its block: async with Producer(...)",
-            )
-        if self._task.done():
-            raise StoreUnavailable("the producer's task has ended", self._endpoint)
+            raise StoreUnavailable(what, self._address.name, hint)
+        if self._task is not None and self._task.done():
+            raise StoreUnavailable("the producer's task has ended", self._address.name)
 
     def want(self) -> None:
         """Something is to be sent."""
@@ -136,6 +131,8 @@ class AioSendLoop:
         """Until all is settled, once the event loop is about to end."""
         while self._core.unsettled or not self._cancelled:
             now_ms = self._clock.monotonic_ms()
+            if self._core.routes.aim.away:
+                self._address.follow(self._socket, self._core.routes.aim, now_ms)
             self._wanted = False
             for parts in list(self._core.outgoing(now_ms)):
                 try:
@@ -183,7 +180,7 @@ class AioSendLoop:
         """What has no outcome fails."""
         leaving.discard(self)
         self._closed = True
-        self._core.fail_all(ended(self._endpoint, error))
+        self._core.fail_all(ended(self._address.name, error))
 
     # --- when the process ends ---
 
@@ -198,7 +195,7 @@ class AioSendLoop:
         self._task._log_destroy_pending = False  # type: ignore[attr-defined]
         if not self._cancelled and self._core.unsettled:
             sends = SendLoop(
-                self._core, self._settled, self._endpoint, self._timeout_ms, self._clock
+                self._core, self._settled, self._address, self._timeout_ms, self._clock
             )
             sends.finish_here()
 

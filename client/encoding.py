@@ -97,8 +97,6 @@ class Encoder:
         """
         self.terms = Terms()
         self.numbers = KeyNumbers(origin)
-        if compression is not None:
-            check_text("compression", compression)
         self._compression = check_compression(compression)
         # a body from this size on is compressed
         over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)

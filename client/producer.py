@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import NoReturn
 
 from penstock.client.arguments import check_at_least, check_bool, check_timeout
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.encoding import (
     COMPRESS_OVER_BYTES,
     BatchMessage,
@@ -24,7 +25,7 @@ from penstock.client.encoding import (
 )
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.local_address import is_loopback, local_address
+from penstock.client.local_address import is_loopback
 from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
@@ -32,6 +33,7 @@ from penstock.client.routes import create_request
 from penstock.client.send_loop import SendLoop
 from penstock.shared import messages
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.compression import check_compression
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.message_id import key_origin
 from penstock.shared.pure_intake import FRAME_BYTES
@@ -47,8 +49,13 @@ MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
 class Producer:
     """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
 
-        with Producer("tcp://127.0.0.1:20911") as producer:
+        with Producer(store="./store") as producer:
             receipt = producer.send("orders", b"...", tags="new", keys="k1").result(timeout=10)
+
+    The broker is the one that runs on `store`, or whoever listens at `endpoint`: exactly one of
+    both is named. Raises ConnectError where it is not there, is no broker, or is another store's; a
+    program that starts before its broker says with `wait_for_broker_ms` how long it tries. A broker
+    that goes away later is waited for; by store it is found again on any port.
 
     `timeout_ms` bounds how long a message may stay without an outcome, and how long `send` waits
     for room. `ack` is "durable" (on disk), "written" (survives every process, not a power failure)
@@ -60,27 +67,37 @@ class Producer:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | None = None,
         *,
+        store: Store | None = None,
         timeout_ms: int = 30_000,
         ack: str = "",
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         ring: bool = True,
+        wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         check_bool("ring", ring)
+        check_compression(compression)
+        check_at_least("compress_over_bytes", compress_over_bytes, 0)
         self._clock = clock or SystemClock()
         self._now_ms = self._clock.now_ms
-        self._endpoint, self._timeout_ms = endpoint, timeout_ms
+        self._timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
-        origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
+        ack = check_ack(ack)
+        self._address = address = BrokerAddress(
+            "producers", endpoint, store, timeout_ms, wait_for_broker_ms
+        )
+        address.meet()
+        origin = key_origin(ip := address.local_ip(), self._clock.now_ms())
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
-        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack), packer)
-        self._loop = SendLoop(self._core, self._settled, endpoint, timeout_ms, self._clock)
+        self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
+        address.give(self._core.routes.aim)
+        self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
         self._loop.start()
 
     def send(
@@ -189,6 +206,11 @@ class Producer:
         assert isinstance(answer, messages.TopicList)
         return answer.topics
 
+    @property
+    def max_message_bytes(self) -> int:
+        """How long a body may be, as the broker has said; 0 while it has not been reached."""
+        return self._core.terms.max_message_bytes
+
     def close(self) -> None:
         """Wait for all outcomes, then disconnect. Raises what `flush` raises.
 
@@ -243,7 +265,7 @@ class Producer:
 
     def __repr__(self) -> str:
         state = "closed" if self._loop.closing else f"{self._core.unsettled} without an outcome"
-        return f"<Producer to {self._endpoint}: {state}>"
+        return f"<Producer of {self._address.name}: {state}>"
 
     def _administer(
         self, request: messages.CreateTopic | messages.ListTopics, timeout: float
@@ -281,7 +303,7 @@ class Producer:
                 "make one after the fork",
             )
         raise StoreUnavailable(
-            "the producer is closed", self._endpoint, "make another one: Producer(endpoint)"
+            "the producer is closed", self._address.name, "make another one: Producer(endpoint)"
         )
 
     def _wait_for_room(self) -> None:

@@ -44,8 +44,7 @@ from penstock.shared.pure_intake import Plain
 PROBE_MS = 100
 # After such a pause a new session asks where the log ends, lest a retry have to look far back.
 PAUSE_MS = 1000
-# How soon a connection is tried again that does not stand.
-KNOCK_MS = 10
+KNOCK_MS = 10  # how soon a connection is tried again that does not stand
 
 _EVER_MS = 1 << 62
 # What a frame is refused for because of one of its runs.
@@ -188,8 +187,8 @@ class ProducerCore(Intake):
             yield (encode(self._hello()),)
 
     def _hello(self) -> messages.Hello:
-        first = next(iter(self._in_flight), self._next_seq)
-        return messages.Hello(self._producer, self._session, first, self._floor)
+        first, run = next(iter(self._in_flight), self._next_seq), self.routes.aim.run
+        return messages.Hello(self._producer, self._session, first, self._floor, run)
 
     def _next_frame(self) -> Frame:
         """The frame whose turn it is, closed and in flight."""
@@ -229,7 +228,9 @@ class ProducerCore(Intake):
         """Take an answer of the broker."""
         answer = messages.decode_produce_answer(parts[0])
         self.timeouts.connected = True
-        if isinstance(answer, messages.Appended):
+        if not self.routes.aim.heard(answer):
+            self.not_connected(now_ms)
+        elif isinstance(answer, messages.Appended):
             if answer.session == self._session:
                 self._answered_ms = now_ms
                 self._ring.answered(answer.seq)
@@ -383,7 +384,7 @@ class ProducerCore(Intake):
         """What a message is told whose time is over: the broker is busy, or does not answer."""
         if self._busy.error is not None and not may_be_stored:
             return self._busy.error
-        return self.timeouts.message(what, may_be_stored)
+        return self.routes.aim.elsewhere or self.timeouts.message(what, may_be_stored)
 
     def fail_all(self, error: PenstockError) -> None:
         """Settle everything with an error: the producer is closed."""

@@ -6,11 +6,11 @@ Not for several threads, and not across a fork.
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from types import TracebackType
 
 import zmq
 
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
 from penstock.client.message import Message
 from penstock.client.query_core import (
@@ -31,7 +31,7 @@ from penstock.shared.errors import StoreUnavailable
 class MessageQuery:
     """Asks a broker for single messages.
 
-        with MessageQuery("tcp://127.0.0.1:20912") as query:
+        with MessageQuery(store="./store") as query:
             for message in query.by_key("orders", "order-4711"):
                 print(message.store_timestamp_ms, message.body)
 
@@ -40,13 +40,23 @@ class MessageQuery:
     """
 
     def __init__(
-        self, endpoint: str, *, timeout_ms: int = 30_000, clock: Clock | None = None
+        self,
+        endpoint: str | None = None,
+        *,
+        store: Store | None = None,
+        timeout_ms: int = 30_000,
+        wait_for_broker_ms: int = 0,
+        clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._core = QueryCore(endpoint, timeout_ms)
+        self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
+        self._core = QueryCore(self._address.name, timeout_ms)
+        self._address.meet()
+        self._address.give(self._core.aim)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
-        self._close = closer(self, f"query at {endpoint}", self._socket, self._context)
+        self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
+        name = f"query of {self._address.name}"
+        self._close = closer(self, name, self._socket, self._context)
         self._pid = os.getpid()
 
     def __enter__(self) -> MessageQuery:
@@ -96,10 +106,15 @@ class MessageQuery:
             )
         self._core.ask(question, self._clock.monotonic_ms())
         while self._core.found is None:
-            header = self._core.outgoing(self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            if self._core.aim.away:
+                self._address.follow(self._socket, self._core.aim, now_ms)
+            header = self._core.outgoing(now_ms)
             if header is not None:
-                with suppress(zmq.Again):  # not connected yet: it is repeated
+                try:
                     self._socket.send(header, zmq.NOBLOCK)
+                except zmq.Again:
+                    self._core.not_connected()
             if self._socket.poll(REPEAT_MS):
                 self._core.received(self._socket.recv_multipart())
         return self._core.found

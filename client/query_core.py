@@ -9,6 +9,7 @@ from __future__ import annotations
 import datetime as dt
 from typing import NamedTuple
 
+from penstock.client.aim import Aim
 from penstock.client.arguments import check_at_least, check_text, check_whole
 from penstock.client.message import Message, split_records
 from penstock.client.timeouts import silent
@@ -80,7 +81,8 @@ class QueryCore:
         self._endpoint = endpoint
         self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._request = 0
-        self._header = b""
+        self._question = Question()
+        self.aim = Aim()
         self._began_ms = self._asked_ms = 0
         self.found: list[Message] | None = None
 
@@ -88,29 +90,38 @@ class QueryCore:
         """Begin a question; the one before, if it has no answer, is forgotten."""
         self._request += 1
         self.found = None
-        self._header = encode(self._message(question))
+        self._question = question
         self._began_ms, self._asked_ms = now_ms, now_ms - REPEAT_MS
 
-    def _message(self, question: Question) -> messages.Query | messages.QueryById:
+    def _message(self) -> messages.Query | messages.QueryById:
+        question = self._question
         if question.message_id:
-            return messages.QueryById(self._request, question.message_id)
-        return messages.Query(self._request, *question[:-1])
+            return messages.QueryById(self._request, question.message_id, self.aim.run)
+        return messages.Query(self._request, *question[:-1], self.aim.run)
 
     def outgoing(self, now_ms: int) -> bytes | None:
         """What to send now, if anything. Raises BrokerTimeout when nobody has answered in time."""
         if self.found is not None:
             return None
         if now_ms - self._began_ms > self._timeout_ms:
-            raise silent(self._endpoint, self._timeout_ms)
+            raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
         if now_ms - self._asked_ms < REPEAT_MS:
             return None
         self._asked_ms = now_ms
-        return self._header
+        return encode(self._message())
+
+    def not_connected(self) -> None:
+        """The request could not be sent: it is repeated."""
+        self.aim.away = True
 
     def received(self, parts: list[bytes]) -> None:
         """Take an answer; one to an older question is dropped. Raises its error, if it is one."""
         answer = messages.decode_consume_answer(parts[0])
-        if answer.request != self._request or self.found is not None:
+        # what cannot be read, or is not for whoever reads it, is refused without its number
+        refused = isinstance(answer, messages.Refused) and not answer.request
+        if self.found is not None or answer.request != self._request and not refused:
+            return
+        if not self.aim.heard(answer):
             return
         if isinstance(answer, messages.Refused):
             raise error_from_status(answer.status, answer.what, answer.value, answer.hint)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock.client.aim import Aim
 from penstock.client.arguments import check_text, check_whole
 from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
@@ -65,6 +66,7 @@ class Routes:
     """The topics of one producer."""
 
     def __init__(self) -> None:
+        self.aim = Aim()
         self._queues: dict[str, int] = {}
         self.rotation = Turns()
         # topic -> the queues of its next messages
@@ -108,7 +110,7 @@ class Routes:
         question.since_ms = question.since_ms or now_ms
         question.asked_ms = now_ms
         question.request = self.number()
-        return encode(messages.Route(question.request, topic, True))
+        return encode(messages.Route(question.request, topic, True, self.aim.run))
 
     def number(self) -> int:
         """The number of the next request."""
@@ -119,9 +121,9 @@ class Routes:
         """Ask something about topics; `answer` has the answer once it is there."""
         number = self.number()
         if isinstance(wanted, messages.CreateTopic):
-            wanted = messages.CreateTopic(number, wanted.topic, wanted.queues)
+            wanted = messages.CreateTopic(number, wanted.topic, wanted.queues, self.aim.run)
         else:
-            wanted = messages.ListTopics(number)
+            wanted = messages.ListTopics(number, self.aim.run)
         self._outbox.append(encode(wanted))
         return number
 
@@ -170,6 +172,7 @@ class Routes:
 
     def not_connected(self) -> None:
         """What was asked will not be answered: it is repeated as soon as that is looked at."""
+        self.aim.away = True
         for question in self._questions.values():
             question.asked_ms = _LONG_AGO_MS
 

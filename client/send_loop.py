@@ -13,6 +13,7 @@ import threading
 import zmq
 
 from penstock.client import leaving
+from penstock.client.broker_address import BrokerAddress
 from penstock.client.failures import Lost
 from penstock.client.producer_core import ProducerCore
 from penstock.shared.bus import dial
@@ -30,12 +31,12 @@ class SendLoop:
         self,
         core: ProducerCore,
         settled: threading.Condition,
-        endpoint: str,
+        address: BrokerAddress,
         timeout_ms: int,
         clock: Clock,
     ) -> None:
         self.core, self._settled = core, settled
-        self._endpoint = endpoint
+        self._address, self._name = address, address.name
         self._timeout_s = timeout_ms / 1000 + GRACE_S
         self._clock = clock
         # no message is taken any more
@@ -46,7 +47,7 @@ class SendLoop:
         # set when nobody has the producer any more
         self.orphaned = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._socket: zmq.Socket[bytes] = dial(self._context, address.endpoint)
         self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = zmq.Poller()
@@ -55,7 +56,7 @@ class SendLoop:
         self._thread: threading.Thread | None = None
 
     def __repr__(self) -> str:
-        return f"<producer to {self._endpoint}>"
+        return f"<producer of {self._name}>"
 
     def start(self) -> None:
         """Run in a thread."""
@@ -123,6 +124,8 @@ class SendLoop:
 
     def _turn(self) -> None:
         now_ms = self._clock.monotonic_ms()
+        if self.core.routes.aim.away:
+            self._address.follow(self._socket, self.core.routes.aim, now_ms)
         with self._settled:
             out = list(self.core.outgoing(now_ms))
             wait_ms = self.core.wait_ms(now_ms)
@@ -173,7 +176,7 @@ class SendLoop:
         leaving.discard(self)
         with self._settled:
             self.closing = True
-            self.core.fail_all(ended(self._endpoint, error))
+            self.core.fail_all(ended(self._name, error))
             self._settled.notify_all()
             os.close(self._waker)  # whoever holds the lock and finds it open may write to it
         self._socket.disable_monitor()

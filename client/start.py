@@ -1,4 +1,9 @@
-"""Where a consumer is told to begin. Pure: the time is passed."""
+"""Where a consumer is told to begin. Pure: the time is passed.
+
+A number is an offset, or a time. From 10^12 on it is ms since 1970: as a time that is 2001, and no
+queue has had so many messages; below that it is an offset. Of a mapping from queue to offset, and
+of a StartAt, every number is what it says.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +15,8 @@ from typing import NamedTuple
 from penstock.client.arguments import check_whole, shown, wrong_type
 from penstock.shared.errors import InvalidArgument
 
+# The first number that is ms since 1970, and no offset.
+LEAST_MS = 10**12
 _OFFSET = re.compile(r"[0-9]{1,20}")
 _AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
 _AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -27,15 +34,14 @@ Start = str | int | dt.datetime | StartAt | Mapping[int, int]
 
 
 def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartAt:
-    """earliest, latest, an offset, a datetime, ISO text, or how long ago ("-15m")."""
+    """earliest, latest, an offset, ms since 1970, a datetime, ISO text, or "-15m": how long ago."""
     if isinstance(start, StartAt):
         return start
     if isinstance(start, dt.datetime):
         return StartAt(at_ms=int(start.timestamp() * 1000))
-    if not isinstance(start, str):
-        return StartAt(offset=check_offset(start))
-    if _OFFSET.fullmatch(start):
-        return StartAt(offset=check_offset(int(start)))
+    if not isinstance(start, str) or _OFFSET.fullmatch(start):
+        number = check_offset(int(start) if isinstance(start, str) else start)
+        return StartAt(at_ms=number) if number >= LEAST_MS else StartAt(offset=number)
     if start == "earliest":
         return StartAt()
     if start == "latest":

@@ -10,11 +10,11 @@ import msgspec
 
 from penstock.shared.clock import SystemClock
 from penstock.shared.deletions import load_deletions
+from penstock.shared.find_broker import find_running
 from penstock.shared.layout import StorePaths
 from penstock.shared.positions import ACTORS, Positions
 from penstock.shared.quarantine import load_quarantine
 from penstock.shared.retention_clock import held_ms
-from penstock.shared.run_directory import find_running
 
 
 def read_status(store: Path) -> dict[str, Any]:

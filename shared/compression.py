@@ -72,7 +72,7 @@ def _codec(name: str) -> _Codec:
 
 def check_compression(name: str | None) -> str | None:
     """The name of a compression, or None for none. Raises InvalidArgument."""
-    if name is not None and name not in _FLAGS:
+    if name is not None and (not isinstance(name, str) or name not in _FLAGS):
         raise InvalidArgument(
             "there is no such compression",
             repr(name),

@@ -40,7 +40,7 @@ def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
     `build` raises ValueError for an object of another form. Raises StoreDamaged when there is a
     file and neither it nor the copy can be read.
     """
-    broken = ""
+    broken: dict[Path, str] = {}
     for candidate in (file, file.with_name(file.name + ".bak")):
         try:
             raw = candidate.read_bytes()
@@ -53,19 +53,25 @@ def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
             if isinstance(document, dict):
                 found = build(document)
                 if candidate != file:  # it is older: what was changed since is gone
-                    _log.warning("%s is used in place of %s", candidate, broken or f"{file}: gone")
+                    _log.warning(
+                        "%s is used in place of %s", candidate, _told(broken) or f"{file}: gone"
+                    )
                 return found
-            broken = f"{candidate}: not an object"
+            broken[candidate] = "not an object"
         except (ValueError, RecursionError) as error:
-            broken = f"{candidate}: {error}"
+            broken[candidate] = str(error)
     if broken:
         name = f"{file.parent.name}/{file.name}"
         raise StoreDamaged(
             f"{name} cannot be read as RocketMQ's JSON",
-            broken,
-            f"restore it from a copy, or go on without it: {move_away(file)}",
+            _told(broken),
+            f"restore it from a copy, or go on without it: {move_away(*broken)}",
         )
     return build({})
+
+
+def _told(broken: dict[Path, str]) -> str:
+    return "; ".join(f"{each}: {why}" for each, why in broken.items())
 
 
 def save_document(file: Path, content: bytes) -> None:

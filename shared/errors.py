@@ -231,6 +231,8 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         BrokerBusy,
         RingUnavailable,
         OffsetOutOfRange,
+        ConnectError,
+        WrongStore,
         StoreDamaged,
     )
 }

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import is_segment_name, segment_name
-from penstock.shared.next_steps import quoted, store_of
+from penstock.shared.next_steps import repair
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -190,13 +190,10 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
             raise StoreDamaged(
                 "a segment is missing between two others",
                 directory / segment_name(before + segment_bytes),
-                f"restore the file, or run: penstock store repair {quoted(store_of(directory))}",
+                f"restore the file, or run: {repair(directory)}",
             )
     return bases
 
 
 def _other_size(directory: Path) -> str:
-    return (
-        "configure the size that the store was written with, or run: "
-        f"penstock store repair {quoted(store_of(directory))}"
-    )
+    return f"configure the size that the store was written with, or run: {repair(directory)}"

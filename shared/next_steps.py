@@ -1,12 +1,13 @@
 """What an error's hint says: the nearest names that there are, and commands as they can be typed.
 
-Pure functions on names and paths. What they say is bounded: a broker may have 10,000 topics, and a
-client may ask it for topics that there are not as fast as it can.
+Functions on names and paths; one of them looks what is there. What they say is bounded: a broker
+may have 10,000 topics, and a client may ask it for topics that there are not as fast as it can.
 """
 
 from __future__ import annotations
 
 import difflib
+import os
 import shlex
 from bisect import bisect
 from collections.abc import Iterable
@@ -105,14 +106,22 @@ def rebuild(path: Path | str) -> str:
     )
 
 
-def move_away(path: Path | str) -> str:
-    """Move a file out of the way."""
-    return f"mv {quoted(path)} {quoted(f'{path}.broken')}"
+def repair(path: Path | str) -> str:
+    """Mend the store that this is, or is a file of; the same without --apply changes nothing."""
+    store = quoted(store_of(path))
+    return f"penstock store repair {store} --apply (without --apply it says what it would do)"
+
+
+def move_away(*paths: Path | str) -> str:
+    """Move files out of the way."""
+    return " && ".join(f"mv {quoted(path)} {quoted(f'{path}.broken')}" for path in paths)
 
 
 def look_at(path: Path | str) -> str:
-    """See who may use a file."""
-    return f"look at the disk, and at who may use it: ls -ld {quoted(path)}"
+    """See who may use a file, or make it where it is not."""
+    path = Path(path).absolute()
+    there = next(each for each in (path, *path.parents) if os.path.lexists(each))
+    return f"look at the disk, and at who may write there: ls -ld {quoted(there)}"
 
 
 def store_of(path: Path | str) -> Path:

@@ -22,7 +22,7 @@ from penstock.shared.durable_files import make_directory, replace_file, sync_dir
 from penstock.shared.errors import StoreDamaged, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.next_steps import move_away, quoted, verify
+from penstock.shared.next_steps import move_away, repair, verify
 
 # The value of the position `read_only`: why the store takes no messages.
 QUARANTINE = 1
@@ -109,7 +109,7 @@ def read_only_error(paths: StorePaths) -> StoreUnavailable:
     return StoreUnavailable(
         "the store is read-only",
         f"its log is damaged: {found[0]}{more}" if found else "its log is damaged",
-        f"stop the broker and run: penstock store repair {quoted(paths.root)}",
+        f"stop the broker and run: {repair(paths.root)}",
     )
 
 

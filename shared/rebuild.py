@@ -29,7 +29,7 @@ from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
 from penstock.shared.layout import StorePaths, is_segment_name
-from penstock.shared.next_steps import quoted
+from penstock.shared.next_steps import repair
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_windows import QueueWindows
@@ -161,7 +161,7 @@ class _Queues:
             raise StoreDamaged(
                 "no record begins where the last one ends",
                 f"log offset {start + found.size}",
-                f"run: penstock store repair {quoted(self._store.paths.root)}",
+                f"run: {repair(self._store.paths.root)}",
             )
 
     def _lost_before(self, key: tuple[bytes, int], slot: int, entry: bytes) -> bytes:
@@ -175,8 +175,7 @@ class _Queues:
             raise StoreDamaged(
                 "a queue would miss more messages than the log had room for",
                 f"record at {position} has queue offset {slot}, {before} was to come",
-                "its queue offset is damaged; run: penstock store repair "
-                f"{quoted(self._store.paths.root)}",
+                f"its queue offset is damaged; run: {repair(self._store.paths.root)}",
             )
         if slot <= before:
             return b""

@@ -13,17 +13,17 @@ from typing import NamedTuple
 
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
-from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
+from penstock.shared.config import Config
 from penstock.shared.disk_space import lacking_room
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
-from penstock.shared.errors import SegmentUnavailable, StoreUnavailable
+from penstock.shared.errors import ConfigError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.index_recovery import keep_index_state, recover_index
 from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
-from penstock.shared.next_steps import quoted
+from penstock.shared.next_steps import look_at, move_away, quoted
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
@@ -35,7 +35,7 @@ from penstock.shared.run_directory import (
     await_actors_gone,
     boot_id,
     new_run_directory,
-    read_run,
+    read_last_run,
     remove_directory,
     remove_run_directory,
     remove_strays,
@@ -67,6 +67,10 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
     """Lock, recover, and set up shared memory. Raises PenstockError, having changed nothing that
     counts: the next try begins from the same state."""
     paths = StorePaths(config.store)
+    if paths.root.exists() and not paths.root.is_dir():
+        raise ConfigError(
+            "this is a file, and no place for a store", paths.root, move_away(paths.root)
+        )
     with ExitStack() as undo:
         try:
             for directory in (
@@ -84,24 +88,23 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
             raise StoreUnavailable(
                 "the store or its shared memory cannot be written",
                 error,
-                f"look at the disk, and at who may write there: ls -ld {quoted(paths.root)}",
+                look_at(paths.root),
             ) from error
         undo.pop_all()
         return store
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
-    last_run = read_run(paths)
+    last_run = read_last_run(paths)
     if last_run is not None:
         await_actors_gone(last_run)
     remove_strays(paths.root, last_run)
     with ExitStack() as sockets, ExitStack() as undo:
-        produce, remark = listen_tcp(config.bind_host, config.produce_port, DEFAULT_PRODUCE_PORT)
+        produce = listen_tcp(config.bind_host, config.produce_port, "producers")
         sockets.callback(produce.socket.close)
-        remarks = [remark]
-        consume, remark = listen_tcp(config.bind_host, config.consume_port, DEFAULT_CONSUME_PORT)
+        consume = listen_tcp(config.bind_host, config.consume_port, "consumers")
         sockets.callback(consume.socket.close)
-        remarks.append(remark)
+        remarks = []
         check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
         _check_first_segment(paths, config)

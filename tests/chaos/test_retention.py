@@ -23,8 +23,8 @@ from penstock.chaos.history import digest
 from penstock.cli.clean import request_clean
 from penstock.client.consumer import Consumer
 from penstock.shared.deletions import KEPT
+from penstock.shared.find_broker import find_running
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import find_running
 from penstock.shared.store_directory import StoreDirectory
 
 TOPIC = "chaos"

@@ -47,7 +47,7 @@ def test_old_messages_go_at_once_and_their_readers_are_told(
     assert {row["why"] for row in status["deletions"]} == {"asked"}
     said = running.said.read_text()
     assert said.count("somebody asked for it (penstock clean)") == len(status["deletions"])
-    table = _penstock("status", "--store", store).stdout.decode()
+    table = _penstock("status", "--store", store, "--all").stdout.decode()
     assert "stored before" in table and "asked" in table
     retention = status["retention"]
     assert retention["log_bytes"] == done["log_end"] - done["log_start"]

@@ -78,7 +78,7 @@ def test_positions_move_with_the_messages(broker: Any) -> None:
 
 
 def test_the_table_says_the_same_for_people(broker: Any) -> None:
-    done = penstock("status", "--store", broker.store)
+    done = penstock("status", "--store", broker.store, "--all")
     assert done.returncode == 0
     for name in (*ACTORS, *(position.name for position in POSITIONS), broker.produce):
         assert name in done.stdout

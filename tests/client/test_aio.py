@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,8 +21,6 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-
-NOBODY = "tcp://127.0.0.1:1"
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -227,9 +226,15 @@ def test_a_topic_that_is_not_there_is_a_typed_error(broker: Any) -> None:
     run(test)
 
 
-def test_nobody_at_the_endpoint_is_a_typed_error_in_time() -> None:
+def test_a_broker_that_goes_away_is_a_typed_error_in_time(broker_in: Any, tmp_path: Path) -> None:
+    gone = broker_in(tmp_path)
+
     async def test() -> None:
-        async with Producer(NOBODY, timeout_ms=200) as producer:
+        async with (
+            Producer(gone.produce, timeout_ms=200) as producer,
+            Consumer(gone.consume, "t", timeout_ms=200) as consumer,
+        ):
+            gone.kill()
             with pytest.raises(ConnectError):
                 await producer.send("t", b"x")
             with pytest.raises(ConnectError):
@@ -239,7 +244,6 @@ def test_nobody_at_the_endpoint_is_a_typed_error_in_time() -> None:
                 await producer.flush(0.05)
             with pytest.raises(ConnectError):
                 await late
-        async with Consumer(NOBODY, "t", timeout_ms=200) as consumer:
             with pytest.raises(ConnectError):
                 await consumer.poll(10)
 

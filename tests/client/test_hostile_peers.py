@@ -151,7 +151,11 @@ def test_what_is_no_request_is_refused_and_the_peer_may_go_on(
     if endpoint == "consume" and b"Pull" in parts[0]:
         assert isinstance(raw.answer(), messages.Pulled)
     else:
-        assert raw.refusal().status == "MESSAGE_ILLEGAL"
+        # a request of the other endpoint is told where it belongs
+        misdirected = endpoint == ("produce" if b"Pull" in parts[0] else "consume")
+        whole = parts in ((encode(Pull(1, "t", {}, 0, 1, 0)),), (append(1),))
+        status = "CONNECT_FAILED" if misdirected and whole else "MESSAGE_ILLEGAL"
+        assert raw.refusal().status == status
     good()
     question = Route(9, "good", False) if endpoint == "produce" else Describe(9, "good", -1)
     raw.send(encode(question))

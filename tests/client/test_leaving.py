@@ -18,12 +18,11 @@ import pytest
 
 from penstock.client import Consumer
 
-NOBODY = "tcp://127.0.0.1:1"
 # what every program begins with; it is told its endpoint and its topic
 HEAD = """
 import asyncio, atexit, gc, multiprocessing, os, signal, sys, threading, time
 from penstock.client import Consumer, MessageQuery, Producer, aio
-endpoint, topic = sys.argv[1:3]
+endpoint, topic, consume = (sys.argv[1:] + [""])[:3]
 """
 WAIT_S = 60
 
@@ -311,13 +310,15 @@ loop.close()
 
 
 @pytest.mark.parametrize("how", GIVEN_UP)
-def test_what_is_given_up_is_said_in_one_line(run: Callable[..., Ended], how: str) -> None:
-    ended = run(GIVEN_UP[how], NOBODY, "lost")
+def test_what_is_given_up_is_said_in_one_line(
+    run: Callable[..., Ended], mute: Any, how: str
+) -> None:
+    ended = run(GIVEN_UP[how], mute.produce, "lost")
     assert ended.code == 0
     (line,) = ended.lines
     assert "1,502 messages were not acknowledged" in line
     assert "750 of lost0, 750 of lost1, 2 of third" in line
-    assert "BROKER_TIMEOUT" in line and "300 ms" in line and NOBODY in line
+    assert "BROKER_TIMEOUT" in line and "300 ms" in line and mute.produce in line
     assert ended.seconds < 20
 
 
@@ -339,9 +340,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("kind", RAISED)
 def test_a_block_that_ends_well_raises_the_failures_that_nobody_has_asked_for(
-    run: Callable[..., Ended], kind: str
+    run: Callable[..., Ended], mute: Any, kind: str
 ) -> None:
-    ended = run(RAISED[kind], NOBODY, "lost")
+    ended = run(RAISED[kind], mute.produce, "lost")
     assert ended.code == 1
     assert ended.said.count("BROKER_TIMEOUT") == 1, "and not one by one"
     assert "BrokerTimeout" in ended.lines[-2]
@@ -382,9 +383,9 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("how", INTERRUPTED)
 def test_a_second_ctrl_c_ends_the_waiting_at_once_and_what_is_given_up_is_said(
-    start: Callable[..., subprocess.Popen[str]], how: str
+    start: Callable[..., subprocess.Popen[str]], mute: Any, how: str
 ) -> None:
-    process = start(INTERRUPTED[how], NOBODY, "lost")
+    process = start(INTERRUPTED[how], mute.produce, "lost")
     assert process.stdout is not None and process.stdout.readline() == "sent\n"
     process.send_signal(signal.SIGINT)
     began = time.monotonic()
@@ -403,27 +404,27 @@ def test_a_second_ctrl_c_ends_the_waiting_at_once_and_what_is_given_up_is_said(
 # --- who is closed by nobody says nothing, and holds nobody up ---
 
 QUIET = {
-    "a consumer": "consumer = Consumer(endpoint, topic); consumer.poll(0.01)",
+    "a consumer": "consumer = Consumer(consume, topic); consumer.poll(0.01)",
     "a consumer in a cycle": """
 class Service: pass
 service = Service()
-service.itself, service.consumer = service, Consumer(endpoint, topic)
+service.itself, service.consumer = service, Consumer(consume, topic)
 service.consumer.poll(0.01)
 del service
 gc.collect()
 """,
-    "a query": "query = MessageQuery(endpoint)",
+    "a query": "query = MessageQuery(consume)",
     "a producer": "producer = Producer(endpoint)",
     "an iteration that is not finished": """
 def messages():
-    with Consumer(endpoint, topic) as consumer:
+    with Consumer(consume, topic) as consumer:
         consumer.poll(0.01)
         yield 1
 for message in messages():
     break
 """,
     "a consumer in a fork": """
-consumer = Consumer(endpoint, topic); consumer.poll(0.01)
+consumer = Consumer(consume, topic); consumer.poll(0.01)
 child = os.fork()
 if not child:
     consumer.close()
@@ -439,13 +440,13 @@ with Producer(endpoint) as producer:
 """,
     "an aio consumer": """
 async def main():
-    consumer = await aio.Consumer(endpoint, topic).__aenter__()
+    consumer = await aio.Consumer(consume, topic).__aenter__()
     await consumer.poll(0.01)
 asyncio.run(main())
 """,
     "an aio query": """
 async def main():
-    query = await aio.MessageQuery(endpoint).__aenter__()
+    query = await aio.MessageQuery(consume).__aenter__()
 asyncio.run(main())
 """,
     "an aio producer": """
@@ -458,18 +459,22 @@ asyncio.run(main())
 
 @pytest.mark.parametrize("what", QUIET)
 def test_what_nobody_has_closed_neither_hangs_nor_talks(
-    run: Callable[..., Ended], what: str
+    run: Callable[..., Ended], mute: Any, what: str
 ) -> None:
-    ended = run(QUIET[what], NOBODY, "quiet")
+    ended = run(QUIET[what], mute.produce, "quiet", mute.consume)
     assert (ended.code, ended.said) == (0, "")
     assert ended.seconds < 20
 
 
 # in a fork ZeroMQ's sockets cannot be closed, and pyzmq says so to who has its warnings on
 @pytest.mark.parametrize("what", sorted(QUIET.keys() - {"a consumer in a fork"}))
-def test_with_warnings_on_only_ours_is_heard(run: Callable[..., Ended], what: str) -> None:
+def test_with_warnings_on_only_ours_is_heard(
+    run: Callable[..., Ended], mute: Any, what: str
+) -> None:
     """One that names what was left open, and none of ZeroMQ's about what is ours inside."""
-    ended = run(QUIET[what], NOBODY, "quiet", flags=("-W", "always::ResourceWarning"))
+    ended = run(
+        QUIET[what], mute.produce, "quiet", mute.consume, flags=("-W", "always::ResourceWarning")
+    )
     assert ended.code == 0
     heard = [line for line in ended.lines if ": ResourceWarning: " in line]
     assert all("unclosed <" in line and "zmq" not in line for line in heard), ended.said
@@ -477,11 +482,11 @@ def test_with_warnings_on_only_ours_is_heard(run: Callable[..., Ended], what: st
 
 
 def test_a_fork_does_not_wait_for_an_outcome_that_nobody_will_bring(
-    broker: Any, run: Callable[..., Ended]
+    mute: Any, run: Callable[..., Ended]
 ) -> None:
     program = """
     from penstock.errors import StoreUnavailable
-    with Producer("tcp://127.0.0.1:1", timeout_ms=1000) as producer:
+    with Producer(endpoint, timeout_ms=1000) as producer:
         future = producer.send(topic, b"x")
         child = os.fork()
         if not child:
@@ -492,5 +497,5 @@ def test_a_fork_does_not_wait_for_an_outcome_that_nobody_will_bring(
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 42
         future.exception()
     """
-    ended = run(program, broker.produce, "forked")
+    ended = run(program, mute.produce, "forked")
     assert (ended.code, ended.said) == (0, "")

@@ -12,7 +12,6 @@ import pytest
 
 from penstock.client import Consumer, Producer
 from penstock.shared.errors import (
-    ConnectError,
     InvalidArgument,
     InvalidMessage,
     PenstockError,
@@ -330,8 +329,9 @@ def test_an_error_in_the_block_counts_and_is_not_waited_behind(broker: Any) -> N
     "endpoint", ["127.0.0.1:1", "tcp://", "tcp://host", "udp://127.0.0.1:1", "tcp://127.0.0.1:x"]
 )
 def test_an_endpoint_that_is_none_is_a_typed_error(endpoint: str) -> None:
-    with pytest.raises(ConnectError, match="endpoint"):
+    with pytest.raises(InvalidArgument, match="endpoint") as caught:
         Producer(endpoint)
+    assert caught.value.exit_code == 2
 
 
 def test_the_ipc_endpoint_serves_too(broker: Any) -> None:
