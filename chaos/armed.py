@@ -37,7 +37,9 @@ def _named(*beginnings: str) -> frozenset[str]:
 BELLS = _named("bell.")
 CLEANER = _named("clean.")
 OFFLINE = _named("repair.", "rebuild.")
-SUPERVISOR = _named("file.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair")
+SUPERVISOR = _named(
+    "file.", "geometry.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair"
+)
 # producers, with what they have in shared memory
 SENDERS = frozenset({"ring.taken", "ring.filled"})
 # what a start passes behind a crash

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,6 +26,9 @@ output_option = click.option(
     show_default=True,
     help="How to print: a table, or one JSON object per line.",
 )
+
+# Of what is wrong there may be one for each record, and nobody reads more.
+MOST_LISTED = 100
 
 
 def print_json(row: object) -> None:
@@ -91,6 +94,18 @@ def shown_bytes(count: float) -> str:
 
 def shortened(text: str, characters: int = 60) -> str:
     return text if len(text) <= characters else text[: characters - 3] + "..."
+
+
+def few(lines: Iterable[str]) -> Iterator[str]:
+    """The first lines, and how many more there are."""
+    more = 0
+    for number, line in enumerate(lines):
+        if number < MOST_LISTED:
+            yield line
+        else:
+            more += 1
+    if more:
+        yield f"and {more} more"
 
 
 def is_file(stream: Any) -> bool:

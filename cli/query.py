@@ -25,6 +25,9 @@ from penstock.shared.errors import MessageNotFound
 if TYPE_CHECKING:
     from penstock.client.message import Message
 
+# slots and items of the index, where somebody says them
+_Geometry = tuple[int | None, int | None]
+
 
 @click.group(cls=Group)
 def query() -> None:
@@ -65,8 +68,8 @@ def by_key(
     store: Path | None,
     endpoint: str | None,
     timeout: float,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The newest messages of TOPIC that have KEY among their keys, or as unique key.
@@ -95,8 +98,8 @@ def by_unique_key(
     store: Path | None,
     endpoint: str | None,
     timeout: float,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The messages of TOPIC that their producer gave UNIQUE_KEY: one, unless it was sent twice.
@@ -123,8 +126,8 @@ def by_id(
     store: Path | None,
     endpoint: str | None,
     timeout: float,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The message that MESSAGE_ID names: its broker's address and its offset in the log."""
@@ -138,7 +141,7 @@ def _run(
     store: Path | None,
     endpoint: str | None,
     timeout: float,
-    geometry: tuple[int, int],
+    geometry: _Geometry,
     output: str,
 ) -> None:
     with progress("looking"):
@@ -157,7 +160,7 @@ def _ask(
     store: Path | None,
     endpoint: str | None,
     timeout: float,
-    geometry: tuple[int, int],
+    geometry: _Geometry,
 ) -> list[Message]:
     """From the broker, or from the files where none runs."""
     from penstock.client.query import MessageQuery
@@ -173,15 +176,15 @@ def _ask(
         root = store or Path(default_store())
         if not StorePaths(root).commit_log.is_dir():
             raise
-        return _look(question, root, geometry)
+        return _look(question, root, *geometry)
 
 
-def _look(question: Any, root: Path, geometry: tuple[int, int]) -> list[Message]:
+def _look(question: Any, root: Path, slots: int | None, items: int | None) -> list[Message]:
     from penstock.client.message import Message
     from penstock.shared.store_directory import StoreDirectory
     from penstock.shared.store_query import StoreQuery
 
-    with StoreDirectory(root) as opened, StoreQuery(opened, *geometry) as looking:
+    with StoreDirectory(root) as opened, StoreQuery(opened, slots, items) as looking:
         if question.message_id:
             return [Message(looking.by_id(question.message_id))]
         return [Message(record) for record in looking.by_key(*question[:-1])]

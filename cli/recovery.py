@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from penstock.cli.option_types import store_option
-from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.output import few, output_option, print_json, print_table
 from penstock.cli.suggestions import Group
 
 
@@ -62,5 +62,5 @@ def show(store: Path | None, output: str) -> None:
             for row in rows
         ],
     )
-    for damage in rows[-1].found.quarantined:
-        click.echo(f"damaged: {damage}")
+    for line in few(f"damaged: {damage}" for damage in rows[-1].found.quarantined):
+        click.echo(line)

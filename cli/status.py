@@ -13,7 +13,14 @@ from typing import Any, NamedTuple
 import click
 
 from penstock.cli.option_types import store_option
-from penstock.cli.output import output_option, print_json, print_table, shown_bytes, shown_time
+from penstock.cli.output import (
+    MOST_LISTED,
+    output_option,
+    print_json,
+    print_table,
+    shown_bytes,
+    shown_time,
+)
 
 # Between the two looks. A flusher that waits for a slow disk moves some times in it.
 LOOK_S = 0.4
@@ -122,7 +129,10 @@ def _print(found: dict[str, Any], first: Look, last: Look) -> None:
     if found["damaged"]:
         click.echo("\nread-only; the log is damaged:")
         columns = ("position", "size", "file", "offset", "reason")
-        print_table(columns, [[row[name] for name in columns] for row in found["damaged"]])
+        rows = [[row[name] for name in columns] for row in found["damaged"]]
+        print_table(columns, rows[:MOST_LISTED])
+        if len(rows) > MOST_LISTED:
+            click.echo(f"and {len(rows) - MOST_LISTED} more")
         click.echo(f"stop the broker and run: penstock store repair {found['store']}")
 
 

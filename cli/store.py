@@ -15,6 +15,7 @@ import click
 from penstock.cli.index_options import index_options
 from penstock.cli.option_types import COUNT, QUEUE_ID
 from penstock.cli.output import (
+    MOST_LISTED,
     output_option,
     print_json,
     print_table,
@@ -47,10 +48,9 @@ store.add_command(repair)
 
 @store.command()
 @directory_argument
-@index_options
 @output_option
-def info(directory: Path, index_slots: int, index_items: int, output: str) -> None:
-    """Show files, queues, checkpoint and state of a store.
+def info(directory: Path, output: str) -> None:
+    """Show files and their sizes, queues, checkpoint and state of a store.
 
     \b
     Examples:
@@ -61,7 +61,7 @@ def info(directory: Path, index_slots: int, index_items: int, output: str) -> No
     from penstock.shared.store_directory import StoreDirectory
 
     with progress("looking"), StoreDirectory(directory) as opened:
-        found = gather(opened, index_slots, index_items)
+        found = gather(opened)
     if output == "json":
         print_json(found)
     else:
@@ -90,8 +90,8 @@ def verify(
     directory: Path,
     checksum: str,
     delay_levels: str | None,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """Check every record, every queue entry and every index item of a store.
@@ -107,17 +107,20 @@ def verify(
     """
     from penstock.shared.config_sources import load_config
     from penstock.shared.consume_queue import parse_delay_levels
-    from penstock.shared.index_header import Geometry
+    from penstock.shared.geometry import index_sizes
+    from penstock.shared.layout import StorePaths
     from penstock.shared.record_crc import Checksum
     from penstock.shared.verify import verify_store
 
     config = load_config(flags={"message_delay_level": delay_levels}).config
+    asked = index_slots, index_items
+    index = index_sizes(StorePaths(directory), *asked) if any(asked) else None
     with progress("checking") as moved:
         report = verify_store(
             directory,
             progress=moved,
             checksum=Checksum(checksum),
-            index=Geometry(index_slots, index_items),
+            index=index,
             delay_levels_ms=parse_delay_levels(config.message_delay_level),
         )
     if output == "json":
@@ -172,6 +175,8 @@ def inspect(
         for position, found, size, record, reason in select(opened, topic, queue_id, offset or 0):
             if found is Found.DAMAGED:
                 damaged += 1
+                if damaged > MOST_LISTED:
+                    continue
                 segment = opened.segment_of(position)
                 click.echo(
                     f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
@@ -187,6 +192,8 @@ def inspect(
                 fields = row(decode_record(record), with_body=body)
                 rows.append(fields) if table else print_json(fields)
         unclean = opened.is_unclean
+    if damaged > MOST_LISTED:
+        click.echo(f"damaged: {damaged - MOST_LISTED} more", err=True)
     if table:
         _print_records(rows, body)
     if more:
@@ -240,6 +247,8 @@ def _print_report(report: Any) -> None:
         )
     if report.problem_count > len(report.problems):
         click.echo(f"and {report.problem_count - len(report.problems)} more")
+    for command in report.advice:
+        click.echo(f"to mend it, with the broker stopped: {printable(command)}")
 
 
 def _print_info(found: dict[str, Any]) -> None:
@@ -248,7 +257,7 @@ def _print_info(found: dict[str, Any]) -> None:
     click.echo(f"{printable(found['directory'])}: {state}")
     click.echo(f"lock: held by process {holder}" if holder else "lock: free")
     click.echo(f"log: offsets [{found['log_start']}, {found['log_end']})")
-    for name in ("segments", "queues", "index_files", "consumer_filters"):
+    for name in ("sizes", "segments", "queues", "index_files", "consumer_filters"):
         if found[name]:
             click.echo(f"\n{name.replace('_', ' ')}")
             columns = list(found[name][0])

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.option_types import PORT
-from penstock.cli.output import output_option, print_json
+from penstock.cli.output import few, output_option, print_json
 from penstock.cli.settings import config_option, set_option
 from penstock.cli.streams import OutputFailed
 from penstock.shared.errors import PortTaken, StoreDamaged
@@ -59,6 +59,8 @@ def up(
 ) -> None:
     """Start a broker and watch over its actors.
 
+    A store that is there keeps the sizes its files were made with, whatever the defaults are now.
+
     Stays in the foreground. Prints one line that begins with "ready" once it serves, with the
     endpoints that clients connect to; stop it with Ctrl-C. Where the disk has no room for messages
     the line begins with "full" and says why: consumers are served, producers refused. Another
@@ -66,23 +68,12 @@ def up(
     What happens meanwhile is told on standard error, each line with its time in UTC.
     """
     from penstock.shared.config_sources import load_config
+    from penstock.shared.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
-    free_ports = dict.fromkeys(_PORTS, 0) if port else {}
-    flags = (
-        dict(settings)
-        | free_ports
-        | {
-            key: value
-            for key, value in (
-                ("store_path_root_dir", None if store is None else str(store)),
-                ("produce_port", produce_port),
-                ("consume_port", consume_port),
-            )
-            if value is not None
-        }
-    )
-    config = load_config(file, flags, os.environ).config
+    ports = (0, 0) if port else (produce_port, consume_port)
+    flags = dict(settings) | _given(store, *ports)
+    config = load_config(file, flags, os.environ, settled_sizes).config
     supervisor = Supervisor(config, say=_say)
     try:
         supervisor.open()
@@ -108,6 +99,20 @@ def up(
     else:
         _say("stopped, but not everything was on disk; the next start recovers")
         raise click.exceptions.Exit(1)
+
+
+def _given(
+    store: Path | None, produce_port: int | None, consume_port: int | None
+) -> dict[str, str | int]:
+    """The keys that have options of their own, where these are given."""
+    from penstock.shared.config_sources import STORE_KEY
+
+    values = {
+        STORE_KEY: None if store is None else str(store),
+        "produce_port": produce_port,
+        "consume_port": consume_port,
+    }
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], store: Path) -> str:
@@ -181,8 +186,8 @@ def _report(recovered: Recovered, store: Path) -> None:
             f"{recovered.torn_records} whole records were behind bytes that are lost, so they are "
             f"no part of the log any more; they are kept in {StorePaths(store).quarantine}"
         )
-    for damage in recovered.quarantined:
-        _say(f"damaged: {damage}")
+    for line in few(f"damaged: {damage}" for damage in recovered.quarantined):
+        _say(line)
     if recovered.quarantined:
         _say(
             "the store is read-only: consumers get everything that is whole, producers nothing; "

@@ -28,6 +28,7 @@ from penstock.client.timeouts import silent
 from penstock.shared import messages
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
+    OffsetOutOfRange,
     PenstockError,
     ProtocolError,
     error_from_status,
@@ -260,6 +261,13 @@ class ConsumerCore:
             self.cursors[queue_id] = self._first(queue)
             self._ends[queue_id] = min(
                 queue.max_offset, self._end_at.get(queue_id, queue.max_offset)
+            )
+        longest = max((found[each].max_offset for each in wanted & found.keys()), default=0)
+        if not self._follow and self._start.offset > longest:  # nothing would come, nor be said
+            raise OffsetOutOfRange(
+                f"every queue of topic {self.topic} ends before this offset",
+                self._start.offset,
+                f"the longest ends at {longest}: start there or before, at earliest or at latest",
             )
         self._known = sum(1 for queue in answer.queues if queue.max_offset)
         self.starts = dict(self.cursors)

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -52,6 +52,7 @@ _UNITS: dict[str, tuple[dict[str, int], int]] = {
     "_h": (_MS, _MS["h"]),
     "_percent": ({"%": 1}, 1),
 }
+HeedStore = Callable[[Path, Mapping[str, Any], Mapping[str, str]], Mapping[str, int]]
 # key, value, and where it is from
 _Setting = tuple[str, object, str]
 
@@ -67,10 +68,12 @@ def load_config(
     file: Path | None = None,
     flags: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
+    heed_store: HeedStore | None = None,
 ) -> Loaded:
     """The configuration of a broker. Raises ConfigError, naming the place of what is wrong.
 
-    `flags` maps keys to values; one that is None was not given.
+    `flags` maps keys to values; one that is None was not given. `heed_store` says what the store
+    has settled, from where it is, what was given, and the places that is from.
     """
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     values: dict[str, Any] = {}
@@ -84,6 +87,11 @@ def load_config(
         check_known(key, origin)
         values[key] = _typed(key, value, origin)
         origins[key] = origin
+    if heed_store:
+        root = Config(store_path_root_dir=values.get(STORE_KEY, Config().store_path_root_dir)).store
+        settled = heed_store(root, values, origins)
+        values |= settled
+        origins |= {key: "store" for key in settled if origins[key] == "default"}
     config = Config(**values)
     check_config(config)
     return Loaded(config, origins)

@@ -105,6 +105,7 @@ POINTS: dict[str, str] = {
     "clean.after_segments": "expired segments are gone, files of queues are not",
     "clean.after_queue_files": "expired files of queues are gone, those of the index are not",
     # a start, which is the supervisor's, in order
+    "geometry.written": "the sizes of a store's files are written down, none may be there",
     "recover.mid_pool": "a segment has what the pool had for it, the next one has not",
     "recover.after_scan": "a start knows the log's end, and has changed nothing of the log",
     "recover.before_truncate": "a start is about to cut what is behind the end",

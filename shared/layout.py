@@ -97,6 +97,7 @@ class StorePaths:
         self.consumer_filters = self.root / "config" / "consumerFilter.json"
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
+        self.geometry = self.own / "geometry.json"
         self.index_state = self.own / "index.json"
         self.starting = self.own / "starting"
         self.half_made = self.own / "half-made"

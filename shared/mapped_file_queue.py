@@ -171,17 +171,19 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
             size = entry.stat(follow_symlinks=False).st_size
             if empty_last and entry is files[-1] and not size and entry.is_file():
                 continue
+            if not entry.is_file(follow_symlinks=False):
+                raise StoreDamaged("a segment is no ordinary file", entry.path, _mend(directory))
             if not is_segment_name(entry.name) or int(entry.name) % segment_bytes:
                 raise StoreDamaged(
                     f"a file is not named by an offset that is a multiple of {segment_bytes}",
                     entry.path,
-                    _other_size(directory),
+                    _mend(directory),
                 )
             if size != segment_bytes:
                 raise StoreDamaged(
-                    f"a segment is not {segment_bytes} bytes long",
-                    f"{entry.path} has {size}",
-                    _other_size(directory),
+                    "a segment has grown" if size > segment_bytes else "a segment was cut short",
+                    f"{entry.path} has {size} bytes of {segment_bytes}",
+                    _mend(directory),
                 )
             bases.append(int(entry.name))
     bases.sort()
@@ -190,10 +192,10 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
             raise StoreDamaged(
                 "a segment is missing between two others",
                 directory / segment_name(before + segment_bytes),
-                f"restore the file, or run: {repair(directory)}",
+                _mend(directory),
             )
     return bases
 
 
-def _other_size(directory: Path) -> str:
-    return f"configure the size that the store was written with, or run: {repair(directory)}"
+def _mend(directory: Path) -> str:
+    return f"restore it from a copy of the store, or run: {repair(directory)}"

@@ -106,10 +106,19 @@ def rebuild(path: Path | str) -> str:
     )
 
 
+def rebuild_index(path: Path | str) -> str:
+    """Make the index anew, of the store that this is, or is a file of."""
+    return f"penstock store rebuild {quoted(store_of(path))} --index"
+
+
+def repair_command(path: Path | str) -> str:
+    """Mend the store that this is, or is a file of."""
+    return f"penstock store repair {quoted(store_of(path))} --apply"
+
+
 def repair(path: Path | str) -> str:
-    """Mend the store that this is, or is a file of; the same without --apply changes nothing."""
-    store = quoted(store_of(path))
-    return f"penstock store repair {store} --apply (without --apply it says what it would do)"
+    """The same, for who reads it; without --apply the command changes nothing."""
+    return f"{repair_command(path)} (without --apply it says what it would do)"
 
 
 def move_away(*paths: Path | str) -> str:

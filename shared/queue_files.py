@@ -34,14 +34,22 @@ class QueueFiles:
     """The queue as it was when it was listed; list the store's queues again to see it grow."""
 
     def __init__(
-        self, files: FileCache, directory: Path, topic: str, queue_id: int, log_start: int
+        self,
+        files: FileCache,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        log_start: int,
+        segment_bytes: int = 0,  # what its files were made with; 0: nobody knows
     ) -> None:
         self.directory = directory
         self.topic = topic
         self.queue_id = queue_id
         self.segments: list[Segment]
         self.problems: list[Problem]
-        self.segments, self.problems = list_segments(directory, "queue", multiple_of=CQ_ENTRY_BYTES)
+        self.segments, self.problems = list_segments(
+            directory, "queue", multiple_of=CQ_ENTRY_BYTES, size=segment_bytes
+        )
         self._files = files
         self._log_start = log_start
         self._bases = [segment.base for segment in self.segments]

@@ -12,7 +12,9 @@ that damage took keeps its slot, with an entry that points to the damage, as the
 from __future__ import annotations
 
 import os
+import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,6 +26,7 @@ from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
+from penstock.shared.geometry import check_lengths, keep_sizes, load_sizes
 from penstock.shared.hot_loops import QueueNumbers, by_queue, dispatch
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
@@ -35,7 +38,6 @@ from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_windows import QueueWindows
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
 from penstock.shared.recovery import remove_rebuild
-from penstock.shared.repair_files import check_sizes
 from penstock.shared.store_directory import StoreDirectory
 
 _RUN_BYTES = 4 << 20
@@ -67,7 +69,7 @@ def rebuild_store(
 ) -> Rebuilt:
     """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed."""
     began = time.monotonic()
-    check_sizes(paths, config)
+    check_lengths(paths, config)
     done = Rebuilt()
     remove_rebuild(paths)
     new = StorePaths(paths.rebuild)
@@ -83,6 +85,8 @@ def rebuild_store(
             done.index_files, done.keys = made
             for path in set(_files(paths.index)) - set(index_files(paths.index)):
                 os.link(path, new.index / path.name, follow_symlinks=False)
+    if index:
+        keep_sizes(paths, config, index=_has_this_index(paths, config))
     for wanted, old, made_anew in (
         (queues, paths.consume_queue, new.consume_queue),
         (index, paths.index, new.index),
@@ -94,11 +98,19 @@ def rebuild_store(
             exchange(old, made_anew)
             crash_point("rebuild.after_swap")
     if index:
+        keep_sizes(paths, config)
         index_is_rebuilt(paths)
     crash_point("rebuild.before_removal")
     remove_rebuild(paths)
     done.seconds = round(time.monotonic() - began, 3)
     return done
+
+
+def _has_this_index(paths: StorePaths, config: Config) -> bool:
+    """Whether the index that is about to go is of the sizes that the new one has."""
+    sizes = load_sizes(paths)
+    had = sizes.max_hash_slot_num, sizes.max_index_num
+    return had == (config.max_hash_slot_num, config.max_index_num)
 
 
 def _files(directory: Path) -> list[Path]:
@@ -191,7 +203,8 @@ class _Queues:
             at = max(self._next.get(key, queue.max_offset), queue.first_slot)
             for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
                 offset, size, code = row.item()
-                if not any(low <= offset < high for low, high in self._damaged):
+                index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+                if index < 0 or offset >= self._damaged[index][1]:
                     break
                 entry = ENTRY.pack(offset, size, code)
                 self._windows.put(rows_of(self._numbers.number(*key), at, entry))

@@ -1,7 +1,8 @@
 """A store directory as files, read-only: Penstock's or Java RocketMQ's, running or stopped.
 
 Needs no broker and takes no lock. It opens files for reading only, maps nothing, and believes no
-length it has not bounded. The segment sizes are those of the files, so no configuration is needed.
+length it has not bounded. It needs no configuration: what sizes files were made with the store says
+(`sizes`), or the files do.
 What is wrong with names and lengths is in `problems`; whether the contents hold together is
 `verify`'s question. A running store grows behind it: `refresh` to see more. For one thread.
 """
@@ -20,13 +21,14 @@ from penstock.shared.errors import (
     OffsetOutOfRange,
     StoreDamaged,
 )
+from penstock.shared.geometry import Sizes, load_sizes
 from penstock.shared.layout import PAGE_BYTES, StorePaths, check_topic
 from penstock.shared.log_scan import Step, scan
 from penstock.shared.next_steps import quoted, verify
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import BLANK, Found, Record, decode_record, examine
 from penstock.shared.record_crc import Checksum
-from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments
+from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
 
 
 class StoreDirectory:
@@ -41,6 +43,7 @@ class StoreDirectory:
                 "name the directory that holds them, or make a store: penstock up --store "
                 f"{quoted(self.paths.root)}",
             )
+        self.sizes = Sizes()
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
         self._bases: list[int] = []
@@ -64,7 +67,16 @@ class StoreDirectory:
     def refresh(self) -> None:
         """List the log's segments again: a running store adds some and deletes others."""
         self._files.close()
-        self.segments, self.problems = list_segments(self.paths.commit_log, "log")
+        problems = []
+        try:
+            self.sizes = load_sizes(self.paths)
+        except StoreDamaged as error:
+            file = shown(self.paths.geometry)
+            problems.append(Problem("geometry", file, 0, None, f"{error.value}. {error.hint}"))
+        self.segments, self.problems = list_segments(
+            self.paths.commit_log, "log", size=self.sizes.mapped_file_size_commit_log_bytes
+        )
+        self.problems += problems
         self._bases = [segment.base for segment in self.segments]
 
     @property
@@ -163,7 +175,14 @@ class StoreDirectory:
                 if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):
                     queue_id = int(path.name)
                     found.append(
-                        QueueFiles(self._files, path, topic_path.name, queue_id, self.log_start)
+                        QueueFiles(
+                            self._files,
+                            path,
+                            topic_path.name,
+                            queue_id,
+                            self.log_start,
+                            self.sizes.mapped_file_size_consume_queue_bytes,
+                        )
                     )
         return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
 

@@ -1,8 +1,8 @@
 """Opening a store for a broker run, and closing it in good order. The supervisor's, and nobody's
 else: whoever calls this holds the store's lock and runs no actors yet, or no more.
 
-Order of a start: directories, lock, recovery, shared memory, run.json, abort. From `abort` on the
-store counts as unclean; the finish removes it last, when everything is on disk.
+Order of a start: directories, lock, sizes of files, recovery, shared memory, run.json, abort. From
+`abort` on the store counts as unclean; the finish removes it last, when everything is on disk.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from penstock.shared.disk_space import lacking_room
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
 from penstock.shared.errors import ConfigError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.geometry import check_sizes, keep_sizes
 from penstock.shared.index_recovery import keep_index_state, recover_index
 from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
@@ -105,7 +106,9 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         consume = listen_tcp(config.bind_host, config.consume_port, "consumers")
         sockets.callback(consume.socket.close)
         remarks = []
+        check_sizes(paths, config)
         check_files(paths, config)
+        keep_sizes(paths, config)
         recovered = recover_store(paths, config, last_run)
         _check_first_segment(paths, config)
         note_start(paths.starting)

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
@@ -31,6 +32,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Producer
+from penstock.shared.broker_status import read_status
 
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "mistakes.txt"
@@ -64,6 +66,7 @@ VARYING = (
     (re.compile(r"(?<=:)\d{5}\b(?=\D)"), "PORT"),
     (re.compile(r"\b[0-9A-F]{32}\b"), "MESSAGE-ID"),
     (re.compile(r"\b\d+ MiB free"), "N MiB free"),
+    (re.compile(r"\b\d+% of it"), "N% of it"),
     (re.compile(r"\band \d+ more;"), "and N more;"),
     # who is not root has another error for what nobody may
     (re.compile(r"\[Errno 1\] Operation not permitted"), "[Errno 13] Permission denied"),
@@ -145,6 +148,25 @@ def _not_empty(scene: Scene) -> None:
     (scene.place / "full" / "of").write_text("things")
 
 
+def _full_disk(scene: Scene) -> None:
+    """A broker on a disk of its own, which others have filled."""
+    disk, store = scene.place / "disk", scene.place / "disk" / "store"
+    disk.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)]
+    if subprocess.run(mount, capture_output=True).returncode:
+        pytest.skip("no disk can be mounted here")
+    scene.undo.callback(subprocess.run, ["umount", "--lazy", str(disk)], check=True)
+    quick = {"PENSTOCK_BROKER_CLEAN_RESOURCE_INTERVAL_MS": "50"}
+    scene.undo.enter_context(_up(scene, ["up", "--store", str(store)], quick))
+    _penstock(scene, ["topics", "create", "orders", "--store", str(store)])
+    free = os.statvfs(disk)
+    (disk / "others").write_bytes(bytes(free.f_bavail * free.f_frsize))
+    deadline = time.monotonic() + TIMEOUT_S
+    while not read_status(store)["positions"]["disk_full"]:
+        assert time.monotonic() < deadline, "the cleaner looks at the disk"
+        time.sleep(0.01)
+
+
 def _empty(scene: Scene) -> None:
     (scene.place / "empty").mkdir()
 
@@ -160,6 +182,7 @@ PREPARE: dict[str, Callable[[Scene], None]] = {
     "a file of settings": _settings,
     "a directory with something in it": _not_empty,
     "an empty directory": _empty,
+    "a full disk": _full_disk,
 }
 
 
@@ -180,6 +203,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
                 for n in range(8)
             ]
             receipts = [each.result(30) for each in sent]
+            producer.send("clicks", b"one").result(30)
         yield {
             "STORE": str(store),
             "PRODUCE": endpoints["produce"],
@@ -254,7 +278,12 @@ def _ran(
 class _up:
     """A broker that a step has started; it must stop in good order."""
 
-    def __init__(self, scene: Scene, arguments: list[str]) -> None:
+    def __init__(
+        self,
+        scene: Scene,
+        arguments: list[str],
+        more: Mapping[str, str] = {},  # noqa: B006
+    ) -> None:
         command = [sys.executable, "-m", "penstock.cli.main", *arguments]
         self._process = subprocess.Popen(
             command,
@@ -262,7 +291,7 @@ class _up:
             stderr=subprocess.PIPE,
             text=True,
             cwd=scene.place,
-            env=_environment(scene),
+            env=_environment(scene, more),
         )
 
     def __enter__(self) -> str:
@@ -370,7 +399,7 @@ def test_a_mistake_is_told_with_its_value_and_the_next_step_helps(
 
 def test_the_page_has_every_mistake_once_in_order() -> None:
     assert len(set(NAMES)) == len(NAMES) >= 60
-    assert list(_kept()) == NAMES
+    assert WRITE or list(_kept()) == NAMES
     for mistake in MISTAKES:
         assert mistake.keys() <= KEYS, mistake["name"]
         assert ("run" in mistake) != ("python" in mistake), mistake["name"]

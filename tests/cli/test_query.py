@@ -103,12 +103,13 @@ def test_nobody_there_is_an_error_in_time() -> None:
         MessageQuery("tcp://127.0.0.1:9", timeout_ms=50)
 
 
-def test_a_store_of_another_geometry_says_what_to_do(
+def test_a_store_is_asked_without_its_geometry_and_a_given_one_counts(
     run: Run, store_builder: Callable[..., Path], make_record: Callable[..., Record]
 ) -> None:
     root = store_builder([make_record(properties=encode_properties({"UNIQ_KEY": "u"}))])
     with StoreDirectory(root) as store:
         rebuild_index(store, root / "index", root, Geometry(5, 9), lambda: 0)
-    assert run("query", "key", "orders", "u", "--store", root)[0] == 5
+    assert run("query", "key", "orders", "u", "--store", root)[0] == 0
+    assert run("query", "key", "orders", "u", "--store", root, "--index-slots", 6)[0] == 5
     geometry = ("--index-slots", 5, "--index-items", 9)
     assert run("query", "key", "orders", "u", "--store", root, *geometry)[0] == 0

@@ -29,6 +29,7 @@ from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
     InvalidArgument,
+    OffsetOutOfRange,
     ProtocolError,
     QueueNotFound,
     StoreDamaged,
@@ -521,6 +522,20 @@ def test_what_is_no_start_is_a_typed_error(
 ) -> None:
     with pytest.raises(InvalidArgument):
         make_consumer(make_reader(), start=start)
+
+
+@pytest.mark.parametrize(("start", "ends"), [(4, 3), (1 << 40, 3), (1, 0)])
+def test_a_start_behind_the_end_of_every_queue_is_an_error_and_not_nothing(
+    start: int, ends: int, make_consumer: WireMaker, make_reader: WireMaker
+) -> None:
+    reader = make_reader(declared=2)
+    if ends:
+        reader.append(0, ends)
+        reader.append(1, 1)
+    with pytest.raises(OffsetOutOfRange, match=f"{start}.*ends at {ends}"):
+        make_consumer(reader, start=start, follow=False).run()
+    make_consumer(reader, start=ends, follow=False).run()  # what has read all may look again
+    make_consumer(reader, start=start, follow=True).run()  # and who follows waits for more
 
 
 def test_a_topic_is_checked_at_once() -> None:
