@@ -21,13 +21,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from penstock.shared.errors import PortTaken
 from penstock.shared.faults import crash_point
-from penstock.shared.run_directory import Run
+
+if TYPE_CHECKING:
+    from penstock.shared.run_directory import Run
 
 RINGS = {
     "allocator": ("writer",),

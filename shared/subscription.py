@@ -8,16 +8,20 @@ through there, the client compares with the tags themselves. Pure functions on b
 from __future__ import annotations
 
 import re
-from functools import lru_cache
-
-import numpy as np
-import numpy.typing as npt
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
 
 from penstock.shared.errors import FilterError
 from penstock.shared.properties import TAGS, decode_properties, find_property
 from penstock.shared.record_outline import raw_properties
-from penstock.shared.sql92 import Sql92, compile_sql92
 from penstock.shared.string_hash import string_hash
+
+if TYPE_CHECKING:
+    # a client imports this, and starts sooner without: only a broker looks at codes
+    import numpy as np
+    import numpy.typing as npt
+
+    from penstock.shared.sql92 import Sql92
 
 TAG, SQL92 = "TAG", "SQL92"
 ALL = "*"
@@ -37,10 +41,18 @@ class TagFilter:
 
     def __init__(self, tags: frozenset[str]) -> None:
         self._tags = frozenset(tag.encode("utf-8", "replace") for tag in tags)
-        self._codes = np.array(sorted({string_hash(tag) for tag in tags}), dtype=np.int32)
+        self._hashes = sorted({string_hash(tag) for tag in tags})
+
+    @cached_property
+    def _codes(self) -> npt.NDArray[np.int32]:
+        import numpy as np
+
+        return np.array(self._hashes, dtype=np.int32)
 
     def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Which of these queue entries' tags codes can be those of matching messages."""
+        import numpy as np
+
         return np.isin(codes.astype(np.int32), self._codes) | (codes <= MAX_EXTENSION_ADDRESS)
 
     def matches(self, record: memoryview) -> bool:
@@ -58,6 +70,8 @@ class PropertyFilter:
 
     def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """All of them: an entry says nothing of properties."""
+        import numpy as np
+
         return np.ones(len(codes), dtype=np.bool_)
 
     def matches(self, record: memoryview) -> bool:
@@ -92,6 +106,8 @@ def parse_filter(expression_type: str, expression: str) -> Filter | None:
     if expression_type in ("", TAG):
         return parse_tags(expression)
     if expression_type == SQL92:
+        from penstock.shared.sql92 import compile_sql92
+
         return PropertyFilter(compile_sql92(expression))
     raise FilterError(
         "there is no such type of expression",
