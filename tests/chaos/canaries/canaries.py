@@ -426,10 +426,10 @@ def flush_tried_again_after_eio(flusher: Any) -> None:
     flusher.Flusher._fail = lambda self, error: None
 
 
-@canary("actors.writer", "points")
-def retries_stored_twice(writer: Any) -> None:
+@canary("shared.retry_index", "points")
+def retries_stored_twice(retry_index: Any) -> None:
     """A frame that is sent again is stored again."""
-    writer.Writer._without_stored = lambda self, frame, stored_after: frame
+    retry_index.RetryIndex.find = lambda self, sent: None
 
 
 @canary("supervisor", "kills")
