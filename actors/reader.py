@@ -1,6 +1,6 @@
 """The reader: answers pulls with ranges of the log, holds those that have to wait, finds by key.
 
-Owns:     the consume endpoint; config/consumerFilter.json.
+Owns:     `closed_consumers`; the consume endpoint; config/consumerFilter.json.
 Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`.
 Hears:    requests of consumers; the reput's doorbell.
 Rings:    nobody.
@@ -15,7 +15,7 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import receive, serve
+from penstock.shared.bus import serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.errors import (
     FilterError,
@@ -123,15 +123,17 @@ class Reader:
             self._stage.listening,
             ANSWERS_WAITING,
         )
+        self._inlet = self._stage.inlet(self._socket, "closed_consumers")
 
     def work(self) -> int:
         self._door.tend(self._clock.monotonic_ms())
         done = self._look_again()
         for _ in range(REQUESTS_AT_ONCE):
-            parts = receive(self._socket)
+            parts = self._inlet.receive()
             if parts is None:
                 break
-            self._receive(parts)
+            if parts:
+                self._receive(parts)
             done += 1
         done += self._answer_queries()
         self._filter_file.save()

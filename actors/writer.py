@@ -1,7 +1,8 @@
 """The writer: takes frames of records from producers and puts them at the end of the log.
 
-Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`; the bytes of the
-          pool; queue offsets; config/topics.json; the produce endpoint; the files of rings.
+Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
+          `closed_producers`; the bytes of the pool; queue offsets; config/topics.json; the produce
+          endpoint; the files of rings.
 Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Rings:    the committer and the allocator.
@@ -18,7 +19,7 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import receive, serve
+from penstock.shared.bus import serve
 from penstock.shared.commit_log import LOOK_BYTES, LogReader
 from penstock.shared.errors import (
     LACKING,
@@ -40,19 +41,13 @@ from penstock.shared.retry_index import RetryIndex
 from penstock.shared.ring_file import RING_BYTES
 from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
-from penstock.shared.store_state import (
-    check_disk,
-    check_writable,
-    no_room,
-    segment_missing,
-)
+from penstock.shared.store_state import check_disk, check_writable, no_room, segment_missing
 from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
 # Of one producer: for each frame that may wait here, all of which may be turned away at once.
 ANSWERS_WAITING = 1024
 ALLOCATE_TIMEOUT_MS = 5000
-RETRY_MEMORY_MS = 30_000
 # Steps of looking for retries between two looks at the socket: some ms.
 RETRY_STEPS = 4
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
@@ -73,17 +68,15 @@ class Writer:
         self._pending = PendingAnswers()
         self._waiting: CheckedFrame | None = None
         self._held = SendQueue(stage.config)
-        self._last_retry_ms = 0
         self._drained_at_ms = -1
 
     def start(self) -> None:
         config, run = self._config, self._stage.run
         self._reader = LogReader(config, run, self._positions)
         self._end = LogEnd(config, run, self._positions, self._pieces, self._clock)
-        self._index = RetryIndex(self._pieces, self._reader.record, self._reader.segment_bytes)
-        for known in ("dispatched", "wrote"):
-            self._index.mark(self._positions[known])
-        self._retries = Retries(self._index, lambda: self._end.wrote)
+        index = RetryIndex(self._pieces, self._reader.record, self._reader.segment_bytes)
+        index.mark(self._positions["dispatched"])
+        self._retries = Retries(index, lambda: self._end.wrote)
         with self._stage.disk:
             self._topics = TopicAdmin(self._paths.topics, config, self._clock)
         self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
@@ -101,6 +94,7 @@ class Writer:
             self._stage.listening,
             ANSWERS_WAITING,
         )
+        self._inlet = self._stage.inlet(self._socket, "closed_producers")
 
     def work(self) -> int:
         self._door.tend(self._clock.monotonic_ms())
@@ -111,18 +105,16 @@ class Writer:
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         while done < FRAMES_AT_ONCE and self._may_receive():
             # records are looked at, and copied into the log, where ZeroMQ has put them
-            parts = receive(self._socket, copy=False)
+            parts = self._inlet.receive(copy=False)
             if parts is None:
                 break
-            if self._held or self._is_blocked():
+            if parts and (self._held or self._is_blocked()):
                 self._held.put(parts, self._clock.monotonic_ms())
-            else:
+            elif parts:
                 self._receive(parts)
             done += 1
         done += self._take_held() + self._look_for_retries()
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
-        if self._clock.monotonic_ms() > self._last_retry_ms + RETRY_MEMORY_MS:
-            self._index.forget()
         return done
 
     def inputs(self) -> list[zmq.Socket[bytes] | int]:
@@ -136,7 +128,7 @@ class Writer:
         self._end.let_go(now_ms)
         self._rings.look(now_ms)
         self._reader.let_go(now_ms)
-        self._index.mark(self._end.wrote)
+        self._retries.let_go(now_ms)
 
     def drained(self) -> bool:
         if self._pending or self._waiting is not None or self._held or self._retries:
@@ -301,16 +293,15 @@ class Writer:
 
     def _look_for_retries(self) -> int:
         """Go on looking for what was sent again, for a moment; store what is new of it."""
-        steps = 0
+        steps, now_ms = 0, self._clock.monotonic_ms()
         while self._retries and steps < RETRY_STEPS and not self._is_blocked():
-            self._last_retry_ms = self._clock.monotonic_ms()
-            looked = self._retries.turn()
+            looked = self._retries.turn(now_ms)
             steps += 1
             if looked is not None and looked.error is not None:
                 request = looked.frame.request
                 self._refuse(looked.frame.peer, request.seq, looked.error, request.session)
             elif looked is not None:
-                self._commit(looked.frame._replace(since_ms=self._last_retry_ms))
+                self._commit(looked.frame._replace(since_ms=now_ms))
         return steps
 
     # --- appending ---

@@ -33,6 +33,7 @@ from penstock.shared.bus import Bus
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.door import Door
+from penstock.shared.inlet import MOST_PARTS, Inlet
 from penstock.shared.positions import Positions
 from penstock.shared.pulse import Pulse
 from penstock.shared.run_directory import Run, join_run
@@ -93,6 +94,20 @@ class Stage:
     def door(self, max_connections: int) -> Door:
         """The door of this actor's endpoints."""
         return Door(self.listening, max_connections, self.say)
+
+    def inlet(self, socket: zmq.Socket[bytes], count: str) -> Inlet:
+        """The requests of an endpoint. The position `count` says how many connections it closed."""
+
+        def closed() -> None:
+            number = self.positions[count] + 1
+            self.positions.publish(count, number)
+            if str(number).strip("0") == "1":  # the first, the tenth, the hundredth ...
+                self.say(
+                    f"closed a connection that sent a request of more than {MOST_PARTS} parts; "
+                    f"{number} so far"
+                )
+
+        return Inlet(socket, self.beat, closed)
 
     def close(self) -> None:
         self.disk.end()

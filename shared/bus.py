@@ -115,18 +115,6 @@ class Bus:
             rope.close()
 
 
-def receive(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
-    """The next request of a serving socket, as bytes or without a `copy` as ZeroMQ's frames; None
-    when there is none.
-
-    As long as requests keep coming ZeroMQ does not look at what clients have read meanwhile, counts
-    answers as unread, and drops the next ones. Asking for its events makes it look.
-    """
-    if not int(socket.get(zmq.EVENTS)) & _POLLIN:
-        return None
-    return socket.recv_multipart(zmq.NOBLOCK, copy=copy)
-
-
 def serve(
     context: zmq.Context[zmq.Socket[bytes]],
     endpoints: tuple[str, ...],

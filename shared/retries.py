@@ -23,6 +23,8 @@ from penstock.shared.send_queue import BUSY_RETRY_MS
 # Of one producer, and of all: its first frame is always taken, who has more comes again later.
 MAX_WAITING_BYTES, MAX_WAITING_FRAMES = 8 << 20, 64
 MAX_ALL_BYTES = 64 << 20
+# So long after the last retry the index is forgotten.
+MEMORY_MS = 30_000
 # Messages of a frame that are looked for in one step.
 _FOUND_AT_ONCE = 64
 
@@ -49,6 +51,7 @@ class Retries:
         # producer -> its frames, oldest first; the producer whose turn it is comes first
         self._waiting: OrderedDict[int, deque[_Waiting]] = OrderedDict()
         self._bytes = 0
+        self._last_ms = 0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
@@ -95,8 +98,9 @@ class Retries:
             if not kept:
                 del self._waiting[producer]
 
-    def turn(self) -> Looked | None:
+    def turn(self, now_ms: int) -> Looked | None:
         """Go on for one producer, by one step; its frame when that is found or known to be new."""
+        self._last_ms = now_ms
         producer, waiting = next(iter(self._waiting.items()))
         self._waiting.move_to_end(producer)
         frame, looking = waiting[0]
@@ -109,6 +113,12 @@ class Retries:
             return None
         self._take(producer, waiting)
         return Looked(frame.without(stored) if stored else frame, None)
+
+    def let_go(self, now_ms: int) -> None:
+        """Give memory back that nobody needs; to be called every second or so."""
+        self._index.mark(self._wrote())
+        if now_ms - self._last_ms > MEMORY_MS and not self._waiting:
+            self._index.forget()
 
     def _take(self, producer: int, waiting: deque[_Waiting]) -> None:
         self._bytes -= len(waiting.popleft().frame.data)

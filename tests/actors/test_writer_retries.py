@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from penstock.actors.writer import RETRY_MEMORY_MS, Writer
+from penstock.actors.writer import Writer
 from penstock.shared.messages import Append, Appended, CreateTopic, QueueRun, encode
+from penstock.shared.retries import MEMORY_MS
 
 Maker = Callable[..., Any]
 
@@ -148,7 +149,11 @@ def test_the_index_is_forgotten_some_time_after_the_last_retry(
     retrying = client(long_log, writer)
     retrying.hello(stored_after=0)
     retrying.append([b"again"], keys="again-", retry=True)
-    assert writer._index._tables
-    long_log.clock.advance(RETRY_MEMORY_MS + 1)
-    writer.work()
-    assert not writer._index._tables and not writer._index._spans
+    index = writer._retries._index
+    assert index._tables
+    long_log.clock.advance(MEMORY_MS)
+    writer.let_go()
+    assert index._tables
+    long_log.clock.advance(1)
+    writer.let_go()
+    assert not index._tables and not index._spans

@@ -10,7 +10,8 @@ from typing import Any
 
 import zmq
 
-from penstock.shared.bus import receive, serve
+from penstock.shared.bus import serve
+from penstock.shared.inlet import Inlet
 
 ASKED = 5000
 WAIT_S = 60
@@ -36,11 +37,12 @@ def test_a_client_that_reads_its_answers_gets_every_one_however_fast_it_asks(
     endpoint = f"ipc://{tmp_path}/serve"
     context: zmq.Context[Any] = zmq.Context()
     serving = serve(context, (endpoint,), 1 << 16, {}, 4)
+    inlet = Inlet(serving, lambda: None, lambda: None)
     asking = subprocess.Popen([sys.executable, "-c", ASK, endpoint, str(ASKED)])
     deadline = time.monotonic() + WAIT_S
     while asking.poll() is None and time.monotonic() < deadline:
         for _ in range(64):
-            parts = receive(serving)
+            parts = inlet.receive()
             if parts is None:
                 break
             serving.send_multipart(parts)
