@@ -85,7 +85,7 @@ def _from_file(file: Path) -> list[_Setting]:
         found = tomllib.loads(file.read_bytes().decode())
     except OSError as error:
         raise ConfigError("the configuration file can be read", error, "check --config") from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(f"{file} is TOML", error, "correct that line") from None
     return [(key, value, f"{_FILE}{file}") for key, value in found.items()]
 

@@ -16,6 +16,7 @@ from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     data_ranges,
     make_directory,
+    opened,
     sync_directory,
     write_again,
     zero_from,
@@ -56,7 +57,8 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
     """Copy the log from `start` to `end` into a file beside it; durable on return."""
     make_directory(paths.quarantine)
     target = paths.quarantine / f"torn-{segment_name(start)}"
-    with target.open("wb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    with opened(str(target), flags) as handle, open(handle, "wb", closefd=False) as file:
         for base in bases:
             at, stop = max(start, base), min(end, base + size)
             with (paths.commit_log / segment_name(base)).open("rb") as segment:

@@ -77,7 +77,7 @@ def load_quarantine(paths: StorePaths) -> list[Damage]:
         return msgspec.json.decode(paths.quarantined.read_bytes(), type=list[Damage])
     except FileNotFoundError:
         return []
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise StoreDamaged(
             "penstock/quarantine.json lists the log's damage",
             f"{paths.quarantined}: {error}",

@@ -209,9 +209,40 @@ def write_run(paths: StorePaths, run: Run) -> None:
 def read_run(paths: StorePaths) -> Run | None:
     """The last run on this store, running or not; None when there was none."""
     try:
-        return msgspec.json.decode(paths.run.read_bytes(), type=Run)
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, msgspec.DecodeError):
+        run = msgspec.json.decode(paths.run.read_bytes(), type=Run)
+        return run if b"\0" not in os.fsencode(run.directory) else None
+    # what is no path is a ValueError, and so is what is no text
+    except (FileNotFoundError, NotADirectoryError, ValueError, msgspec.DecodeError, RecursionError):
         return None
+
+
+def own_last_run(paths: StorePaths) -> Run | None:
+    """The last run on this store, for a start that goes on with its memory and removes it.
+
+    A store may come from elsewhere, and its run.json may name any directory. So what is there must
+    be a directory that was made for this store, by this user or the store's owner. The caller holds
+    the store's lock.
+    """
+    run = read_run(paths)
+    if run is None or not run.path.is_symlink() and not run.path.exists():
+        return run
+    return run if _is_of(run.path, paths.root) else None
+
+
+def _is_of(directory: Path, store: Path) -> bool:
+    found = directory.lstat()
+    users = os.geteuid(), store.stat().st_uid
+    if not (_NAME.fullmatch(directory.name) and stat.S_ISDIR(found.st_mode)):
+        return False
+    if found.st_uid not in users:
+        return False
+    try:
+        mark = (directory / "store").read_bytes()
+    except FileNotFoundError:
+        return not any(directory.iterdir())  # a removal was killed at its last step
+    # a store that has another name now is the one whose old name is not there
+    is_moved = directory.parent in _places() and not Path(os.fsdecode(mark)).exists()
+    return mark == _identity(store) or is_moved
 
 
 def survives(run: Run) -> bool:
@@ -247,7 +278,7 @@ def remove_run_directory(run: Run) -> None:
 
     Killed half way, it leaves what no start takes for the memory of a run, and the next removes.
     """
-    if _NAME.fullmatch(run.path.name) and run.path.is_dir():
+    if _NAME.fullmatch(run.path.name) and run.path.is_dir() and not run.path.is_symlink():
         remove_directory(run.path)
 
 

@@ -11,6 +11,7 @@ import os
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from penstock.shared import faults
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
 from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
@@ -33,7 +34,7 @@ from penstock.shared.run_directory import (
     await_actors_gone,
     boot_id,
     new_run_directory,
-    read_run,
+    own_last_run,
     remove_directory,
     remove_run_directory,
     remove_strays,
@@ -87,14 +88,14 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
-    last_run = read_run(paths)
+    last_run = own_last_run(paths)
     if last_run is not None:
         await_actors_gone(last_run)
     remove_strays(paths.root, last_run)
     with ExitStack() as sockets, ExitStack() as undo:
         produce, remark = listen_tcp(config.bind_host, config.produce_port, DEFAULT_PRODUCE_PORT)
         sockets.callback(produce.socket.close)
-        remarks = [remark]
+        remarks = [faults.remark(), remark]
         consume, remark = listen_tcp(config.bind_host, config.consume_port, DEFAULT_CONSUME_PORT)
         sockets.callback(consume.socket.close)
         remarks.append(remark)
