@@ -1,0 +1,27 @@
+"""What a topic's queues hold: the answer to who asks before it reads. No sockets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.shared.messages import Describe, Described, QueueRange
+from penstock.shared.queue_reader import QueueReader
+from penstock.shared.topics import load_topics
+
+
+def describe(request: Describe, queues: QueueReader, topics: Path) -> Described:
+    """Each queue's first and next offset, and that of the time which is asked for.
+
+    Raises PenstockError, or OSError where the store cannot be read.
+    """
+    slots = queues.queues(request.topic)
+    count = load_topics(topics).read_queues(request.topic)
+    found = []
+    for queue_id in sorted(slots.keys() | set(range(count))):
+        slot = slots.get(queue_id)
+        low, high = (0, 0) if slot is None else queues.range(slot)
+        at = high
+        if slot is not None and request.at_ms >= 0:
+            at = queues.offset_at(slot, request.at_ms)
+        found.append(QueueRange(queue_id, low, high, at))
+    return Described(request.request, request.topic, bool(found), tuple(found))
