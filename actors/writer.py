@@ -43,6 +43,7 @@ from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
 from penstock.shared.store_state import check_disk, check_writable, no_room, segment_missing
 from penstock.shared.topic_admin import TopicAdmin
+from penstock.shared.topic_turns import TopicTurns
 
 FRAMES_AT_ONCE = 32
 # Of one producer: for each frame that may wait here, all of which may be turned away at once.
@@ -79,6 +80,7 @@ class Writer:
         self._retries = Retries(index, lambda: self._end.wrote)
         with self._stage.disk:
             self._topics = TopicAdmin(self._paths.topics, config, self._clock)
+        self._topic_turns = TopicTurns(self._topics, self._stage.disk, self._clock)
         self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape)
@@ -113,7 +115,7 @@ class Writer:
             elif parts:
                 self._receive(parts)
             done += 1
-        done += self._take_held() + self._look_for_retries()
+        done += self._take_held() + self._look_for_retries() + self._make_topics()
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         return done
 
@@ -131,7 +133,8 @@ class Writer:
         self._retries.let_go(now_ms)
 
     def drained(self) -> bool:
-        if self._pending or self._waiting is not None or self._held or self._retries:
+        waiting = self._held or self._retries or self._topic_turns
+        if self._pending or self._waiting is not None or waiting:
             return False
         now_ms = self._clock.monotonic_ms()
         if self._drained_at_ms < 0:
@@ -201,18 +204,17 @@ class Writer:
             elif isinstance(request, messages.OpenRing):
                 self._socket.send_multipart((peer, encode(self._open_ring(peer, request))))
             else:
-                self._socket.send_multipart((peer, encode(self._administer(request))))
+                answer = self._topic_turns.ask(peer, request)
+                if answer is not None:
+                    self._socket.send_multipart((peer, encode(answer)))
         except PenstockError as error:
             self._refuse(peer, 0, error)
 
-    def _administer(
-        self, request: messages.Route | messages.CreateTopic | messages.ListTopics
-    ) -> messages.ProduceAnswer:
-        try:
-            with self._stage.disk:
-                return self._topics.answer(request)
-        except PenstockError as error:
-            return refusal(error, request.request)
+    def _make_topics(self) -> int:
+        answers = self._topic_turns.turn()
+        for peer, answer in answers:
+            self._socket.send_multipart((peer, encode(answer)))
+        return len(answers)
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:
         session = self._sessions.open(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from penstock.shared.messages import Describe, Described, QueueRange
 from penstock.shared.queue_reader import QueueReader
-from penstock.shared.topics import load_topics
+from penstock.shared.topics import Topics, load_topics
 
 
 def describe(request: Describe, queues: QueueReader, topics: Path) -> Described:
@@ -15,7 +16,7 @@ def describe(request: Describe, queues: QueueReader, topics: Path) -> Described:
     Raises PenstockError, or OSError where the store cannot be read.
     """
     slots = queues.queues(request.topic)
-    count = load_topics(topics).read_queues(request.topic)
+    count = _topics(topics).read_queues(request.topic)
     found = []
     for queue_id in sorted(slots.keys() | set(range(count))):
         slot = slots.get(queue_id)
@@ -25,3 +26,17 @@ def describe(request: Describe, queues: QueueReader, topics: Path) -> Described:
             at = queues.offset_at(slot, request.at_ms)
         found.append(QueueRange(queue_id, low, high, at))
     return Described(request.request, request.topic, bool(found), tuple(found))
+
+
+def _topics(file: Path) -> Topics:
+    """The topics as the file has them now: it is replaced as a whole."""
+    try:
+        found = file.stat()
+    except FileNotFoundError:
+        return load_topics(file)
+    return _read(file, found.st_ino, found.st_mtime_ns, found.st_size)
+
+
+@lru_cache(maxsize=1)
+def _read(file: Path, *version: int) -> Topics:
+    return load_topics(file)
