@@ -21,7 +21,7 @@ TOLD = 5
 KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
     *("frames", "damage", "missing", "points", "recovery", "bells"),
-    *("clock", "frozen", "crowd", "memory", "mixed"),
+    *("clock", "frozen", "crowd", "memory", "attack", "mixed"),
 )
 
 

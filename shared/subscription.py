@@ -108,10 +108,15 @@ def parse_filter(expression_type: str, expression: str) -> Filter | None:
 
 
 class KnownFilters:
-    """Filters that were parsed already, or refused, latest used last; for the reader."""
+    """Filters that were parsed already, or refused, latest used last; for the reader.
 
-    def __init__(self, most: int = 128) -> None:
+    What is kept of a filter takes some hundred times its characters.
+    """
+
+    def __init__(self, most: int = 128, most_characters: int = 128 << 10) -> None:
         self._most = most
+        self._most_characters = most_characters
+        self._characters = 0
         self._known: OrderedDict[tuple[str, str], Filter | FilterError | None] = OrderedDict()
 
     def costs(self, expression_type: str, expression: str) -> bool:
@@ -129,8 +134,9 @@ class KnownFilters:
                 self._known[key] = parse_filter(*key)
             except FilterError as error:
                 self._known[key] = error
-            if len(self._known) > self._most:
-                self._known.popitem(last=False)
+            self._characters += len(expression)
+            while len(self._known) > self._most or self._characters > self._most_characters:
+                self._characters -= len(self._known.popitem(last=False)[0][1])
         found = self._known[key]
         if isinstance(found, FilterError):
             raise found
