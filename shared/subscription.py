@@ -121,12 +121,15 @@ class KnownFilters:
 
     def costs(self, expression_type: str, expression: str) -> bool:
         """Whether `get` would take long: up to some 30 ms."""
-        is_known = (expression_type, expression) in self._known
-        return len(expression) > SHORT_CHARACTERS and not is_known
+        if not SHORT_CHARACTERS < len(expression) <= MAX_TAGS_CHARACTERS:
+            return False  # what is longer than any filter may be is refused at once
+        return (expression_type, expression) not in self._known
 
     def get(self, expression_type: str, expression: str) -> Filter | None:
         """As `parse_filter`, once."""
         key = expression_type, expression
+        if len(expression) > MAX_TAGS_CHARACTERS:
+            return parse_filter(*key)
         if key in self._known:
             self._known.move_to_end(key)
         else:

@@ -62,6 +62,15 @@ def test_a_new_question_takes_the_place_of_one_that_waits(turns: FilterTurns) ->
 
 def test_very_many_tags_are_refused(turns: FilterTurns) -> None:
     expression = "||".join(f"tag-{number}" for number in range(MAX_TAGS_CHARACTERS // 6))
-    turns.has_to_wait(b"one", pull(TAG, expression))
+    assert not turns.has_to_wait(b"one", pull(TAG, expression)), "that costs nothing"
     with pytest.raises(FilterError, match="more than"):
         turns.filter_of(pull(TAG, expression))
+
+
+def test_known_filters_are_few_and_short_together(turns: FilterTurns) -> None:
+    for number in range(300):
+        for kind, expression in ((SQL92, f"a = {number}"), (TAG, f"{number}||" * 4000)):
+            turns.filter_of(pull(kind, expression))
+    known = turns._known._known
+    assert len(known) <= 128 and sum(len(expression) for _, expression in known) <= 128 << 10
+    assert turns._known._characters == sum(len(expression) for _, expression in known)
