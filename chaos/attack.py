@@ -34,9 +34,9 @@ from penstock.shared.messages import encode
 WAIT_S, WAIT_FACTOR = 1.0, 20
 # beside what heaps may keep: what a broker under load takes for itself
 GROWN_BYTES = 128 << 20
-GIVEN_BACK_TIMEOUT_S = 60
+GIVEN_BACK_TIMEOUT_S = 45
 _PAUSE_S = 0.02
-_CALM_S = 1.5
+_CALM_S = 1.0
 
 
 class Honest:

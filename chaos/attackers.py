@@ -6,6 +6,7 @@ Each returns what is wrong with the answers it got. How others fare meanwhile is
 
 from __future__ import annotations
 
+import ctypes
 import random
 import socket
 import struct
@@ -167,8 +168,10 @@ def many_parts(broker: Broker, dice: random.Random) -> list[str]:
         for _ in range(3):
             try:
                 with socket.create_connection((host, int(port)), timeout=10) as peer:
-                    peer.sendall(greeting + b"\x04" + bytes([len(ready)]) + ready + flood)
                     peer.settimeout(ANSWER_MS / 1000)
+                    peer.sendall(greeting)
+                    peer.recv(64, socket.MSG_WAITALL)  # ZeroMQ waits for the other side's, too
+                    peer.sendall(b"\x04" + bytes([len(ready)]) + ready + flood)
                     while peer.recv(4096):
                         continue  # until the other side has closed it
             except ConnectionError:
@@ -253,8 +256,31 @@ def never_read(broker: Broker, dice: random.Random) -> list[str]:
     return []
 
 
+def names_to_come(broker: Broker, dice: random.Random) -> list[str]:
+    """Announce the names that ZeroMQ gives to the next connections, if it counts from where the C
+    library's random numbers begin. It aborts when it comes to one."""
+    library = ctypes.CDLL(None)
+    library.srand(1)
+    # two make a number of 32 bits
+    starts = [library.rand() | (library.rand() & 1) << 31 for _ in range(16)]
+    for endpoint in (broker.produce, broker.consume):
+        context: zmq.Context[Any] = zmq.Context()
+        for start in starts:
+            for number in range(24):
+                peer = context.socket(zmq.DEALER)
+                peer.linger = 0
+                peer.routing_id = b"\0" + ((start + number) % 2**32).to_bytes(4, "big")
+                peer.connect(endpoint)
+        for _ in range(60):
+            peer = dial(context, endpoint)
+            if peer.poll(ANSWER_MS, zmq.POLLOUT):
+                peer.send(b"")
+        context.destroy(linger=0)
+    return []
+
+
 Attack = Callable[[Broker, random.Random], list[str]]
 ATTACKS: tuple[Attack, ...] = (
     *(foreign_key, offset_in_a_body, key_dense, many_parts, endless_message),
-    *(long_filters, long_properties, many_groups, many_topics, never_read),
+    *(long_filters, long_properties, many_groups, many_topics, never_read, names_to_come),
 )

@@ -17,6 +17,7 @@ The cleaner rings nobody, and nobody rings it: it looks at every tick.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -128,6 +129,7 @@ def serve(
 
     Endpoints of which `listening` has a descriptor listen already, and go on when this closes.
     """
+    _seed_identities()
     socket = context.socket(zmq.ROUTER)
     socket.linger = 0
     socket.maxmsgsize = FRAME_HEADROOM * max_frame_bytes
@@ -154,6 +156,16 @@ def serve(
                 "stop what uses it, or choose another port",
             ) from None
     return socket
+
+
+def _seed_identities() -> None:
+    """Have ZeroMQ number connections from where nobody knows.
+
+    A ROUTER names them by a counter that begins with the C library's rand(), which begins with the
+    same number in each process; and ZeroMQ aborts when it comes to a name that a client has
+    announced as its own.
+    """
+    ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
 
 def dial(context: zmq.Context[Any], endpoint: str) -> Any:

@@ -50,3 +50,23 @@ def test_a_client_that_reads_its_answers_gets_every_one_however_fast_it_asks(
     serving.close()
     context.term()
     assert asking.wait() == 0
+
+
+FIRST_NAME = """
+import zmq
+from penstock.shared.bus import dial, serve
+
+context = zmq.Context()
+serving = serve(context, ("tcp://127.0.0.1:*",), 1 << 16, {}, 4)
+dial(context, serving.get(zmq.LAST_ENDPOINT).decode().rstrip(chr(0))).send(b"x")
+print(serving.recv().hex())
+"""
+
+
+def test_nobody_knows_the_names_of_the_connections_to_come() -> None:
+    """ZeroMQ aborts when it comes to a name that a client has announced."""
+    names = {
+        subprocess.run([sys.executable, "-c", FIRST_NAME], capture_output=True, check=True).stdout
+        for _ in range(3)
+    }
+    assert len(names) == 3
