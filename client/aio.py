@@ -24,7 +24,7 @@ from penstock.client.message import Message
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
-from penstock.shared.bus import dial
+from penstock.shared.bus import PRODUCE_ANSWER_BYTES, dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
@@ -72,7 +72,7 @@ class Producer:
 
     async def __aenter__(self) -> Producer:
         self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._endpoint)
+        self._socket = dial(self._context, self._endpoint, PRODUCE_ANSWER_BYTES)
         self._task = asyncio.create_task(self._talk(), name="penstock-producer")
         # who waits for a change must see that none will come any more
         self._task.add_done_callback(lambda task: self._changed.set())

@@ -22,7 +22,7 @@ from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
-from penstock.shared.bus import dial
+from penstock.shared.bus import PRODUCE_ANSWER_BYTES, dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
@@ -86,7 +86,7 @@ class Producer:
         self._closing = False
         self._asleep = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint, PRODUCE_ANSWER_BYTES)
         self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._talk, name="penstock-producer", daemon=True)

@@ -43,6 +43,8 @@ RINGS = {
 # A larger frame makes ZeroMQ drop the peer without a word; up to here it gets a typed answer.
 FRAME_HEADROOM = 4
 REQUESTS_WAITING = 64
+# To a producer: places of a frame's runs, or the names of all topics.
+PRODUCE_ANSWER_BYTES = 64 << 20
 # A client that greets for longer is no client.
 GREETING_TIMEOUT_MS = 10_000
 # One that takes nothing of what is sent to it for so long is gone; it comes back when it can.
@@ -168,12 +170,13 @@ def _seed_identities() -> None:
     ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
 
-def dial(context: zmq.Context[Any], endpoint: str) -> Any:
+def dial(context: zmq.Context[Any], endpoint: str, max_answer_bytes: int = -1) -> Any:
     """A client's DEALER socket to an endpoint, sync or asyncio as the context is.
 
-    ZeroMQ reconnects it by itself.
+    ZeroMQ reconnects it by itself, and closes a connection by which longer answers come.
     """
     socket = context.socket(zmq.DEALER)
+    socket.maxmsgsize = max_answer_bytes
     socket.linger = 0
     socket.ipv6 = True
     socket.reconnect_ivl = 10
