@@ -18,11 +18,7 @@ from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.descriptions import describe
-from penstock.shared.errors import (
-    InvalidMessage,
-    PenstockError,
-    ProtocolError,
-)
+from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.filter_turns import FilterTurns
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
 from penstock.shared.found_records import Found, piece_of, places_of, ranges_of
@@ -38,6 +34,7 @@ from penstock.shared.messages import (
 )
 from penstock.shared.query_turns import QueryTurns
 from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing, unreadable
+from penstock.shared.reception import Reception
 from penstock.shared.unsent import Unsent
 
 REQUESTS_AT_ONCE = 64
@@ -110,6 +107,7 @@ class Reader:
         self._filters = FilterTurns(self._filter_file, config.enable_property_filter)
         self._topics = paths.topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
+        self._reception = Reception("consumers", run, config.store)
         self._door = self._stage.door(config.max_connections)
         self._serve()
 
@@ -180,8 +178,11 @@ class Reader:
         request_id = 0
         try:
             if len(parts) != 2:
-                raise ProtocolError("a request is one header", f"{len(parts) - 1} parts")
-            request = messages.decode_consume_request(parts[1])
+                raise ProtocolError("a request is not one header", f"{len(parts) - 1} parts")
+            request = self._reception.read(parts[1])
+            if isinstance(request, bytes):
+                self._socket.send_multipart((peer, request))
+                return
             request_id = request.request
             if isinstance(request, Query | QueryById):
                 self._queries.add(peer, request)
@@ -228,11 +229,12 @@ class Reader:
     def _pull(self, peer: bytes, pull: Pull, in_turn: bool = False) -> None:
         for queue_id, offset in pull.cursors.items():
             if queue_id < 0 or offset < 0:
-                raise InvalidMessage("a cursor is not negative", f"queue {queue_id}: {offset}")
+                what = "a pull names a queue or an offset below 0"
+                raise InvalidArgument(what, f"queue {queue_id}, offset {offset}")
         ends = pull.subscription.ends if pull.subscription is not None else {}
         count = max(len(pull.cursors), len(ends))
         if count > MAX_QUEUES_PER_TOPIC:
-            raise InvalidMessage(f"a pull is for {MAX_QUEUES_PER_TOPIC} queues at most", count)
+            raise InvalidArgument(f"a pull names more than {MAX_QUEUES_PER_TOPIC} queues", count)
         if not in_turn and self._filters.has_to_wait(peer, pull):
             return
         chosen = self._filters.filter_of(pull)

@@ -6,6 +6,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from penstock.shared.messages import Describe, Described, QueueRange
+from penstock.shared.next_steps import topic_hint
 from penstock.shared.queue_reader import QueueReader
 from penstock.shared.topics import Topics, load_topics
 
@@ -16,7 +17,8 @@ def describe(request: Describe, queues: QueueReader, topics: Path) -> Described:
     Raises PenstockError, or OSError where the store cannot be read.
     """
     slots = queues.queues(request.topic)
-    count = _topics(topics).read_queues(request.topic)
+    known = _topics(topics)
+    count = known.read_queues(request.topic)
     found = []
     for queue_id in sorted(slots.keys() | set(range(count))):
         slot = slots.get(queue_id)
@@ -25,7 +27,9 @@ def describe(request: Describe, queues: QueueReader, topics: Path) -> Described:
         if slot is not None and request.at_ms >= 0:
             at = queues.offset_at(slot, request.at_ms)
         found.append(QueueRange(queue_id, low, high, at))
-    return Described(request.request, request.topic, bool(found), tuple(found))
+    names = () if found else known.names() | queues.topics
+    hint = "" if found else topic_hint(request.topic, names, topics.parent.parent)
+    return Described(request.request, request.topic, bool(found), tuple(found), hint)
 
 
 def _topics(file: Path) -> Topics:

@@ -52,7 +52,8 @@ class FilterTurns:
             raise FilterError(
                 "this broker does not filter by SQL92",
                 "enable_property_filter is false",
-                "subscribe by tags, or set it to true in the broker's configuration",
+                "subscribe by tags, or start the broker with: penstock up --set "
+                "enable_property_filter=true",
             )
         chosen = self._known.get(wanted.expression_type, wanted.expression)
         if wanted.expression_type == SQL92 and wanted.group:

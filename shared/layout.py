@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument
 
 PAGE_BYTES = 4096
 SEGMENT_NAME_DIGITS = 20
@@ -48,31 +48,31 @@ def is_segment_name(name: str) -> bool:
 
 
 def check_topic(topic: str) -> str:
-    """Return the topic, or raise InvalidMessage. Every topic passes here before it meets a path."""
+    """The topic, or raise InvalidArgument. Every topic passes here before it meets a path."""
     if not topic:
-        raise InvalidMessage("a topic has at least one character", repr(topic), "name a topic")
+        raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
     bad = sorted(set(topic) - _TOPIC_CHARACTERS)
     if bad:
-        raise InvalidMessage(
-            "a topic consists of % | - _ digits and ASCII letters",
-            f"{topic[:80]!r} has {''.join(bad[:8])!r}",
-            "use only those characters",
+        raise InvalidArgument(
+            "the topic's name has characters that none may have",
+            f"{''.join(bad[:8])!r} in {topic[:80]!r}",
+            "use ASCII letters, digits and % | - _ only",
         )
     limit = MAX_RETRY_TOPIC_BYTES if is_group_topic(topic) else MAX_TOPIC_BYTES
     if len(topic) > limit:
-        raise InvalidMessage(
-            f"a topic is at most {limit} characters long", len(topic), "use a shorter name"
+        raise InvalidArgument(
+            f"the topic's name is longer than {limit} characters", len(topic), "use a shorter one"
         )
     return topic
 
 
 def check_group(group: str) -> str:
-    """Return the name of a consumer group, or raise InvalidMessage."""
+    """Return the name of a consumer group, or raise InvalidArgument."""
     if not 0 < len(group) <= MAX_GROUP_CHARACTERS or set(group) - _TOPIC_CHARACTERS:
-        raise InvalidMessage(
-            f"a group's name is 1 to {MAX_GROUP_CHARACTERS} of % | - _ digits and ASCII letters",
+        raise InvalidArgument(
+            "this can be no name of a group",
             repr(group[:80]),
-            "choose another name",
+            f"use 1 to {MAX_GROUP_CHARACTERS} ASCII letters, digits and % | - _",
         )
     return group
 
@@ -97,11 +97,13 @@ class StorePaths:
         self.consumer_filters = self.root / "config" / "consumerFilter.json"
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
+        self.geometry = self.own / "geometry.json"
         self.index_state = self.own / "index.json"
         self.starting = self.own / "starting"
         self.half_made = self.own / "half-made"
         self.known_queues = self.own / "queues"
         self.retention = self.own / "retention.json"
+        self.deletions = self.own / "deletions.json"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"
         self.quarantined = self.own / "quarantine.json"

@@ -229,7 +229,7 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
                 and buffer[topic_at - 1] < 128
                 and buffer[topic_end] < 128
                 and topic_end + 2 + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
-                and names_queue(bytes(buffer[topic_at:topic_end]), queue_id, queue_offset)
+                and names_queue(bytes(view[topic_at:topic_end]), queue_id, queue_offset)
                 and (
                     not check_body
                     or body_length == 0

@@ -12,7 +12,9 @@ that damage took keeps its slot, with an entry that points to the damage, as the
 from __future__ import annotations
 
 import os
+import sys
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -24,17 +26,18 @@ from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
+from penstock.shared.geometry import check_lengths, keep_sizes, load_sizes
 from penstock.shared.hot_loops import QueueNumbers, by_queue, dispatch
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
 from penstock.shared.layout import StorePaths, is_segment_name
+from penstock.shared.next_steps import repair
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_windows import QueueWindows
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
 from penstock.shared.recovery import remove_rebuild
-from penstock.shared.repair_files import check_sizes
 from penstock.shared.store_directory import StoreDirectory
 
 _RUN_BYTES = 4 << 20
@@ -66,7 +69,7 @@ def rebuild_store(
 ) -> Rebuilt:
     """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed."""
     began = time.monotonic()
-    check_sizes(paths, config)
+    check_lengths(paths, config)
     done = Rebuilt()
     remove_rebuild(paths)
     new = StorePaths(paths.rebuild)
@@ -82,6 +85,8 @@ def rebuild_store(
             done.index_files, done.keys = made
             for path in set(_files(paths.index)) - set(index_files(paths.index)):
                 os.link(path, new.index / path.name, follow_symlinks=False)
+    if index:
+        keep_sizes(paths, config, index=_has_this_index(paths, config))
     for wanted, old, made_anew in (
         (queues, paths.consume_queue, new.consume_queue),
         (index, paths.index, new.index),
@@ -93,11 +98,19 @@ def rebuild_store(
             exchange(old, made_anew)
             crash_point("rebuild.after_swap")
     if index:
+        keep_sizes(paths, config)
         index_is_rebuilt(paths)
     crash_point("rebuild.before_removal")
     remove_rebuild(paths)
     done.seconds = round(time.monotonic() - began, 3)
     return done
+
+
+def _has_this_index(paths: StorePaths, config: Config) -> bool:
+    """Whether the index that is about to go is of the sizes that the new one has."""
+    sizes = load_sizes(paths)
+    had = sizes.max_hash_slot_num, sizes.max_index_num
+    return had == (config.max_hash_slot_num, config.max_index_num)
 
 
 def _files(directory: Path) -> list[Path]:
@@ -157,7 +170,11 @@ class _Queues:
                 self._done.entries += len(entries) // ENTRY.size
         self._windows.put(b"".join((*rows, found.rows)))
         if found.size != stop - start:
-            raise StoreDamaged("a record begins where the last one ends", start + found.size)
+            raise StoreDamaged(
+                "no record begins where the last one ends",
+                f"log offset {start + found.size}",
+                f"run: {repair(self._store.paths.root)}",
+            )
 
     def _lost_before(self, key: tuple[bytes, int], slot: int, entry: bytes) -> bytes:
         """Rows for the slots between what a queue has and `slot`: those of lost messages.
@@ -168,9 +185,9 @@ class _Queues:
         (position, _, _) = ENTRY.unpack(entry)
         if slot - before > (position - self._store.log_start) // SMALLEST_RECORD_BYTES or slot < 0:
             raise StoreDamaged(
-                "a queue has no more lost messages than the log had room for",
+                "a queue would miss more messages than the log had room for",
                 f"record at {position} has queue offset {slot}, {before} was to come",
-                "its queue offset is damaged: penstock store repair",
+                f"its queue offset is damaged; run: {repair(self._store.paths.root)}",
             )
         if slot <= before:
             return b""
@@ -186,7 +203,8 @@ class _Queues:
             at = max(self._next.get(key, queue.max_offset), queue.first_slot)
             for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
                 offset, size, code = row.item()
-                if not any(low <= offset < high for low, high in self._damaged):
+                index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+                if index < 0 or offset >= self._damaged[index][1]:
                     break
                 entry = ENTRY.pack(offset, size, code)
                 self._windows.put(rows_of(self._numbers.number(*key), at, entry))

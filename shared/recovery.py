@@ -39,6 +39,7 @@ from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import move_away
 from penstock.shared.pool_recovery import empty_pool, is_named_by
 from penstock.shared.quarantine import Damage, joined, load_quarantine
 from penstock.shared.queue_files import QueueFiles
@@ -184,9 +185,9 @@ def _refuse_lost_log(paths: StorePaths) -> None:
     with StoreDirectory(paths.root) as store:
         if dispatched_to(store.queues()) > (0 if last is None else int(last.name)):
             raise StoreDamaged(
-                "consume queues have a commit log",
+                "the commit log is gone that the consume queues name",
                 f"{last or paths.commit_log} is empty",
-                "restore it, or remove consumequeue/ to begin anew",
+                f"restore it, or begin anew without the queues: {move_away(paths.consume_queue)}",
             )
 
 

@@ -83,7 +83,8 @@ class RetryIndex:
             raise OffsetOutOfRange(
                 f"more than {MAX_BYTES} bytes were stored since this message may have been",
                 f"log offset {low}, the log ends at {high}",
-                "whether it is stored is not known: look for its UNIQ_KEY, penstock query key",
+                "whether it is stored is not known; look for it: penstock query unique-key "
+                "TOPIC UNIQ_KEY",
             )
         if self._gap(low, high) is None:
             return

@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -15,16 +16,16 @@ import pytest
 
 from penstock.shared import run_directory
 from penstock.shared.config import Config
-from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
+from penstock.shared.errors import StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
+from penstock.shared.listening import listen_ipc
 from penstock.shared.run_directory import (
     Run,
     await_actors_gone,
     boot_id,
-    find_running,
     join_run,
     new_run_directory,
-    own_last_run,
+    read_last_run,
     read_run,
     remove_run_directory,
     remove_strays,
@@ -49,14 +50,16 @@ def paths(tmp_path: Path) -> StorePaths:
 
 
 @pytest.fixture
-def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, Path]:
+def places(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Path, Path]]:
     """The memory file system and the temporary directory, as directories of the test."""
-    memory, temporary = tmp_path / "shm", tmp_path / "tmp"
-    memory.mkdir()
-    temporary.mkdir()
-    monkeypatch.setattr(run_directory, "_MEMORY", memory)
-    monkeypatch.setenv("TMPDIR", str(temporary))
-    return memory, temporary
+    # a socket's path is short, and a test's directory is not
+    with tempfile.TemporaryDirectory(prefix="run-") as place:
+        memory, temporary = Path(place) / "shm", Path(place) / "tmp"
+        memory.mkdir()
+        temporary.mkdir()
+        monkeypatch.setattr(run_directory, "_MEMORY", memory)
+        monkeypatch.setenv("TMPDIR", str(temporary))
+        yield memory, temporary
 
 
 # --- making ---
@@ -89,6 +92,20 @@ def test_where_memory_is_short_it_goes_to_the_temporary_directory_and_says_so(
     assert str(memory) in remark and "1 are needed" in remark and str(temporary) in remark
     memory.rmdir()
     assert "is not there" in new_run_directory(paths.root, 1 << 20)[2]
+
+
+def test_a_place_whose_path_is_too_long_for_sockets_is_passed_over(
+    paths: StorePaths, places: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory, temporary = places
+    monkeypatch.setattr(run_directory, "_MEMORY", long := memory / ("x" * 60))
+    long.mkdir()
+    _, directory, remark = new_run_directory(paths.root, 1000)
+    assert directory.parent == temporary and "too long a path for sockets" in remark
+    listen_ipc(directory / "bell-committer.ipc").socket.close()
+    monkeypatch.setenv("TMPDIR", str(long))
+    with pytest.raises(StoreUnavailable, match="too long a path for sockets"):
+        new_run_directory(paths.root, 1000)
 
 
 def test_no_room_anywhere_is_a_typed_error_that_names_every_place(
@@ -135,7 +152,7 @@ def test_the_memory_of_a_last_run_is_its_stores_own_directory_and_no_other(
 
     def named(directory: Path) -> bool:
         write_run(paths, msgspec.structs.replace(run, directory=str(directory)))
-        return own_last_run(paths) is not None
+        return read_last_run(paths).directory == str(directory)
 
     own = new_run_directory(paths.root, 0)[1]
     other_store = StorePaths(tmp_path / "another store")
@@ -166,9 +183,11 @@ def test_a_store_that_was_moved_has_its_memory_and_a_copy_of_it_has_not(
     write_run(paths, msgspec.structs.replace(run, directory=str(directory)))
     copy, moved = tmp_path / "copy", tmp_path / "moved"
     shutil.copytree(paths.root, copy)
-    assert own_last_run(StorePaths(copy)) is None, "the first one may still need it"
+    assert read_last_run(StorePaths(copy)).directory != str(directory), (
+        "the first one may still need it"
+    )
     paths.root.rename(moved)
-    assert own_last_run(StorePaths(moved)) is not None
+    assert read_last_run(StorePaths(moved)).directory == str(directory)
 
 
 def test_a_place_without_a_store_has_no_run(tmp_path: Path) -> None:
@@ -194,16 +213,12 @@ def test_shared_memory_survives_in_this_boot_only_and_whole_only(run: Run, tmp_p
 def test_a_run_runs_while_its_supervisor_lives(paths: StorePaths, run: Run) -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     alive = msgspec.structs.replace(run, supervisor_pid=child.pid)
-    write_run(paths, alive)
-    assert running(alive) and find_running(paths.root) == alive
+    assert running(alive)
     child.kill()
     os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
     assert not running(alive), "a zombie does not run"
     child.communicate()
     assert not running(alive)
-    with pytest.raises(ConnectError, match="penstock up --store") as caught:
-        find_running(paths.root)
-    assert caught.value.exit_code == 3
 
 
 def test_a_boot_has_one_id() -> None:
