@@ -172,13 +172,24 @@ def many_parts(broker: Broker, dice: random.Random) -> list[str]:
                     peer.sendall(greeting)
                     peer.recv(64, socket.MSG_WAITALL)  # ZeroMQ waits for the other side's, too
                     peer.sendall(b"\x04" + bytes([len(ready)]) + ready + flood)
-                    while peer.recv(4096):
-                        continue  # until the other side has closed it
+                    if not _is_closed(peer):
+                        return [f"a connection with messages of {PARTS} parts stays open"]
             except ConnectionError:
                 continue
-            except TimeoutError:
-                return [f"a connection with messages of {PARTS} parts stays open"]
     return []
+
+
+def _is_closed(peer: socket.socket) -> bool:
+    """Whether the other side closes the connection in time; it may say something before."""
+    deadline = time.monotonic() + ANSWER_MS / 1000
+    while (left := deadline - time.monotonic()) > 0:
+        peer.settimeout(left)
+        try:
+            if not peer.recv(4096):
+                return True
+        except TimeoutError:
+            return False
+    return False
 
 
 def endless_message(broker: Broker, dice: random.Random) -> list[str]:
