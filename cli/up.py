@@ -71,20 +71,8 @@ def up(
     from penstock.shared.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
-    free_ports = dict.fromkeys(_PORTS, 0) if port else {}
-    flags = (
-        dict(settings)
-        | free_ports
-        | {
-            key: value
-            for key, value in (
-                ("store_path_root_dir", None if store is None else str(store)),
-                ("produce_port", produce_port),
-                ("consume_port", consume_port),
-            )
-            if value is not None
-        }
-    )
+    ports = (0, 0) if port else (produce_port, consume_port)
+    flags = dict(settings) | _given(store, *ports)
     config = load_config(file, flags, os.environ, settled_sizes).config
     supervisor = Supervisor(config, say=_say)
     try:
@@ -111,6 +99,20 @@ def up(
     else:
         _say("stopped, but not everything was on disk; the next start recovers")
         raise click.exceptions.Exit(1)
+
+
+def _given(
+    store: Path | None, produce_port: int | None, consume_port: int | None
+) -> dict[str, str | int]:
+    """The keys that have options of their own, where these are given."""
+    from penstock.shared.config_sources import STORE_KEY
+
+    values = {
+        STORE_KEY: None if store is None else str(store),
+        "produce_port": produce_port,
+        "consume_port": consume_port,
+    }
+    return {key: value for key, value in values.items() if value is not None}
 
 
 def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], store: Path) -> str:

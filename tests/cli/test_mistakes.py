@@ -203,6 +203,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
                 for n in range(8)
             ]
             receipts = [each.result(30) for each in sent]
+            producer.send("clicks", b"one").result(30)
         yield {
             "STORE": str(store),
             "PRODUCE": endpoints["produce"],

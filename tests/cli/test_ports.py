@@ -153,7 +153,7 @@ def test_a_command_says_at_once_why_there_is_no_broker(name: str, tmp_path: Path
         nobody = f"tcp://127.0.0.1:{gone.getsockname()[1]}"
     for arguments, code, said in (
         (("--endpoint", nobody), 3, "nobody listens at this endpoint"),
-        (("--endpoint", "localhost:20911"), 2, "write tcp://localhost:20911"),
+        (("--endpoint", "localhost:20911"), 2, "tcp://localhost:20911"),
         (("--endpoint", ""), 2, "this endpoint is empty"),
         (("--endpoint", nobody, "--store", tmp_path), 2, "both an endpoint and a store"),
         (("--store", tmp_path / "none"), 3, f"penstock up --store {tmp_path / 'none'}"),

@@ -133,7 +133,7 @@ def test_exactly_one_of_endpoint_and_store_is_named(client: Client, tmp_path: Pa
         client("tcp://127.0.0.1:1", store=tmp_path)
     with pytest.raises(InvalidArgument, match="no path"):
         client(store="")
-    with pytest.raises(InvalidArgument, match="write tcp://localhost:20911"):
+    with pytest.raises(InvalidArgument, match="tcp://localhost:20911"):
         client("localhost:20911")
     for wrong in ((), ("tcp://127.0.0.1:1", tmp_path)):
         with pytest.raises(InvalidArgument):
