@@ -23,7 +23,7 @@ from penstock.client.broker_address import BrokerAddress
 from penstock.client.frames import Receipt
 from penstock.client.producer_core import ProducerCore
 from penstock.client.send_loop import GRACE_S, SendLoop, ended
-from penstock.shared.bus import dial
+from penstock.shared.bus import PRODUCE_ANSWER_BYTES, dial
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 
@@ -58,7 +58,7 @@ class AioSendLoop:
     def start(self) -> None:
         """Begin, on the event loop that runs."""
         self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._address.endpoint)
+        self._socket = dial(self._context, self._address.endpoint, PRODUCE_ANSWER_BYTES)
         self._task = asyncio.create_task(self._run(), name="penstock-producer")
         # who waits for a change must see that none will come any more
         self._task.add_done_callback(lambda task: self._changed.set())

@@ -16,7 +16,7 @@ from penstock.client import leaving
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.failures import Lost
 from penstock.client.producer_core import ProducerCore
-from penstock.shared.bus import dial
+from penstock.shared.bus import PRODUCE_ANSWER_BYTES, dial
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 
@@ -47,7 +47,9 @@ class SendLoop:
         # set when nobody has the producer any more
         self.orphaned = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, address.endpoint)
+        self._socket: zmq.Socket[bytes] = dial(
+            self._context, address.endpoint, PRODUCE_ANSWER_BYTES
+        )
         self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = zmq.Poller()

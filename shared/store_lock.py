@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.shared.durable_files import OWN_FILE
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import look_at, quoted
@@ -16,7 +17,7 @@ from penstock.shared.run_directory import Run, await_actors_gone, read_last_run,
 
 def lock_store(paths: StorePaths) -> int:
     """Take RocketMQ's lock: byte 0 of the file `lock`, for as long as the handle is open."""
-    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, OWN_FILE)
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except OSError:

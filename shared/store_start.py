@@ -11,6 +11,7 @@ import os
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from penstock.shared import faults
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
@@ -105,7 +106,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         sockets.callback(produce.socket.close)
         consume = listen_tcp(config.bind_host, config.consume_port, "consumers")
         sockets.callback(consume.socket.close)
-        remarks = []
+        remarks = [faults.remark()]
         check_sizes(paths, config)
         check_files(paths, config)
         keep_sizes(paths, config)

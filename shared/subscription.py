@@ -8,7 +8,8 @@ through there, the client compares with the tags themselves. Pure functions on b
 from __future__ import annotations
 
 import re
-from functools import cached_property, lru_cache
+from collections import OrderedDict
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.shared.errors import FilterError
@@ -27,6 +28,10 @@ TAG, SQL92 = "TAG", "SQL92"
 ALL = "*"
 # Codes up to here are no hash: they say where a consumequeue_ext has the message's details.
 MAX_EXTENSION_ADDRESS = -(2**31) - 1
+
+# Of a tag expression: some thousand tags. What is read in no time needs no turn.
+MAX_TAGS_CHARACTERS = 32_768
+SHORT_CHARACTERS = 256
 
 _TAGS = TAGS.encode()
 _BETWEEN_TAGS = re.compile(r"\|\|")
@@ -89,6 +94,12 @@ def parse_tags(expression: str) -> TagFilter | None:
     """
     if expression in ("", ALL):
         return None
+    if len(expression) > MAX_TAGS_CHARACTERS:
+        raise FilterError(
+            f"a tag expression has more than {MAX_TAGS_CHARACTERS} characters",
+            len(expression),
+            "subscribe to fewer tags, or to * and choose among the messages that come",
+        )
     parts = (part.strip(_JAVA_SPACE) for part in _BETWEEN_TAGS.split(expression))
     tags = frozenset(part for part in parts if part)
     if not tags:
@@ -100,7 +111,6 @@ def parse_tags(expression: str) -> TagFilter | None:
     return TagFilter(tags)
 
 
-@lru_cache(maxsize=128)
 def parse_filter(expression_type: str, expression: str) -> Filter | None:
     """The filter of a subscription; None where it takes all messages. Raises FilterError."""
     if expression_type in ("", TAG):
@@ -114,3 +124,42 @@ def parse_filter(expression_type: str, expression: str) -> Filter | None:
         repr(expression_type[:40]),
         f"choose {TAG} or {SQL92}",
     )
+
+
+class KnownFilters:
+    """Filters that were parsed already, or refused, latest used last; for the reader.
+
+    What is kept of a filter takes some hundred times its characters.
+    """
+
+    def __init__(self, most: int = 128, most_characters: int = 128 << 10) -> None:
+        self._most = most
+        self._most_characters = most_characters
+        self._characters = 0
+        self._known: OrderedDict[tuple[str, str], Filter | FilterError | None] = OrderedDict()
+
+    def costs(self, expression_type: str, expression: str) -> bool:
+        """Whether `get` would take long: up to some 30 ms."""
+        if not SHORT_CHARACTERS < len(expression) <= MAX_TAGS_CHARACTERS:
+            return False  # what is longer than any filter may be is refused at once
+        return (expression_type, expression) not in self._known
+
+    def get(self, expression_type: str, expression: str) -> Filter | None:
+        """As `parse_filter`, once."""
+        key = expression_type, expression
+        if len(expression) > MAX_TAGS_CHARACTERS:
+            return parse_filter(*key)
+        if key in self._known:
+            self._known.move_to_end(key)
+        else:
+            try:
+                self._known[key] = parse_filter(*key)
+            except FilterError as error:
+                self._known[key] = error
+            self._characters += len(expression)
+            while len(self._known) > self._most or self._characters > self._most_characters:
+                self._characters -= len(self._known.popitem(last=False)[0][1])
+        found = self._known[key]
+        if isinstance(found, FilterError):
+            raise found
+        return found
