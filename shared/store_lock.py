@@ -11,8 +11,14 @@ from pathlib import Path
 from penstock.shared.durable_files import OWN_FILE
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
-from penstock.shared.next_steps import look_at, quoted
+from penstock.shared.next_steps import look_at, move_away, quoted
 from penstock.shared.run_directory import Run, await_actors_gone, read_last_run, read_run, running
+
+
+def check_place(root: Path) -> None:
+    """Raise ConfigError for a file where a store's directory should be."""
+    if root.exists() and not root.is_dir():
+        raise ConfigError("this is a file, and no place for a store", root, move_away(root))
 
 
 def lock_store(paths: StorePaths) -> int:
