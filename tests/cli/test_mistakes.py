@@ -224,7 +224,16 @@ def stopped(tmp_path_factory: pytest.TempPathFactory, words: dict[str, str]) -> 
     scene = Scene(place, words)
     with _up(scene, ["up", "--store", str(place / "store")]):
         _penstock(scene, ["topics", "create", "orders", "--store", str(place / "store")])
-        lines = ["produce", "orders", "--key", "k1", "--store", str(place / "store")]
+        lines = [
+            "produce",
+            "orders",
+            "--queue",
+            "0",
+            "--key",
+            "k1",
+            "--store",
+            str(place / "store"),
+        ]
         assert _penstock(scene, lines, stdin="one\ntwo\n").returncode == 0
     return place / "store"
 
