@@ -76,6 +76,7 @@ POINTS: dict[str, str] = {
     "flush.after_queues_before_index": "the queues are on disk, new items of the index are not",
     "flush.mid_index": "some new items of the index are on disk",
     "known.written": "a new queue's name is in the list of queues, and not durable",
+    "mark.written": "the watermark is written, and not on disk",
     "ckpt.before": "the checkpoint is about to be written",
     "ckpt.mid": "the checkpoint is written, and not on disk",
     "ckpt.after": "the checkpoint is on disk",

@@ -101,6 +101,8 @@ class StorePaths:
         self.starting = self.own / "starting"
         self.half_made = self.own / "half-made"
         self.known_queues = self.own / "queues"
+        self.queue_ends = self.own / "queue-ends"
+        self.watermark = self.own / "watermark"
         self.retention = self.own / "retention.json"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"

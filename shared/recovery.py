@@ -8,12 +8,12 @@
        cut, for the reput to write again
     4. the positions page and the queue table are filled
 
-Nothing that was on disk is ever cut: where such a record follows damage, or the log is known to
+Nothing that was on disk is ever cut: where a whole record follows damage, or the log is known to
 have gone on, the damaged ranges are returned as `quarantined`, nothing of the log is changed, and
 the store must be run read-only. After a power failure pages that were never flushed may be there
-while others before them are not: whole records behind damage that are newer than all the
-checkpoint knows to be on disk are such pages. Nobody was promised them; they are cut with the rest
-of the torn tail, and kept beside in penstock/quarantine/.
+while others before them are not, whole records among them. Nobody was promised these, where a
+witness says so (witness.py); they are cut with the rest of the torn tail, and kept beside in
+penstock/quarantine/. Where there is no such witness they stay.
 
 Doing it twice, or dying half way and doing it again, ends in the same state. So does doing it
 again after a sync has failed: what may be in the page cache only is written once more before it is
@@ -27,6 +27,7 @@ import time
 
 import msgspec
 
+from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     drop_empty_last,
@@ -36,16 +37,17 @@ from penstock.shared.durable_files import (
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.known_queues import load_known_queues, replace_known_queues
-from penstock.shared.layout import StorePaths
+from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.pool_recovery import empty_pool, is_named_by
 from penstock.shared.quarantine import Damage, joined, load_quarantine
 from penstock.shared.queue_files import QueueFiles
-from penstock.shared.recovery_scan import Scanned, dispatched_to, scan, scan_start
+from penstock.shared.recovery_scan import Ends, Scanned, dispatched_to, scan, scan_start
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.unfinished_start import is_unfinished, note_start
+from penstock.shared.witness import Witness, find_witness
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +71,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     torn_records: int  # of them whole, kept beside
     quarantined: tuple[Damage, ...]
     seconds: float
+    checkpoint: Checkpoint = Checkpoint()  # the words that were believed
     start_failed: bool = False  # one before this, in the same boot: what it cut may not be on disk
 
     @property
@@ -87,7 +90,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     unclean = paths.abort.exists()
     start_failed = is_unfinished(paths.starting)
     known = load_quarantine(paths)
-    _refuse_lost_log(paths)
+    _refuse_lost_log(paths, last_run)
     wrote, pool_bytes = _take_from_memory(paths, config, last_run)
     drop_empty_last(paths.commit_log)
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
@@ -99,12 +102,14 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         queues = store.queues()
         missing = _missing_queues(paths, queues)
         dispatched = dispatched_to(queues)
-        vouched = scan_start(store, unclean, wrote, dispatched)
+        witness = find_witness(store, last_run, dispatched)
+        vouched = scan_start(store, witness, unclean, wrote, dispatched)
         start = log_start if missing else vouched
         start = min([start, *(each.position for each in known)])
-        # behind the end that is known the log may go on, as its last run is not
-        least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
-        scanned = scan(store, config, start, wrote, unclean, least_end, dispatched)
+        files_end = bases[-1] + size if bases else 0
+        _refuse_lost_segments(paths, files_end, max(wrote, witness.flushed))
+        ends, witness = _ends(wrote, files_end, known, witness, dispatched)
+        scanned = scan(store, config, start, ends, witness)
         dispatch_from = start
         # where damage was known, a repair may have put records that no queue has yet
         if not (unclean or missing or known or scanned.quarantined):
@@ -138,8 +143,22 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         torn_records=scanned.torn_records,
         quarantined=tuple(joined(scanned.quarantined)),
         seconds=time.monotonic() - began,
+        checkpoint=witness.checkpoint,
         start_failed=start_failed,
     )
+
+
+def _ends(
+    wrote: int, files_end: int, known: list[Damage], witness: Witness, dispatched: int
+) -> tuple[Ends, Witness]:
+    """What is known of the log's end, and what else there is to be believed of it then."""
+    # behind the end that is known the log may go on, as its last run is not
+    least = min(max([0, *(each.end for each in known)]), files_end)
+    if wrote >= 0 or least:  # then this says more than what the files do
+        return Ends(wrote, least, None), Witness(witness.checkpoint)
+    known_end = witness.flushed if witness.is_exact else dispatched
+    is_known = known_end and not witness.may_be_cut
+    return Ends(wrote, witness.flushed, known_end if is_known else None), witness
 
 
 def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> tuple[int, int]:
@@ -176,18 +195,32 @@ def remove_rebuild(paths: StorePaths) -> None:
         sync_directory(paths.own)
 
 
-def _refuse_lost_log(paths: StorePaths) -> None:
-    """Queues that name records of a log, or a last segment, without a byte: that is no crash."""
+def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
+    """Something names records of a log, or of a last segment, without a byte: that is no crash."""
     last = max(paths.commit_log.iterdir(), default=None)
     if last is not None and (not last.name.isdigit() or last.stat().st_size):
         return
     with StoreDirectory(paths.root) as store:
-        if dispatched_to(store.queues()) > (0 if last is None else int(last.name)):
+        dispatched = dispatched_to(store.queues())
+        known_end = max(dispatched, find_witness(store, last_run, dispatched).flushed)
+        if known_end > (0 if last is None else int(last.name)):
             raise StoreDamaged(
-                "consume queues have a commit log",
-                f"{last or paths.commit_log} is empty",
-                "restore it, or remove consumequeue/ to begin anew",
+                "a part of the log is gone",
+                f"{last or paths.commit_log} is empty; the log was written up to {known_end}",
+                "put it back; or see what can be made of the rest: "
+                f"penstock store repair {paths.root}",
             )
+
+
+def _refuse_lost_segments(paths: StorePaths, files_end: int, log_end: int) -> None:
+    """The log was written to where no file is any more: its offsets would be given again."""
+    if log_end > files_end:
+        raise StoreDamaged(
+            "the log's last segment is missing",
+            f"{paths.commit_log / segment_name(files_end)}; the log was written up to {log_end}",
+            "put the file back; or make it anew, with marks for the messages that it had: "
+            f"penstock store repair {paths.root} --apply",
+        )
 
 
 def _missing_queues(paths: StorePaths, queues: list[QueueFiles]) -> set[str]:

@@ -12,6 +12,7 @@ import shutil
 import stat
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -21,7 +22,10 @@ from penstock.shared.durable_files import make_directory, make_file, sync_direct
 from penstock.shared.errors import ConfigError
 from penstock.shared.layout import PAGE_BYTES, StorePaths, is_segment_name, segment_name
 from penstock.shared.quarantine import set_aside
+from penstock.shared.run_directory import read_run
 from penstock.shared.segment_files import shown
+from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.witness import find_witness
 
 
 class FileStep(NamedTuple):
@@ -35,8 +39,10 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     """The steps, in order; each is planned when the one before it is done."""
     check_sizes(paths, config)
     size = config.mapped_file_size_commit_log_bytes
-    yield from _directory(paths, paths.commit_log, size)
-    yield from _missing(paths, size)
+    with StoreDirectory(paths.root) as store:
+        log_end = find_witness(store, read_run(paths), 0).flushed
+    yield from _directory(paths, paths.commit_log, size, log_end)
+    yield from _missing(paths, size, log_end)
     for topic in _directories(paths.consume_queue):
         for queue in _directories(topic):
             if queue.name.isascii() and queue.name.isdigit():
@@ -49,7 +55,8 @@ def _directories(path: Path) -> list[Path]:
     return sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
 
 
-def _directory(paths: StorePaths, directory: Path, size: int) -> Iterator[FileStep]:
+def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> Iterator[FileStep]:
+    """`end` is where the segments are known to end, so that an empty last one has lost bytes."""
     segments = []
     for path in sorted(directory.iterdir()):
         found = path.lstat()
@@ -63,7 +70,7 @@ def _directory(paths: StorePaths, directory: Path, size: int) -> Iterator[FileSt
         else:
             yield _aside(paths, path, "no segment")
     for path, length in segments:
-        if length != size and (length or path != segments[-1][0]):
+        if length != size and (length or path != segments[-1][0] or int(path.name) < end):
             text = f"give {shown(path)} its {size} bytes; it has {length}"
             yield FileStep(text, lambda path=path: _resize(paths, path, size))  # type: ignore[misc]
 
@@ -90,17 +97,23 @@ def check_sizes(paths: StorePaths, config: Config) -> None:
             )
 
 
-def _missing(paths: StorePaths, size: int) -> Iterator[FileStep]:
+def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
+    """Segments between others, and those up to where the log is known to have been written."""
     bases = sorted(
         int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)
     )
-    for before, after in zip(bases, bases[1:], strict=False):
+    behind = max(bases[-1] + size if bases else 0, -(-log_end // size) * size)
+    for before, after in pairwise([*(bases or [log_end // size * size - size]), behind]):
         for base in range(before + size, after, size):
-            path = paths.commit_log / segment_name(base)
-            yield FileStep(
-                f"make {shown(path)}, which is missing",
-                lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]
-            )
+            yield _made(paths, base, size)
+
+
+def _made(paths: StorePaths, base: int, size: int) -> FileStep:
+    path = paths.commit_log / segment_name(base)
+    return FileStep(
+        f"make {shown(path)}, which is missing",
+        lambda: make_file(paths.half_made, path, size, sparse=True),
+    )
 
 
 def _is_wrong_checkpoint(path: Path) -> bool:

@@ -43,6 +43,7 @@ from penstock.shared.start_check import check_files
 from penstock.shared.store_lock import lock_store
 from penstock.shared.transient_store_pool import create_pool
 from penstock.shared.unfinished_start import note_end, note_start
+from penstock.shared.watermark import Watermark, make_watermark
 
 _SPARE_BYTES = 4 << 20
 
@@ -105,7 +106,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
         crash_point("recover.after_index")
         # what actors only open, so that on a full disk it is the start that fails
-        make_checkpoint(paths.checkpoint)
+        make_checkpoint(paths.checkpoint, recovered.checkpoint)
         make_known_queues(paths.known_queues)
         if last_run is not None:
             # all of it is on disk now, and a small /dev/shm has no room for two
@@ -133,6 +134,8 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         write_run(paths, run)
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
+        mark = Watermark(run_id, config.sync_flush, recovered.log_end, recovered.checkpoint)
+        make_watermark(paths.watermark, mark)
         undo.pop_all()  # from here on the next start finds the directory, and removes it
         crash_point("start.before_abort")
         # the next start takes what is in shared memory only if this run was the last one here
