@@ -100,6 +100,10 @@ class QueueFiles:
         offset, size, _ = self._entry(self.max_offset - 1)
         return offset + size
 
+    def log_offset(self, slot: int) -> int:
+        """What the entry of a queue offset names. Raises StoreDamaged where no file has it."""
+        return self._entry(slot)[0]
+
     def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
         """The entries [start, stop) as a structured array, blanks included."""
         # numpy takes longer to import than the rest of a start, which does without

@@ -2,11 +2,12 @@
 
     1. what the last run wrote into its pool and did not commit goes into the segments (same boot,
        and no other broker used the store in between: `abort` names the last run's process)
-    2. the log is scanned from a record that the checkpoint vouches for, or from the segment that
+    2. queues that have lost their end are made again from the log (queue_restoring.py)
+    3. the log is scanned from a record that the checkpoint vouches for, or from the segment that
        RocketMQ would choose, to its end
-    3. bytes behind the end become zeros; entries of consume queues from the scan's start on are
+    4. bytes behind the end become zeros; entries of consume queues from the scan's start on are
        cut, for the reput to write again
-    4. the positions page and the queue table are filled
+    5. the positions page and the queue table are filled
 
 Nothing that was on disk is ever cut: where a whole record follows damage, or the log is known to
 have gone on, the damaged ranges are returned as `quarantined`, nothing of the log is changed, and
@@ -22,7 +23,6 @@ synced, zeros too. The caller holds the store's lock.
 
 from __future__ import annotations
 
-import shutil
 import time
 
 import msgspec
@@ -31,18 +31,17 @@ from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     drop_empty_last,
-    replace_file,
     sync_directory,
 )
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.pool_recovery import empty_pool, is_named_by
 from penstock.shared.quarantine import Damage, joined, load_quarantine
-from penstock.shared.queue_files import QueueFiles
+from penstock.shared.queue_building import remove_rebuild
+from penstock.shared.queue_restoring import restore_queues
 from penstock.shared.recovery_scan import Ends, Scanned, dispatched_to, scan, scan_start
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
@@ -72,6 +71,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     quarantined: tuple[Damage, ...]
     seconds: float
     checkpoint: Checkpoint = Checkpoint()  # the words that were believed
+    restored_queues: list[str] = []  # that had lost their end, and what was wrong
     start_failed: bool = False  # one before this, in the same boot: what it cut may not be on disk
 
     @property
@@ -99,25 +99,22 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     with StoreDirectory(paths.root) as store:
         log_start = store.log_start
         known = [each for each in known if each.position >= log_start]
-        queues = store.queues()
-        missing = _missing_queues(paths, queues)
-        dispatched = dispatched_to(queues)
+        is_exact = find_witness(store, last_run, 0).is_exact
+        restored = restore_queues(store, config, is_exact=is_exact)
+        dispatched = dispatched_to(store.queues())
         witness = find_witness(store, last_run, dispatched)
         vouched = scan_start(store, witness, unclean, wrote, dispatched)
-        start = log_start if missing else vouched
-        start = min([start, *(each.position for each in known)])
+        start = min([vouched, *(each.position for each in known)])
         files_end = bases[-1] + size if bases else 0
         _refuse_lost_segments(paths, files_end, max(wrote, witness.flushed))
         ends, witness = _ends(wrote, files_end, known, witness, dispatched)
         scanned = scan(store, config, start, ends, witness)
         dispatch_from = start
         # where damage was known, a repair may have put records that no queue has yet
-        if not (unclean or missing or known or scanned.quarantined):
+        if not (unclean or known or scanned.quarantined):
             dispatch_from = scanned.end if dispatched >= scanned.records_end else start
         read_files, read_bytes = store.files_read, store.bytes_read
     crash_point("recover.after_scan")
-    if missing:
-        _forget_checkpoint(paths)
     _remove_leftovers(paths)
     torn = 0
     if (unclean or scanned.damaged or start_failed) and not scanned.quarantined:
@@ -144,6 +141,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         quarantined=tuple(joined(scanned.quarantined)),
         seconds=time.monotonic() - began,
         checkpoint=witness.checkpoint,
+        restored_queues=restored,
         start_failed=start_failed,
     )
 
@@ -188,13 +186,6 @@ def _remove_leftovers(paths: StorePaths) -> None:
     remove_rebuild(paths)
 
 
-def remove_rebuild(paths: StorePaths) -> None:
-    """Remove what a rebuild has left: its half-made files, or the ones it replaced."""
-    if paths.rebuild.is_dir():
-        shutil.rmtree(paths.rebuild)
-        sync_directory(paths.own)
-
-
 def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
     """Something names records of a log, or of a last segment, without a byte: that is no crash."""
     last = max(paths.commit_log.iterdir(), default=None)
@@ -221,23 +212,3 @@ def _refuse_lost_segments(paths: StorePaths, files_end: int, log_end: int) -> No
             "put the file back; or make it anew, with marks for the messages that it had: "
             f"penstock store repair {paths.root} --apply",
         )
-
-
-def _missing_queues(paths: StorePaths, queues: list[QueueFiles]) -> set[str]:
-    """Queues that have been dispatched to and are gone; the checkpoint does not know."""
-    there = {f"{queue.topic}/{queue.queue_id}" for queue in queues if queue.segments}
-    return load_known_queues(paths.known_queues) - there
-
-
-def _forget_checkpoint(paths: StorePaths) -> None:
-    """Nothing is vouched for until everything has been dispatched again.
-
-    A start that dies from here on must not leave a store that looks clean: the next one would
-    believe its queues, with no list to say which of them is gone.
-    """
-    if not paths.abort.exists():
-        # no process: the last run's memory is not to be used
-        replace_file(paths.abort, b"0")
-    paths.checkpoint.unlink(missing_ok=True)
-    sync_directory(paths.root)
-    replace_known_queues(paths.known_queues, ())

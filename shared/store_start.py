@@ -101,6 +101,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         remarks.append(remark)
         check_files(paths, config)
         recovered = recover_store(paths, config, last_run)
+        remarks += recovered.restored_queues
         note_start(paths.starting)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))

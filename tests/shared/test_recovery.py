@@ -16,7 +16,6 @@ from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.durable_files import make_directory
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import damage_between, load_quarantine, save_quarantine
@@ -58,29 +57,21 @@ def test_a_clean_store_without_its_queues_is_dispatched_again(
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-@pytest.mark.parametrize("known", [False, True])
 def test_queues_that_are_gone_are_made_again_from_the_log_s_start_whatever_the_checkpoint_says(
-    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool, known: bool
+    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool
 ) -> None:
-    """All of them, which shows by itself; or one, which only the list of queues knows."""
     store = stopped_store(twelve, unclean=unclean)
     *records, end = store.starts()
     late = 1 << 50
     words = Checkpoint(late, late, confirm_offset=records[-1])
     store.paths.checkpoint.write_bytes(encode_checkpoint(words))
     assert store.recover().scanned_from == records[-1], "all is there"
-    if known:
-        replace_known_queues(store.paths.known_queues, ["gone/7"])
-    else:
-        shutil.rmtree(store.paths.consume_queue)
-        store.paths.consume_queue.mkdir()
+    shutil.rmtree(store.paths.consume_queue)
+    store.paths.consume_queue.mkdir()
     for _ in range(2):  # the first one may die before it has a run to name in `abort`
         found = store.recover()
         assert (found.scanned_from, found.dispatch_from, found.log_end) == (0, 0, end)
         assert found.messages == 12
-    if known:
-        assert not store.paths.checkpoint.exists(), "it vouched for a queue that is not there"
-        assert load_known_queues(store.paths.known_queues) == set()
 
 
 def test_a_log_that_begins_late_keeps_its_offsets(

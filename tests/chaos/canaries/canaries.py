@@ -353,10 +353,10 @@ def files_reused_without_zeroing(durable_files: Any) -> None:
     durable_files.make_file = reuse
 
 
-@canary("shared.recovery", "missing")
-def known_queues_not_compared(recovery: Any) -> None:
+@canary("shared.queue_restoring", "missing")
+def known_queues_not_compared(queue_restoring: Any) -> None:
     """A start does not ask whether a queue that has been dispatched to is still there."""
-    recovery._missing_queues = lambda paths, store: set()
+    queue_restoring.load_known_queues = lambda file: {}
 
 
 @canary("shared.pool_recovery", "kills")

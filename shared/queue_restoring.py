@@ -1,0 +1,100 @@
+"""Start-up: consume queues that have lost their end are made again from the log, before they count.
+
+A queue says by itself where it ends, and by that which offset its next message gets. A file of it
+that is deleted, emptied, zeroed, or an older copy of itself ends earlier, and looks as whole as
+ever: so it is compared with what penstock/queues says. A queue that is shorter, or that names
+another record at the end that is known, or one that is longer in a store that was left clean, is
+made anew from the whole log; the others stay as they are. The list says it until then, so a start
+that dies is done again.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.durable_files import exchange, make_directory, sync_directory, sync_tree
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.known_queues import QueueEnd, load_known_queues
+from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
+from penstock.shared.queue_building import Queue, QueueBuilder, remove_rebuild
+from penstock.shared.queue_files import QueueFiles
+from penstock.shared.store_directory import StoreDirectory
+
+
+def restore_queues(store: StoreDirectory, config: Config, *, is_exact: bool) -> list[str]:
+    """Make lost queues anew; what was wrong with each, in words. Durable on return.
+
+    `is_exact` where nobody has written to the store since the list was. Raises OSError.
+    """
+    lost = find_lost_queues(store, is_exact=is_exact)
+    if not lost:
+        return []
+    paths = store.paths
+    remove_rebuild(paths)
+    new = StorePaths(paths.rebuild)
+    for directory in (new.consume_queue, new.half_made):
+        make_directory(directory)
+    ends = {queue: end for queue, (end, _) in lost.items()}
+    builder = QueueBuilder(store, new, config, only=ends)
+    builder.build()
+    for queue, end in ends.items():
+        builder.reach(queue, end, config.mapped_file_size_consume_queue_bytes // CQ_ENTRY_BYTES)
+    builder.close()
+    sync_tree(new.consume_queue)
+    crash_point("recover.queues_made")
+    for topic, queue_id in ends:
+        _put_in_place(paths.queue(topic.decode(), queue_id), new.queue(topic.decode(), queue_id))
+        crash_point("recover.queue_restored")
+    remove_rebuild(paths)
+    store.refresh()
+    return [
+        f"queue {topic.decode()}/{queue_id} {why}: made again from the log, up to "
+        f"{builder.ends.get((topic, queue_id), 0)}"
+        for (topic, queue_id), (_, why) in lost.items()
+    ]
+
+
+def find_lost_queues(store: StoreDirectory, *, is_exact: bool) -> dict[Queue, tuple[int, str]]:
+    """Queues that are not as they are known to have been: where each ended, and what is wrong."""
+    lost: dict[Queue, tuple[int, str]] = {}
+    known = load_known_queues(store.paths.known_queues)
+    for queue in store.queues():
+        if queue.segments:
+            end = known.pop(f"{queue.topic}/{queue.queue_id}", QueueEnd())
+            why = _why_lost(queue, end, is_exact=is_exact)
+            if why:
+                lost[queue.topic.encode(), queue.queue_id] = end.end, why
+    for name, end in known.items():
+        topic, _, queue_id = name.rpartition("/")
+        lost[topic.encode(), int(queue_id)] = end.end, "is gone"
+    return lost
+
+
+def _why_lost(queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
+    if not known.end:
+        return ""  # an older list has names only
+    try:
+        if queue.max_offset < known.end:
+            return f"ends at {queue.max_offset}, where {known.end} is known"
+        if queue.log_offset(known.end - 1) != known.last_position:
+            return f"has another message at {known.end - 1} than is known"
+    except (StoreDamaged, OffsetOutOfRange) as error:
+        return f"cannot be read ({error})"
+    if is_exact and queue.max_offset > known.end:
+        return f"ends at {queue.max_offset}, where {known.end} is known"
+    return ""
+
+
+def _put_in_place(old: Path, new: Path) -> None:
+    """A new queue changes places with the old one. What the log has nothing of is not there."""
+    if not new.is_dir():
+        return
+    make_directory(old.parent)
+    if old.is_dir():
+        exchange(old, new)
+    else:
+        os.rename(new, old)
+        sync_directory(old.parent)
