@@ -29,11 +29,9 @@ from penstock.shared.durable_files import (
     write_at,
 )
 from penstock.shared.faults import crash_point
+from penstock.shared.layout import is_stored_topic
 
-# what is no topic makes no path
-_LINE = re.compile(
-    rb"([%|A-Za-z0-9_-]{1,255}/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]{8}))?"
-)
+_LINE = re.compile(rb"([!-~]+/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]{8}))?")
 
 
 class QueueEnd(NamedTuple):
@@ -53,11 +51,13 @@ def _decode(line: bytes) -> tuple[str, QueueEnd] | None:
     if found is None:
         return None
     name, end, last_position, crc = found.groups()
+    if not is_stored_topic(name.decode().partition("/")[0]):
+        return None
     if crc is None:
-        return name.decode("ascii", "replace"), QueueEnd()
+        return name.decode(), QueueEnd()
     if int(crc, 16) != zlib.crc32(line[: found.start(4) - 1]):
         return None
-    return name.decode("ascii", "replace"), QueueEnd(int(end), int(last_position))
+    return name.decode(), QueueEnd(int(end), int(last_position))
 
 
 def _lines(content: bytes) -> Generator[tuple[int, str, QueueEnd], None, None]:

@@ -33,6 +33,10 @@ RECORD_OVERHEAD_BYTES = 65536
 MAX_QUEUES_PER_TOPIC = 1024
 
 _TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# RocketMQ names topics of its own after clusters and brokers, these after machines and addresses
+STORED_TOPIC_CHARACTERS = _TOPIC_CHARACTERS | frozenset(".:")
+# Behind these no entry has a place: a file's size is 63 bits.
+MAX_QUEUE_OFFSET = 1 << 58
 
 # Positions inside a segment are Java ints.
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -64,6 +68,16 @@ def check_topic(topic: str) -> str:
             f"a topic is at most {limit} characters long", len(topic), "use a shorter name"
         )
     return topic
+
+
+def is_stored_topic(topic: str) -> bool:
+    """Whether records of that topic may be in a store: the rule for users, and what RocketMQ
+    itself makes beside that."""
+    return (
+        0 < len(topic) <= MAX_RETRY_TOPIC_BYTES
+        and not set(topic) - STORED_TOPIC_CHARACTERS
+        and topic not in (".", "..")
+    )
 
 
 def check_group(group: str) -> str:
@@ -110,4 +124,8 @@ class StorePaths:
         self.quarantine = self.own / "quarantine"
 
     def queue(self, topic: str, queue_id: int) -> Path:
-        return self.consume_queue / check_topic(topic) / str(int(queue_id))
+        """Raises InvalidMessage for what is no name of a directory."""
+        if not is_stored_topic(topic):
+            check_topic(topic)
+            raise InvalidMessage("this is no topic", repr(topic), "use another name")
+        return self.consume_queue / topic / str(int(queue_id))

@@ -18,10 +18,10 @@ from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.durable_files import sync_directory
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import QueueNumbers, by_queue, dispatch
-from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
+from penstock.shared.layout import StorePaths
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.queue_windows import QueueWindows
-from penstock.shared.record import SMALLEST_RECORD_BYTES, Found
+from penstock.shared.record import SMALLEST_RECORD_BYTES, Found, jumps
 from penstock.shared.store_directory import StoreDirectory
 
 Progress = Callable[[int, int], None]
@@ -108,9 +108,7 @@ class QueueBuilder:
 
     def _is_misplaced(self, key: Queue, slot: int, entries: bytearray) -> bool:
         (position, _, _) = ENTRY.unpack_from(entries)
-        room = (position - self._store.log_start) // SMALLEST_RECORD_BYTES
-        beyond = slot - self.ends.get(key, slot) > room
-        if beyond or (slot + len(entries)) * CQ_ENTRY_BYTES >= 1 << 63:
+        if jumps(slot, self.ends.get(key, slot), position, self._store.log_start):
             self.done.misplaced.append(position)
             return True
         return False

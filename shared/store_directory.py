@@ -14,8 +14,8 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
-from penstock.shared.errors import ConfigError, InvalidMessage, OffsetOutOfRange, StoreDamaged
-from penstock.shared.layout import PAGE_BYTES, StorePaths, check_topic
+from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
+from penstock.shared.layout import PAGE_BYTES, StorePaths, is_stored_topic
 from penstock.shared.log_scan import Step, scan
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import BLANK, Found, Record, decode_record, examine
@@ -144,9 +144,7 @@ class StoreDirectory:
         """Every queue that has a directory, as it is now, by topic and queue id."""
         found = []
         for topic_path in _directories(self.paths.consume_queue):
-            try:
-                check_topic(topic_path.name)
-            except InvalidMessage:
+            if not is_stored_topic(topic_path.name):
                 continue  # RocketMQ makes no such topic: not a queue, whatever it is
             for path in _directories(topic_path):
                 if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):

@@ -95,7 +95,7 @@ def test_a_record_whose_queue_offset_cannot_be_is_left_out_and_named(
     before = _tree(store.paths.consume_queue)
     at = store.starts()[8]
     log = store.log()
-    log[at + 20] = 0x40
+    log[at + 22] = 0x40
     store.write_log(log)
     done = _rebuild(store)
     assert (done.misplaced, done.lost, done.entries) == ([at], 1, 11)
