@@ -130,6 +130,8 @@ def _swap(scene: Scene, dice: random.Random) -> list[Hit]:
     """A file and another one of its kind."""
     file = _choose(scene.root, dice)
     kind = file.parent
+    if kind == scene.root:
+        return []
     if kind.parent.parent.name == "consumequeue" and dice.random() < 0.7:
         kind = kind.parent.parent
     others = [path for path in sorted(kind.rglob("*")) if path.is_file() and path != file]
@@ -140,7 +142,8 @@ def _swap(scene: Scene, dice: random.Random) -> list[Hit]:
     os.rename(file, spare)
     os.rename(other, file)
     os.rename(spare, other)
-    return [Hit("swapped", each, 0, each.stat().st_size) for each in (file, other)]
+    end = max(file.stat().st_size, other.stat().st_size)
+    return [Hit("swapped", each, 0, end) for each in (file, other)]
 
 
 def _talk_nonsense(scene: Scene, dice: random.Random) -> list[Hit]:

@@ -30,8 +30,13 @@ from penstock.shared.durable_files import (
 )
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import is_stored_topic
+from penstock.shared.queue_table import QueueTable
 
 _LINE = re.compile(rb"([!-~]+/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]{8}))?")
+
+
+# a last entry of which nobody knows what it names
+UNKNOWN = -1
 
 
 class QueueEnd(NamedTuple):
@@ -76,6 +81,18 @@ def load_known_queues(file: Path) -> dict[str, QueueEnd]:
         return {name: end for _, name, end in _lines(file.read_bytes())}
     except (FileNotFoundError, IsADirectoryError):
         return {}
+
+
+def with_memory(
+    known: Mapping[str, QueueEnd], table: QueueTable, count: int
+) -> dict[str, QueueEnd]:
+    """What a run's memory says of its queues goes before what their list says."""
+    found = dict(known)
+    for slot, (topic, queue_id) in table.keys(0, count):
+        name, end = f"{topic}/{queue_id}", table.max_offset(slot)
+        if table.min_offset(slot) < end > found.get(name, QueueEnd()).end:
+            found[name] = QueueEnd(end, UNKNOWN)
+    return found
 
 
 def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:

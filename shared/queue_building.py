@@ -59,6 +59,7 @@ class QueueBuilder:
         self.ends: dict[Queue, int] = {}
         self._damaged: list[tuple[int, int]] = []
         self._lost = b""
+        self._log_end = store.log_start
 
     def build(self, progress: Progress | None = None) -> None:
         """From the log's start to its end. Raises OSError, StoreDamaged for files that change."""
@@ -86,6 +87,7 @@ class QueueBuilder:
             elif found is Found.DAMAGED:
                 self._damaged.append((position, position + size))
                 self._lost = ENTRY.pack(position, size, 0)
+            self._log_end = position + size
 
     def _take(self, start: int, stop: int) -> None:
         log = memoryview(self._store.read_log(start, stop - start))
@@ -157,9 +159,10 @@ class QueueBuilder:
         if at is None and end:
             at = (end - 1) // files_hold * files_hold
         if at is not None and at < end:
+            # behind those that the log has: lost with its end, or there would be damage
+            lost = self._lost or ENTRY.pack(self._log_end, SMALLEST_RECORD_BYTES, 0)
             expired = ENTRY.pack(0, SMALLEST_RECORD_BYTES, 0)
-            known = self._lost or expired
-            self._fill(key, at, (known if key in self.ends else expired) * (end - at))
+            self._fill(key, at, (lost if key in self.ends else expired) * (end - at))
 
 
 def remove_rebuild(paths: StorePaths) -> None:

@@ -8,12 +8,10 @@ start that failed has cut may be so in the page cache only: it is cut again.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import ENTRY
 from penstock.shared.durable_files import drop_empty_last, sync_directory, zero_from
 from penstock.shared.faults import crash_point
 from penstock.shared.known_queues import QueueEnd, replace_known_queues
@@ -76,29 +74,10 @@ class _Cut(NamedTuple):
 def _find_cut(queue: QueueFiles, size: int, good_to: int | None) -> _Cut:
     """Where the entries of records at or behind `good_to` begin, or whatever stands after them."""
     bases = segment_bases(queue.directory, size)
-    if good_to is None:
-        if queue.max_offset == queue.first_slot:
-            return _Cut(queue.directory, bases, QueueEnd())
-        last = queue.max_offset - 1
-        return _Cut(queue.directory, bases, QueueEnd(last + 1, queue.log_offset(last)))
-    for base in reversed(bases):
-        handle = os.open(queue.directory / segment_name(base), os.O_RDONLY)
-        try:
-
-            def gone(slot: int, handle: int = handle) -> bool:
-                offset, length, _ = ENTRY.unpack(
-                    os.pread(handle, CQ_ENTRY_BYTES, slot * CQ_ENTRY_BYTES)
-                )
-                return bool(offset < 0 or length <= 0 or offset >= good_to)
-
-            kept = bisect_left(range(size // CQ_ENTRY_BYTES), True, key=gone)
-            if kept:
-                raw = os.pread(handle, 8, (kept - 1) * CQ_ENTRY_BYTES)
-                end = QueueEnd(base // CQ_ENTRY_BYTES + kept, int.from_bytes(raw, "big"))
-                return _Cut(queue.directory, bases, end)
-        finally:
-            os.close(handle)
-    return _Cut(queue.directory, bases, QueueEnd())
+    end = queue.max_offset if good_to is None else queue.end_before(good_to)
+    if end <= queue.first_slot:
+        return _Cut(queue.directory, bases, QueueEnd())
+    return _Cut(queue.directory, bases, QueueEnd(end, queue.log_offset(end - 1)))
 
 
 def _cut(cut: _Cut, size: int, again: bool) -> None:

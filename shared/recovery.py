@@ -24,6 +24,7 @@ synced, zeros too. The caller holds the store's lock.
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 import msgspec
 
@@ -35,13 +36,20 @@ from penstock.shared.durable_files import (
 )
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
+from penstock.shared.known_queues import QueueEnd, load_known_queues, with_memory
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.pool_recovery import empty_pool, is_named_by
+from penstock.shared.positions import Positions
 from penstock.shared.quarantine import Damage, joined, load_quarantine
 from penstock.shared.queue_building import remove_rebuild
-from penstock.shared.queue_restoring import restore_queues
+from penstock.shared.queue_restoring import (
+    find_broken_queues,
+    find_lost_queues,
+    restore_queues,
+)
+from penstock.shared.queue_table import QueueTable
 from penstock.shared.recovery_scan import Ends, Scanned, dispatched_to, scan, scan_start
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
@@ -89,7 +97,6 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     began = time.monotonic()
     unclean = paths.abort.exists()
     start_failed = is_unfinished(paths.starting)
-    known = load_quarantine(paths)
     _refuse_lost_log(paths, last_run)
     wrote, pool_bytes = _take_from_memory(paths, config, last_run)
     drop_empty_last(paths.commit_log)
@@ -98,34 +105,23 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     bases = segment_bases(paths.commit_log, size)
     with StoreDirectory(paths.root) as store:
         log_start = store.log_start
-        known = [each for each in known if each.position >= log_start]
-        is_exact = find_witness(store, last_run, 0).is_exact
-        restored = restore_queues(store, config, is_exact=is_exact)
-        dispatched = dispatched_to(store.queues())
-        witness = find_witness(store, last_run, dispatched)
-        vouched = scan_start(store, witness, unclean, wrote, dispatched)
-        start = min([vouched, *(each.position for each in known)])
-        files_end = bases[-1] + size if bases else 0
-        _refuse_lost_segments(paths, files_end, max(wrote, witness.flushed))
-        ends, witness = _ends(wrote, files_end, known, witness, dispatched)
-        scanned = scan(store, config, start, ends, witness)
-        dispatch_from = start
-        # where damage was known, a repair may have put records that no queue has yet
-        if not (unclean or known or scanned.quarantined):
-            dispatch_from = scanned.end if dispatched >= scanned.records_end else start
+        _refuse_lost_segments(store, last_run, bases[-1] + size if bases else 0, wrote)
+        known = [each for each in load_quarantine(paths) if each.position >= log_start]
+        look = _look(store, config, last_run, wrote, known)
         read_files, read_bytes = store.files_read, store.bytes_read
+    start, scanned = look.start, look.scanned
     crash_point("recover.after_scan")
     _remove_leftovers(paths)
     torn = 0
     if (unclean or scanned.damaged or start_failed) and not scanned.quarantined:
-        written = range(min(vouched, scanned.end), scanned.end)
+        written = range(min(look.vouched, scanned.end), scanned.end)
         doubted = doubted_log(paths, config, last_run, written, wrote >= 0, again=start_failed)
         torn = _cut(paths, bases, size, start, scanned, doubted)
     return Recovered(
         mode="new" if not bases else "unclean" if unclean else "clean",
         log_start=log_start,
         log_end=scanned.end,
-        dispatch_from=dispatch_from,
+        dispatch_from=look.dispatch_from,
         last_record=scanned.last_record,
         last_timestamp_ms=scanned.timestamp_ms,
         scanned_from=start,
@@ -140,10 +136,48 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         torn_records=scanned.torn_records,
         quarantined=tuple(joined(scanned.quarantined)),
         seconds=time.monotonic() - began,
-        checkpoint=witness.checkpoint,
-        restored_queues=restored,
+        checkpoint=look.checkpoint,
+        restored_queues=look.restored,
         start_failed=start_failed,
     )
+
+
+class _Look(NamedTuple):
+    """What a start has seen of a store, whose queues are whole since."""
+
+    vouched: int  # everything before this record is known to be good
+    start: int  # of the scan
+    scanned: Scanned
+    dispatch_from: int
+    checkpoint: Checkpoint
+    restored: list[str]
+
+
+def _look(
+    store: StoreDirectory, config: Config, last_run: Run | None, wrote: int, known: list[Damage]
+) -> _Look:
+    """Make queues whole that are not, and find the log's end. `known` is damage of before."""
+    unclean = store.is_unclean
+    queue_ends = _queue_ends(store.paths, last_run, from_memory=wrote >= 0)
+    is_exact = find_witness(store, last_run, 0).is_exact
+    lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
+    restored = restore_queues(store, config, lost)
+    dispatched = dispatched_to(store.queues())
+    witness = find_witness(store, last_run, dispatched)
+    vouched = scan_start(store, witness, unclean, wrote, dispatched)
+    start = min([vouched, *(each.position for each in known)])
+    files_end = store.segments[-1].end if store.segments else 0
+    ends, witness = _ends(wrote, files_end, known, witness, dispatched)
+    scanned = scan(store, config, start, ends, witness)
+    dispatch_from = start
+    # where damage was known, a repair may have put records that no queue has yet
+    if not (unclean or known or scanned.quarantined):
+        dispatch_from = scanned.end if dispatched >= scanned.records_end else start
+    if unclean or scanned.quarantined:
+        good_to = scanned.end if scanned.quarantined else dispatch_from
+        broken = find_broken_queues(store, queue_ends, good_to)
+        restored += restore_queues(store, config, broken)
+    return _Look(vouched, start, scanned, dispatch_from, witness.checkpoint, restored)
 
 
 def _ends(
@@ -164,6 +198,20 @@ def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
         return empty_pool(paths, config, last_run)
     return -1, 0
+
+
+def _queue_ends(
+    paths: StorePaths, last_run: Run | None, *, from_memory: bool
+) -> dict[str, QueueEnd]:
+    """Where queues are known to have ended: by their list, and by the last run's memory."""
+    known = load_known_queues(paths.known_queues)
+    if last_run is None or not from_memory:
+        return known
+    positions, table = Positions(last_run.positions), QueueTable(last_run.queues)
+    found = with_memory(known, table, positions["queue_count"])
+    table.close()
+    positions.close()
+    return found
 
 
 def _cut(
@@ -203,12 +251,16 @@ def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
             )
 
 
-def _refuse_lost_segments(paths: StorePaths, files_end: int, log_end: int) -> None:
+def _refuse_lost_segments(
+    store: StoreDirectory, last_run: Run | None, files_end: int, wrote: int
+) -> None:
     """The log was written to where no file is any more: its offsets would be given again."""
+    log_end = max(wrote, find_witness(store, last_run, 0).flushed)
     if log_end > files_end:
+        missing = store.paths.commit_log / segment_name(files_end)
         raise StoreDamaged(
             "the log's last segment is missing",
-            f"{paths.commit_log / segment_name(files_end)}; the log was written up to {log_end}",
+            f"{missing}; the log was written up to {log_end}",
             "put the file back; or make it anew, with marks for the messages that it had: "
-            f"penstock store repair {paths.root} --apply",
+            f"penstock store repair {store.paths.root} --apply",
         )

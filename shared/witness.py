@@ -18,6 +18,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from penstock.shared.checkpoint import Checkpoint
+from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.pool_recovery import is_named_by
 from penstock.shared.record import Found, examine, store_timestamp_ms
 from penstock.shared.run_directory import Run, boot_id
@@ -53,7 +54,12 @@ def find_witness(store: StoreDirectory, last_run: Run | None, dispatched: int) -
     paths, checkpoint = store.paths, store.checkpoint()
     unclean = paths.abort.exists()
     mark = load_watermark(paths.watermark)
-    if mark is None or last_run is None or mark.run_id != last_run.run_id:
+    if mark is None:
+        return Witness(checkpoint, may_be_cut=unclean)
+    if last_run is None:
+        # the log does not become shorter, whoever has had it since
+        return Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=unclean)
+    if mark.run_id != last_run.run_id:
         return Witness(checkpoint, may_be_cut=unclean)
     if not unclean:
         # nobody else's stop leaves the checkpoint as our own has left it
@@ -83,7 +89,10 @@ def confirmed_record(store: StoreDirectory, checkpoint: Checkpoint) -> int:
     at = checkpoint.confirm_offset
     if not at or not store.segments or not store.log_start <= at < store.segments[-1].end:
         return 0
-    timestamp_ms = first_timestamp_ms(store, at)
+    try:
+        timestamp_ms = first_timestamp_ms(store, at)
+    except OffsetOutOfRange:  # a segment between others is missing
+        return 0
     known_ms = min(checkpoint.physic_timestamp_ms, checkpoint.logics_timestamp_ms)
     return at if 0 < timestamp_ms <= known_ms else 0
 
