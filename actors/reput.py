@@ -163,9 +163,11 @@ class Reput:
             self._positions.publish("queue_count", self._count)
 
     def _possible(self, rows: bytes) -> bytes:
-        """The rows without those that jump: records of which no checksum covers where they belong.
+        """The rows without those that jump, and with one for each message that is missing.
 
-        Only what was there before this process is looked at like that: no writer makes such ones.
+        Of which queue a record is no checksum covers. So only what was there before this process is
+        looked at like that: no writer makes such records. The slot of a missing one leads to the
+        next of its queue, and consumers pass over it.
         """
         ends, kept = dict[int, int](), []
         for row in ROW.iter_unpack(rows):
@@ -173,13 +175,15 @@ class Reput:
             position, _, _ = ENTRY.unpack(entry)
             is_old = queue < self._count
             end = ends.get(queue, self._table.max_offset(queue) if is_old else queue_offset)
-            if jumps(queue_offset, end, position, self._positions["log_start"]):
+            if queue_offset > end:
                 topic, queue_id = self._numbers.names[queue]
-                self._stage.say(
-                    f"the message at {position} is in no queue: its queue offset is damaged, "
-                    f"{queue_offset} in {topic.decode()}/{queue_id}, where {end} was to come"
-                )
-                continue
+                place = f"queue {topic.decode()}/{queue_id} goes on at {queue_offset} behind {end}"
+                if jumps(queue_offset, end, position, self._positions["log_start"]):
+                    self._stage.say(f"the record at {position} is passed over: {place}")
+                    continue
+                if not self._log.damaged:  # else its slots point to the damage: see _fill
+                    self._stage.say(f"messages are missing in front of {position}: {place}")
+                    kept.append(rows_of(queue, end, entry * (queue_offset - end)))
             ends[queue] = max(end, queue_offset + 1)
             kept.append(ROW.pack(*row))
         return b"".join(kept)

@@ -4,10 +4,9 @@ Three witnesses say how far a store was on disk, and each can be missing, stale,
 by now: the checkpoint, which is RocketMQ's; the watermark, which is ours and says whose it is; and
 the consume queues. What two of them contradict each other about is not believed:
 
-    a watermark that is not of the run that `abort` names    is no witness
-    a watermark that is behind the checkpoint's record       is an older copy, and no witness of
-                                                             what was never flushed
-    a checkpoint, where there is a watermark                 the words that it had are in there, too
+    a watermark that is not of the run that `abort` names    says how far the log went at least,
+    or is behind the checkpoint's record: an older copy      and not what was never flushed
+    a checkpoint, where there is such a watermark            is not looked at: its words are there
 
 Records behind damage may be cut for one reason only: the machine went down, and nobody had been
 told of them. Without a witness for both they stay, and the store is read-only. Reads only.
@@ -56,18 +55,15 @@ def find_witness(store: StoreDirectory, last_run: Run | None, dispatched: int) -
     mark = load_watermark(paths.watermark)
     if mark is None:
         return Witness(checkpoint, may_be_cut=unclean)
-    if last_run is None:
-        # the log does not become shorter, whoever has had it since
-        return Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=unclean)
-    if mark.run_id != last_run.run_id:
-        return Witness(checkpoint, may_be_cut=unclean)
+    # whosever it is, and however old: a log does not become shorter
+    least = Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=unclean)
+    if last_run is None or mark.run_id != last_run.run_id:
+        return least
     if not unclean:
         # nobody else's stop leaves the checkpoint as our own has left it
-        if checkpoint != mark.checkpoint:
-            return Witness(checkpoint)
-        return Witness(checkpoint, mark.flushed, mark.flushed, is_exact=True)
+        return least._replace(is_exact=checkpoint == mark.checkpoint)
     if not is_named_by(paths.abort, last_run):
-        return Witness(checkpoint, may_be_cut=True)
+        return least
     told_to = dispatched if mark.queues_follow_flush else 0
     confirmed = confirmed_record(store, checkpoint)
     if confirmed and confirmed >= mark.flushed:
