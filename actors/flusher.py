@@ -238,12 +238,14 @@ class Flusher:
     def _write_checkpoint(self) -> None:
         """A log that is damaged is vouched for by nobody: the checkpoint stays as it was.
 
-        The watermark goes first: a start knows an older copy of it by the checkpoint's record.
+        The watermark goes first: a start knows an older copy of it by the checkpoint's record. And
+        last, with these words: they are what a start believes.
         """
         if not self._positions["read_only"]:
             self._write_watermark()
             with self._stage.disk:
                 self._checkpoint.write()
+            self._write_watermark()
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []

@@ -186,7 +186,7 @@ class _Judge:
                     missing.append(f"{queue}:{offset}")
         if missing:
             wrong.append(lost(len(missing), "which were not hit", missing))
-        if not found.quarantined:
+        if not found.quarantined and not self._is_unheard_of():
             newest = {each.sent.queue_id: each.sent.queue_offset for each in self._original}
             wrong += [
                 f"queue {queue} goes on at {ends.get(queue, 0)}, and has had {newest[queue]}"
@@ -196,6 +196,11 @@ class _Judge:
             if found.log_end < max(each.end for each in self._original):
                 wrong.append(f"the log goes on at {found.log_end}, in the midst of what was told")
         return wrong[:4]
+
+    def _is_unheard_of(self) -> bool:
+        """Whether a queue was hit together with the only one who knows where it ended."""
+        parts = {part for file in self._files for part in file.relative_to(self._root).parts[:2]}
+        return {"consumequeue", "queues"} <= parts
 
     def _is_hit(self, each: Placed) -> bool:
         return any(each.position < end and start < each.end for start, end in self._bent)

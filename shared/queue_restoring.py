@@ -81,9 +81,7 @@ def find_lost_queues(
     return lost
 
 
-def find_broken_queues(
-    store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int
-) -> Lost:
+def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int) -> Lost:
     """Queues that are to be cut at a log offset, and have an entry that is none where one looks for
     the place: from there on they would be cut, and not be dispatched again."""
     lost: Lost = {}

@@ -64,15 +64,25 @@ def find_witness(store: StoreDirectory, last_run: Run | None, dispatched: int) -
         return least._replace(is_exact=checkpoint == mark.checkpoint)
     if not is_named_by(paths.abort, last_run):
         return least
-    told_to = dispatched if mark.queues_follow_flush else 0
-    confirmed = confirmed_record(store, checkpoint)
-    if confirmed and confirmed >= mark.flushed:
-        # no checkpoint is written before the watermark has that record: this is an older copy
+    told_to = max(mark.flushed, dispatched if mark.queues_follow_flush else 0)
+    if checkpoint.confirm_offset >= max(mark.flushed, 1):
+        # none is written before the watermark has its record: one of the two is another's
         older = _older(checkpoint, mark.checkpoint)
-        return Witness(older, mark.flushed, max(told_to, confirmed), may_be_cut=True)
+        return Witness(older, mark.flushed, told_to, may_be_cut=True)
+    # the last checkpoint may have been written, and the watermark not again
+    newest = checkpoint if _is_ours(store, checkpoint, mark.checkpoint) else mark.checkpoint
     # in this boot whatever was written is there, flushed or not
     torn = last_run.boot_id != boot_id()
-    return Witness(mark.checkpoint, mark.flushed, told_to, may_be_torn=torn, may_be_cut=True)
+    return Witness(newest, mark.flushed, told_to, may_be_torn=torn, may_be_cut=True)
+
+
+def _is_ours(store: StoreDirectory, checkpoint: Checkpoint, known: Checkpoint) -> bool:
+    """Whether this is a later checkpoint than the one that is known: ours name a record and, among
+    the times, that record's."""
+    at = checkpoint.confirm_offset
+    return known.confirm_offset < at == confirmed_record(store, checkpoint) and (
+        first_timestamp_ms(store, at) == checkpoint.logics_timestamp_ms
+    )
 
 
 def _older(one: Checkpoint, other: Checkpoint) -> Checkpoint:
