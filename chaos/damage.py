@@ -39,7 +39,7 @@ from penstock.shared.store_lock import stopped_store
 from penstock.shared.verify import verify_store
 
 # in a round, and in a task of it
-DAMAGES, TASK_DAMAGES = 200, 10
+DAMAGES, TASK_DAMAGES = 100, 10
 # how often one, two, three things are done at once
 _AT_ONCE = (70, 20, 10)
 
