@@ -46,11 +46,16 @@ $(READY): pyproject.toml shared/native_loops.pyx $(wildcard shared/native_*.pxi)
 	@if [ -e $(UNFINISHED) ]; then echo 'what is in .venv is half made or was moved; making it anew'; \
 	  rm -rf .venv; fi
 	@mkdir -p .venv && rm -f $(READY) && touch $(UNFINISHED)
-	@echo "making .venv with $(PYTHON); Spark is a large download, so this may take a while"
+	@echo '1/3 making .venv with $(PYTHON)'
 	@"$(PYTHON)" -m venv .venv
-	@.venv/bin/python -m pip install --quiet --disable-pip-version-check --retries 10 \
-	  --use-pep517 -e '.[spark,demo,dev]'
+	@echo '2/3 installing Penstock, Spark and the tools into it: Spark alone is a download of 450 MB'
+	@# pip draws its bars on a terminal; in a log its hundreds of lines would hide ours
+	@if [ -t 1 ]; then quiet=; else quiet=--quiet; fi; \
+	  .venv/bin/python -m pip install $$quiet --disable-pip-version-check \
+	  --retries 10 --use-pep517 -e '.[spark,demo,dev]'
+	@.venv/bin/penstock version | sed 's/^/3\/3 /;2,$$s/^3\/3 /    /'
 	@echo '$(CURDIR)' > $(UNFINISHED) && mv $(UNFINISHED) $(READY)
+	@echo 'Ready. Next:  . .venv/bin/activate && penstock up --store ./store    or:  make demo'
 
 .PHONY: test
 test: lint ## check style and types, then run all tests, fast ones first
@@ -65,6 +70,12 @@ chaos: setup ## break brokers: every seeded bug, every crash point, then all for
 	  --timeout 600 --durations 0 --durations-min 1
 	.venv/bin/penstock chaos --faults points --hits 20 --rounds 1
 	.venv/bin/penstock chaos --minutes $(MINUTES)
+
+# for example N=300 SEED=7 ONLY=shared/record
+N ?= 30
+.PHONY: mutants
+mutants: setup ## put N (30) small bugs into copies of the code, and tell which no test finds
+	.venv/bin/python tests/mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
 
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven

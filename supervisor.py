@@ -18,11 +18,9 @@ import resource
 import select
 import signal
 import socket
-import sys
 import traceback
 from collections import deque
 from collections.abc import Callable
-from contextlib import suppress
 from types import FrameType
 
 from penstock.actors.allocator import Allocator
@@ -35,6 +33,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.log_line import log_line
 from penstock.shared.memory_allocator import keep_large_blocks
 from penstock.shared.positions import STATES
 from penstock.shared.process_state import is_stopped
@@ -143,7 +142,7 @@ class Supervisor:
             late = [c.name for c in self._children.values() if not self._is_running(c)]
             if self._clock.monotonic_ms() > deadline_ms and not self._starts_on(late):
                 raise StoreUnavailable(
-                    f"all actors work within {READY_TIMEOUT_MS} ms",
+                    f"not all actors worked within {READY_TIMEOUT_MS} ms",
                     ", ".join(late),
                     "what they printed says why",
                 )
@@ -152,10 +151,12 @@ class Supervisor:
             self._sleep(5)
         return True
 
-    def run(self) -> None:
-        """Tend the actors until SIGTERM or SIGINT. Raises StoreUnavailable on a crash loop."""
+    def run(self, look: Callable[[], None] = lambda: None) -> None:
+        """Tend the actors until SIGTERM or SIGINT; the caller may look at each turn. Raises
+        StoreUnavailable on a crash loop."""
         while not self._asked_to_stop:
             self._tend()
+            look()
             self._sleep(self._next_look_ms())
 
     def stop(self) -> bool:
@@ -232,9 +233,9 @@ class Supervisor:
             )
             code = 0
         except (PenstockError, OSError) as error:
-            _print_last(f"penstock {child.name}: {error}")
+            log_line(self._clock.now_ms(), child.name, str(error))
         except BaseException:
-            _print_last(f"penstock {child.name}:\n{traceback.format_exc()}")
+            log_line(self._clock.now_ms(), child.name, traceback.format_exc())
         finally:
             os._exit(code)
 
@@ -333,7 +334,7 @@ class Supervisor:
         self._failures.append(now_ms)
         if len(self._failures) >= FAILURES_LIMIT:
             raise StoreUnavailable(
-                f"actors fail less than {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
+                f"actors have failed {FAILURES_LIMIT} times in {FAILURES_WINDOW_MS // 1000} s",
                 f"{child.name} {cause}",
                 "what it printed says why; the next start recovers",
             )
@@ -360,7 +361,7 @@ class Supervisor:
                 asked = child.generation
             if self._clock.monotonic_ms() > deadline_ms:
                 raise StoreUnavailable(
-                    f"an actor stops within {STOP_TIMEOUT_MS} ms",
+                    f"an actor did not stop within {STOP_TIMEOUT_MS} ms",
                     child.name,
                     "it was killed; the next start recovers",
                 )
@@ -382,12 +383,6 @@ def _import_numpy_actors() -> None:
     ACTORS.setdefault("reput", Reput)
     ACTORS.setdefault("reader", Reader)
     gc.freeze()
-
-
-def _print_last(line: str) -> None:
-    """Standard error may be a file on a full disk; an actor's end is no matter of that."""
-    with suppress(OSError):
-        print(line, file=sys.stderr, flush=True)
 
 
 def _raise_open_files_limit() -> None:

@@ -15,11 +15,13 @@ With the pool on nobody stores into a mapping, so there is nothing to warm.
 
 from __future__ import annotations
 
+import errno
 import os
 
 import zmq
 
 from penstock.shared.actor import TICK_MS, Stage
+from penstock.shared.disk_space import lacking_room
 from penstock.shared.durable_files import make_file
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
@@ -77,6 +79,10 @@ class Allocator:
         try:
             if not path.exists():  # there already when mapping it failed
                 crash_point("alloc.before_fallocate")
+                # a file system takes all it has before it says that this is not enough, and what
+                # others write meanwhile finds no room
+                if lacking_room(self._paths.commit_log, self._stage.config):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 with self._stage.disk:
                     make_file(self._paths.half_made, path, self._segment_bytes, sparse=False)
                 crash_point("alloc.after_dirfsync")
@@ -90,7 +96,11 @@ class Allocator:
         return 1
 
     def _refused(self, error: OSError) -> None:
-        self._positions.publish("allocate_error", error.errno or 1)
+        number = error.errno or 1
+        if number != self._positions["allocate_error"]:
+            why = lacking_room(self._paths.commit_log, self._stage.config) or str(error)
+            self._stage.say(f"there is no next segment: {why}; trying again")
+        self._positions.publish("allocate_error", number)
         self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
 
     def _count(self) -> None:
@@ -126,17 +136,17 @@ class Allocator:
 
     def _lock(self, segment: WarmSegment) -> None:
         """Lock it, or say once why that cannot be: it is as good as a segment without a lock."""
-        errno = segment.lock()
-        if not errno:
+        number = segment.lock()
+        if not number:
             self._locked.append(segment)
             return
         segment.close()
         if not self._positions["lock_error"]:
             self._stage.say(
-                f"segments are not locked into memory: {os.strerror(errno)}; raise the limit "
+                f"segments are not locked into memory: {os.strerror(number)}; raise the limit "
                 f"(ulimit -l), {2 * self._segment_bytes >> 10} KiB are needed"
             )
-        self._positions.publish("lock_error", errno)
+        self._positions.publish("lock_error", number)
 
     def _unlock_filled(self) -> None:
         wrote, now_ms = self._positions["wrote"], self._stage.clock.monotonic_ms()

@@ -1,14 +1,16 @@
 """The cleaner: deletes messages that have had their time, and says when the disk is full.
 
 Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_used`, `disk_full`; a
-          queue's min offset, once `queue_count` counts its slot; penstock/retention.json; the
-          deletion of expired files.
-Reads:    `committed`, `flushed`, `dispatched_record`, `read_only`; the checkpoint, segments' times.
+          queue's min offset, once `queue_count` counts its slot; penstock/retention.json and
+          deletions.json; the deletion of expired files.
+Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`; the
+          checkpoint, segments' times.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
 Rings:    nobody.
-On crash: the next one brings to its end what the last one had begun. `log_start` is stored first,
-          then the queues' min offsets, then files go, oldest first, each deletion durable before
-          the next. A start of the whole store begins at the first segment that is still there.
+On crash: the next one brings to its end what the last one had begun. What goes is written down
+          first, then `log_start` is stored, then the queues' min offsets, then files go, oldest
+          first, each deletion durable before the next. A start of the whole store begins at the
+          first segment that is still there, and what did not go is struck off the list.
 
 The segment with the last record stays, whatever its age, and so does whatever is not flushed, not
 dispatched, or behind the record at which the next start would begin its scan. Of a damaged log
@@ -20,13 +22,14 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Callable, Generator, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import zmq
 
 from penstock.shared.actor import LET_GO_MS, TICK_MS, Stage
 from penstock.shared.checkpoint_file import load_checkpoint
+from penstock.shared.deletion_notes import QUEUES_AT_ONCE, DeletionNotes
 from penstock.shared.disk_space import disk_used_percent
 from penstock.shared.durable_files import delete_file, sync_directory
 from penstock.shared.errors import StoreDamaged
@@ -34,14 +37,12 @@ from penstock.shared.faults import crash_point
 from penstock.shared.index_directory import index_files
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
-from penstock.shared.retention import HOUR_MS, Decision, count_to_delete, decide
-from penstock.shared.retention_clock import RetentionClock
+from penstock.shared.retention import HOUR_MS, Decision, choose, decide
+from penstock.shared.retention_clock import TRUST_CLOCK, RetentionClock
 from penstock.shared.verify_index import read_index_header
 
 # Asked by hand it goes on for as many batches; RocketMQ's number.
 BATCHES_WHEN_ASKED = 20
-# Between two looks for a stop or a beat.
-QUEUES_AT_ONCE = 1000
 # By then every actor has closed a file that is deleted, unless it is in use.
 SETTLE_MS = LET_GO_MS + 200
 
@@ -52,7 +53,7 @@ Steps = Generator[int, None, None]
 class Cleaner:
     """See the head of this file."""
 
-    def __init__(self, stage: Stage, used_percent: Callable[[Path], int] = disk_used_percent):
+    def __init__(self, stage: Stage, used_percent: Callable[[Path, int], int] = disk_used_percent):
         self._stage = stage
         self._config = stage.config
         self._clock = stage.clock
@@ -80,6 +81,8 @@ class Cleaner:
             self._positions["wrote_timestamp"],
             self._stage.say,
         )
+        self._notes = DeletionNotes(self._config, self._clock, self._queues, self._stage.say)
+        self._decide()  # who starts the broker is told at once when the disk is full
         if not self._positions["read_only"]:
             self._round = self._finish()
 
@@ -101,6 +104,8 @@ class Cleaner:
             self._end(self._config.clean_resource_interval_ms)
         except OSError as error:
             self._error = error.errno or 1
+            if self._error != self._positions["clean_error"]:
+                self._stage.say(f"what has expired cannot be deleted: {error}; trying again")
             self._end(self._config.redelete_hanged_file_interval_ms)
         return 1
 
@@ -115,6 +120,10 @@ class Cleaner:
         self._round = self._clean()
         return True
 
+    def _trusts_clock(self) -> bool:
+        """Whether somebody asked, and has looked at the clock."""
+        return self._asked and self._request.read_bytes() == TRUST_CLOCK
+
     def _end(self, pause_ms: int) -> None:
         self._positions.publish("clean_error", self._error)
         self._error = 0
@@ -128,8 +137,13 @@ class Cleaner:
 
     def _decide(self) -> Decision:
         """Look at the disks, say how full they are, and apply the rule."""
-        used = [self._used_percent(p) for p in (self._paths.commit_log, self._paths.consume_queue)]
-        was_full = self._positions["disk_full"]
+        positions, paths = self._positions, (self._paths.commit_log, self._paths.consume_queue)
+        ahead_bytes = self._ahead_bytes()
+        used = [
+            self._used_percent(path, ahead_bytes if _disk(path) == _disk(paths[0]) else 0)
+            for path in paths
+        ]
+        was_full = positions["disk_full"]
         decision = decide(
             self._config,
             self._clock.local_hour(),
@@ -137,14 +151,31 @@ class Cleaner:
             was_full=bool(was_full),
             asked=self._asked,
         )
-        fullest = max(0, *used)
-        self._positions.publish("disk_used", fullest)
-        self._positions.publish("disk_full", fullest if decision.disk_full else 0)
+        self._fullest = max(used)
+        fullest = max(0, self._fullest)
+        positions.publish("disk_used", fullest)
+        positions.publish("disk_full", fullest if decision.disk_full else 0)
         if decision.disk_full and not was_full:
-            self._stage.say(f"the disk is {fullest}% full; until there is room no message is taken")
+            self._stage.say(
+                f"the disk of {self._paths.root} is {fullest}% full; until there is room no "
+                "message is taken"
+            )
         elif was_full and not decision.disk_full:
             self._stage.say(f"the disk is {fullest}% full; messages are taken again")
         return decision
+
+    def _ahead_bytes(self) -> int:
+        """What segments have of the disk that hold no message yet: it is room for messages.
+
+        Only blocks count that are there: a file system may allocate when it is written to.
+        """
+        size, wrote = self._segment_bytes, self._positions["wrote"]
+        found = 0
+        for base in range(wrote - wrote % size, self._positions["allocated"], size):
+            with suppress(FileNotFoundError):  # expired, or not there at a start
+                blocks = os.stat(self._paths.commit_log / segment_name(base)).st_blocks
+                found += max(0, min(blocks * 512, size) - max(0, wrote - base))
+        return found
 
     def _closed_segments(self, most: int) -> list[int]:
         """When the oldest segments that may go were last written, in ms, in order.
@@ -175,14 +206,15 @@ class Cleaner:
         while left > 0:
             decision = self._decide()
             written_ms = self._closed_segments(left)
-            # who asks has looked at the clock
-            now_ms = self._clock.now_ms() if self._asked else self._time.now_ms()
-            count = count_to_delete(self._config, now_ms, written_ms, decision)
-            if not count:
+            now_ms = self._clock.now_ms() if self._trusts_clock() else self._time.now_ms()
+            count, why = choose(self._config, now_ms, written_ms, decision)
+            if why is None:
                 break
             left -= count
+            yield from self._notes.note(self._log_start, count, why, self._fullest)
             yield from self._move_log_start(self._log_start + count * self._segment_bytes)
             yield from self._delete_segments()
+            self._notes.settle()
             if decision.oldest_goes:
                 yield SETTLE_MS  # what others still hold comes free; then look at the disk again
         if self._log_start != before:
@@ -193,6 +225,7 @@ class Cleaner:
 
     def _finish(self) -> Steps:
         """What was begun and not ended: all of it again, for what is done costs little."""
+        yield from self._notes.correct(self._log_start)
         yield from self._move_log_start(self._log_start)
         yield from self._delete_segments()
         yield from self._delete_queue_files()
@@ -279,3 +312,11 @@ class Cleaner:
 
     def close(self) -> None:
         self._queues.close()
+
+
+def _disk(path: Path) -> int:
+    """Which disk a path is on; 0 where nobody knows."""
+    try:
+        return path.stat().st_dev
+    except OSError:
+        return 0

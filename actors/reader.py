@@ -17,12 +17,7 @@ from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
 from penstock.shared.bus import receive, serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
-from penstock.shared.errors import (
-    FilterError,
-    InvalidMessage,
-    PenstockError,
-    ProtocolError,
-)
+from penstock.shared.errors import FilterError, InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
 from penstock.shared.found_records import Found, piece_of, places_of, ranges_of
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, check_group, check_topic
@@ -37,8 +32,10 @@ from penstock.shared.messages import (
     QueueSlice,
     encode,
 )
+from penstock.shared.next_steps import topic_hint
 from penstock.shared.query_turns import QueryTurns
 from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing, unreadable
+from penstock.shared.reception import Reception
 from penstock.shared.subscription import SQL92, Filter, parse_filter
 from penstock.shared.topics import load_topics
 from penstock.shared.unsent import Unsent
@@ -112,6 +109,7 @@ class Reader:
         self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)
         self._topics = paths.topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
+        self._reception = Reception("consumers", run, config.store)
         self._door = self._stage.door(config.max_connections)
         self._serve()
 
@@ -179,8 +177,11 @@ class Reader:
         request_id = 0
         try:
             if len(parts) != 2:
-                raise ProtocolError("a request is one header", f"{len(parts) - 1} parts")
-            request = messages.decode_consume_request(parts[1])
+                raise ProtocolError("a request is not one header", f"{len(parts) - 1} parts")
+            request = self._reception.read(parts[1])
+            if isinstance(request, bytes):
+                self._socket.send_multipart((peer, request))
+                return
             request_id = request.request
             if isinstance(request, Query | QueryById):
                 self._queries.add(peer, request)
@@ -215,11 +216,12 @@ class Reader:
     def _pull(self, peer: bytes, pull: Pull) -> None:
         for queue_id, offset in pull.cursors.items():
             if queue_id < 0 or offset < 0:
-                raise InvalidMessage("a cursor is not negative", f"queue {queue_id}: {offset}")
+                what = "a pull names a queue or an offset below 0"
+                raise InvalidArgument(what, f"queue {queue_id}, offset {offset}")
         ends = pull.subscription.ends if pull.subscription is not None else {}
         count = max(len(pull.cursors), len(ends))
         if count > MAX_QUEUES_PER_TOPIC:
-            raise InvalidMessage(f"a pull is for {MAX_QUEUES_PER_TOPIC} queues at most", count)
+            raise InvalidArgument(f"a pull names more than {MAX_QUEUES_PER_TOPIC} queues", count)
         chosen = self._filter(pull)
         now_ms = self._clock.monotonic_ms()
         until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
@@ -253,9 +255,10 @@ class Reader:
             return None
         if wanted.expression_type == SQL92 and not self._stage.config.enable_property_filter:
             raise FilterError(
-                "this broker filters by SQL92",
+                "this broker does not filter by SQL92",
                 "enable_property_filter is false",
-                "subscribe by tags, or set it to true in the broker's configuration",
+                "subscribe by tags, or start the broker with: penstock up --set "
+                "enable_property_filter=true",
             )
         chosen = parse_filter(wanted.expression_type, wanted.expression)
         if wanted.expression_type == SQL92 and wanted.group:
@@ -381,7 +384,8 @@ class Reader:
 
     def _described(self, request: messages.Describe) -> Described:
         queues = self._queues.queues(request.topic)
-        count = load_topics(self._topics).read_queues(request.topic)
+        known = load_topics(self._topics)
+        count = known.read_queues(request.topic)
         found = []
         for queue_id in sorted(queues.keys() | set(range(count))):
             slot = queues.get(queue_id)
@@ -390,4 +394,6 @@ class Reader:
             if slot is not None and request.at_ms >= 0:
                 at = self._queues.offset_at(slot, request.at_ms)
             found.append(QueueRange(queue_id, low, high, at))
-        return Described(request.request, request.topic, bool(found), tuple(found))
+        names = () if found else known.names() | self._queues.topics
+        hint = "" if found else topic_hint(request.topic, names, self._topics.parent.parent)
+        return Described(request.request, request.topic, bool(found), tuple(found), hint)

@@ -34,6 +34,7 @@ from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_file import Entries
 from penstock.shared.index_files import IndexFiles
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import verify
 from penstock.shared.pure_queues import ROW, rows_of
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.queue_windows import NamesInDoubt, QueueWindows
@@ -86,7 +87,10 @@ class Reput:
             self._close_index()
             if isinstance(error, NamesInDoubt):
                 self._positions.publish("name_error", error.errno or 1)
-            self._positions.publish("dispatch_error", error.errno or 1)
+            number = error.errno or 1
+            if number != self._positions["dispatch_error"]:
+                self._stage.say(f"consumers see no new messages: {error}; trying again")
+            self._positions.publish("dispatch_error", number)
             self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
             return 0
         crash_point("reput.after_record_before_cursor")
@@ -95,6 +99,7 @@ class Reput:
         crash_point("reput.after_cursor")
         self._tell_queued(self._dispatched)
         if self._positions["dispatch_error"]:
+            self._stage.say("consumers see new messages again")
             self._positions.publish("dispatch_error", 0)
         return 1
 
@@ -120,7 +125,9 @@ class Reput:
                 moved = self._dispatch(view)
         if not moved:
             raise StoreDamaged(
-                "a record or a blank begins where the last one ends", self._dispatched
+                "no record and no blank begins where the last one ends",
+                f"log offset {self._dispatched}",
+                verify(self._stage.config.store),
             )
         return moved
 

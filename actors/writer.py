@@ -35,17 +35,13 @@ from penstock.shared.log_end import LogEnd
 from penstock.shared.messages import Append, Appended, QueueRun, StoredRun, encode, refusal
 from penstock.shared.pending_answers import PendingAnswers
 from penstock.shared.producer_rings import ProducerRings
+from penstock.shared.reception import Reception
 from penstock.shared.record import Shape, pack_host
 from penstock.shared.retry_index import RetryIndex
 from penstock.shared.ring_file import RING_BYTES
 from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
-from penstock.shared.store_state import (
-    check_disk,
-    check_writable,
-    no_room,
-    segment_missing,
-)
+from penstock.shared.store_state import check_disk, check_writable, no_room, segment_missing
 from penstock.shared.topic_admin import TopicAdmin
 
 FRAMES_AT_ONCE = 32
@@ -103,6 +99,7 @@ class Writer:
         self._rings = ProducerRings(
             run, self._positions, config.max_producer_rings, config.max_frame_bytes
         )
+        self._reception = Reception("producers", run, config.store)
         self._door = self._stage.door(config.max_connections)
         self._socket = serve(
             self._stage.context,
@@ -209,12 +206,14 @@ class Writer:
         peer = parts[0].bytes
         try:
             if len(parts) < 2:
-                raise ProtocolError("a request has a header", f"{len(parts) - 1} parts")
-            request = messages.decode_produce_request(parts[1].bytes)
+                raise ProtocolError("a request has no header", f"{len(parts) - 1} parts")
+            request = self._reception.read(parts[1].bytes)
             if isinstance(request, Append):
                 if len(parts) != _FRAME_PARTS:
-                    raise ProtocolError("Append has one payload", f"{len(parts) - 2} payloads")
+                    raise ProtocolError("an Append is not two parts", f"{len(parts) - 1} parts")
                 self._append(peer, request, parts[2].buffer, busy)
+            elif isinstance(request, bytes):
+                self._socket.send_multipart((peer, request))
             elif isinstance(request, messages.Hello):
                 self._hello(peer, request)
             elif isinstance(request, messages.OpenRing):
@@ -258,8 +257,8 @@ class Writer:
     def _open_ring(self, peer: bytes, request: messages.OpenRing) -> messages.ProduceAnswer:
         try:
             if not self._sessions.belongs(request.producer, peer):
-                rule = "a ring is for a producer with an open session on this connection"
-                raise RingUnavailable(rule, request.producer)
+                what = "the producer has no open session on this connection"
+                raise RingUnavailable(what, request.producer)
             with self._stage.disk:
                 ring = self._rings.open(request.producer, self._clock.monotonic_ms())
         except PenstockError as error:
@@ -283,7 +282,7 @@ class Writer:
         try:
             if request.span is not None:
                 if payload:
-                    raise InvalidMessage("records in a ring have an empty payload", len(payload))
+                    raise InvalidMessage("a frame in a ring has a payload too", len(payload))
                 payload = self._rings.read(request.producer, request.span)
             starts = self._check.starts(request, payload)
         except PenstockError as error:

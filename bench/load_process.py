@@ -67,7 +67,9 @@ class LoadProcess:
             said = self._said.read()[-3000:].decode(errors="replace").strip()
             code = self.process.returncode
             raise StoreUnavailable(
-                f"the load answers within {timeout_s:.0f} s", f"it ended with code {code}", said
+                f"the load gave no answer within {timeout_s:.0f} s",
+                f"it ended with code {code}",
+                said,
             )
         answer = json.loads(line)
         assert isinstance(answer, dict)

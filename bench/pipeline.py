@@ -21,7 +21,7 @@ from penstock.bench.machine import Machine
 from penstock.bench.produce import produce
 from penstock.bench.report import Result, Shape, percentile
 from penstock.bench.target import Target, Where, opened
-from penstock.shared.errors import StoreUnavailable
+from penstock.shared.errors import InvalidArgument
 from penstock.shared.positions import Positions
 
 LOOK_S = 0.002
@@ -36,7 +36,11 @@ def bench_pipeline(shape: Shape, where: Where, machine: Machine, moved: Moved) -
     """Producers at full rate, looked at. Raises StoreUnavailable for a broker elsewhere."""
     with opened(where, shape.ack) as target:
         if target.positions is None:
-            raise StoreUnavailable("the broker runs on this machine", None, "name its --store")
+            raise InvalidArgument(
+                "the positions of a broker on another machine cannot be read",
+                None,
+                "run it there, with --store STORE instead of --endpoint",
+            )
         idle_mib = _total_mib(target.accounts.memory(), "pss_mib")
         watch = Watch(target, target.positions)
         result = produce(target, shape, machine, moved, "pipeline", during=watch)

@@ -58,7 +58,9 @@ def running_stack(
         finally:
             code, said = _stop(process)
         if code != 0:
-            raise StoreUnavailable("the broker stops in order", f"exit code {code}", said)
+            raise StoreUnavailable(
+                "the broker of this measurement did not stop in order", f"exit code {code}", said
+            )
     finally:
         shutil.rmtree(place)
 
@@ -68,7 +70,9 @@ def _await_ready(process: subprocess.Popen[str], store: Path) -> Stack:
     line = process.stdout.readline()
     if not line:
         process.wait()
-        raise StoreUnavailable("the broker starts", process.stderr.read().strip())
+        raise StoreUnavailable(
+            "the broker of this measurement did not start", process.stderr.read().strip()
+        )
     ready: dict[str, Any] = msgspec.json.decode(line)
     endpoints = ready["endpoints"]
     return Stack(store, endpoints["produce"], endpoints["consume"], process)

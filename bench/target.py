@@ -62,7 +62,8 @@ class Target:
         while (done := self.positions["dispatched"]) < (wrote := self.positions["wrote"]):
             if time.monotonic() > until:
                 raise StoreUnavailable(
-                    f"queues catch up within {CAUGHT_UP_TIMEOUT_S} s", f"{wrote - done} bytes miss"
+                    f"the queues did not catch up within {CAUGHT_UP_TIMEOUT_S} s",
+                    f"{wrote - done} bytes are missing",
                 )
             time.sleep(0.001)
 
@@ -75,11 +76,14 @@ class Target:
         wrote = 0 if self.positions is None else self.positions["wrote"]
         if ack == "durable" and flushed is not None and flushed < wrote:
             raise StoreUnavailable(
-                "what was acknowledged as durable is on disk", f"{wrote - flushed} bytes are not"
+                "messages were acknowledged as durable that are not on disk",
+                f"{wrote - flushed} bytes",
             )
         self.await_caught_up()
         if (found := stored_in(self.consume, topics)) != messages:
-            raise StoreUnavailable(f"all {messages} acknowledged messages are stored", found)
+            raise StoreUnavailable(
+                f"{messages} messages were acknowledged, and another number is stored", found
+            )
         return found
 
     def close(self) -> None:

@@ -37,7 +37,9 @@ def _named(*beginnings: str) -> frozenset[str]:
 BELLS = _named("bell.")
 CLEANER = _named("clean.")
 OFFLINE = _named("repair.", "rebuild.")
-SUPERVISOR = _named("file.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair")
+SUPERVISOR = _named(
+    "file.", "geometry.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair"
+)
 # producers, with what they have in shared memory
 SENDERS = frozenset({"ring.taken", "ring.filled"})
 # what a start passes behind a crash
@@ -129,4 +131,4 @@ class Armed:
 
 
 def not_reached(missing: set[str], broker: Broker) -> StoreUnavailable:
-    return StoreUnavailable("every crash point is reached", sorted(missing), broker.output())
+    return StoreUnavailable("not every crash point was reached", sorted(missing), broker.output())

@@ -45,14 +45,14 @@ class BentRing:
         self._hello()
         opened = self._ask(encode(messages.OpenRing(1, self._producer)))
         if not isinstance(opened, messages.RingOpened):
-            raise StoreUnavailable("a producer gets a ring", opened)
+            raise StoreUnavailable("the broker gave no ring", opened)
         self.number = opened.ring
         self.bytes: mmap.mmap = take_ring(run.run_id, opened.ring, opened.size, opened.token)
 
     def _ask(self, *parts: bytes) -> Any:
         self._peer.send_multipart(parts)
         if not self._peer.poll(ANSWER_MS):
-            raise StoreUnavailable("a request is answered", f"not within {ANSWER_MS} ms")
+            raise StoreUnavailable("a request got no answer", f"within {ANSWER_MS} ms")
         return messages.decode_produce_answer(self._peer.recv_multipart()[0])
 
     def _hello(self) -> None:

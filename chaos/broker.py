@@ -113,7 +113,7 @@ class Broker:
             in_time = bool(selector.select(READY_TIMEOUT_S))
         line = self.process.stdout.readline().decode() if in_time else ""
         if not line.startswith("ready "):
-            raise StoreUnavailable("the broker starts", line, self.output())
+            raise StoreUnavailable("the broker did not start", line, self.output())
         found = dict(word.split("=", 1) for word in line.split()[1:])
         self.produce, self.consume = found["produce"], found["consume"]
 
@@ -135,7 +135,7 @@ class Broker:
                     continue  # dead already, and the page does not say so yet
                 return int(pid)
             time.sleep(0.001)
-        raise StoreUnavailable("an actor comes back", actor, self.output())
+        raise StoreUnavailable("an actor did not come back", actor, self.output())
 
     def await_dispatched(self, timeout_s: float = 30) -> None:
         """Wait until consumers can see everything that is stored."""
@@ -145,7 +145,7 @@ class Broker:
             if positions["dispatched"] == positions["wrote"]:
                 return
             if time.monotonic() > deadline:
-                raise StoreUnavailable("everything is dispatched in time", positions)
+                raise StoreUnavailable("not everything was dispatched in time", positions)
             time.sleep(0.01)
 
     def await_checkpoint(self, timeout_s: float = 30) -> None:
@@ -157,7 +157,7 @@ class Broker:
             if load_checkpoint(checkpoint).confirm_offset == last:
                 return
             if time.monotonic() > deadline:
-                raise StoreUnavailable("the checkpoint follows in time", last)
+                raise StoreUnavailable("the checkpoint did not follow in time", last)
             time.sleep(0.01)
 
     def await_watermark(self, timeout_s: float = 30) -> None:
@@ -187,7 +187,7 @@ class Broker:
             left.append("abort")
         if code != 0 or "the store is clean" not in self.output() or left:
             raise StoreUnavailable(
-                "a stop leaves nothing", f"exit code {code}, {left}", self.output()
+                "a stop left something behind", f"exit code {code}, {left}", self.output()
             )
         return took
 
@@ -217,7 +217,7 @@ class Broker:
         deadline = time.monotonic() + GONE_TIMEOUT_S
         while left := self.processes():
             if time.monotonic() > deadline:
-                raise StoreUnavailable("actors die with the supervisor", left, self.output())
+                raise StoreUnavailable("actors outlived their supervisor", left, self.output())
 
     def forget_memory(self) -> None:
         """The machine has gone down with the broker: shared memory is lost."""

@@ -113,7 +113,7 @@ def _check_end(life: ShortLife) -> list[str]:
         code, wrong = life.stop()
     else:
         code = life.broker.wait_end()
-        if "actors fail less than" not in life.broker.output():
+        if "actors have failed" not in life.broker.output():
             wrong.append(f"the broker ends with {code}, and does not say why")
     said = life.broker.output()
     if "Traceback" in said:

@@ -135,7 +135,9 @@ class Follower:
 
     def _take(self, queue: int, offset: int, body: bytes, flushes: int) -> None:
         if offset != len(self.bodies[queue]):
-            raise StoreUnavailable("a consumer sees each offset once", f"queue {queue}: {offset}")
+            raise StoreUnavailable(
+                "a consumer saw another offset than the next one", f"queue {queue}: {offset}"
+            )
         self.bodies[queue].append(bytes(body))
         self.seen.append(Sent(queue, offset, digest(body), flushes))
         if body.startswith(b"probe"):
@@ -155,7 +157,9 @@ class Follower:
         if self._error is not None:
             raise self._error
         if not in_time:
-            raise StoreUnavailable("a consumer sees what is stored in time", f"{timeout_s} s")
+            raise StoreUnavailable(
+                "a consumer did not see what is stored in time", f"{timeout_s} s"
+            )
 
     def abandon(self) -> None:
         """Stop following, whatever has happened."""
@@ -177,6 +181,8 @@ def read_all(endpoint: str, body: Callable[[Message], bytes] = attrgetter("body"
         for message in consumer:
             bodies = stored[message.queue_id]
             if message.queue_offset != len(bodies):
-                raise StoreUnavailable("offsets are dense", f"{message.queue_offset}")
+                raise StoreUnavailable(
+                    "a consumer was given another offset than the next one", message.queue_offset
+                )
             bodies.append(bytes(body(message)))
     return stored

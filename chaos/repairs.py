@@ -81,7 +81,7 @@ def _repair(broker: Broker, root: Path, environment: dict[str, str]) -> bool:
         timeout=_REPAIR_TIMEOUT_S,
     )
     if done.returncode not in (0, -SIGKILL):
-        raise StoreUnavailable("a repair ends well, or is killed", done.stderr.decode())
+        raise StoreUnavailable("a repair has failed", done.stderr.decode())
     return done.returncode == 0
 
 

@@ -86,5 +86,5 @@ def await_true(
     deadline = time.monotonic() + timeout_s
     while not condition():
         if time.monotonic() > deadline:
-            raise StoreUnavailable(what, f"not within {timeout_s} s")
+            raise StoreUnavailable(f"waited {timeout_s} s in vain", what)
         time.sleep(0.01)

@@ -69,7 +69,9 @@ def send_and_die(broker: Broker, place: Path, name: str, armed: Armed) -> list[S
         timeout=60,
     )
     if ran.returncode not in (0, -SIGKILL):
-        raise StoreUnavailable("a producer ends as it should", ran.returncode, ran.stderr.decode())
+        raise StoreUnavailable(
+            "a producer ended with another exit code than 0", ran.returncode, ran.stderr.decode()
+        )
     # a line that is cut off was not said
     said = ran.stdout[: ran.stdout.rfind(b"\n") + 1].splitlines()
     receipts = [json.loads(line) for line in said]

@@ -160,7 +160,7 @@ def count_calls(place: Path, library: Path, settings: dict[str, object]) -> dict
     """How many calls of each kind a life on a good disk makes. Raises PenstockError."""
     with short_life(place, library, settings) as life:
         if said := life.start():
-            raise PenstockError("a broker starts on a good disk", said)
+            raise PenstockError("a broker did not start on a good disk", said)
         life.send_all()
         life.broker.await_dispatched()
         life.broker.await_checkpoint()

@@ -46,6 +46,9 @@ def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
                 torn += tear(broker, dice)
                 if power_fails:
                     broker.forget_memory()
+            if "geometry.written" in missing:
+                # as a store of an older version is
+                StorePaths(broker.store).geometry.unlink(missing_ok=True)
             broker.environment = armed.environment()
             while not start_or_die(broker):
                 arena.moved()

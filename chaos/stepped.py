@@ -114,7 +114,7 @@ class SteppedBroker:
                     break
                 self.step()
             else:
-                raise StoreUnavailable("an actor comes to an end", name)
+                raise StoreUnavailable("an actor did not come to an end", name)
             actor, stage = self._actors.pop(name), self._stages.pop(name)
             actor.close()
             stage.close()

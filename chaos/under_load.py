@@ -106,7 +106,7 @@ def await_acked(loads: Sequence[Load], count: int, timeout_s: float = 30) -> Non
     deadline = time.monotonic() + timeout_s
     while any(each.count() < goal for each, goal in zip(loads, goals, strict=True)):
         if time.monotonic() > deadline:
-            raise StoreUnavailable("producers get on in time", f"{count} messages")
+            raise StoreUnavailable("producers did not get on in time", f"{count} messages")
         time.sleep(0.005)
 
 

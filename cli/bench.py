@@ -6,13 +6,20 @@ import click
 
 from penstock.cli.bench_core import core
 from penstock.cli.bench_load import COMMANDS
+from penstock.cli.option_types import COUNT, QUEUES, Finite
 from penstock.cli.output import output_option, print_json, print_table, progress
 from penstock.cli.settings import set_option
+from penstock.cli.signals import end_in_order
+from penstock.cli.streams import stop_when_unread
+from penstock.cli.suggestions import Group
 
 
-@click.group()
-def bench() -> None:
+@click.group(cls=Group)
+@click.pass_context
+def bench(ctx: click.Context) -> None:
     """Measure this installation on this machine."""
+    stop_when_unread()
+    end_in_order(ctx)
 
 
 for _command in (core, *COMMANDS):
@@ -27,11 +34,11 @@ Examples:
   penstock bench index --keys 20000000 --batch 3000 -o json
 """,
 )
-@click.option("--keys", type=click.IntRange(min=1), default=2_000_000, show_default=True)
 @click.option(
-    "--batch", type=click.IntRange(min=1), default=3500, show_default=True, help="Keys at once."
+    "--keys", type=COUNT, default=2_000_000, show_default=True, help="How many keys in all."
 )
-@click.option("--runs", type=click.IntRange(min=1), default=3, show_default=True)
+@click.option("--batch", type=COUNT, default=3500, show_default=True, help="Keys at once.")
+@click.option("--runs", type=COUNT, default=3, show_default=True, help="How often it is measured.")
 @output_option
 def index(keys: int, batch: int, runs: int, output: str) -> None:
     """How many keys a second go into an index file, hashing included; one process.
@@ -58,6 +65,11 @@ def index(keys: int, batch: int, runs: int, output: str) -> None:
         )
 
 
+def _sizes(ctx: click.Context, parameter: click.Parameter, text: str) -> list[float]:
+    kind = Finite(0.001, 100_000)
+    return [kind.convert(each, parameter, ctx) for each in text.split(",")]
+
+
 @bench.command(
     "restart",
     epilog="""\b
@@ -67,21 +79,27 @@ Examples:
   penstock bench restart --power --set max_index_num=20
 """,
 )
-@click.option("--gib", default="1,100", show_default=True, help="Sizes of stores, with commas.")
-@click.option("--queues", type=click.IntRange(min=1), default=8, show_default=True)
+@click.option(
+    "--gib",
+    default="1,100",
+    show_default=True,
+    callback=_sizes,
+    help="Sizes of stores in GiB, with commas.",
+)
+@click.option("--queues", type=QUEUES, default=8, show_default=True, help="Queues of each store.")
 @click.option(
     "--messages",
-    type=click.IntRange(min=1),
+    type=COUNT,
     default=20_000,
     show_default=True,
     help="Sent right before each kill, of 1000 bytes.",
 )
-@click.option("--runs", type=click.IntRange(min=1), default=5, show_default=True)
+@click.option("--runs", type=COUNT, default=5, show_default=True, help="How often it is measured.")
 @click.option("--power", is_flag=True, help="Shared memory is lost, as with a power failure.")
 @set_option
 @output_option
 def restart(
-    gib: str,
+    gib: list[float],
     queues: int,
     messages: int,
     runs: int,
@@ -95,14 +113,10 @@ def restart(
     """
     from penstock.bench.restart import bench_restart, medians
 
-    try:
-        sizes = [float(each) for each in gib.split(",")]
-    except ValueError:
-        raise click.UsageError(f"--gib: {gib!r} are no sizes with commas between") from None
     results = []
     with progress("killing") as moved:
         for result in bench_restart(
-            sizes, queues, messages, runs, dict(settings), memory=not power, moved=moved
+            gib, queues, messages, runs, dict(settings), memory=not power, moved=moved
         ):
             results.append(result)
             if output == "json":

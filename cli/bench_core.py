@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from penstock.cli.option_types import COUNT
 from penstock.cli.output import output_option, print_json, print_table
 
 
@@ -22,7 +23,7 @@ Examples:
     multiple=True,
     help="Body bytes; may be given more than once.  [default: 100, 1024, 10240]",
 )
-@click.option("--runs", type=click.IntRange(min=1), default=9, show_default=True)
+@click.option("--runs", type=COUNT, default=9, show_default=True, help="How often it is measured.")
 @output_option
 def core(sizes: tuple[int, ...], runs: int, output: str) -> None:
     """What the loops that run once per message cost: compiled, and their twin in Python.

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from penstock.cli.option_types import COUNT, QUEUES, Finite
 from penstock.cli.output import output_option, print_json, print_table, progress
 from penstock.cli.settings import set_option
 
@@ -19,11 +20,15 @@ if TYPE_CHECKING:
     from penstock.bench.target import Where
 
 Command = Callable[..., Any]
-_count = partial(click.option, type=click.IntRange(min=1), show_default=True)
+_count = partial(click.option, type=COUNT, show_default=True)
 # what every kind is measured with; a kind may lack some, or have another default
 _OPTIONS = {
     "size": click.option(
-        "--size", type=click.IntRange(min=8), default=1024, show_default=True, help="Body bytes."
+        "--size",
+        type=click.IntRange(8, 1 << 30),
+        default=1024,
+        show_default=True,
+        help="Body bytes.",
     ),
     "ack": click.option(
         "--ack",
@@ -36,9 +41,15 @@ _OPTIONS = {
         "--in-flight", default=4096, help="Unanswered messages of a producer at most."
     ),
     "producers": _count("--producers", default=1, help="A process each."),
-    "queues": click.option("--queues", type=click.IntRange(1, 1024), default=4, show_default=True),
+    "queues": click.option(
+        "--queues", type=QUEUES, default=4, show_default=True, help="Queues of the topic."
+    ),
     "seconds": click.option(
-        "--seconds", type=click.FloatRange(min=0.1), default=5.0, show_default=True
+        "--seconds",
+        type=Finite(0.1, 86_400),
+        default=5.0,
+        show_default=True,
+        help="How long each run sends.",
     ),
     "ring": click.option(
         "--ring/--no-ring",
@@ -46,7 +57,7 @@ _OPTIONS = {
         show_default=True,
         help="Send through shared memory, where the broker is on this machine.",
     ),
-    "runs": _count("--runs", default=3),
+    "runs": _count("--runs", default=3, help="How often it is measured."),
 }
 
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.option_types import COUNT, Finite
 from penstock.cli.output import output_option, print_json, print_table, progress
+from penstock.cli.signals import end_in_order
 
 if TYPE_CHECKING:
     from penstock.chaos.report import Report
@@ -23,6 +25,8 @@ KINDS = (
     *("frames", "damage", "missing", "points", "recovery", "bells"),
     *("clock", "frozen", "crowd", "memory", "mixed"),
 )
+# What stands between a broker and its disk, or its clock, is compiled for the occasion.
+NEED_A_COMPILER = frozenset(("power", "disk", "full", "slow", "cut", "clock", "mixed"))
 
 
 def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -36,6 +40,14 @@ def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) 
         ctx.exit()
 
 
+def _kinds(ctx: click.Context, parameter: click.Parameter, faults: str) -> list[str]:
+    chosen = [kind.strip() for kind in faults.split(",")]
+    for kind in chosen:
+        if kind not in KINDS:
+            raise click.BadParameter(f"{kind!r} is none of {', '.join(KINDS)}", ctx, parameter)
+    return chosen
+
+
 @click.command(
     epilog="""\b
 Examples:
@@ -47,13 +59,33 @@ Examples:
   penstock chaos --replay DIR --image 17:0.5:99   one image of a power failure again
 """
 )
-@click.option("--faults", default=",".join(KINDS), show_default=True, help="Kinds, with commas.")
-@click.option("--seed", type=int, help="What chance begins with; printed, so that it can be given.")
-@click.option("--minutes", default=1.0, show_default=True, help="How long; each kind runs once.")
-@click.option("--rounds", type=int, help="At most so many rounds.")
+@click.option(
+    "--faults",
+    default=",".join(KINDS),
+    show_default=True,
+    callback=_kinds,
+    help="Kinds, with commas. Those that need a C compiler are left out where there is none.",
+)
+@click.option(
+    "--seed",
+    type=click.IntRange(0, (1 << 63) - 1),
+    help="What chance begins with, so that a run can be had again; it is printed.",
+)
+@click.option(
+    "--minutes",
+    type=Finite(0.01, 60 * 24 * 365),
+    default=1,
+    show_default=True,
+    help="How long; each kind runs once, even if that takes longer.",
+)
+@click.option("--rounds", type=COUNT, help="At most so many rounds.")
 @click.option("--every", is_flag=True, help="disk, full, cut, bells: all of it in turn, not some.")
 @click.option(
-    "--hits", default=1, show_default=True, help="How often a round of points hits each of them."
+    "--hits",
+    type=COUNT,
+    default=1,
+    show_default=True,
+    help="How often a round of points hits each of them.",
 )
 @click.option(
     "--place", type=click.Path(path_type=Path), help="Where stores are made; a temporary place."
@@ -74,7 +106,7 @@ Examples:
 @click.pass_context
 def chaos(
     ctx: click.Context,
-    faults: str,
+    faults: list[str],
     seed: int | None,
     minutes: float,
     rounds: int | None,
@@ -95,23 +127,32 @@ def chaos(
     """
     from penstock.chaos.report import Report
 
+    end_in_order(ctx)
     report = Report(seed=random.SystemRandom().getrandbits(32) if seed is None else seed)
     began = time.monotonic()
     if replay is not None:
         _replay(replay, image, report)
     else:
-        _run(report, _kinds(faults), minutes, rounds, hits, every, place)
+        _run(report, _possible(faults), minutes, rounds, hits, every, place)
     _print(report, time.monotonic() - began, output)
     if report.violations:
         ctx.exit(EXIT_PROBLEM)
 
 
-def _kinds(faults: str) -> list[str]:
-    chosen = [kind.strip() for kind in faults.split(",")]
-    for kind in chosen:
-        if kind not in KINDS:
-            raise click.UsageError(f"--faults: {kind!r} is none of {', '.join(KINDS)}")
-    return chosen
+def _possible(kinds: list[str]) -> list[str]:
+    """Those that this machine can do. Raises MissingDependency when it can do none."""
+    from penstock.chaos.preload import find_compiler
+    from penstock.shared.errors import MissingDependency
+
+    left_out = [] if find_compiler() else [kind for kind in kinds if kind in NEED_A_COMPILER]
+    possible = [kind for kind in kinds if kind not in left_out]
+    if not possible:
+        raise MissingDependency(
+            "there is no C compiler, which these need", ",".join(kinds), "apt-get install gcc"
+        )
+    if left_out:
+        click.echo(f"left out, for want of a C compiler: {', '.join(left_out)}", err=True)
+    return possible
 
 
 def _run(

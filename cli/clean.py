@@ -1,7 +1,8 @@
 """`penstock clean`: has a running broker delete what has had its time, at whatever hour it is.
 
 It leaves a file in the broker's run directory, which the cleaner takes away when it is done; what
-was deleted is the difference between the directory and the cleaner's words before and after.
+was deleted is the difference between the directory, the cleaner's words and its list of deletions
+before and after.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from typing import Any
 
 import click
 
+from penstock.cli.option_types import store_option
 from penstock.cli.output import output_option, print_json, progress
+from penstock.shared.errors import StoreUnavailable
 
 LOOK_S = 0.02
+HOUR_MS = 3_600_000
 # After so long without a heartbeat no answer will come: the supervisor would have replaced it.
 SILENCE_S = 30
 
@@ -24,70 +28,101 @@ SILENCE_S = 30
 Examples:
   penstock clean --store ./store
   penstock clean --store ./store -o json
+  penstock clean --store ./store --trust-clock   after the clock was set by more than an hour
 """
 )
-@click.option("--store", type=click.Path(path_type=Path), help="The store the broker runs on.")
+@store_option
+@click.option("--trust-clock", is_flag=True, help="Believe the clock though it has jumped.")
 @output_option
-def clean(store: Path | None, output: str) -> None:
+def clean(store: Path | None, trust_clock: bool, output: str) -> None:
     """Have a broker delete old messages now, and say what it deleted.
 
-    What goes is what file_reserved_time_h lets go; the hours of delete_when do not count. The
-    newest messages stay, whatever their age. Exits with 1 when a file could not be deleted, with 3
-    when no broker runs on the store.
+    What goes is what has had its file_reserved_time_h, and no more; the hours of delete_when do not
+    count. The newest messages stay, whatever their age. After a jump of the clock nothing counts
+    as old until that time has passed anew; --trust-clock says that it is right.
+
+    Exits with 1 when a file could not be deleted, with 3 when no broker runs on the store.
     """
     from penstock.shared.config_sources import default_store
+    from penstock.shared.next_steps import quoted
 
-    found = request_clean(store or Path(default_store()))
+    found = request_clean(store or Path(default_store()), trust_clock=trust_clock)
     if output == "json":
         print_json(found)
     else:
         segments, others = found["segments"], found["queue_files"] + found["index_files"]
-        click.echo(f"{len(segments)} segments deleted, {others} files of queues and index")
+        click.echo(
+            f"{len(segments)} segments deleted with {found['messages']} messages, "
+            f"{others} files of queues and index"
+        )
         for name in segments:
             click.echo(name)
         start, end = found["log_start"], found["log_end"]
         click.echo(f"the log holds offsets [{start}, {end})", err=True)
+        if found["clock_held_ms"] and not trust_clock:
+            click.echo(
+                "the clock has jumped: nothing counts as old for another "
+                f"{found['clock_held_ms'] / HOUR_MS:.1f} h. Where it is right now: penstock clean "
+                f"--trust-clock --store {quoted(found['store'])}",
+                err=True,
+            )
     if found["error"]:
-        raise click.exceptions.Exit(1)
+        raise StoreUnavailable(
+            "an expired file could not be deleted",
+            found["error"],
+            "look at the disk, and at who may write to the store",
+        )
 
 
-def request_clean(store: Path) -> dict[str, Any]:
+def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     """Ask for a round and wait for its end; the result as `-o json` prints it.
 
-    Raises ConnectError when no broker runs, or its cleaner does not move, and StoreUnavailable when
-    the log is damaged, of which nothing goes.
+    Raises ConnectError when no broker runs, BrokerTimeout when its cleaner does not move, and
+    StoreUnavailable when the log is damaged, of which nothing goes.
     """
     import os
 
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.clock import SystemClock
+    from penstock.shared.deletions import load_deletions
+    from penstock.shared.errors import BrokerTimeout
+    from penstock.shared.find_broker import find_running
     from penstock.shared.layout import StorePaths
     from penstock.shared.positions import Positions
     from penstock.shared.quarantine import read_only_error
-    from penstock.shared.run_directory import find_running, running
+    from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
+    from penstock.shared.run_directory import running
 
     run = find_running(store)
-    log = StorePaths(store).commit_log
+    paths = StorePaths(store)
     positions = Positions(run.positions)
     if positions["read_only"]:
-        raise read_only_error(StorePaths(store))
-    before, names = positions.all(), set(os.listdir(log))
-    run.clean_request.touch()
+        raise read_only_error(paths)
+    before, names = positions.all(), set(os.listdir(paths.commit_log))
+    known = load_deletions(paths)
+    asked = run.clean_request.with_name(f"{run.clean_request.name}.{os.getpid()}")
+    asked.write_bytes(TRUST_CLOCK if trust_clock else b"")
+    asked.replace(run.clean_request)
     with progress("deleting old segments") as report:
         while run.clean_request.exists():
             silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
             if silent_s > SILENCE_S or not running(run):
-                raise ConnectError(
-                    f"the cleaner answers within {SILENCE_S} s", store, "see: penstock status"
+                raise BrokerTimeout(
+                    f"the cleaner gave no sign of life for {SILENCE_S} s",
+                    store,
+                    f"see what it does: penstock status --store {store}",
                 )
             report(positions["deleted_segments"] - before["deleted_segments"], len(names))
             time.sleep(LOOK_S)
-    after = positions.all()
+    after, deletions = positions.all(), [row for row in load_deletions(paths) if row not in known]
     positions.close()
     return {
-        "segments": sorted(names - set(os.listdir(log))),
+        "segments": sorted(names - set(os.listdir(paths.commit_log))),
+        "messages": sum(row.messages for row in deletions),
         "queue_files": after["deleted_queue_files"] - before["deleted_queue_files"],
         "index_files": after["deleted_index_files"] - before["deleted_index_files"],
         "log_start": after["log_start"],
         "log_end": after["wrote"],
+        "store": str(store),
+        "clock_held_ms": held_ms(paths.retention, SystemClock()),
         "error": os.strerror(after["clean_error"]) if after["clean_error"] else "",
     }

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.signals import end_in_order
 
 if TYPE_CHECKING:
     from penstock.spark.flights import CarrierRow
@@ -32,13 +33,15 @@ Examples:
 )
 @click.option("--store", type=click.Path(path_type=Path), help="Keep the store here; must be new.")
 @output_option
-def demo(store: Path | None, output: str) -> None:
+@click.pass_context
+def demo(ctx: click.Context, store: Path | None, output: str) -> None:
     """Send 336,776 flights through a broker, kill its writer half way, analyse them in Spark.
 
     Starts a broker on a new store and publishes each flight out of New York in 2013 as a message,
     every one acknowledged from disk, while a consumer checks each plane's order. Then Spark reads
     the store, and its figures are compared with the CSV file.
     """
+    end_in_order(ctx)
     if store is not None and store.exists() and any(store.iterdir()):
         raise click.UsageError(f"{store} is not empty; name a new directory")
     if store is not None:

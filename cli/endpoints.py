@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+from penstock.cli.option_types import MAX_TIMEOUT_S, Finite
+
 
 def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """The options --store and --endpoint, which say where the broker is."""
@@ -18,18 +20,21 @@ def broker_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return store(endpoint(command))
 
 
-def produce_endpoint(store: Path | None, endpoint: str | None) -> str:
-    """Where producers connect. Raises ConnectError when no broker runs on the store."""
-    return endpoint or _running(store).endpoints.produce
-
-
-def consume_endpoint(store: Path | None, endpoint: str | None) -> str:
-    """Where consumers connect. Raises ConnectError when no broker runs on the store."""
-    return endpoint or _running(store).endpoints.consume
-
-
-def _running(store: Path | None) -> Any:
+def broker_of(store: Path | None, endpoint: str | None) -> dict[str, Any]:
+    """How a client is told its broker: by endpoint where one is named, else by store."""
     from penstock.shared.config_sources import default_store
-    from penstock.shared.run_directory import find_running
 
-    return find_running(store or Path(default_store()))
+    if endpoint is not None:
+        return {"endpoint": endpoint, "store": store}
+    return {"store": store or Path(default_store())}
+
+
+def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:
+    """The option --wait, for commands that start before their broker."""
+    return click.option(
+        "--wait",
+        type=Finite(0, MAX_TIMEOUT_S),
+        default=0,
+        show_default=True,
+        help="Seconds to wait for a broker that is not there yet.",
+    )(command)

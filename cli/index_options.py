@@ -1,4 +1,4 @@
-"""How many slots and items the index files of a store have: configuration that no file states."""
+"""How many slots and items the index files of a store have, where the store does not say it."""
 
 from __future__ import annotations
 
@@ -9,11 +9,15 @@ import click
 
 
 def index_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """The options --index-slots and --index-items, with RocketMQ's defaults."""
+    """The options --index-slots and --index-items: what is given goes over what the store says."""
     slots = click.option(
-        "--index-slots", default=5_000_000, show_default=True, help="RocketMQ's maxHashSlotNum."
+        "--index-slots",
+        type=click.IntRange(1, 1 << 28),
+        help="RocketMQ's maxHashSlotNum, if not what the store says.",
     )
     items = click.option(
-        "--index-items", default=20_000_000, show_default=True, help="RocketMQ's maxIndexNum."
+        "--index-items",
+        type=click.IntRange(2, 1 << 31),
+        help="RocketMQ's maxIndexNum, if not what the store says.",
     )
     return slots(items(command))

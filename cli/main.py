@@ -14,14 +14,23 @@ from typing import Any
 
 import click
 
+from penstock.cli.error_lines import (
+    EXIT_INTERRUPTED,
+    Interrupted,
+    from_click,
+    say_error,
+    wants_json,
+)
+from penstock.cli.streams import OutputFailed, discard_output, prepare_streams
+from penstock.cli.suggestions import Group
 from penstock.shared.errors import PenstockError, StoreUnavailable
 
 # name -> (where the click command is, its short help)
 COMMANDS: dict[str, tuple[str, str]] = {
     "up": ("penstock.cli.up:up", "Start a broker and watch over its actors."),
     "status": ("penstock.cli.status:status", "Show a broker's actors and how far each got."),
-    "produce": ("penstock.cli.messages:produce", "Send messages to a topic."),
-    "consume": ("penstock.cli.messages:consume", "Print messages of a topic, or follow it."),
+    "produce": ("penstock.cli.produce:produce", "Send messages to a topic."),
+    "consume": ("penstock.cli.consume:consume", "Print messages of a topic, or follow it."),
     "query": ("penstock.cli.query:query", "Find messages by key or by id."),
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
     "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
@@ -37,10 +46,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("penstock.cli.demo:demo", "336,776 flights through a broker into Spark."),
 }
 
-EXIT_INTERRUPTED = 130
 
-
-class LazyGroup(click.Group):
+class LazyGroup(Group):
     """A group that knows its commands by name and imports one when it is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
@@ -86,43 +93,68 @@ def penstock() -> None:
     """RocketMQ's storage engine and broker in Python.
 
     Exit codes: 0 fine, 1 a problem was found, 2 wrong usage or configuration, 3 nobody answers,
-    5 the store is damaged.
+    5 the store is damaged, 130 interrupted.
+
+    \b
+    Examples:
+      penstock up --store ./store
+      echo hello | penstock produce orders --store ./store
+      penstock consume orders --store ./store
     """
 
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
+    prepare_streams()
+    given = sys.argv[1:] if arguments is None else arguments
+    as_json = wants_json(given)
     try:
-        code = _run(arguments)
+        code = _run(given)
         sys.stdout.flush()
+    except PenstockError as error:
+        if isinstance(error, OutputFailed):
+            discard_output()
+        say_error(error, as_json=as_json)
+        code = error.exit_code
     except BrokenPipeError:
         # the reader has seen enough; what is still buffered must not raise again at exit
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        discard_output()
         code = 0
+    except KeyboardInterrupt:
+        say_error(Interrupted("interrupted"), as_json=as_json)
+        code = EXIT_INTERRUPTED
     sys.exit(code)
 
 
-def _run(arguments: list[str] | None) -> int:
+def _run(arguments: list[str]) -> int:
+    """The exit code of a command that ends; what else ends it is raised as a PenstockError."""
     try:
         ended: Any = penstock.main(arguments, prog_name="penstock", standalone_mode=False)
-    except PenstockError as error:
-        click.echo(f"error: {error}", err=True)
-        return error.exit_code
     except OSError as error:
+        if isinstance(error, PenstockError | BrokenPipeError):
+            raise
         if error.filename is None:
-            raise  # no file of the user's, so a mistake of ours
-        shown = f"{error.strerror}: {os.fsdecode(error.filename)}"
-        refused = StoreUnavailable(
-            "files can be read and written", shown, "look at the disk and at who may use the file"
-        )
-        click.echo(f"error: {refused}", err=True)
-        return refused.exit_code
+            raise StoreUnavailable(
+                "the operating system refused a call",
+                error.strerror or repr(error),
+                "look at the limits of this machine and of its disks",
+            ) from error
+        from penstock.shared.next_steps import look_at
+
+        raise StoreUnavailable(
+            "a file cannot be read or written",
+            f"{os.fsdecode(error.filename)}: {error.strerror}",
+            look_at(os.fsdecode(error.filename)),
+        ) from error
     except click.Abort:
-        click.echo("interrupted", err=True)
-        return EXIT_INTERRUPTED
-    except click.ClickException as error:
+        raise Interrupted("interrupted") from None
+    except click.exceptions.NoArgsIsHelpError as error:
+        if wants_json(arguments):
+            raise from_click(error) from None
         error.show()
         return error.exit_code
+    except click.ClickException as error:
+        raise from_click(error) from None
     # without standalone mode click returns what ctx.exit() was given, or the command's result
     return ended if isinstance(ended, int) else 0
 

@@ -1,18 +1,22 @@
-"""How every command writes: data to stdout as a table or as JSON lines, progress to stderr.
+"""How every command writes: data to stdout as a table or as JSON lines, the rest to stderr.
 
-rich is imported when the first table or bar is drawn, never for JSON. Colour and bars are for
-terminals only, and NO_COLOR is heeded. Knows no command and no store.
+Bars are for terminals only, and NO_COLOR is heeded. Knows no command and no store.
 """
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from datetime import UTC, datetime
+from typing import Any
 
 import click
+
+from penstock.cli.table import Layout, cells_of, lay_out, printable
+
+__all__ = ["printable"]
 
 output_option = click.option(
     "-o",
@@ -23,38 +27,51 @@ output_option = click.option(
     help="How to print: a table, or one JSON object per line.",
 )
 
-# Wider than any row: a table in a pipe is for `grep` and `cut`, which a folded line would break.
-_PIPE_COLUMNS = 4096
+# Of what is wrong there may be one for each record, and nobody reads more.
+MOST_LISTED = 100
 
 
 def print_json(row: object) -> None:
     """One object on one line."""
     import msgspec
 
-    sys.stdout.write(msgspec.json.encode(row).decode() + "\n")
+    try:
+        text = msgspec.json.encode(row).decode()
+    except UnicodeEncodeError:  # a file's name that is no UTF-8
+        text = ""
+    if not text or not (text.isascii() or sys.stdout.encoding.lower() == "utf-8"):
+        import json
+
+        text = json.dumps(msgspec.to_builtins(row))
+    sys.stdout.write(text + "\n")
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
     """Rows under headings; numbers to the right. None shows as nothing."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
+    shown = list(rows)
+    layout = lay_out(columns, shown, room())
+    print_head(layout)
+    print_rows(layout, shown)
 
-    shown = [list(row) for row in rows]
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        numeric = bool(shown) and all(isinstance(row[index], int | float) for row in shown)
-        table.add_column(column, justify="right" if numeric else "left", no_wrap=numeric)
-    for row in shown:
-        table.add_row(*(Text(printable("" if cell is None else str(cell))) for cell in row))
-    terminal = sys.stdout.isatty()
-    console = Console(
-        file=sys.stdout,
-        width=None if terminal else _PIPE_COLUMNS,
-        no_color=not terminal or "NO_COLOR" in os.environ,
-        highlight=False,
-    )
-    console.print(table)
+
+def print_head(layout: Layout) -> None:
+    plain = "NO_COLOR" in os.environ or not sys.stdout.isatty()
+    click.echo(layout.head() if plain else click.style(layout.head(), bold=True))
+
+
+def print_rows(layout: Layout, rows: Iterable[Sequence[object]]) -> None:
+    for row in rows:
+        for line in layout.row(cells_of(row)):
+            sys.stdout.write(line + "\n")
+
+
+def room() -> int | None:
+    """How wide a table may be; in a pipe as wide as it is, for `grep` and `cut`."""
+    if not sys.stdout.isatty():
+        return None
+    import shutil
+
+    return shutil.get_terminal_size().columns
 
 
 def shown_time(timestamp_ms: int) -> str:
@@ -66,23 +83,101 @@ def shown_time(timestamp_ms: int) -> str:
     return when.isoformat(timespec="milliseconds").replace("+00:00", "Z") if timestamp_ms else ""
 
 
-def printable(text: str) -> str:
-    """The text with control characters spelt out: a message must not drive the terminal."""
-    if text.isprintable():
-        return text
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+def shown_bytes(count: float) -> str:
+    """A size for people: 1536 is 1.5 KiB."""
+    for unit in ("B", "KiB", "MiB", "GiB"):
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} TiB"
 
 
-@contextmanager
-def progress(label: str) -> Iterator[Callable[[int, int], None]]:
-    """A bar on stderr for the block; call it with (done, total). Silent unless on a terminal."""
-    if not sys.stderr.isatty():
-        yield lambda done, total: None
-        return
-    from rich.console import Console
-    from rich.progress import Progress
+def shortened(text: str, characters: int = 60) -> str:
+    return text if len(text) <= characters else text[: characters - 3] + "..."
 
-    console = Console(stderr=True, no_color="NO_COLOR" in os.environ)
-    with Progress(console=console, transient=True) as bar:
-        task = bar.add_task(label, total=None)
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+
+def few(lines: Iterable[str]) -> Iterator[str]:
+    """The first lines, and how many more there are."""
+    more = 0
+    for number, line in enumerate(lines):
+        if number < MOST_LISTED:
+            yield line
+        else:
+            more += 1
+    if more:
+        yield f"and {more} more"
+
+
+def is_file(stream: Any) -> bool:
+    """Whether what is written there goes to a file, and to nobody's screen."""
+    try:
+        return stat.S_ISREG(os.fstat(stream.fileno()).st_mode)
+    except OSError:
+        return False
+
+
+def progress(
+    label: str, *, wanted: bool = True, text: Callable[[int, int], str] | None = None
+) -> _Bar:
+    """A bar on stderr for a block, once it has taken a moment; call it with (done, total).
+
+    Silent unless on a terminal. `text` says of the numbers what the bar shows beside itself; it is
+    called when the bar is drawn, some times a second. A total of 0 or less is not known.
+    """
+    known = text or (lambda done, total: f"{done:,} of {total:,}" if total > 0 else "")
+    return _Bar(label, known, wanted and sys.stderr.isatty())
+
+
+class _Bar:
+    """See `progress`."""
+
+    DELAY_S = 0.4
+    LOOK_S = 0.1
+
+    def __init__(self, label: str, text: Callable[[int, int], str], wanted: bool) -> None:
+        self._label = label
+        self._text = text
+        self._wanted = wanted
+        self._now = (0, 0)
+        self._over: Any = None
+        self._thread: Any = None
+
+    def __call__(self, done: int, total: int) -> None:
+        self._now = done, total
+
+    def __enter__(self) -> _Bar:
+        if self._wanted:
+            import threading
+
+            self._over = threading.Event()
+            self._thread = threading.Thread(target=self._draw, daemon=True)
+            self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._thread is not None:
+            self._over.set()
+            self._thread.join()
+
+    def _draw(self) -> None:
+        """A thread of its own: what is waited for may say nothing for long."""
+        if self._over.wait(self.DELAY_S):
+            return
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+        console = Console(stderr=True, no_color="NO_COLOR" in os.environ)
+        columns = (
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[said]}"),
+            TimeElapsedColumn(),
+        )
+        # rich would send what goes to standard output to the console as well
+        bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
+        with bar:
+            task = bar.add_task(self._label, total=None, said="")
+            while not self._over.wait(self.LOOK_S):
+                done, total = self._now
+                said = self._text(done, total)
+                bar.update(task, completed=done, total=total if total > 0 else None, said=said)

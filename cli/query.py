@@ -8,18 +8,28 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from penstock.cli.endpoints import broker_options, consume_endpoint
+from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.index_options import index_options
-from penstock.cli.output import output_option, print_json, print_table, shown_time
+from penstock.cli.option_types import COUNT, timeout_option
+from penstock.cli.output import (
+    output_option,
+    print_json,
+    print_table,
+    progress,
+    shortened,
+    shown_time,
+)
+from penstock.cli.suggestions import Group
+from penstock.shared.errors import MessageNotFound
 
 if TYPE_CHECKING:
     from penstock.client.message import Message
 
-EXIT_NOTHING = 1
-_BODY_CHARACTERS = 60
+# slots and items of the index, where somebody says them
+_Geometry = tuple[int | None, int | None]
 
 
-@click.group()
+@click.group(cls=Group)
 def query() -> None:
     """Find messages by key or by id.
 
@@ -29,8 +39,8 @@ def query() -> None:
 
 
 def _options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """What all three have: where to look, and how to print."""
-    return broker_options(index_options(output_option(command)))
+    """What all three have: where to look, how long to wait, and how to print."""
+    return timeout_option(broker_options(index_options(output_option(command))))
 
 
 @query.command(
@@ -43,13 +53,13 @@ Examples:
 )
 @click.argument("topic")
 @click.argument("key")
-@click.option("--max", "max_num", type=click.IntRange(min=1), default=32, show_default=True)
+@click.option(
+    "--max", "max_num", type=COUNT, default=32, show_default=True, help="How many messages at most."
+)
 @click.option("--begin", help="Not before: a time, ms since 1970, or how long ago (-15m).")
-@click.option("--end", help="Not after.")
+@click.option("--end", help="Not after; given like --begin.")
 @_options
-@click.pass_context
 def by_key(
-    ctx: click.Context,
     topic: str,
     key: str,
     max_num: int,
@@ -57,8 +67,9 @@ def by_key(
     end: str | None,
     store: Path | None,
     endpoint: str | None,
-    index_slots: int,
-    index_items: int,
+    timeout: float,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The newest messages of TOPIC that have KEY among their keys, or as unique key.
@@ -68,7 +79,7 @@ def by_key(
     from penstock.client import query_core
 
     question = query_core.by_key(topic, key, max_num, _time(begin), _time(end))
-    _run(ctx, question, store, endpoint, (index_slots, index_items), output)
+    _run(question, store, endpoint, timeout, (index_slots, index_items), output)
 
 
 @query.command(
@@ -81,15 +92,14 @@ Examples:
 @click.argument("topic")
 @click.argument("unique_key")
 @_options
-@click.pass_context
 def by_unique_key(
-    ctx: click.Context,
     topic: str,
     unique_key: str,
     store: Path | None,
     endpoint: str | None,
-    index_slots: int,
-    index_items: int,
+    timeout: float,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The messages of TOPIC that their producer gave UNIQUE_KEY: one, unless it was sent twice.
@@ -99,7 +109,7 @@ def by_unique_key(
     from penstock.client import query_core
 
     question = query_core.by_unique_key(topic, unique_key)
-    _run(ctx, question, store, endpoint, (index_slots, index_items), output)
+    _run(question, store, endpoint, timeout, (index_slots, index_items), output)
 
 
 @query.command(
@@ -111,63 +121,70 @@ Examples:
 )
 @click.argument("message_id")
 @_options
-@click.pass_context
 def by_id(
-    ctx: click.Context,
     message_id: str,
     store: Path | None,
     endpoint: str | None,
-    index_slots: int,
-    index_items: int,
+    timeout: float,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """The message that MESSAGE_ID names: its broker's address and its offset in the log."""
     from penstock.client import query_core
 
-    _run(ctx, query_core.by_id(message_id), store, endpoint, (index_slots, index_items), output)
+    _run(query_core.by_id(message_id), store, endpoint, timeout, (index_slots, index_items), output)
 
 
 def _run(
-    ctx: click.Context,
     question: Any,
     store: Path | None,
     endpoint: str | None,
-    geometry: tuple[int, int],
+    timeout: float,
+    geometry: _Geometry,
     output: str,
 ) -> None:
-    found = _ask(question, store, endpoint, geometry)
+    with progress("looking"):
+        found = _ask(question, store, endpoint, timeout, geometry)
     _print(found, output)
     if not found:
-        click.echo("no message found", err=True)
-        ctx.exit(EXIT_NOTHING)
+        raise MessageNotFound(
+            "no message is found",
+            " ".join(filter(None, (question.topic, question.key or question.message_id))),
+            "what was sent, and when: penstock consume TOPIC -o table",
+        )
 
 
 def _ask(
-    question: Any, store: Path | None, endpoint: str | None, geometry: tuple[int, int]
+    question: Any,
+    store: Path | None,
+    endpoint: str | None,
+    timeout: float,
+    geometry: _Geometry,
 ) -> list[Message]:
     """From the broker, or from the files where none runs."""
     from penstock.client.query import MessageQuery
     from penstock.shared.config_sources import default_store
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.find_broker import NotRunning
     from penstock.shared.layout import StorePaths
 
     try:
-        where = consume_endpoint(store, endpoint)
-    except ConnectError:
+        broker = broker_of(store, endpoint)
+        with MessageQuery(**broker, timeout_ms=int(timeout * 1000)) as asking:
+            return asking.ask(question)
+    except NotRunning:
         root = store or Path(default_store())
         if not StorePaths(root).commit_log.is_dir():
             raise
-        return _look(question, root, geometry)
-    with MessageQuery(where) as asking:
-        return asking.ask(question)
+        return _look(question, root, *geometry)
 
 
-def _look(question: Any, root: Path, geometry: tuple[int, int]) -> list[Message]:
+def _look(question: Any, root: Path, slots: int | None, items: int | None) -> list[Message]:
     from penstock.client.message import Message
     from penstock.shared.store_directory import StoreDirectory
     from penstock.shared.store_query import StoreQuery
 
-    with StoreDirectory(root) as opened, StoreQuery(opened, *geometry) as looking:
+    with StoreDirectory(root) as opened, StoreQuery(opened, slots, items) as looking:
         if question.message_id:
             return [Message(looking.by_id(question.message_id))]
         return [Message(record) for record in looking.by_key(*question[:-1])]
@@ -199,13 +216,15 @@ def _shown(fields: dict[str, Any]) -> list[Any]:
 
 def _body(fields: dict[str, Any]) -> str:
     text = fields["body"]
-    return f"{fields['body_size']} bytes" if text is None else str(text)[:_BODY_CHARACTERS]
+    return f"{fields['body_size']} bytes" if text is None else shortened(str(text))
 
 
 def _time(text: str | None) -> int | None:
     """A time on the command line, as ms since 1970."""
-    if text is None or text.isdigit():
-        return None if text is None else int(text)
+    if text is None:
+        return None
+    if text.isascii() and text.isdigit():
+        return int(text)
     from penstock.client.start import parse_start
     from penstock.shared.clock import SystemClock
 

@@ -7,10 +7,12 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.option_types import store_option
+from penstock.cli.output import few, output_option, print_json, print_table
+from penstock.cli.suggestions import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def recovery() -> None:
     """What starts after a crash have found and done."""
 
@@ -22,7 +24,7 @@ Examples:
   penstock recovery show --store ./store -o json
 """
 )
-@click.option("--store", type=click.Path(path_type=Path), help="The store directory.")
+@store_option
 @output_option
 def show(store: Path | None, output: str) -> None:
     """Show the last starts that were not clean, oldest first. Needs no broker."""
@@ -60,5 +62,5 @@ def show(store: Path | None, output: str) -> None:
             for row in rows
         ],
     )
-    for damage in rows[-1].found.quarantined:
-        click.echo(f"damaged: {damage}")
+    for line in few(f"damaged: {damage}" for damage in rows[-1].found.quarantined):
+        click.echo(line)

@@ -1,60 +1,167 @@
-"""`penstock status`: what the shared memory of a running broker says. Asks no actor anything."""
+"""`penstock status`: what the shared memory of a running broker says. Asks no actor anything.
+
+The table fits a terminal of 80 columns and 24 lines: what one looks at first. How fast the broker
+is comes from two looks at the same words.
+"""
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 
-from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.option_types import store_option
+from penstock.cli.output import (
+    MOST_LISTED,
+    output_option,
+    print_json,
+    print_table,
+    shown_bytes,
+    shown_time,
+)
+
+# Between the two looks. A flusher that waits for a slow disk moves some times in it.
+LOOK_S = 0.4
+# Of what was deleted, with --all; -o json has all that are kept.
+SHOWN_DELETIONS = 5
+# The stages that a message passes, and so where it may be held up.
+STAGES = ("wrote", "committed", "flushed", "dispatched")
+
+
+class Look(NamedTuple):
+    """What has been counted up to a moment."""
+
+    at_s: float
+    wrote: int
+    messages: int
 
 
 @click.command(
     epilog="""\b
 Examples:
   penstock status --store ./store
-  penstock status --store ./store -o json
+  penstock status --store ./store --all
+  penstock status --store ./store -o json | jq .positions.wrote
 """
 )
-@click.option("--store", type=click.Path(path_type=Path), help="The store directory.")
+@store_option
+@click.option("--all", "whole", is_flag=True, help="Every word of the broker's shared memory too.")
 @output_option
-def status(store: Path | None, output: str) -> None:
-    """Show a broker's actors and how far each got.
+def status(store: Path | None, whole: bool, output: str) -> None:
+    """Show a broker's actors, how far each got, and how fast.
 
-    Exits with 3 when no broker runs on the store.
+    `behind` is how many bytes of the log a stage has still to do. Rates are of the moment. With -o
+    json there is everything, and of rates what they are counted from. Exits with 3 when no broker
+    runs on the store.
     """
     from penstock.shared.broker_status import read_status
     from penstock.shared.config_sources import default_store
 
-    found = read_status(store or Path(default_store()))
+    root = store or Path(default_store())
+    found = read_status(root)
     if output == "json":
-        print_json(found)
+        print_json({**found, **_counted(root)})
         return
+    first = _look(root)
+    time.sleep(LOOK_S)
+    _print(read_status(root), first, _look(root))
+    if whole:
+        _print_all(found)
+
+
+def _look(store: Path) -> Look:
+    """Count. What has a place in its queue is a message that consumers can have."""
+    from penstock.shared.find_broker import find_running
+    from penstock.shared.positions import Positions
+    from penstock.shared.queue_table import QueueTable
+
+    run = find_running(store)
+    positions, queues = Positions(run.positions), QueueTable(run.queues)
+    with queues.max_offsets() as ends:
+        messages = sum(ends[: positions["queue_count"]])
+    look = Look(time.monotonic(), positions["wrote"], messages)
+    queues.close()
+    positions.close()
+    return look
+
+
+def _counted(store: Path) -> dict[str, Any]:
+    look = _look(store)
+    return {"messages": look.messages, "monotonic_s": round(look.at_s, 3)}
+
+
+def _print(found: dict[str, Any], first: Look, last: Look) -> None:
+    positions, retention = found["positions"], found["retention"]
+    since = shown_time(found["started_ms"])
+    click.echo(f"store    {found['store']}")
+    click.echo(f"broker   pid {found['supervisor_pid']}, since {since}")
+    for name in ("produce", "consume"):
+        click.echo(f"{name}  {found['endpoints'][name]}")
+    click.echo(f"log      [{retention['log_start']}, {retention['log_end']})")
+    held_ms = retention["clock_held_ms"]
+    held = f"; its clock has jumped: see penstock clean --help ({held_ms} ms)" if held_ms else ""
+    click.echo(f"disk     {retention['disk_used_percent']} % full; {retention['state']}{held}")
+    click.echo()
     print_table(
-        ("actor", "pid", "generation", "state", "restarts", "heartbeat age ms"),
+        ("actor", "state", "pid", "restarts", "heartbeat ms ago"),
         [
-            (a["name"], a["pid"], a["generation"], a["state"], a["restarts"], a["heartbeat_age_ms"])
+            (a["name"], a["state"], a["pid"], a["restarts"], a["heartbeat_age_ms"])
             for a in found["actors"]
         ],
     )
     click.echo()
+    wrote = positions["wrote"]
     print_table(
-        ("position", "value", "unit", "owner", "meaning"),
-        [(p.name, found["positions"][p.name], p.unit, p.owner, p.meaning) for p in _table()],
+        ("stage", "log offset", "behind"),
+        [(name, positions[name], max(0, wrote - positions[name])) for name in STAGES],
     )
-    click.echo()
-    print_table(("retention", ""), list(found["retention"].items()))
-    click.echo()
-    print_table(("endpoint", "address"), list(found["endpoints"].items()))
+    over_s = last.at_s - first.at_s
+    click.echo(
+        f"{(last.messages - first.messages) / over_s:,.0f} messages/s, "
+        f"{shown_bytes((last.wrote - first.wrote) / over_s)}/s; "
+        f"{last.messages:,} messages and {positions['queue_count']:,} queues in all"
+    )
+    if found["deletions"]:
+        when, why, segments, _, messages, _ = _deletion(found["deletions"][-1])
+        click.echo(f"deleted  {when}: {segments} segments, {messages} messages; {why}")
     if found["damaged"]:
         click.echo("\nread-only; the log is damaged:")
         columns = ("position", "size", "file", "offset", "reason")
-        print_table(columns, [[row[name] for name in columns] for row in found["damaged"]])
+        rows = [[row[name] for name in columns] for row in found["damaged"]]
+        print_table(columns, rows[:MOST_LISTED])
+        if len(rows) > MOST_LISTED:
+            click.echo(f"and {len(rows) - MOST_LISTED} more")
         click.echo(f"stop the broker and run: penstock store repair {found['store']}")
 
 
-def _table() -> tuple[Any, ...]:
+def _deletion(row: dict[str, Any]) -> tuple[object, ...]:
+    times = shown_time(row["at_ms"]), shown_time(row["stored_before_ms"])
+    least = "at least " if row["uncounted_queues"] else ""
+    messages = f"{least}{row['messages']}" if least else row["messages"]
+    return times[0], row["why"], row["segments"], row["log_end"], messages, times[1]
+
+
+def _print_all(found: dict[str, Any]) -> None:
     from penstock.shared.positions import POSITIONS
 
-    return POSITIONS
+    click.echo()
+    print_table(
+        ("position", "value", "unit", "owner", "meaning"),
+        [(p.name, found["positions"][p.name], p.unit, p.owner, p.meaning) for p in POSITIONS],
+    )
+    click.echo()
+    print_table(
+        ("actor", "generation", "cycles"),
+        [(a["name"], a["generation"], a["cycles"]) for a in found["actors"]],
+    )
+    click.echo()
+    if found["deletions"]:
+        print_table(
+            ("deleted", "why", "segments", "log end", "messages", "stored before"),
+            [_deletion(row) for row in found["deletions"][-SHOWN_DELETIONS:]],
+        )
+        click.echo()
+    rows = {**found["retention"], **found["endpoints"], "run_directory": found["run_directory"]}
+    print_table(("what", "value"), list(rows.items()))

@@ -13,23 +13,27 @@ from typing import Any
 import click
 
 from penstock.cli.index_options import index_options
+from penstock.cli.option_types import COUNT, QUEUE_ID
 from penstock.cli.output import (
+    MOST_LISTED,
     output_option,
     print_json,
     print_table,
     printable,
     progress,
+    shortened,
     shown_time,
 )
 from penstock.cli.store_changes import directory_argument, rebuild, repair
+from penstock.cli.streams import stop_when_unread
+from penstock.cli.suggestions import Group
 
 EXIT_PROBLEM = 1
 EXIT_DAMAGED = 5
 TABLE_ROWS = 20
-_BODY_CHARACTERS = 60
 
 
-@click.group()
+@click.group(cls=Group)
 def store() -> None:
     """Look into a store directory, check it, repair it.
 
@@ -44,10 +48,9 @@ store.add_command(repair)
 
 @store.command()
 @directory_argument
-@index_options
 @output_option
-def info(directory: Path, index_slots: int, index_items: int, output: str) -> None:
-    """Show files, queues, checkpoint and state of a store.
+def info(directory: Path, output: str) -> None:
+    """Show files and their sizes, queues, checkpoint and state of a store.
 
     \b
     Examples:
@@ -57,8 +60,8 @@ def info(directory: Path, index_slots: int, index_items: int, output: str) -> No
     from penstock.cli.store_info import gather
     from penstock.shared.store_directory import StoreDirectory
 
-    with StoreDirectory(directory) as opened:
-        found = gather(opened, index_slots, index_items)
+    with progress("looking"), StoreDirectory(directory) as opened:
+        found = gather(opened)
     if output == "json":
         print_json(found)
     else:
@@ -87,8 +90,8 @@ def verify(
     directory: Path,
     checksum: str,
     delay_levels: str | None,
-    index_slots: int,
-    index_items: int,
+    index_slots: int | None,
+    index_items: int | None,
     output: str,
 ) -> None:
     """Check every record, every queue entry and every index item of a store.
@@ -104,17 +107,20 @@ def verify(
     """
     from penstock.shared.config_sources import load_config
     from penstock.shared.consume_queue import parse_delay_levels
-    from penstock.shared.index_header import Geometry
+    from penstock.shared.geometry import index_sizes
+    from penstock.shared.layout import StorePaths
     from penstock.shared.record_crc import Checksum
     from penstock.shared.verify import verify_store
 
     config = load_config(flags={"message_delay_level": delay_levels}).config
+    asked = index_slots, index_items
+    index = index_sizes(StorePaths(directory), *asked) if any(asked) else None
     with progress("checking") as moved:
         report = verify_store(
             directory,
             progress=moved,
             checksum=Checksum(checksum),
-            index=Geometry(index_slots, index_items),
+            index=index,
             delay_levels_ms=parse_delay_levels(config.message_delay_level),
         )
     if output == "json":
@@ -128,9 +134,9 @@ def verify(
 @store.command()
 @directory_argument
 @click.option("--topic", help="Only this topic.")
-@click.option("--queue", "queue_id", type=click.IntRange(min=0), help="Only this queue id.")
-@click.option("--offset", type=click.IntRange(min=0), help="The first queue offset.")
-@click.option("--max", "limit", type=click.IntRange(min=1), help="How many at most.")
+@click.option("--queue", "queue_id", type=QUEUE_ID, help="Only this queue id.")
+@click.option("--offset", type=click.IntRange(0, (1 << 62) - 1), help="The first queue offset.")
+@click.option("--max", "limit", type=COUNT, help="How many at most.")
 @click.option("--body", is_flag=True, help="Show the bodies too.")
 @output_option
 @click.pass_context
@@ -160,6 +166,7 @@ def inspect(
 
     if offset is not None and (topic is None or queue_id is None):
         raise click.UsageError("--offset counts within one queue: give --topic and --queue too")
+    stop_when_unread()
     table = output == "table"
     rows: list[dict[str, Any]] = []
     shown = more = damaged = 0
@@ -168,6 +175,8 @@ def inspect(
         for position, found, size, record, reason in select(opened, topic, queue_id, offset or 0):
             if found is Found.DAMAGED:
                 damaged += 1
+                if damaged > MOST_LISTED:
+                    continue
                 segment = opened.segment_of(position)
                 click.echo(
                     f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
@@ -183,6 +192,8 @@ def inspect(
                 fields = row(decode_record(record), with_body=body)
                 rows.append(fields) if table else print_json(fields)
         unclean = opened.is_unclean
+    if damaged > MOST_LISTED:
+        click.echo(f"damaged: {damaged - MOST_LISTED} more", err=True)
     if table:
         _print_records(rows, body)
     if more:
@@ -210,7 +221,7 @@ def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:
         columns.append("body")
         for line, fields in zip(lines, rows, strict=True):
             text = fields["body"]
-            line.append(f"{fields['body_size']} bytes" if text is None else text[:_BODY_CHARACTERS])
+            line.append(f"{fields['body_size']} bytes" if text is None else shortened(text))
     print_table(columns, lines)
 
 
@@ -236,6 +247,8 @@ def _print_report(report: Any) -> None:
         )
     if report.problem_count > len(report.problems):
         click.echo(f"and {report.problem_count - len(report.problems)} more")
+    for command in report.advice:
+        click.echo(f"to mend it, with the broker stopped: {printable(command)}")
 
 
 def _print_info(found: dict[str, Any]) -> None:
@@ -244,7 +257,7 @@ def _print_info(found: dict[str, Any]) -> None:
     click.echo(f"{printable(found['directory'])}: {state}")
     click.echo(f"lock: held by process {holder}" if holder else "lock: free")
     click.echo(f"log: offsets [{found['log_start']}, {found['log_end']})")
-    for name in ("segments", "queues", "index_files", "consumer_filters"):
+    for name in ("sizes", "segments", "queues", "index_files", "consumer_filters"):
         if found[name]:
             click.echo(f"\n{name.replace('_', ' ')}")
             columns = list(found[name][0])

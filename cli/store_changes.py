@@ -6,17 +6,18 @@ What they do is in `shared.rebuild` and `shared.repair`; this file is options an
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import output_option, print_json, printable, progress
+from penstock.cli.output import few, output_option, print_json, printable, progress
 from penstock.cli.settings import config_option, set_option
 
 if TYPE_CHECKING:
     from penstock.shared.config import Config
-    from penstock.shared.repair import Repair
+    from penstock.shared.repair import RangeRepair, Repair
 
 EXIT_PROBLEM = 1
 
@@ -26,11 +27,12 @@ directory_argument = click.argument(
 
 
 def _config(file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path) -> Config:
-    """The settings of the store's broker: file sizes stand nowhere in a store."""
+    """The settings of the store's broker; the index is about to be made anew, in any size."""
     from penstock.shared.config_sources import load_config
+    from penstock.shared.geometry import settled_but_index
 
     flags: dict[str, object] = {**dict(settings), "store_path_root_dir": str(directory)}
-    return load_config(file, flags, os.environ).config
+    return load_config(file, flags, os.environ, settled_but_index).config
 
 
 @click.command()
@@ -51,12 +53,14 @@ def rebuild(
     """Make consume queues and index anew from the log.
 
     They are made beside the old ones and swapped in: killed at any time, the store has the old or
-    the new. The log is only read. File sizes are those of the configuration, as for `penstock up`.
+    the new. The log is only read. Files get the sizes that the store has; the index may get others,
+    with --set max_hash_slot_num=N and --set max_index_num=N.
 
     \b
     Examples:
       penstock store rebuild ./store
-      penstock store rebuild ./store --queues --config configs/broker.toml -o json
+      penstock store rebuild ./store --queues -o json
+      penstock store rebuild ./store --index --set max_index_num=1000000
     """
     from penstock.shared.clock import SystemClock
     from penstock.shared.rebuild import rebuild_store
@@ -132,16 +136,23 @@ def repair(
         ctx.exit(EXIT_PROBLEM)
 
 
+def _range_lines(each: RangeRepair) -> Iterator[str]:
+    """A damaged range and what becomes of it, in a few lines."""
+    yield printable(f"damaged: {each.damage}")
+    yield from few(
+        f"  lost: {lost.topic}, queue {lost.queue_id}, offset {lost.queue_offset}"
+        for lost in each.lost
+    )
+    if not each.lost:
+        yield "  no queue misses a message of it"
+    yield printable(f"  its bytes: {each.kept_in}")
+
+
 def _print_repair(done: Repair) -> None:
-    for step in done.files:
-        click.echo(printable(step))
-    for each in done.ranges:
-        click.echo(printable(f"damaged: {each.damage}"))
-        for lost in each.lost:
-            click.echo(f"  lost: {lost.topic}, queue {lost.queue_id}, offset {lost.queue_offset}")
-        if not each.lost:
-            click.echo("  no queue misses a message of it")
-        click.echo(printable(f"  its bytes: {each.kept_in}"))
+    for line in few(done.files):
+        click.echo(printable(line))
+    for line in few("\n".join(_range_lines(each)) for each in done.ranges):
+        click.echo(line)
     if not done.applied:
         click.echo("nothing was changed; --apply does it" if done.needed else "nothing to repair")
     elif done.rebuilt is not None:

@@ -15,6 +15,8 @@ import msgspec
 
 from penstock.shared.consumer_filters import load_consumer_filters
 from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, StoreUnavailable
+from penstock.shared.geometry import Size, store_sizes
+from penstock.shared.geometry_search import ITEMS, SLOTS
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_header import Geometry
 from penstock.shared.record import BLANK, Found
@@ -32,23 +34,29 @@ _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 6
 _LOOKS = 100
 
 
-def gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[str, Any]:
+def gather(store: StoreDirectory) -> dict[str, Any]:
     """Everything as plain data, ready for JSON. Raises StoreUnavailable if it changes too fast."""
     for _ in range(_LOOKS):
         try:
-            return _gather(store, index_slots, index_items)
+            return _gather(store)
         except (FileNotFoundError, OffsetOutOfRange) as error:
             gone = error
             store.refresh()
     raise StoreUnavailable(
-        "files of a store stay while it is looked at", gone, "the store deletes some; try again"
+        "files of the store went away while it was looked at",
+        gone,
+        "the broker deletes what has expired; run the command again",
     )
 
 
-def _gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[str, Any]:
+def _gather(store: StoreDirectory) -> dict[str, Any]:
     paths = store.paths
     log_end = find_log_end(store)
     problems = [*store.problems]
+    try:
+        sizes = store_sizes(paths)
+    except StoreDamaged:
+        sizes = {}  # among the problems already
     queues = []
     for queue in store.queues():
         problems += queue.problems
@@ -77,6 +85,10 @@ def _gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[s
         "locked_by_pid": lock_holder(paths.lock),
         "log_start": store.log_start,
         "log_end": log_end,
+        "sizes": [
+            {"key": key, "value": size.value or None, "from": size.origin}
+            for key, size in sizes.items()
+        ],
         "segments": [
             {
                 "file": segment.path.name,
@@ -91,9 +103,7 @@ def _gather(store: StoreDirectory, index_slots: int, index_items: int) -> dict[s
         "checkpoint": msgspec.to_builtins(store.checkpoint())
         if paths.checkpoint.exists()
         else None,
-        "index_files": [
-            _index(path, index_slots, index_items) for path in index_files(paths.index)
-        ],
+        "index_files": [_index(path, _index_bytes(sizes)) for path in index_files(paths.index)],
         "problems": msgspec.to_builtins(problems),
     }
 
@@ -156,13 +166,19 @@ def lock_holder(path: Path) -> int | None:
     return None if kind == fcntl.F_UNLCK else int(pid)
 
 
-def _index(path: Path, slots: int, items: int) -> dict[str, Any]:
+def _index_bytes(sizes: dict[str, Size]) -> int:
+    """The length of an index file; 0 where nobody knows."""
+    known = [sizes[key].value for key in (SLOTS, ITEMS) if key in sizes and sizes[key].value]
+    return Geometry(*known).file_bytes if len(known) == 2 else 0
+
+
+def _index(path: Path, whole_bytes: int) -> dict[str, Any]:
     size = path.stat().st_size
     header = read_index_header(path) or (0,) * 6
     return {
         "file": path.name,
         "size": size,
-        "fits_geometry": size == Geometry(slots, items).file_bytes,
+        "fits_geometry": size == whole_bytes if whole_bytes else None,
         "items": max(header[5] - 1, 0),
         "begin_timestamp_ms": header[0],
         "end_timestamp_ms": header[1],

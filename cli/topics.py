@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
-from penstock.cli.endpoints import broker_options, produce_endpoint
-from penstock.cli.output import output_option, print_json, print_table
+from penstock.cli.endpoints import broker_of, broker_options
+from penstock.cli.option_types import QUEUES, timeout_option
+from penstock.cli.output import output_option, print_json, print_table, progress
+from penstock.cli.suggestions import Group
 
 
-@click.group()
+@click.group(cls=Group)
 def topics() -> None:
     """List and create topics."""
 
@@ -23,11 +25,13 @@ Examples:
   penstock topics ls -o json
 """,
 )
+@timeout_option
 @broker_options
 @output_option
-def ls(store: Path | None, endpoint: str | None, output: str) -> None:
+def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) -> None:
     """All topics and how many queues each has; of a stopped store too."""
-    found = _topics(store, endpoint)
+    with progress("asking"):
+        found = _topics(store, endpoint, timeout)
     if output == "json":
         for topic, queues in found.items():
             print_json({"topic": topic, "queues": queues})
@@ -35,22 +39,22 @@ def ls(store: Path | None, endpoint: str | None, output: str) -> None:
     print_table(("topic", "queues"), list(found.items()))
 
 
-def _topics(store: Path | None, endpoint: str | None) -> dict[str, int]:
+def _topics(store: Path | None, endpoint: str | None, timeout: float) -> dict[str, int]:
     from penstock.client.producer import Producer
     from penstock.shared.config_sources import default_store
-    from penstock.shared.errors import ConnectError
+    from penstock.shared.find_broker import NotRunning
     from penstock.shared.layout import StorePaths
     from penstock.shared.topics import load_topics
 
     try:
-        where = produce_endpoint(store, endpoint)
-    except ConnectError:
+        timeout_ms = int(timeout * 1000)
+        with Producer(**broker_of(store, endpoint), timeout_ms=timeout_ms) as producer:
+            return producer.topics(timeout)
+    except NotRunning:
         paths = StorePaths(store or Path(default_store()))
         if not paths.commit_log.is_dir():
             raise
         return load_topics(paths.topics).all()
-    with Producer(where) as producer:
-        return producer.topics()
 
 
 @topics.command(
@@ -61,15 +65,30 @@ Examples:
 """,
 )
 @click.argument("topic")
-@click.option("--queues", type=click.IntRange(min=1), default=4, show_default=True)
+@click.option(
+    "--queues",
+    type=QUEUES,
+    default=4,
+    show_default=True,
+    help="How many it has then; more than it had, or as many.",
+)
+@timeout_option
 @broker_options
 @output_option
-def create(topic: str, queues: int, store: Path | None, endpoint: str | None, output: str) -> None:
+def create(
+    topic: str,
+    queues: int,
+    timeout: float,
+    store: Path | None,
+    endpoint: str | None,
+    output: str,
+) -> None:
     """Create a topic, or give it more queues. A topic never loses any."""
     from penstock.client.producer import Producer
 
-    with Producer(produce_endpoint(store, endpoint)) as producer:
-        count = producer.create_topic(topic, queues)
+    broker, timeout_ms = broker_of(store, endpoint), int(timeout * 1000)
+    with progress("creating"), Producer(**broker, timeout_ms=timeout_ms) as producer:
+        count = producer.create_topic(topic, queues, timeout)
     if output == "json":
         print_json({"topic": topic, "queues": count})
     else:

@@ -3,71 +3,91 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
-from contextlib import suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from penstock.cli.output import output_option, print_json
+from penstock.cli.option_types import PORT
+from penstock.cli.output import few, output_option, print_json
 from penstock.cli.settings import config_option, set_option
-from penstock.shared.errors import StoreDamaged
+from penstock.cli.streams import OutputFailed
+from penstock.shared.errors import PortTaken, StoreDamaged
+from penstock.shared.layout import StorePaths
 
 if TYPE_CHECKING:
+    from penstock.shared.config import Config
     from penstock.shared.recovery import Recovered
     from penstock.supervisor import Supervisor
+
+_PORTS = ("produce_port", "consume_port")
 
 
 @click.command(
     epilog="""\b
 Examples:
   penstock up --store ./store
-  penstock up --config configs/broker.toml
-  penstock up --produce-port 0 --consume-port 0   any free ports, printed when ready
-  penstock up --set flush_disk_type=async         any key of configs/broker.toml
+  penstock up --config broker.toml
+  penstock up --store ./other --port auto         any free ports, printed when ready
+  penstock up --set flush_disk_type=async         any key of penstock config show
+  penstock up --set transient_store_pool_bytes=64MiB
 """
 )
 @config_option
 @set_option
 @click.option("--store", type=click.Path(path_type=Path), help="The store directory; made if new.")
-@click.option("--produce-port", type=int, help="The producers' port; 0 takes any free one.")
-@click.option("--consume-port", type=int, help="The consumers' port; 0 takes any free one.")
+@click.option("--port", type=click.Choice(["auto"]), help="Take any free ports, for both.")
+@click.option(
+    "--produce-port", type=PORT, help="The producers' port; 0: any free one.  [default: 20911]"
+)
+@click.option(
+    "--consume-port", type=PORT, help="The consumers' port; 0: any free one.  [default: 20912]"
+)
 @output_option
 def up(
     file: Path | None,
     settings: tuple[tuple[str, str], ...],
     store: Path | None,
+    port: str | None,
     produce_port: int | None,
     consume_port: int | None,
     output: str,
 ) -> None:
     """Start a broker and watch over its actors.
 
+    A store that is there keeps the sizes its files were made with, whatever the defaults are now.
+
     Stays in the foreground. Prints one line that begins with "ready" once it serves, with the
-    endpoints that clients connect to; stop it with Ctrl-C.
+    endpoints that clients connect to; stop it with Ctrl-C. Where the disk has no room for messages
+    the line begins with "full" and says why: consumers are served, producers refused. Another
+    "ready" follows when there is room, and another "full" when there is none any more.
+    What happens meanwhile is told on standard error, each line with its time in UTC.
     """
     from penstock.shared.config_sources import load_config
+    from penstock.shared.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
-    flags = dict(settings) | {
-        key: value
-        for key, value in (
-            ("store_path_root_dir", None if store is None else str(store)),
-            ("produce_port", produce_port),
-            ("consume_port", consume_port),
-        )
-        if value is not None
-    }
-    supervisor = Supervisor(load_config(file, flags, os.environ).config, say=_say)
-    supervisor.open()
+    ports = (0, 0) if port else (produce_port, consume_port)
+    flags = dict(settings) | _given(store, *ports)
+    config = load_config(file, flags, os.environ, settled_sizes).config
+    supervisor = Supervisor(config, say=_say)
+    try:
+        supervisor.open()
+    except PortTaken as error:
+        again = _with_free_ports(file, settings, config.store)
+        hint = f"stop that one, or take any free ports: {again}"
+        raise PortTaken(error.what, error.value, hint) from None
     _report(supervisor.store.recovered, supervisor.store.paths.root)
     try:
         if supervisor.wait_ready():
-            _say_ready(supervisor, output)
-        supervisor.run()
+            supervisor.run(_states(supervisor, config, output))
     except BaseException:
         supervisor.kill()
+        _say("the actors were killed; the next start recovers")
         raise
     _say("stopping")
     damaged = bool(supervisor.store.recovered.quarantined)
@@ -81,29 +101,74 @@ def up(
         raise click.exceptions.Exit(1)
 
 
+def _given(
+    store: Path | None, produce_port: int | None, consume_port: int | None
+) -> dict[str, str | int]:
+    """The keys that have options of their own, where these are given."""
+    from penstock.shared.config_sources import STORE_KEY
+
+    values = {
+        STORE_KEY: None if store is None else str(store),
+        "produce_port": produce_port,
+        "consume_port": consume_port,
+    }
+    return {key: value for key, value in values.items() if value is not None}
+
+
+def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], store: Path) -> str:
+    """The same command once more, with any free ports."""
+    words = ["penstock", "up"]
+    words += ["--config", str(file)] if file else []
+    for key, value in settings:
+        words += ["--set", f"{key}={value}"] if key not in _PORTS else []
+    return shlex.join([*words, "--store", str(store), "--port", "auto"])
+
+
 def _say(line: str) -> None:
-    """Tell whoever watches, if it can be done: that may be a file on a full disk."""
-    with suppress(OSError):
-        click.echo(line, err=True)
+    """Tell whoever watches."""
+    from penstock.shared.clock import SystemClock
+    from penstock.shared.log_line import log_line
+
+    log_line(SystemClock().now_ms(), "supervisor", line)
 
 
-def _say_ready(supervisor: Supervisor, output: str) -> None:
+def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[], None]:
+    """What prints a line whenever messages begin to be taken, or to be refused for want of disk."""
+    from penstock.shared.store_state import why_full
+
+    last: str | None = None
+
+    def look() -> None:
+        nonlocal last
+        full = why_full(supervisor.store.positions, supervisor.store.paths, config)
+        if last is None or bool(full) != bool(last):
+            with ExitStack() as stack:
+                if last is not None:  # who read the first line may have gone
+                    stack.enter_context(suppress(OSError, OutputFailed))
+                _say_state(supervisor, output, full)
+        last = full
+
+    return look
+
+
+def _say_state(supervisor: Supervisor, output: str, full: str) -> None:
     endpoints, store = supervisor.store.run.endpoints, supervisor.store.paths.root
     damaged = bool(supervisor.store.recovered.quarantined)
     if output == "json":
-        print_json(
-            {"ready": True, "store": str(store), "endpoints": endpoints, "read_only": damaged}
-        )
+        row = {"ready": not full, "store": str(store), "endpoints": endpoints}
+        print_json(row | {"read_only": damaged, "full": full})
     else:
         click.echo(
-            f"ready produce={endpoints.produce} consume={endpoints.consume} store={store}"
+            ("full" if full else "ready")
+            + f" produce={endpoints.produce} consume={endpoints.consume} store={store}"
             + (" read-only=damaged" if damaged else "")
+            + (f" no message is taken: {full}" if full else "")
         )
     sys.stdout.flush()
 
 
 def _report(recovered: Recovered, store: Path) -> None:
-    """Say what was found after an unclean stop, and what is damaged."""
+    """Say what was found after an unclean stop, what was cut, and what is damaged."""
     if recovered.mode == "unclean":
         _say(
             f"recovered after an unclean stop: {recovered.messages} messages scanned from "
@@ -111,8 +176,18 @@ def _report(recovered: Recovered, store: Path) -> None:
             f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
             f"{recovered.seconds:.2f} s"
         )
-    for damage in recovered.quarantined:
-        _say(f"damaged: {damage}")
+    elif recovered.torn_bytes:
+        _say(
+            f"{recovered.torn_bytes} bytes behind the log's end, which is {recovered.log_end}, "
+            "were no messages and are cut, although the last stop was in order"
+        )
+    if recovered.torn_records:
+        _say(
+            f"{recovered.torn_records} whole records were behind bytes that are lost, so they are "
+            f"no part of the log any more; they are kept in {StorePaths(store).quarantine}"
+        )
+    for line in few(f"damaged: {damage}" for damage in recovered.quarantined):
+        _say(line)
     if recovered.quarantined:
         _say(
             "the store is read-only: consumers get everything that is whole, producers nothing; "

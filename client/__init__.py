@@ -1,5 +1,6 @@
 """Clients of a broker: Producer, Consumer and MessageQuery; the same names for asyncio in `aio`."""
 
+from penstock.client.connection import Connection
 from penstock.client.consumer import Consumer
 from penstock.client.message import Message
 from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
@@ -7,6 +8,7 @@ from penstock.client.query import MessageQuery
 
 __all__ = [
     "BatchMessage",
+    "Connection",
     "Consumer",
     "Message",
     "MessageQuery",

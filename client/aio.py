@@ -16,16 +16,18 @@ import zmq.asyncio
 
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.local_address import is_loopback, local_address
+from penstock.client.local_address import is_loopback
 from penstock.client.message import Message
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import messages
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.compression import check_compression
 from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
 from penstock.shared.layout import check_topic
 from penstock.shared.message_id import key_origin
@@ -33,13 +35,20 @@ from penstock.shared.message_id import key_origin
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
 
-__all__ = ["Consumer", "Message", "MessageQuery", "Producer", "Receipt"]
+__all__ = ["Consumer", "Message", "MessageQuery", "Producer", "Receipt", "connect"]
+
+
+def connect(target: Store | None = None, **named: Any) -> Any:
+    """A broker and its clients: see Connection in penstock.client.aio_connection."""
+    from penstock.client.aio_connection import Connection  # which needs the Producer from here
+
+    return Connection(target, **named)
 
 
 class Producer:
     """Sends messages from a coroutine. See `penstock.client.Producer` for the arguments.
 
-        async with Producer("tcp://127.0.0.1:20911") as producer:
+        async with Producer(store="./store") as producer:
             receipt = await producer.send("orders", b"...", keys="k1")
 
     `await producer.drain()` now and then when sending without awaiting each future.
@@ -47,32 +56,40 @@ class Producer:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | None = None,
         *,
+        store: Store | None = None,
         timeout_ms: int = 30_000,
         ack: str = "",
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         ring: bool = True,
+        wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._endpoint = endpoint
         self._timeout_ms = timeout_ms
-        # the core's lock; here everything runs on the event loop, and nobody waits on it
-        origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
-        encoder = Encoder(ip, origin, compression, compress_over_bytes)
-        settled = threading.Condition()
-        packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
-        self._core = ProducerCore(endpoint, settled, timeout_ms, check_ack(ack), packer)
+        self._ack, self._ring = check_ack(ack), ring
+        self._compression = check_compression(compression), compress_over_bytes
+        self._address = BrokerAddress("producers", endpoint, store, timeout_ms, wait_for_broker_ms)
         self._changed = asyncio.Event()
         self._wanted = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._closed = False
 
     async def __aenter__(self) -> Producer:
+        address = self._address
+        # both may look a name up, which others on this loop are not to wait for
+        await asyncio.to_thread(address.meet)
+        ip = await asyncio.to_thread(address.local_ip)
+        encoder = Encoder(ip, key_origin(ip, self._clock.now_ms()), *self._compression)
+        packer = Packer(encoder, FrameRing(self._ring and is_loopback(ip)))
+        # the core's lock; here everything runs on the event loop, and nobody waits on it
+        settled = threading.Condition()
+        self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
+        address.give(self._core.routes.aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, self._endpoint)
+        self._socket = dial(self._context, address.endpoint)
         self._task = asyncio.create_task(self._talk(), name="penstock-producer")
         # who waits for a change must see that none will come any more
         self._task.add_done_callback(lambda task: self._changed.set())
@@ -106,8 +123,8 @@ class Producer:
     ) -> asyncio.Future[Receipt]:
         """Send one message; await the future for its Receipt.
 
-        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when too
-        much is on its way: then `await drain()`.
+        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
+        StoreUnavailable when too much is on its way: then `await drain()`.
         """
         self._check_room()
         inner = self._core.send(
@@ -151,13 +168,14 @@ class Producer:
         self._check_usable()
         if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
             raise StoreUnavailable(
-                f"less than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
+                f"more than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
                 self._core.waiting_bytes,
                 "await drain() between sends",
             )
 
     async def drain(self) -> None:
         """Wait until less than 64 MiB are on their way."""
+        self._check_usable()
         while self._core.waiting_bytes > MAX_WAITING_BYTES:
             self._check_usable()
             await self._next_change()
@@ -172,9 +190,9 @@ class Producer:
                     await self._next_change()
         except TimeoutError:
             raise ConnectError(
-                "all messages are answered within the timeout",
-                f"{self._core.unsettled} are not after {timeout} s",
-                "look at the broker",
+                "messages are still without an answer",
+                f"{self._core.unsettled} after {timeout} s",
+                "see whether the broker runs: penstock status",
             ) from None
 
     async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
@@ -204,7 +222,9 @@ class Producer:
                     await self._next_change()
         except TimeoutError:
             raise ConnectError(
-                "the broker answers", f"not within {timeout} s", "is it up?"
+                "the broker gave no answer",
+                f"within {timeout} s",
+                "see whether it runs: penstock status",
             ) from None
         if isinstance(answer, PenstockError):
             raise answer
@@ -213,10 +233,14 @@ class Producer:
     def _check_usable(self) -> None:
         if self._task is None:
             raise StoreUnavailable(
-                "a producer is used inside its block", "it is not open", "async with Producer(...)"
+                "the producer is not open",
+                None,
+                "use it inside its block: async with Producer(...) as producer",
             )
         if self._closed:
-            raise StoreUnavailable("the producer is open", "it was closed", "make another one")
+            raise StoreUnavailable(
+                "the producer is closed", None, "make another one: Producer(endpoint)"
+            )
         if self._task.done():
             self._task.result()  # raises what ended it
 
@@ -227,6 +251,8 @@ class Producer:
     async def _talk(self) -> None:
         while True:
             now_ms = self._clock.monotonic_ms()
+            if self._core.routes.aim.away:
+                self._address.follow(self._socket, self._core.routes.aim, now_ms)
             self._wanted.clear()
             for parts in list(self._core.outgoing(now_ms)):
                 try:
@@ -258,7 +284,9 @@ class Producer:
         self._closed = True
         self._task.cancel()
         await asyncio.wait({self._task})
-        self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
+        self._core.fail_all(
+            StoreUnavailable("the producer was closed before this message had its outcome")
+        )
         self._socket.close()
         self._context.term()
 

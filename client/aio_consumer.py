@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 
 import zmq
 
 from penstock.client.aio_link import Link
+from penstock.client.broker_address import Store
 from penstock.client.choice import choose
 from penstock.client.consumer import unframed
 from penstock.client.consumer_core import ConsumerCore
@@ -20,16 +21,17 @@ from penstock.shared.compression import MAX_BODY_BYTES
 class Consumer(Link):
     """Reads a topic from a coroutine. See `penstock.client.Consumer` for the arguments.
 
-    async with Consumer("tcp://127.0.0.1:20912", "orders") as consumer:
+    async with Consumer(store="./store", topic="orders") as consumer:
         async for message in consumer:
             ...
     """
 
     def __init__(
         self,
-        endpoint: str,
-        topic: str,
+        endpoint: str | None = None,
+        topic: str = "",
         *,
+        store: Store | None = None,
         start: Start = "earliest",
         queues: Collection[int] | None = None,
         follow: bool = True,
@@ -39,14 +41,15 @@ class Consumer(Link):
         timeout_ms: int = 30_000,
         max_body_bytes: int = MAX_BODY_BYTES,
         direct: bool = True,
+        wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(endpoint)
+        super().__init__(endpoint, store, timeout_ms, wait_for_broker_ms)
         self._clock = clock or SystemClock()
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
-        self._core = ConsumerCore(
-            endpoint,
+        self._core: ConsumerCore = ConsumerCore(
+            self._address.name,
             topic,
             start,
             queues,
@@ -64,9 +67,23 @@ class Consumer(Link):
         return self._core.positions
 
     @property
+    def starts(self) -> dict[int, int]:
+        """Where each queue was begun; empty until the broker has answered the first time."""
+        return self._core.starts
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, without `follow`."""
+        return self._core.left
+
+    @property
     def skipped(self) -> int:
         """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """Without `follow`: stop before these offsets of queues. Say so before the first `poll`."""
+        self._core.end_at(ends)
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while batch := await self.poll(None):
@@ -92,6 +109,7 @@ class Consumer(Link):
 
     async def _exchange(self, now_ms: int) -> None:
         socket = self._socket
+        self._follow(now_ms)
         while await socket.poll(0):
             answer = await socket.recv_multipart(copy=False)
             self._core.received(unframed(answer), now_ms)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Any, Self
 
 import zmq.asyncio
 
+from penstock.client.broker_address import BrokerAddress, Store
+from penstock.client.consumer_core import ConsumerCore
+from penstock.client.query_core import QueryCore
 from penstock.shared.bus import dial
 from penstock.shared.errors import StoreUnavailable
 
@@ -14,21 +18,38 @@ from penstock.shared.errors import StoreUnavailable
 class Link:
     """What dials an endpoint at the beginning of its block."""
 
-    def __init__(self, endpoint: str) -> None:
-        self._endpoint = endpoint
+    _core: ConsumerCore | QueryCore
+
+    def __init__(
+        self,
+        endpoint: str | None,
+        store: Store | None,
+        timeout_ms: int,
+        wait_for_broker_ms: int,
+    ) -> None:
+        self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
         self._opened: Any = None
 
     async def __aenter__(self) -> Self:
+        await asyncio.to_thread(self._address.meet)
+        self._address.give(self._core.aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._opened = dial(self._context, self._endpoint)
+        self._opened = dial(self._context, self._address.endpoint)
         return self
+
+    def _follow(self, now_ms: int) -> None:
+        """Where nobody answers, look whether the broker has moved."""
+        if self._core.aim.away:
+            self._address.follow(self._socket, self._core.aim, now_ms)
 
     @property
     def _socket(self) -> Any:
         """Raises StoreUnavailable outside the block."""
         if self._opened is None:
             raise StoreUnavailable(
-                "a client is used inside its block", "it is not open", "async with ...(...)"
+                "the client is not open",
+                None,
+                "use it inside its block: async with Consumer(...) as consumer",
             )
         return self._opened
 

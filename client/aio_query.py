@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import zmq
 
 from penstock.client.aio_link import Link
+from penstock.client.broker_address import Store
 from penstock.client.message import Message
 from penstock.client.query_core import (
     DEFAULT_MAX_NUM,
@@ -24,16 +23,22 @@ from penstock.shared.clock import Clock, SystemClock
 class MessageQuery(Link):
     """Asks a broker for single messages; see the synchronous one for the rules.
 
-    async with MessageQuery("tcp://127.0.0.1:20912") as query:
+    async with MessageQuery(store="./store") as query:
         found = await query.by_key("orders", "order-4711")
     """
 
     def __init__(
-        self, endpoint: str, *, timeout_ms: int = 30_000, clock: Clock | None = None
+        self,
+        endpoint: str | None = None,
+        *,
+        store: Store | None = None,
+        timeout_ms: int = 30_000,
+        wait_for_broker_ms: int = 0,
+        clock: Clock | None = None,
     ) -> None:
-        super().__init__(endpoint)
+        super().__init__(endpoint, store, timeout_ms, wait_for_broker_ms)
         self._clock = clock or SystemClock()
-        self._core = QueryCore(endpoint, timeout_ms)
+        self._core: QueryCore = QueryCore(self._address.name, timeout_ms)
 
     async def by_key(
         self,
@@ -59,10 +64,14 @@ class MessageQuery(Link):
         socket = self._socket
         self._core.ask(question, self._clock.monotonic_ms())
         while self._core.found is None:
-            header = self._core.outgoing(self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            self._follow(now_ms)
+            header = self._core.outgoing(now_ms)
             if header is not None:
-                with suppress(zmq.Again):  # not connected yet: it is repeated
+                try:
                     await socket.send(header, zmq.NOBLOCK)
+                except zmq.Again:
+                    self._core.not_connected()
             if await socket.poll(REPEAT_MS):
                 self._core.received(await socket.recv_multipart())
         return self._core.found

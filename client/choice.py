@@ -39,12 +39,12 @@ class Choice(NamedTuple):
 
 
 def choose(tags: str, sql: str, group: str, now_ms: int) -> Choice | None:
-    """The consumer's choice; None for all messages. Raises FilterError and InvalidMessage."""
+    """The consumer's choice; None for all messages. Raises FilterError and InvalidArgument."""
     if group:
         check_group(group)
     if tags and sql:
         raise FilterError(
-            "a consumer filters by tags or by SQL92",
+            "both tags and an SQL92 filter are given",
             f"tags={tags[:40]!r} and sql={sql[:40]!r}",
             "name the tags in the SQL92 filter: TAGS IN ('TagA', 'TagB')",
         )

@@ -7,11 +7,12 @@ several threads, and not across a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from types import TracebackType
 
 import zmq
 
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.choice import choose
 from penstock.client.consumer_core import ConsumerCore
 from penstock.client.message import Message
@@ -33,9 +34,12 @@ def unframed(parts: list[zmq.Frame]) -> list[bytes | memoryview]:
 class Consumer:
     """Reads a topic, or some of its queues, each queue in order.
 
-        with Consumer("tcp://127.0.0.1:20912", "orders", start="earliest") as consumer:
+        with Consumer(store="./store", topic="orders", start="earliest") as consumer:
             for message in consumer:
                 print(message.queue_id, message.queue_offset, message.body)
+
+    The broker is that of `store` or the one at `endpoint`, and `wait_for_broker_ms` is for programs
+    that start before it, as for a Producer.
 
     `start` is "earliest", "latest", an offset, a datetime, ISO text or how long ago ("-15m"), or a
     mapping from queue to offset. With `follow` the iteration waits for new messages for ever;
@@ -50,9 +54,10 @@ class Consumer:
 
     def __init__(
         self,
-        endpoint: str,
-        topic: str,
+        endpoint: str | None = None,
+        topic: str = "",
         *,
+        store: Store | None = None,
         start: Start = "earliest",
         queues: Collection[int] | None = None,
         follow: bool = True,
@@ -62,13 +67,15 @@ class Consumer:
         timeout_ms: int = 30_000,
         max_body_bytes: int = MAX_BODY_BYTES,
         direct: bool = True,
+        wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
-            endpoint,
+            self._address.name,
             topic,
             start,
             queues,
@@ -79,9 +86,11 @@ class Consumer:
             max_body_bytes,
             direct,
         )
+        self._address.meet()
+        self._address.give(self._core.aim)
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
 
     @property
     def positions(self) -> dict[int, int]:
@@ -89,9 +98,26 @@ class Consumer:
         return self._core.positions
 
     @property
+    def starts(self) -> dict[int, int]:
+        """Where each queue was begun; empty until the broker has answered the first time."""
+        return self._core.starts
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, without `follow`."""
+        return self._core.left
+
+    @property
     def skipped(self) -> int:
         """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """Without `follow`: stop before these offsets of queues, where they come before the end.
+
+        Say so before the first message is asked for.
+        """
+        self._core.end_at(ends)
 
     def __iter__(self) -> Iterator[Message]:
         while True:
@@ -107,11 +133,13 @@ class Consumer:
         broker is silent, TopicNotFound and QueueNotFound.
         """
         if self._socket.closed:
-            raise StoreUnavailable("the consumer is open", "it was closed", "make another one")
+            raise StoreUnavailable(
+                "the consumer is closed", None, "make another one: Consumer(endpoint, topic)"
+            )
         if os.getpid() != self._pid:
             raise StoreUnavailable(
-                "a consumer is used in the process that made it",
-                f"made in {self._pid}",
+                "the consumer belongs to another process",
+                f"made in process {self._pid}, used in its fork",
                 "make one after the fork",
             )
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
@@ -130,6 +158,8 @@ class Consumer:
 
     def _exchange(self, now_ms: int) -> None:
         """Take what has come in, and ask for more."""
+        if self._core.aim.away:
+            self._address.follow(self._socket, self._core.aim, now_ms)
         while True:
             try:
                 answer = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)

@@ -18,6 +18,7 @@ from collections import deque
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
+from penstock.client.aim import Aim
 from penstock.client.choice import Choice
 from penstock.client.log_files import LogFiles
 from penstock.client.message import Message, read_records
@@ -26,14 +27,14 @@ from penstock.shared import messages
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
     ConnectError,
+    OffsetOutOfRange,
     PenstockError,
     ProtocolError,
-    QueueNotFound,
-    TopicNotFound,
     error_from_status,
 )
 from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
+from penstock.shared.next_steps import no_such_queue, no_such_topic
 from penstock.shared.tombstone import is_tombstone
 
 _log = logging.getLogger("penstock")
@@ -82,6 +83,8 @@ class ConsumerCore:
         self._max_body_bytes = max_body_bytes
         self._files = LogFiles(direct)
         self._endpoint = endpoint
+        self.aim = Aim()
+        self._named = ""
         self._choice = choice
         self.topic = check_topic(topic)
         given = dict(start) if isinstance(start, Mapping) else {}
@@ -97,11 +100,18 @@ class ConsumerCore:
         self._described = False
         self._known = 0
         self._ends: dict[int, int] = {}
+        self._end_at: Mapping[int, int] = {}
+        # where each queue was begun; empty until the broker has said what queues there are
+        self.starts: dict[int, int] = {}
         self.cursors: dict[int, int] = {}
         self._parts: deque[_Part] = deque()
         self._ahead_bytes = 0
         self._refused: PenstockError | None = None
         self.skipped = 0
+
+    def end_at(self, ends: Mapping[int, int]) -> None:
+        """Without `follow`: stop before these offsets of queues, if they come before the end."""
+        self._end_at = ends
 
     @property
     def ready(self) -> bool:
@@ -112,6 +122,12 @@ class ConsumerCore:
     def positions(self) -> dict[int, int]:
         """The next offset of each queue that has not been taken."""
         return self.cursors | {part.queue_id: part.start for part in reversed(self._parts)}
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, without `follow`."""
+        at = self.positions
+        return sum([max(0, end - at[queue]) for queue, end in self._ends.items()])
 
     @property
     def finished(self) -> bool:
@@ -132,12 +148,14 @@ class ConsumerCore:
             enough = DIRECT_AHEAD_BYTES if direct else AHEAD_BYTES
             if self._described and (self._ahead_bytes >= enough or self._all_asked):
                 return []
-            self._pending = encode(self._pull(direct) if self._described else self._describe())
+            self._pending = encode(self._next(direct))
             self._silent_since_ms = now_ms
         else:
             self._check_silence(now_ms)
             if now_ms - self._asked_ms < REPEAT_MS:
                 return []
+            if self._named != self.aim.run:  # the broker has moved meanwhile
+                self._pending = encode(self._next(self._files.usable(now_ms)))
         self._asked_ms = now_ms
         return [(self._pending,)]
 
@@ -148,23 +166,30 @@ class ConsumerCore:
             self._silent_since_ms += away_ms - REPEAT_MS
         if now_ms - self._silent_since_ms > self._timeout_ms:
             self._silent_since_ms = now_ms
+            if self.aim.elsewhere is not None:
+                raise self.aim.elsewhere
             raise ConnectError(
-                f"the broker answers within {self._timeout_ms} ms",
+                f"the broker gave no answer within {self._timeout_ms} ms",
                 self._endpoint,
                 "see whether it runs: penstock status",
             )
 
     def not_connected(self, now_ms: int) -> None:
         """The request could not be sent: soon again."""
+        self.aim.away = True
         self._asked_ms = now_ms - REPEAT_MS + 10
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
         return max(0, self._asked_ms + REPEAT_MS - now_ms)
 
+    def _next(self, direct: bool) -> messages.Pull | messages.Describe:
+        self._named = self.aim.run
+        return self._pull(direct) if self._described else self._describe()
+
     def _describe(self) -> messages.Describe:
         self._request += 1
-        return messages.Describe(self._request, self.topic, self._start.at_ms)
+        return messages.Describe(self._request, self.topic, self._start.at_ms, self.aim.run)
 
     def _pull(self, direct: bool) -> messages.Pull:
         self._request += 1
@@ -178,14 +203,19 @@ class ConsumerCore:
             ends = {queue: self._ends[queue] for queue in cursors}
         wanted = None if self._choice is None else self._choice.subscription(ends)
         most = DIRECT_PULL_BYTES if direct else PULL_BYTES
+        request, run = self._request, self.aim.run
         return messages.Pull(
-            self._request, self.topic, cursors, known, most, wait_ms, wanted, direct
+            request, self.topic, cursors, known, most, wait_ms, wanted, direct, run
         )
 
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
         """Take an answer of the broker."""
         answer = messages.decode_consume_answer(bytes(parts[0]))
-        if answer.request != self._request or self._pending is None:
+        # what cannot be read, or is not for whoever reads it, is refused without its number
+        refused = isinstance(answer, messages.Refused) and not answer.request
+        if self._pending is None or answer.request != self._request and not refused:
+            return
+        if not self.aim.heard(answer):
             return
         self._pending = self._unread = None
         if isinstance(answer, messages.Refused):
@@ -221,24 +251,26 @@ class ConsumerCore:
 
     def _begin(self, answer: messages.Described) -> None:
         if not answer.exists and not self._follow:
-            raise TopicNotFound(
-                "the topic exists",
-                self.topic,
-                "send to it, create it, or follow it to wait for its first message",
-            )
+            raise no_such_topic(self.topic, answer.hint)
         found = {queue.queue_id: queue for queue in answer.queues}
         wanted = found.keys() if self._queues is None else self._queues
         if answer.exists and (missing := sorted(wanted - found.keys())):
-            raise QueueNotFound(
-                f"topic {self.topic} has queues {min(found)} to {max(found)}",
-                missing[0],
-                "choose among those",
-            )
+            raise no_such_queue(self.topic, missing[0], 1 + max(found))
         for queue_id in wanted:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
             self.cursors[queue_id] = self._first(queue)
-            self._ends[queue_id] = queue.max_offset
+            self._ends[queue_id] = min(
+                queue.max_offset, self._end_at.get(queue_id, queue.max_offset)
+            )
+        longest = max((found[each].max_offset for each in wanted & found.keys()), default=0)
+        if not self._follow and self._start.offset > longest:  # nothing would come, nor be said
+            raise OffsetOutOfRange(
+                f"every queue of topic {self.topic} ends before this offset",
+                self._start.offset,
+                f"the longest ends at {longest}: start there or before, at earliest or at latest",
+            )
         self._known = sum(1 for queue in answer.queues if queue.max_offset)
+        self.starts = dict(self.cursors)
         self._described = True
 
     def _first(self, queue: messages.QueueRange) -> int:
@@ -272,7 +304,9 @@ class ConsumerCore:
                 end = part.next_offset if self._follow else self._ends[part.queue_id]
                 place = at, at + part.size
                 if not at <= place[1] <= len(payload):
-                    raise ProtocolError("an answer has what its header says", place, str(answer))
+                    raise ProtocolError(
+                        "an answer is shorter than its header says", place, str(answer)
+                    )
                 self._parts.append(
                     _Part(part.queue_id, cursor, part.next_offset, end, payload, place)
                 )

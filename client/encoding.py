@@ -14,7 +14,7 @@ from functools import lru_cache
 import msgspec
 
 from penstock.shared.compression import check_compression, compress
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.frame_rules import check_batch, delay_refused
 from penstock.shared.hot_loops import Draft, KeyNumbers, RecordMaker, properties_of
 from penstock.shared.layout import MAX_TOPIC_BYTES, check_topic
@@ -74,7 +74,7 @@ class Encoder:
     ) -> None:
         """`ip`: the producer's address, 4 or 16 bytes, which records name as born host.
 
-        Raises InvalidMessage for a compression that there is not.
+        Raises InvalidArgument for a compression that there is not.
         """
         self.terms = Terms()
         self.numbers = KeyNumbers(origin)
@@ -104,7 +104,9 @@ class Encoder:
         if len(body) > self.terms.max_message_bytes > 0:
             raise too_large(len(body), self.terms.max_message_bytes)
         if flag and not -(2**31) <= flag < 2**31:
-            raise InvalidMessage("flag is a signed 32-bit number", flag)
+            raise InvalidMessage(
+                "the flag does not fit 32 bits", flag, "choose one from -2147483648 to 2147483647"
+            )
         raw = _extra(properties, wait) if properties or not wait else b""
         if tags or keys or shard:
             raw = properties_of(tags, keys, shard, raw)
@@ -136,7 +138,7 @@ class Encoder:
             draft = self.draft(body, tags, keys, shard, properties, flag, wait, False)
             made.append(draft)
         if not made:
-            raise InvalidMessage("a batch has at least one message", 0)
+            raise InvalidMessage("the batch holds no message", None, "put at least one into it")
         body_bytes = sum([_lengths(draft)[0] for draft in made])
         check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
         return made
@@ -180,33 +182,42 @@ def _lengths(draft: Draft) -> tuple[int, int]:
 
 
 def check_ack(ack: str, wait: bool = True) -> str:
-    """`ack` as the protocol has it. Raises InvalidMessage.
+    """`ack` as the protocol has it. Raises InvalidArgument.
 
     A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
     """
     if ack not in ("", "durable", "written"):
-        raise InvalidMessage('ack is "durable" or "written"', repr(ack), "or leave it out")
+        raise InvalidArgument(
+            "there is no such acknowledgement",
+            repr(ack),
+            'ack is "durable", "written", or "" for the broker\'s default',
+        )
     if wait:
         return ack
     if ack == "durable":
-        raise InvalidMessage(
-            "a message that does not wait is not durable", "wait=False", "omit one"
+        raise InvalidArgument(
+            "a durable message was not to wait for the disk",
+            "ack='durable', wait=False",
+            "leave one of the two out",
         )
     return "written"
 
 
 def too_large(length: int, limit: int) -> InvalidMessage:
     return InvalidMessage(
-        f"a body has at most {limit} bytes",
+        f"the body is larger than {limit} bytes, the most that the broker takes",
         length,
-        "send a smaller one, or raise max_message_size_bytes at the broker",
+        "send less at once, or start the broker with: penstock up --set "
+        f"max_message_size_bytes={length}",
     )
 
 
 def _to_bytes(body: Body) -> bytes:
     if not isinstance(body, bytes | bytearray | memoryview):
         raise InvalidMessage(
-            "a body is bytes", type(body).__name__, "encode it: text.encode(), json.dumps(...)"
+            "the body is not bytes",
+            type(body).__name__,
+            "encode it: text.encode(), or json.dumps(value).encode()",
         )
     return bytes(body)
 
@@ -219,7 +230,7 @@ def _extra(properties: Mapping[str, str] | None, wait: bool) -> bytes:
             raise delay_refused(properties[DELAY])
         for reserved in RESERVED.intersection(properties):
             raise InvalidMessage(
-                "a property does not have one of RocketMQ's own names",
+                "a property has one of RocketMQ's own names",
                 reserved,
                 "use the arguments tags, keys, shard and wait, or another name",
             )
@@ -229,6 +240,6 @@ def _extra(properties: Mapping[str, str] | None, wait: bool) -> bytes:
 
 @lru_cache(maxsize=1024)
 def topic_bytes(topic: str) -> bytes:
-    """The topic behind its length, as a record has it. Raises InvalidMessage."""
+    """The topic behind its length, as a record has it. Raises InvalidArgument."""
     raw = check_topic(topic).encode()
     return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

@@ -152,9 +152,9 @@ class SendFuture(Outcome):
             with settled:
                 if not settled.wait_for(self.done, timeout):
                     raise ConnectError(
-                        "a message is answered within the timeout",
-                        f"{timeout} s",
-                        "it may still be stored; ask again",
+                        f"the message has no outcome after {timeout} s",
+                        None,
+                        "it may still be stored: ask the future again, or wait longer",
                     )
         if self.error is not None or self.run is None:
             return self.error
@@ -165,9 +165,9 @@ class SendFuture(Outcome):
 
     def _late(self, run: Run) -> FlushTimeout:
         error = FlushTimeout(
-            "a message is on disk within the broker's sync_flush_timeout_ms",
-            f"{run.topic}/{run.queue_id} is not, as far as is known",
-            "it is stored and will be flushed: see the error's receipt, and do not send it again",
+            "the message is not known to be on disk within the broker's sync_flush_timeout_ms",
+            f"{run.topic}/{run.queue_id}",
+            "it is stored, and the error's receipt says where: do not send it again",
         )
         error.receipt = self._receipt(run)
         return error

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import ipaddress
 import socket
-from urllib.parse import urlsplit
 
+from penstock.shared.endpoint import parse_endpoint
 from penstock.shared.errors import ConnectError
 
 
@@ -17,23 +17,21 @@ def is_loopback(ip: bytes) -> bool:
 def local_address(endpoint: str) -> bytes:
     """The address that packets to the endpoint leave from: 4 or 16 bytes. Sends nothing.
 
-    Raises ConnectError for an endpoint that is none.
+    Raises InvalidArgument for an endpoint that is none, and ConnectError.
     """
-    parts = urlsplit(endpoint)
-    if parts.scheme == "ipc":
+    parts = parse_endpoint(endpoint)
+    if parts.path:
         return socket.inet_aton("127.0.0.1")
     try:
-        if parts.scheme != "tcp" or parts.hostname is None or parts.port is None:
-            raise ValueError("not tcp://HOST:PORT")
         family, _, _, _, address = socket.getaddrinfo(
-            parts.hostname, parts.port, type=socket.SOCK_DGRAM
+            parts.host, parts.port, type=socket.SOCK_DGRAM
         )[0]
         with socket.socket(family, socket.SOCK_DGRAM) as probe:
             probe.connect(address)
             return socket.inet_pton(family, probe.getsockname()[0])
-    except (ValueError, OSError) as error:
+    except OSError as error:
         raise ConnectError(
-            "an endpoint is tcp://HOST:PORT or ipc://PATH",
-            f"{endpoint}: {error}",
-            "penstock up prints the endpoints",
+            "this machine has no way to the broker's host",
+            f"{endpoint}: {error.strerror}",
+            "see that the endpoint is right and its machine can be reached",
         ) from None

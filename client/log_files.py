@@ -50,7 +50,7 @@ class LogFiles:
         Raises ProtocolError for an answer that contradicts itself, or that nobody asked for.
         """
         if not self._wanted:
-            raise ProtocolError("records come where their places are not asked for", answer.run_id)
+            raise ProtocolError("an answer names places that nobody asked for", answer.run_id)
         size = _check(answer, ranges)
         try:
             if answer.run_id != self._run_id:
@@ -98,13 +98,19 @@ def _check(answer: Pulled, ranges: bytes | memoryview) -> int:
     size = sum(each.size for each in answer.slices)
     count = sum(each.ranges for each in answer.places)
     if count * RANGE.size != len(ranges) or not 0 <= size <= MAX_ANSWER_BYTES:
-        raise ProtocolError("an answer has what its header says", f"{len(ranges)} bytes, {answer}")
+        raise ProtocolError(
+            "an answer is shorter than its header says", f"{len(ranges)} bytes, {answer}"
+        )
     left = size
     for base, part in _parts(answer, ranges):
         for start, stop in RANGE.iter_unpack(part):
             left -= stop - start
             if not base <= start <= stop or left < 0:
-                raise ProtocolError("a range is in its segment", f"{start} to {stop} of {base}")
+                raise ProtocolError(
+                    "a place lies outside its segment", f"{start} to {stop} of {base}"
+                )
     if left:
-        raise ProtocolError("ranges have all that an answer has", f"{left} bytes are missing")
+        raise ProtocolError(
+            "the places of an answer hold less than it says", f"{left} bytes are missing"
+        )
     return size

@@ -29,9 +29,9 @@ def read_records(
     if end != place[1]:
         least = made[-1].queue_offset + 1 if made else offsets.start
         raise StoreDamaged(
-            "an entry of a consume queue leads to its message",
+            "an entry of a consume queue leads to no message",
             f"queue {queue_id}, offset {least}",
-            "see penstock store verify; to make the queues anew: penstock store rebuild",
+            "stop the broker, then make the queues anew: penstock store rebuild STORE",
         )
     return made, marked
 

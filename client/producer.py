@@ -14,10 +14,11 @@ from typing import NoReturn
 
 import zmq
 
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
-from penstock.client.local_address import is_loopback, local_address
+from penstock.client.local_address import is_loopback
 from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
@@ -51,8 +52,13 @@ os.register_at_fork(after_in_child=_forked)
 class Producer:
     """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
 
-        with Producer("tcp://127.0.0.1:20911") as producer:
+        with Producer(store="./store") as producer:
             receipt = producer.send("orders", b"...", tags="new", keys="k1").result(timeout=10)
+
+    The broker is the one that runs on `store`, or whoever listens at `endpoint`: exactly one of
+    both is named. Raises ConnectError where it is not there, is no broker, or is another store's; a
+    program that starts before its broker says with `wait_for_broker_ms` how long it tries. A broker
+    that goes away later is waited for; by store it is found again on any port.
 
     `timeout_ms` bounds how long a message may stay without an outcome, and how long `send` waits
     for room. `ack` is "durable" (on disk), "written" (survives every process, not a power failure)
@@ -64,13 +70,15 @@ class Producer:
 
     def __init__(
         self,
-        endpoint: str,
+        endpoint: str | None = None,
         *,
+        store: Store | None = None,
         timeout_ms: int = 30_000,
         ack: str = "",
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         ring: bool = True,
+        wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
@@ -78,15 +86,21 @@ class Producer:
         self._timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
-        origin = key_origin(ip := local_address(endpoint), self._clock.now_ms())
+        ack = check_ack(ack)
+        self._address = address = BrokerAddress(
+            "producers", endpoint, store, timeout_ms, wait_for_broker_ms
+        )
+        address.meet()
+        origin = key_origin(ip := address.local_ip(), self._clock.now_ms())
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
-        self._core = ProducerCore(endpoint, self._settled, timeout_ms, check_ack(ack), packer)
+        self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
+        address.give(self._core.routes.aim)
         self._forks = _forks
         self._closing = False
         self._asleep = False
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._socket: zmq.Socket[bytes] = dial(self._context, address.endpoint)
         self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._thread = threading.Thread(target=self._talk, name="penstock-producer", daemon=True)
@@ -111,8 +125,8 @@ class Producer:
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
         order), or is the next one in turn; of many queues few have their turn in one frame. With
         wait=False the message is acknowledged before it is on disk (RocketMQ's property WAIT).
-        Raises InvalidMessage for what can be seen to be wrong here, and StoreUnavailable when there
-        is no room for `timeout_ms`.
+        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
+        StoreUnavailable when there is no room for `timeout_ms`.
         """
         if self._closing or self._forks != _forks:
             self._refuse_use()
@@ -180,9 +194,9 @@ class Producer:
         with self._settled:
             if not self._settled.wait_for(lambda: not self._core.unsettled, timeout):
                 raise ConnectError(
-                    "all messages are answered within the timeout",
-                    f"{self._core.unsettled} are not after {timeout} s",
-                    "look at the broker",
+                    "messages are still without an answer",
+                    f"{self._core.unsettled} after {timeout} s",
+                    "see whether the broker runs: penstock status",
                 )
             self._raise_unseen()
 
@@ -199,6 +213,11 @@ class Producer:
         assert isinstance(answer, messages.TopicList)
         return answer.topics
 
+    @property
+    def max_message_bytes(self) -> int:
+        """How long a body may be, as the broker has said; 0 while it has not been reached."""
+        return self._core.terms.max_message_bytes
+
     def close(self) -> None:
         """Wait for all outcomes, then disconnect. Raises what `flush` raises."""
         if self._closing:
@@ -213,7 +232,8 @@ class Producer:
         os.eventfd_write(self._waker, 1)
         self._thread.join()
         with self._settled:
-            self._core.fail_all(StoreUnavailable("the producer is open", "it was closed"))
+            unsettled = "the producer was closed before this message had its outcome"
+            self._core.fail_all(StoreUnavailable(unsettled))
             self._settled.notify_all()
             os.close(self._waker)  # whoever holds the lock and finds it open may write to it
         self._socket.disable_monitor()
@@ -251,7 +271,11 @@ class Producer:
                 return bool(found)
 
             if not self._settled.wait_for(answered, timeout):
-                raise ConnectError("the broker answers", f"not within {timeout} s", "is it up?")
+                raise ConnectError(
+                    "the broker gave no answer",
+                    f"within {timeout} s",
+                    "see whether it runs: penstock status",
+                )
         if isinstance(found[0], PenstockError):
             raise found[0]
         return found[0]
@@ -267,9 +291,11 @@ class Producer:
 
     def _refuse_use(self) -> NoReturn:
         if self._closing:
-            raise StoreUnavailable("the producer is open", "it was closed", "make another one")
+            raise StoreUnavailable(
+                "the producer is closed", None, "make another one: Producer(endpoint)"
+            )
         raise StoreUnavailable(
-            "a producer is used in the process that made it",
+            "the producer belongs to another process",
             "this one is a fork of it",
             "make one after the fork",
         )
@@ -280,9 +306,9 @@ class Producer:
         )
         if not room:
             raise StoreUnavailable(
-                f"less than {MAX_WAITING_BYTES} bytes wait for the broker",
+                f"more than {MAX_WAITING_BYTES} bytes wait for the broker",
                 self._core.waiting_bytes,
-                "it is too slow, or down: send again later",
+                "it takes no more, or is down: send again later, and see penstock status",
             )
 
     def _raise_unseen(self) -> None:
@@ -300,6 +326,8 @@ class Producer:
         poller.register(self._lost, zmq.POLLIN)
         while not self._closing:
             now_ms = self._clock.monotonic_ms()
+            if self._core.routes.aim.away:
+                self._address.follow(self._socket, self._core.routes.aim, now_ms)
             with self._settled:
                 out = list(self._core.outgoing(now_ms))
                 wait_ms = self._core.wait_ms(now_ms)

@@ -26,6 +26,7 @@ from penstock.shared import messages
 from penstock.shared.errors import (
     PUT_OK,
     BrokerBusy,
+    InvalidArgument,
     InvalidMessage,
     PenstockError,
     PropertiesTooLarge,
@@ -41,12 +42,11 @@ from penstock.shared.pure_intake import Plain
 PROBE_MS = 100
 # After such a pause a new session asks where the log ends, lest a retry have to look far back.
 PAUSE_MS = 1000
-# How soon a connection is tried again that does not stand.
-KNOCK_MS = 10
+KNOCK_MS = 10  # how soon a connection is tried again that does not stand
 
 _EVER_MS = 1 << 62
 # What a frame is refused for because of one of its runs.
-_OF_ONE_RUN = (InvalidMessage, TopicNotFound, QueueNotFound)
+_OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
 class ProducerCore(Intake):
@@ -153,7 +153,7 @@ class ProducerCore(Intake):
             # made before the broker had said what it takes
             self._encoder.check_again(parked.drafts)
             queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
-        except (InvalidMessage, QueueNotFound) as error:
+        except (InvalidMessage, InvalidArgument, QueueNotFound) as error:
             self._fail_future(future, parked.size, error)
             return
         self._put(topic, queue_id, parked)
@@ -190,8 +190,8 @@ class ProducerCore(Intake):
             yield (encode(self._hello()),)
 
     def _hello(self) -> messages.Hello:
-        first = next(iter(self._in_flight), self._next_seq)
-        return messages.Hello(self._producer, self._session, first, self._floor)
+        first, run = next(iter(self._in_flight), self._next_seq), self.routes.aim.run
+        return messages.Hello(self._producer, self._session, first, self._floor, run)
 
     def _next_frame(self) -> Frame:
         """The frame whose turn it is, closed and in flight."""
@@ -229,7 +229,9 @@ class ProducerCore(Intake):
     def received(self, parts: list[bytes], now_ms: int) -> None:
         """Take an answer of the broker."""
         answer = messages.decode_produce_answer(parts[0])
-        if isinstance(answer, messages.Appended):
+        if not self.routes.aim.heard(answer):
+            self.not_connected(now_ms)
+        elif isinstance(answer, messages.Appended):
             if answer.session == self._session:
                 self._answered_ms = now_ms
                 self._ring.answered(answer.seq)
@@ -384,7 +386,7 @@ class ProducerCore(Intake):
         """What a message is told whose time is over: the broker is busy, or does not answer."""
         if self._busy.error is not None and not may_be_stored:
             return self._busy.error
-        return unanswered(what, self._timeout_ms, self._endpoint)
+        return self.routes.aim.elsewhere or unanswered(what, self._timeout_ms, self._endpoint)
 
     def fail_all(self, error: PenstockError) -> None:
         """Settle everything with an error: the producer is closed."""

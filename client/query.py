@@ -5,11 +5,11 @@ Not for several threads, and not across a fork.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from types import TracebackType
 
 import zmq
 
+from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.message import Message
 from penstock.client.query_core import (
     DEFAULT_MAX_NUM,
@@ -28,7 +28,7 @@ from penstock.shared.clock import Clock, SystemClock
 class MessageQuery:
     """Asks a broker for single messages.
 
-        with MessageQuery("tcp://127.0.0.1:20912") as query:
+        with MessageQuery(store="./store") as query:
             for message in query.by_key("orders", "order-4711"):
                 print(message.store_timestamp_ms, message.body)
 
@@ -37,12 +37,21 @@ class MessageQuery:
     """
 
     def __init__(
-        self, endpoint: str, *, timeout_ms: int = 30_000, clock: Clock | None = None
+        self,
+        endpoint: str | None = None,
+        *,
+        store: Store | None = None,
+        timeout_ms: int = 30_000,
+        wait_for_broker_ms: int = 0,
+        clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
-        self._core = QueryCore(endpoint, timeout_ms)
+        self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
+        self._core = QueryCore(self._address.name, timeout_ms)
+        self._address.meet()
+        self._address.give(self._core.aim)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, endpoint)
+        self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
 
     def __enter__(self) -> MessageQuery:
         return self
@@ -67,7 +76,7 @@ class MessageQuery:
         """The newest messages with this key among their keys, or as unique key; oldest first.
 
         `begin` and `end` are datetimes or ms since 1970, compared to the second. The broker gives
-        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidMessage, ConnectError.
+        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, ConnectError.
         """
         return self.ask(by_key(topic, key, max_num, begin, end))
 
@@ -83,10 +92,15 @@ class MessageQuery:
         """The messages that answer a question of query_core's."""
         self._core.ask(question, self._clock.monotonic_ms())
         while self._core.found is None:
-            header = self._core.outgoing(self._clock.monotonic_ms())
+            now_ms = self._clock.monotonic_ms()
+            if self._core.aim.away:
+                self._address.follow(self._socket, self._core.aim, now_ms)
+            header = self._core.outgoing(now_ms)
             if header is not None:
-                with suppress(zmq.Again):  # not connected yet: it is repeated
+                try:
                     self._socket.send(header, zmq.NOBLOCK)
+                except zmq.Again:
+                    self._core.not_connected()
             if self._socket.poll(REPEAT_MS):
                 self._core.received(self._socket.recv_multipart())
         return self._core.found

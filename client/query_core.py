@@ -9,9 +9,10 @@ from __future__ import annotations
 import datetime as dt
 from typing import NamedTuple
 
+from penstock.client.aim import Aim
 from penstock.client.message import Message, split_records
 from penstock.shared import messages
-from penstock.shared.errors import ConnectError, InvalidMessage, error_from_status
+from penstock.shared.errors import ConnectError, InvalidArgument, error_from_status
 from penstock.shared.layout import check_topic
 from penstock.shared.message_id import parse_message_id
 from penstock.shared.messages import encode
@@ -38,13 +39,15 @@ class Question(NamedTuple):
 def by_key(topic: str, key: str, max_num: int, begin: Time, end: Time) -> Question:
     """The newest messages of a topic with this key, in a time range if one is given."""
     if not key:
-        raise InvalidMessage("a key is not empty", repr(key), "name a key")
+        raise InvalidArgument("the key is empty", repr(key), "name a key")
     if max_num < 1:
-        raise InvalidMessage("at least one message is asked for", max_num)
+        raise InvalidArgument("fewer than one message is asked for", max_num, "ask for at least 1")
     begin_ms = 0 if begin is None else _ms(begin)
     end_ms = _MAX_TIME_MS if end is None else _ms(end)
     if begin_ms > end_ms:
-        raise InvalidMessage("a time range begins before it ends", f"{begin} to {end}")
+        raise InvalidArgument(
+            "the time range ends before it begins", f"{begin} to {end}", "exchange the two"
+        )
     return Question(check_topic(topic), key, max_num, begin_ms, end_ms)
 
 
@@ -63,7 +66,9 @@ def _ms(time: dt.datetime | int) -> int:
     """A datetime, or ms since 1970, as ms."""
     ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else time
     if not 0 <= ms <= _MAX_TIME_MS:
-        raise InvalidMessage("a time is not before 1970", time)
+        raise InvalidArgument(
+            "the time is before 1970, or too far ahead", time, "give ms since 1970, or a datetime"
+        )
     return ms
 
 
@@ -74,7 +79,8 @@ class QueryCore:
         self._endpoint = endpoint
         self._timeout_ms = timeout_ms
         self._request = 0
-        self._header = b""
+        self._question = Question()
+        self.aim = Aim()
         self._began_ms = self._asked_ms = 0
         self.found: list[Message] | None = None
 
@@ -82,33 +88,44 @@ class QueryCore:
         """Begin a question; the one before, if it has no answer, is forgotten."""
         self._request += 1
         self.found = None
-        self._header = encode(self._message(question))
+        self._question = question
         self._began_ms, self._asked_ms = now_ms, now_ms - REPEAT_MS
 
-    def _message(self, question: Question) -> messages.Query | messages.QueryById:
+    def _message(self) -> messages.Query | messages.QueryById:
+        question = self._question
         if question.message_id:
-            return messages.QueryById(self._request, question.message_id)
-        return messages.Query(self._request, *question[:-1])
+            return messages.QueryById(self._request, question.message_id, self.aim.run)
+        return messages.Query(self._request, *question[:-1], self.aim.run)
 
     def outgoing(self, now_ms: int) -> bytes | None:
         """What to send now, if anything. Raises ConnectError when nobody has answered in time."""
         if self.found is not None:
             return None
         if now_ms - self._began_ms > self._timeout_ms:
+            if self.aim.elsewhere is not None:
+                raise self.aim.elsewhere
             raise ConnectError(
-                f"a broker answers at {self._endpoint} within {self._timeout_ms} ms",
-                "no answer",
-                "is it running? see: penstock status",
+                f"nobody has answered within {self._timeout_ms} ms",
+                self._endpoint,
+                "see whether the broker runs, and where: penstock status",
             )
         if now_ms - self._asked_ms < REPEAT_MS:
             return None
         self._asked_ms = now_ms
-        return self._header
+        return encode(self._message())
+
+    def not_connected(self) -> None:
+        """The request could not be sent: it is repeated."""
+        self.aim.away = True
 
     def received(self, parts: list[bytes]) -> None:
         """Take an answer; one to an older question is dropped. Raises its error, if it is one."""
         answer = messages.decode_consume_answer(parts[0])
-        if answer.request != self._request or self.found is not None:
+        # what cannot be read, or is not for whoever reads it, is refused without its number
+        refused = isinstance(answer, messages.Refused) and not answer.request
+        if self.found is not None or answer.request != self._request and not refused:
+            return
+        if not self.aim.heard(answer):
             return
         if isinstance(answer, messages.Refused):
             raise error_from_status(answer.status, answer.what, answer.value, answer.hint)

@@ -10,13 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from penstock.client.aim import Aim
 from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
 from penstock.client.turns import Turns
 from penstock.shared import messages
-from penstock.shared.errors import PenstockError, QueueNotFound
+from penstock.shared.errors import PenstockError
 from penstock.shared.hot_loops import Draft
 from penstock.shared.messages import encode
+from penstock.shared.next_steps import no_such_queue
 from penstock.shared.string_hash import shard_queue
 
 ASK_AGAIN_MS = 500
@@ -52,6 +54,7 @@ class Routes:
     """The topics of one producer."""
 
     def __init__(self) -> None:
+        self.aim = Aim()
         self._queues: dict[str, int] = {}
         self.rotation = Turns()
         # topic -> the queues of its next messages
@@ -72,11 +75,7 @@ class Routes:
             return -1
         if queue is not None:
             if not 0 <= queue < count:
-                raise QueueNotFound(
-                    f"topic {topic} has queues 0 to {count - 1}",
-                    queue,
-                    "choose one of those, or create the topic with more queues",
-                )
+                raise no_such_queue(topic, queue, count)
             return queue
         if shard is not None:
             return shard_queue(shard, count)
@@ -85,7 +84,7 @@ class Routes:
     def park(self, topic: str, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
 
-        Raises InvalidMessage for what can be no topic.
+        Raises InvalidArgument for what can be no topic.
         """
         topic_bytes(topic)
         question = self._questions.get(topic)
@@ -99,7 +98,7 @@ class Routes:
         question.since_ms = question.since_ms or now_ms
         question.asked_ms = now_ms
         question.request = self.number()
-        return encode(messages.Route(question.request, topic, True))
+        return encode(messages.Route(question.request, topic, True, self.aim.run))
 
     def number(self) -> int:
         """The number of the next request."""
@@ -110,9 +109,9 @@ class Routes:
         """Ask something about topics; `answer` has the answer once it is there."""
         number = self.number()
         if isinstance(wanted, messages.CreateTopic):
-            wanted = messages.CreateTopic(number, wanted.topic, wanted.queues)
+            wanted = messages.CreateTopic(number, wanted.topic, wanted.queues, self.aim.run)
         else:
-            wanted = messages.ListTopics(number)
+            wanted = messages.ListTopics(number, self.aim.run)
         self._outbox.append(encode(wanted))
         return number
 
@@ -161,6 +160,7 @@ class Routes:
 
     def not_connected(self) -> None:
         """What was asked will not be answered: it is repeated as soon as that is looked at."""
+        self.aim.away = True
         for question in self._questions.values():
             question.asked_ms = _LONG_AGO_MS
 

@@ -1,4 +1,9 @@
-"""Where a consumer is told to begin. Pure: the time is passed."""
+"""Where a consumer is told to begin. Pure: the time is passed.
+
+A number is an offset, or a time. From 10^12 on it is ms since 1970: as a time that is 2001, and no
+queue has had so many messages; below that it is an offset. Of a mapping from queue to offset, and
+of a StartAt, every number is what it says.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +12,10 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument
 
+# The first number that is ms since 1970, and no offset.
+LEAST_MS = 10**12
 _OFFSET = re.compile(r"[0-9]{1,20}")
 _AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
 _AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -26,13 +33,14 @@ Start = str | int | dt.datetime | StartAt | Mapping[int, int]
 
 
 def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartAt:
-    """earliest, latest, an offset, a datetime, ISO text, or how long ago ("-15m")."""
+    """earliest, latest, an offset, ms since 1970, a datetime, ISO text, or "-15m": how long ago."""
     if isinstance(start, StartAt):
         return start
     if isinstance(start, dt.datetime):
         return StartAt(at_ms=int(start.timestamp() * 1000))
     if isinstance(start, int) or _OFFSET.fullmatch(start):
-        return StartAt(offset=check_offset(int(start)))
+        number = check_offset(int(start))
+        return StartAt(at_ms=number) if number >= LEAST_MS else StartAt(offset=number)
     if start == "earliest":
         return StartAt()
     if start == "latest":
@@ -42,15 +50,20 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
     try:
         return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
     except (ValueError, OverflowError):
-        raise InvalidMessage(
-            "a start is earliest, latest, an offset, a time, or how long ago",
+        raise InvalidArgument(
+            "this is no place to start from",
             repr(start),
-            "for example 42, 2026-01-02T03:04, or -15m",
+            "write earliest, latest, an offset (42), a time (2026-01-02T03:04), or how long ago "
+            "(-15m)",
         ) from None
 
 
 def check_offset(offset: int) -> int:
-    """The offset, if a queue can have it. Raises InvalidMessage."""
+    """The offset, if a queue can have it. Raises InvalidArgument."""
     if not 0 <= offset < 1 << 62:
-        raise InvalidMessage("a start offset is from 0 to 2**62 - 1", offset, "earliest is 0")
+        raise InvalidArgument(
+            "no queue can have this offset",
+            offset,
+            "offsets go from 0 to 2**62 - 1; to begin with the oldest message write earliest",
+        )
     return offset

@@ -21,9 +21,7 @@ import ctypes
 import os
 import signal
 import socket
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from types import FrameType
 from typing import Protocol
 
@@ -33,6 +31,7 @@ from penstock.shared.bus import Bus
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.door import Door
+from penstock.shared.log_line import log_line
 from penstock.shared.positions import Positions
 from penstock.shared.pulse import Pulse
 from penstock.shared.run_directory import Run, join_run
@@ -87,8 +86,7 @@ class Stage:
 
     def say(self, line: str) -> None:
         """Tell whoever watches the broker's standard error."""
-        with suppress(OSError):  # it may be a file on the full disk that this is about
-            print(f"penstock {self.name}: {line}", file=sys.stderr, flush=True)
+        log_line(self.clock.now_ms(), self.name, line)
 
     def door(self, max_connections: int) -> Door:
         """The door of this actor's endpoints."""

@@ -39,8 +39,8 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
     parts: list[bytes] = []
     for item in items:
         if len(item.properties) > MAX_PROPERTIES_BYTES:
-            rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
-            raise PropertiesTooLarge(rule, len(item.properties))
+            what = f"properties take more than {MAX_PROPERTIES_BYTES} bytes"
+            raise PropertiesTooLarge(what, len(item.properties), "put large values into the body")
         size = _FIXED_BYTES + len(item.body) + len(item.properties)
         parts += (
             _HEAD.pack(size, 0, 0, item.flag, len(item.body)),
@@ -58,17 +58,21 @@ def decode_batch(raw: bytes) -> list[BatchItem]:
     while at < len(raw):
         left = len(raw) - at
         if left < _FIXED_BYTES:
-            raise _bad("a batch ends with a whole item", f"{left} bytes are left", items)
+            raise _bad("the batch ends in a part of an item", f"{left} bytes are left", items)
         size, _, _, flag, body_length = _HEAD.unpack_from(raw, at)
         if not _FIXED_BYTES <= size <= left:
-            raise _bad("an item ends inside its batch", f"{size} bytes, {left} are left", items)
+            raise _bad(
+                "an item does not end inside its batch", f"{size} bytes, {left} are left", items
+            )
         body_at = at + _HEAD.size
         if not 0 <= body_length <= size - _FIXED_BYTES:
-            raise _bad("a body ends inside its item", f"{body_length} of {size} bytes", items)
+            raise _bad(
+                "a body does not end inside its item", f"{body_length} of {size} bytes", items
+            )
         properties_at = body_at + body_length + _LENGTH.size
         (properties_length,) = _LENGTH.unpack_from(raw, properties_at - _LENGTH.size)
         if properties_at + properties_length != at + size:
-            raise _bad("the lengths of an item add up to its size", f"{size} bytes", items)
+            raise _bad("the lengths of an item do not add up to its size", f"{size} bytes", items)
         items.append(
             BatchItem(flag, raw[body_at : body_at + body_length], raw[properties_at : at + size])
         )
@@ -95,9 +99,11 @@ def batch_frame(
     """
     items = decode_batch(raw)
     if not items:
-        raise InvalidMessage("a batch has at least one message", 0)
+        raise InvalidMessage("the batch holds no message", None, "put at least one into it")
     if sys_flag & SYS_TRANSACTION_MASK:
-        raise InvalidMessage("a batch is no transaction", hex(sys_flag), "send single messages")
+        raise InvalidMessage(
+            "the batch is marked as part of a transaction", hex(sys_flag), "send single messages"
+        )
     check_batch(check_topic(topic), len(raw), max_message_bytes)
     return b"".join(
         encode_record(
@@ -121,10 +127,10 @@ def batch_frame(
 def _properties(item: BatchItem, shape: Shape) -> bytes:
     properties = with_prop_crc_room(item.properties, shape.prop_crc)
     if len(properties) > MAX_PROPERTIES_BYTES:
-        rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes, checksum included"
-        raise PropertiesTooLarge(rule, len(properties))
+        what = f"properties and checksum take more than {MAX_PROPERTIES_BYTES} bytes"
+        raise PropertiesTooLarge(what, len(properties), "put large values into the body")
     return properties
 
 
-def _bad(rule: str, value: str, items: list[BatchItem]) -> InvalidMessage:
-    return InvalidMessage(rule, f"{value} in item {len(items)} of the batch")
+def _bad(what: str, value: str, items: list[BatchItem]) -> InvalidMessage:
+    return InvalidMessage(what, f"{value} in item {len(items)} of the batch")

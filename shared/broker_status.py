@@ -9,10 +9,12 @@ from typing import Any
 import msgspec
 
 from penstock.shared.clock import SystemClock
+from penstock.shared.deletions import load_deletions
+from penstock.shared.find_broker import find_running
 from penstock.shared.layout import StorePaths
 from penstock.shared.positions import ACTORS, Positions
 from penstock.shared.quarantine import load_quarantine
-from penstock.shared.run_directory import find_running
+from penstock.shared.retention_clock import held_ms
 
 
 def read_status(store: Path) -> dict[str, Any]:
@@ -46,7 +48,9 @@ def read_status(store: Path) -> dict[str, Any]:
         "run_directory": run.directory,
         "actors": actors,
         "positions": (values := positions.all()),
-        "retention": _retention(values),
+        "retention": _retention(values, held_ms(StorePaths(store).retention, SystemClock())),
+        # what was deleted of the log, newest last, in this run and before
+        "deletions": msgspec.to_builtins(load_deletions(StorePaths(store))),
         "damaged": msgspec.to_builtins(
             load_quarantine(StorePaths(store)) if positions["read_only"] else []
         ),
@@ -56,7 +60,7 @@ def read_status(store: Path) -> dict[str, Any]:
     return found
 
 
-def _retention(values: dict[str, int]) -> dict[str, int | str]:
+def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | str]:
     """What of the log is there, how full its disk is, and whether old messages go."""
 
     error = values["clean_error"]
@@ -66,5 +70,7 @@ def _retention(values: dict[str, int]) -> dict[str, int | str]:
         "log_end": values["wrote"],
         "log_bytes": values["wrote"] - values["log_start"],
         "disk_used_percent": values["disk_used"],
+        # after a jump of the clock nothing goes for its age for so long
+        "clock_held_ms": clock_held_ms,
         "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,
     }

@@ -25,7 +25,7 @@ from typing import Any
 
 import zmq
 
-from penstock.shared.errors import PenstockError
+from penstock.shared.errors import PortTaken
 from penstock.shared.faults import crash_point
 from penstock.shared.run_directory import Run
 
@@ -160,8 +160,8 @@ def serve(
                 socket.bind(endpoint)
         except zmq.ZMQError as error:
             socket.close()
-            raise PenstockError(
-                "the endpoint's address is free",
+            raise PortTaken(
+                "the endpoint cannot be listened on",
                 f"{endpoint}: {error}",
                 "stop what uses it, or choose another port",
             ) from None

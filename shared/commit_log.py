@@ -17,6 +17,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import Stamp, put_stamped
 from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
+from penstock.shared.next_steps import verify
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import DamagedRanges, load_quarantine
 from penstock.shared.record import (
@@ -265,7 +266,11 @@ class LogReader:
             elif size and at + size == segment_end:
                 at += size
             else:
-                raise StoreDamaged("a record or a blank begins here", f"{at}, below {stop}")
+                raise StoreDamaged(
+                    "no record and no blank begins here",
+                    f"log offset {at}, below {stop}",
+                    verify(self._segments.directory),
+                )
 
     def _piece(self, at: int, limit: int, committed: int) -> memoryview:
         if at < committed:

@@ -17,7 +17,7 @@ from typing import Protocol, cast
 import lz4.frame
 from isal import isal_zlib
 
-from penstock.shared.errors import InvalidMessage, UnreadableBody
+from penstock.shared.errors import InvalidArgument, UnreadableBody
 from penstock.shared.record import SYS_COMPRESSED
 
 if sys.version_info >= (3, 14):
@@ -56,9 +56,13 @@ _DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
 
 
 def check_compression(name: str | None) -> str | None:
-    """The name of a compression, or None for none. Raises InvalidMessage."""
+    """The name of a compression, or None for none. Raises InvalidArgument."""
     if name is not None and name not in _FLAGS:
-        raise InvalidMessage(f"a compression is {', '.join(_FLAGS)} or None", repr(name))
+        raise InvalidArgument(
+            "there is no such compression",
+            repr(name),
+            f"choose one of {', '.join(_FLAGS)}, or None",
+        )
     return name
 
 
@@ -68,7 +72,11 @@ def compression_of(sys_flag: int) -> str | None:
         return None
     name = _NAMES.get(sys_flag & SYS_COMPRESSION_MASK)
     if name is None:
-        raise UnreadableBody("a compressed body is zlib, lz4 or zstd", f"sysFlag {sys_flag:#x}")
+        raise UnreadableBody(
+            "the body is compressed in a way that is not known here",
+            f"sysFlag {sys_flag:#x}",
+            "known are zlib, lz4 and zstd; message.stored_body has the bytes as they are",
+        )
     return name
 
 
@@ -93,9 +101,9 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
         raise _damaged(name, str(error)) from None
     if len(body) > max_bytes:
         raise UnreadableBody(
-            f"a body has at most {max_bytes} bytes when it is decompressed",
-            f"{len(stored)} bytes of {name} stand for more",
-            "allow more with max_body_bytes, or read the stored bytes",
+            f"the body has more than {max_bytes} bytes when it is decompressed",
+            f"from {len(stored)} bytes of {name}",
+            "allow more with Consumer(max_body_bytes=...), or read message.stored_body",
         )
     if not stream.eof:
         raise _damaged(name, "it is cut off")
@@ -104,5 +112,7 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
 
 def _damaged(name: str, reason: str) -> UnreadableBody:
     return UnreadableBody(
-        f"a body can be decompressed as {name}", reason, "the stored bytes can still be read"
+        f"the body cannot be decompressed as {name}",
+        reason,
+        "the bytes as they are stored can still be read: message.stored_body",
     )

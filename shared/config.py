@@ -64,9 +64,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     file_reserved_time_h: int = 72
     delete_when: str = "04"
     disk_max_used_space_ratio_percent: int = 75
-    disk_space_clean_forcibly_ratio_percent: int = 85
     disk_space_warning_level_ratio_percent: int = 90
-    clean_file_forcibly_enable: bool = True
+    clean_file_forcibly_enable: bool = False
+    disk_space_clean_forcibly_ratio_percent: int = 85
     clean_resource_interval_ms: int = 10_000
     delete_file_batch_max: int = 10
     delete_commit_log_files_interval_ms: int = 100

@@ -8,6 +8,7 @@ empty or broken. This file does not know what stands in them.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -15,8 +16,10 @@ from typing import Any, TypeVar
 
 from penstock.shared.durable_files import make_directory, replace_file
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.next_steps import move_away
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 
 # a string, which is kept, or a bare integer key after { or ,
 _STRING_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
@@ -37,7 +40,7 @@ def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
     `build` raises ValueError for an object of another form. Raises StoreDamaged when there is a
     file and neither it nor the copy can be read.
     """
-    broken = ""
+    broken: dict[Path, str] = {}
     for candidate in (file, file.with_name(file.name + ".bak")):
         try:
             raw = candidate.read_bytes()
@@ -48,14 +51,27 @@ def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
         try:
             document = parse_fastjson(raw.decode())
             if isinstance(document, dict):
-                return build(document)
-            broken = f"{candidate}: not an object"
+                found = build(document)
+                if candidate != file:  # it is older: what was changed since is gone
+                    _log.warning(
+                        "%s is used in place of %s", candidate, _told(broken) or f"{file}: gone"
+                    )
+                return found
+            broken[candidate] = "not an object"
         except (ValueError, RecursionError) as error:
-            broken = f"{candidate}: {error}"
+            broken[candidate] = str(error)
     if broken:
         name = f"{file.parent.name}/{file.name}"
-        raise StoreDamaged(f"{name} is RocketMQ's JSON", broken, "restore or remove it")
+        raise StoreDamaged(
+            f"{name} cannot be read as RocketMQ's JSON",
+            _told(broken),
+            f"restore it from a copy, or go on without it: {move_away(*broken)}",
+        )
     return build({})
+
+
+def _told(broken: dict[Path, str]) -> str:
+    return "; ".join(f"{each}: {why}" for each, why in broken.items())
 
 
 def save_document(file: Path, content: bytes) -> None:

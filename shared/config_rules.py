@@ -1,12 +1,13 @@
 """What a configuration's values must be, and which go together. Types are checked before.
 
-One table, a line for each rule; a rule is said in the words of the error. Pure.
+One table, a line for each rule; a rule is said as it follows "it must be". Pure.
 """
 
 from __future__ import annotations
 
 import ipaddress
 import re
+import shlex
 from collections.abc import Callable
 
 from penstock.shared.config import Config
@@ -33,7 +34,7 @@ RULES: tuple[Rule, ...] = (
             PAGE_BYTES <= c.mapped_file_size_commit_log_bytes <= MAX_SEGMENT_BYTES
             and c.mapped_file_size_commit_log_bytes % PAGE_BYTES == 0
         ),
-        "is a multiple of 4096 below 2 GiB",
+        "a multiple of 4096 below 2 GiB",
     ),
     (
         "mapped_file_size_consume_queue_bytes",
@@ -41,12 +42,12 @@ RULES: tuple[Rule, ...] = (
             c.mapped_file_size_consume_queue_bytes >= CQ_ENTRY_BYTES
             and c.mapped_file_size_consume_queue_bytes % CQ_ENTRY_BYTES == 0
         ),
-        "is a multiple of 20",
+        "a multiple of 20",
     ),
     (
         "max_message_size_bytes",
         lambda c: 0 < c.max_message_size_bytes <= 1 << 30,
-        "is from 1 to 1 GiB",
+        "from 1 to 1 GiB",
     ),
     (
         "transient_store_pool_bytes",
@@ -54,24 +55,24 @@ RULES: tuple[Rule, ...] = (
             c.transient_store_pool_bytes % PAGE_BYTES == 0
             and c.transient_store_pool_bytes >= 4 * c.max_frame_bytes
         ),
-        "is a multiple of 4096 and at least 4 times the largest frame (max_frame_bytes)",
+        "a multiple of 4096 and at least 4 times the largest frame (max_frame_bytes)",
     ),
     (
         "default_topic_queue_nums",
         lambda c: 1 <= c.default_topic_queue_nums <= MAX_QUEUES_PER_TOPIC,
-        f"is from 1 to {MAX_QUEUES_PER_TOPIC}",
+        f"from 1 to {MAX_QUEUES_PER_TOPIC}",
     ),
-    ("max_queues", lambda c: 1 <= c.max_queues <= MAX_QUEUES, f"is from 1 to {MAX_QUEUES}"),
-    ("max_connections", lambda c: c.max_connections >= 1, "is at least 1"),
-    ("max_hash_slot_num", lambda c: 1 <= c.max_hash_slot_num <= 1 << 28, "is from 1 to 2^28"),
+    ("max_queues", lambda c: 1 <= c.max_queues <= MAX_QUEUES, f"from 1 to {MAX_QUEUES}"),
+    ("max_connections", lambda c: c.max_connections >= 1, "at least 1"),
+    ("max_hash_slot_num", lambda c: 1 <= c.max_hash_slot_num <= 1 << 28, "from 1 to 2^28"),
     (
         "max_index_num",
         # a file is mapped by Java, whose positions have 32 bits
         lambda c: (
             c.max_index_num >= 2 and 40 + 4 * c.max_hash_slot_num + 20 * c.max_index_num < 1 << 31
         ),
-        "is at least 2, and an index file stays below 2 GiB (40 + 4 * max_hash_slot_num + 20 * "
-        "max_index_num bytes)",
+        "at least 2, and small enough for an index file below 2 GiB (40 + 4 * max_hash_slot_num + "
+        "20 * max_index_num bytes)",
     ),
     (
         "delete_when",
@@ -79,14 +80,14 @@ RULES: tuple[Rule, ...] = (
             hour.isascii() and hour.isdigit() and int(hour) < 24
             for hour in c.delete_when.split(";")
         ),
-        'is hours from 00 to 23, as in "04" or "04;16"',
+        'hours from 00 to 23, as in "04" or "04;16"',
     ),
     (
         "disk_max_used_space_ratio_percent",
         lambda c: (
             10 <= c.disk_max_used_space_ratio_percent <= c.disk_space_clean_forcibly_ratio_percent
         ),
-        "is at least 10 and at most disk_space_clean_forcibly_ratio_percent",
+        "at least 10 and at most disk_space_clean_forcibly_ratio_percent",
     ),
     (
         "disk_space_warning_level_ratio_percent",
@@ -95,18 +96,18 @@ RULES: tuple[Rule, ...] = (
             <= c.disk_space_warning_level_ratio_percent
             <= 99
         ),
-        "is at least disk_space_clean_forcibly_ratio_percent and at most 99",
+        "at least disk_space_clean_forcibly_ratio_percent and at most 99",
     ),
-    ("delete_file_batch_max", lambda c: c.delete_file_batch_max >= 1, "is at least 1"),
+    ("delete_file_batch_max", lambda c: c.delete_file_batch_max >= 1, "at least 1"),
     (
         "message_delay_level",
         lambda c: _DELAYS.fullmatch(c.message_delay_level) is not None,
-        'is times with s, m, h or d, as in "1s 5s 2h"',
+        'times with s, m, h or d, as in "1s 5s 2h"',
     ),
-    ("produce_port", lambda c: 0 <= c.produce_port <= 65535, "is from 0 (any free one) to 65535"),
-    ("consume_port", lambda c: 0 <= c.consume_port <= 65535, "is from 0 (any free one) to 65535"),
-    ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "is an IP address"),
-    ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "is an IP address"),
+    ("produce_port", lambda c: 0 <= c.produce_port <= 65535, "from 0 (any free one) to 65535"),
+    ("consume_port", lambda c: 0 <= c.consume_port <= 65535, "from 0 (any free one) to 65535"),
+    ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "an IP address"),
+    ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "an IP address"),
 )
 
 
@@ -118,11 +119,21 @@ def check_config(config: Config) -> None:
     for key in Config.__struct_fields__:
         counts = key.endswith(_NOT_NEGATIVE) or key.startswith("max_")
         if counts and getattr(config, key) < 0:
-            raise _error(key, "is not negative", config)
+            raise _error(key, "0 or more", config)
 
 
 def _error(key: str, said: str, config: Config) -> ConfigError:
-    return ConfigError(f"{key} {said}", repr(getattr(config, key)), "see configs/broker.toml")
+    value = repr(getattr(config, key))
+    return ConfigError(
+        f"{key} cannot have this value", value, f"it must be {said}; {default_of(key)}"
+    )
+
+
+def default_of(key: str) -> str:
+    """The value that a key has where none is set, as it would be typed."""
+    default = getattr(Config(), key)
+    word = str(default).lower() if isinstance(default, bool) else str(default)
+    return f"its default: --set {key}={shlex.quote(word)}"
 
 
 def _ip_version(text: str) -> int:

@@ -6,30 +6,53 @@
     file          --config FILE, TOML
     default       shared/config.py
 
+A number may have underscores. Wherever a value is text (a flag, the environment, a TOML string),
+it may have a unit that fits its key: B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of
+1024) where the key ends in _bytes; ms, s, m, h, d where in _ms or _h; % where in _percent.
+
 Each key is known, or the error names the nearest one; every value says where it came from. This
 file opens the configuration file and nothing else; the environment is passed in.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
+import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
-from typing import Any, NamedTuple, get_type_hints
+from typing import Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import msgspec
 
 from penstock.shared.config import Config
-from penstock.shared.config_rules import check_config
+from penstock.shared.config_rules import check_config, default_of
 from penstock.shared.errors import ConfigError
+from penstock.shared.next_steps import nearest
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BROKER_"
 STORE_VARIABLE, STORE_KEY = "PENSTOCK_STORE", "store_path_root_dir"
 _FILE = "file "
 _TYPES = get_type_hints(Config)
+_AMOUNT = re.compile(r"(\d+(?:_\d+)*)(\.\d+)? ?([A-Za-z%]*)", re.ASCII)
+_PREFIXES = tuple(enumerate("KMGT", 1))
+_BYTES = (
+    {"B": 1}
+    | {f"{letter}B": 1000**power for power, letter in _PREFIXES}
+    | {f"{letter}iB": 1024**power for power, letter in _PREFIXES}
+)
+# No time and no size is larger; in ms that is 35,000 years, and sums of them still fit a word.
+_MOST = 1 << 50
+_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+# how a key ends -> the units of its text, and how much of them makes one of the key's own unit
+_UNITS: dict[str, tuple[dict[str, int], int]] = {
+    "_bytes": (_BYTES, 1),
+    "_ms": (_MS, 1),
+    "_h": (_MS, _MS["h"]),
+    "_percent": ({"%": 1}, 1),
+}
+HeedStore = Callable[[Path, Mapping[str, Any], Mapping[str, str]], Mapping[str, int]]
 # key, value, and where it is from
 _Setting = tuple[str, object, str]
 
@@ -45,10 +68,12 @@ def load_config(
     file: Path | None = None,
     flags: Mapping[str, object] | None = None,
     environment: Mapping[str, str] | None = None,
+    heed_store: HeedStore | None = None,
 ) -> Loaded:
     """The configuration of a broker. Raises ConfigError, naming the place of what is wrong.
 
-    `flags` maps keys to values; one that is None was not given.
+    `flags` maps keys to values; one that is None was not given. `heed_store` says what the store
+    has settled, from where it is, what was given, and the places that is from.
     """
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     values: dict[str, Any] = {}
@@ -62,6 +87,11 @@ def load_config(
         check_known(key, origin)
         values[key] = _typed(key, value, origin)
         origins[key] = origin
+    if heed_store:
+        root = Config(store_path_root_dir=values.get(STORE_KEY, Config().store_path_root_dir)).store
+        settled = heed_store(root, values, origins)
+        values |= settled
+        origins |= {key: "store" for key in settled if origins[key] == "default"}
     config = Config(**values)
     check_config(config)
     return Loaded(config, origins)
@@ -76,7 +106,9 @@ def parse_setting(text: str) -> tuple[str, str]:
     """`key=value` as a pair. Raises ConfigError."""
     key, equals, value = text.partition("=")
     if not equals or not key:
-        raise ConfigError("a setting has the form key=value", text, "as in max_queues=1000")
+        raise ConfigError(
+            "this is no setting of the form key=value", text, "write it as in max_queues=1000"
+        )
     return key, value
 
 
@@ -84,9 +116,15 @@ def _from_file(file: Path) -> list[_Setting]:
     try:
         found = tomllib.loads(file.read_bytes().decode())
     except OSError as error:
-        raise ConfigError("the configuration file can be read", error, "check --config") from None
+        raise ConfigError(
+            "the configuration file cannot be read",
+            error,
+            "name one that is there with --config FILE; penstock config show prints every key",
+        ) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise ConfigError(f"{file} is TOML", error, "correct that line") from None
+        raise ConfigError(
+            "the configuration file is not TOML", f"{file}: {error}", "correct that line"
+        ) from None
     return [(key, value, f"{_FILE}{file}") for key, value in found.items()]
 
 
@@ -98,7 +136,11 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
         if name.startswith(ENVIRONMENT_PREFIX):
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
             if key == STORE_KEY:
-                raise ConfigError("the store has one variable", name, f"use {STORE_VARIABLE}")
+                raise ConfigError(
+                    "the store's directory has another variable",
+                    name,
+                    f"set {STORE_VARIABLE} instead",
+                )
             found.append((key, value, name))
     return found
 
@@ -107,19 +149,69 @@ def check_known(key: str, origin: str) -> None:
     """Raise ConfigError, with the nearest key that there is, for one that there is not."""
     if key in Config.__struct_fields__:
         return
-    near = difflib.get_close_matches(key, Config.__struct_fields__, 1)
-    hint = f"did you mean {near[0]}?" if near else "see configs/broker.toml for all keys"
-    raise ConfigError(f"a known configuration key ({origin})", key, hint)
+    near = nearest(key, Config.__struct_fields__)
+    asked = f"Did you mean {near[0]}? " if near else ""
+    hint = f"{asked}All keys: penstock config show"
+    raise ConfigError(f"there is no such configuration key ({origin})", key, hint)
+
+
+def duration_ms(text: str) -> float | None:
+    """A duration with a unit, as ms: "500ms", "1.5s", "2m"; None for any other text."""
+    return _amount(text, _MS)
+
+
+def _amount(text: str, units: Mapping[str, int]) -> float | None:
+    """A number with one of these units; None for any other text. Whole where it is written so."""
+    found = _AMOUNT.fullmatch(text)
+    if found is None or found[3] not in units:
+        return None
+    if found[2] is None:
+        return int(found[1]) * units[found[3]]
+    return float(found[1] + found[2]) * units[found[3]]
+
+
+def _without_unit(key: str, text: str, bare: bool) -> object:
+    """The number that a text means for this key; the text itself where it means none.
+
+    One without a unit counts where it is `bare`; a file has numbers for that.
+    """
+    if _TYPES[key] is not int:
+        return text
+    for ending, (units, one) in _UNITS.items():
+        if key.endswith(ending) and (amount := _amount(text, units)) is not None:
+            whole, rest = divmod(amount, one)
+            return text if rest else int(whole)
+    return int(text) if bare and re.fullmatch(r"[+-]?\d+(_\d+)*", text, re.ASCII) else text
 
 
 def _typed(key: str, value: object, origin: str) -> Any:
-    """A value in its key's type. Text from a flag or the environment may stand for a number."""
+    """A value in its key's type. Text may stand for a number, in a flag for a bool as well."""
     is_text = isinstance(value, str) and not origin.startswith(_FILE)
+    given = _without_unit(key, value, is_text) if isinstance(value, str) else value
     try:
-        return msgspec.convert(value, _TYPES[key], strict=not is_text)
-    except msgspec.ValidationError as error:
+        made = msgspec.convert(given, _TYPES[key], strict=not is_text)
+        if type(made) is int and abs(made) > _MOST:
+            raise msgspec.ValidationError
+        return made
+    except msgspec.ValidationError:
         raise ConfigError(
-            f"{key} is a value of its type ({origin})",
-            f"{value!r}: {error}",
-            "see configs/broker.toml",
+            f"the value of {key} cannot be read ({origin})",
+            repr(value),
+            f"it may be {_taken(key)}; {default_of(key)}",
         ) from None
+
+
+def _taken(key: str) -> str:
+    """What values a key takes, in words."""
+    kind = _TYPES[key]
+    if get_origin(kind) is Literal:
+        return " or ".join(get_args(kind))
+    if kind is bool:
+        return "true or false"
+    if kind is not int:
+        return "text"
+    for ending, (units, one) in _UNITS.items():
+        if key.endswith(ending):
+            whole = ", in whole hours" if one > 1 else ""
+            return f"a whole number, or one with a unit{whole}: {', '.join(units)}"
+    return "a whole number"

@@ -14,6 +14,7 @@ from pathlib import Path
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
+from penstock.shared.next_steps import rebuild
 from penstock.shared.queue_table import QueueKey
 
 # Of as many as the process may open a sixteenth, and no more than so many.
@@ -38,7 +39,11 @@ class ConsumeQueueFiles:
         length = min(stop * CQ_ENTRY_BYTES, base + self._segment_bytes) - at
         raw = os.pread(self.handle(key, base), length, at - base)
         if len(raw) != length:
-            raise StoreDamaged("a consume queue segment has its full length", self.path(key, base))
+            raise StoreDamaged(
+                "a segment of a consume queue is not as long as configured",
+                self.path(key, base),
+                rebuild(self.path(key, base)),
+            )
         return raw
 
     def handle(self, key: QueueKey, base: int) -> int:

@@ -87,7 +87,9 @@ class ConsumerFilters:
         else:
             if old is None and sum(map(len, self._groups())) >= MAX_FILTERS:
                 raise FilterError(
-                    f"a store writes down at most {MAX_FILTERS} filters", group, "name no group"
+                    f"the store holds {MAX_FILTERS} filters of groups, the most there can be",
+                    group,
+                    "subscribe without a group name",
                 )
             made = self._topics.setdefault(topic, {"groupFilterData": {}, "topic": topic})
             made["groupFilterData"][group] = {

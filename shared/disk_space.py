@@ -5,11 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from penstock.shared.config import Config
 
-def disk_used_percent(path: Path) -> int:
-    """How full the disk of this path is for an ordinary user, rounded up; -1 when nobody knows."""
+
+def disk_used_percent(path: Path, empty_bytes: int = 0) -> int:
+    """How full the disk of this path is for an ordinary user, rounded up; -1 when nobody knows.
+
+    `empty_bytes` are used and hold nothing yet: room that was allocated ahead.
+    """
     found = _used_and_size(path)
-    return -(-100 * found[0] // found[1]) if found and found[1] else -1
+    if not found or not found[1]:
+        return -1
+    return -(-100 * max(0, found[0] - empty_bytes) // found[1])
 
 
 def describe_disk(path: Path) -> str:
@@ -19,6 +26,24 @@ def describe_disk(path: Path) -> str:
         return "nobody knows how full the disk is"
     used, size = (each / (1 << 20) for each in found)
     return f"{used:.1f} of {size:.1f} MiB are used"
+
+
+def lacking_room(path: Path, config: Config) -> str:
+    """What another segment lacks on the disk of this path; "" where it has room or nobody knows.
+
+    Its messages need room in queues and index, too, or they would be stored and not be seen: a
+    record of 100 bytes has 20 in its queue, and an index file has its slots from the beginning.
+    """
+    segment = config.mapped_file_size_commit_log_bytes
+    slots = 4 * config.max_hash_slot_num if config.message_index_enable else 0
+    needed, found = segment + segment // 8 + slots, _used_and_size(path)
+    if not found or not found[1] or (free := found[1] - found[0]) >= needed:
+        return ""
+    return (
+        f"a segment of the log with its queues and index needs {needed} bytes "
+        f"(mapped_file_size_commit_log_bytes is {segment}), and {free} are free on the disk of "
+        f"{path}"
+    )
 
 
 def _used_and_size(path: Path) -> tuple[int, int] | None:

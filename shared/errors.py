@@ -35,7 +35,9 @@ class PenstockError(Exception):
         if status:
             self.status = status
         shown = "" if value is None else f": {value}"
-        super().__init__(f"[{self.status}] {what}{shown}" + (f". {hint}" if hint else ""))
+        super().__init__(
+            f"[{self.status}] {what}{shown}" + (f". {_sentence(hint)}" if hint else "")
+        )
 
     def __reduce__(self) -> tuple[Any, ...]:
         """As it was made, so that it passes from one process of a program to another."""
@@ -206,9 +208,18 @@ class StoreDamaged(PenstockError):
     exit_code = 5
 
 
+def _sentence(hint: str) -> str:
+    """The hint with a capital, unless it begins with a command to be copied, or a name."""
+    first = hint.partition(" ")[0]
+    return hint if first in _COMMANDS or not first.isalpha() else hint[0].upper() + hint[1:]
+
+
+_COMMANDS = frozenset(("penstock", "mv", "ls"))
+
 BY_STATUS: dict[str, type[PenstockError]] = {
     kind.status: kind
     for kind in (
+        InvalidArgument,
         InvalidMessage,
         FilterError,
         PropertiesTooLarge,
@@ -220,6 +231,9 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         BrokerBusy,
         RingUnavailable,
         OffsetOutOfRange,
+        ConnectError,
+        WrongStore,
+        StoreDamaged,
     )
 }
 BY_STATUS[PAGE_CACHE_BUSY] = BrokerBusy

@@ -99,6 +99,7 @@ POINTS: dict[str, str] = {
     "index.cut_file": "a newest file without an item that counts is gone, and not durably",
     "index.mid_repair": "slots are made anew from the items, the header is not",
     # cleaner
+    "clean.noted": "what goes is written down, and nothing of it is done",
     "clean.after_publish": "`log_start` is moved, files and queues' min offsets are as before",
     "clean.mid_min_offsets": "some queues have their new min offset, others do not",
     "clean.mid_unlink": "an expired file has no name any more, and not durably",
@@ -106,6 +107,7 @@ POINTS: dict[str, str] = {
     "clean.after_segments": "expired segments are gone, files of queues are not",
     "clean.after_queue_files": "expired files of queues are gone, those of the index are not",
     # a start, which is the supervisor's, in order
+    "geometry.written": "the sizes of a store's files are written down, none may be there",
     "recover.mid_pool": "a segment has what the pool had for it, the next one has not",
     "recover.queues_made": "queues that had lost their end are made anew, beside the old ones",
     "recover.queue_restored": "one of them is in its place, others may not be",
@@ -211,14 +213,22 @@ def parse_faults(text: str) -> dict[str, Fault]:
     for word in text.split():
         match = _FAULT.fullmatch(word)
         if match is None:
-            raise ConfigError("a fault is POINT=ACTION[@N][xM]", word, "see penstock chaos --help")
+            raise ConfigError(
+                "this is no fault of the form POINT=ACTION[@N][xM]",
+                word,
+                "see penstock chaos --points",
+            )
         name, what, first, times = match.groups()
         if name.partition("/")[0] not in POINTS:
-            raise ConfigError("a crash point that there is", name, "see penstock chaos --points")
+            raise ConfigError("there is no such crash point", name, "see penstock chaos --points")
         action, _, argument = what.partition(":")
         number = getattr(errno, argument, 0) if action == "error" else int(argument or 0)
         if action == "error" and not number:
-            raise ConfigError("an error that the system knows", argument, "as in error:ENOSPC")
+            raise ConfigError(
+                "the system knows no such error",
+                argument,
+                "write it as in error:ENOSPC; see penstock chaos --points",
+            )
         found[name] = Fault(action, number, int(first or 1), int(times or 1))
     return found
 

@@ -10,11 +10,12 @@ from collections.abc import Sequence
 from msgspec import structs
 
 from penstock.shared.config import Config
-from penstock.shared.errors import InvalidMessage, QueueNotFound, TopicNotFound
+from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.frame_rules import check_batch
 from penstock.shared.hot_loops import RunOf, check_frame, check_properties
 from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.messages import Append, QueueRun
+from penstock.shared.next_steps import no_such_queue
 from penstock.shared.record import Shape, body_span
 from penstock.shared.topic_admin import TopicAdmin
 
@@ -35,15 +36,21 @@ class FrameCheck:
     def starts(self, request: Append, payload: bytes | memoryview) -> list[int]:
         """Where each record begins, and the frame's length last.
 
-        Raises InvalidMessage, TopicNotFound or QueueNotFound.
+        Raises InvalidMessage, InvalidArgument, TopicNotFound or QueueNotFound.
         """
         limit = self._max_frame_bytes
         if len(payload) > limit:
             raise InvalidMessage(
-                f"a frame has at most {limit} bytes", len(payload), "send fewer messages at once"
+                f"the frame is larger than {limit} bytes",
+                len(payload),
+                "send fewer messages at once",
             )
         if request.ack not in _ACKS:
-            raise InvalidMessage('ack is "durable", "written" or ""', repr(request.ack))
+            raise InvalidArgument(
+                "there is no such acknowledgement",
+                repr(request.ack),
+                'ack is "durable", "written" or ""',
+            )
         starts = check_frame(
             payload,
             self._queues_of(request.runs),
@@ -69,16 +76,12 @@ class FrameCheck:
             if found is None:
                 found = topics[topic] = topic.encode(), self._topics.queues(topic)
                 if not found[1]:
-                    raise TopicNotFound("the topic exists", topic, self._topics.hint())
+                    raise self._topics.not_found(topic)
             name, count = found
             if not 0 <= queue_id < count:
-                raise QueueNotFound(
-                    f"topic {topic} has queues 0 to {count - 1}",
-                    queue_id,
-                    "choose one of those, or create the topic with more queues",
-                )
+                raise no_such_queue(topic, queue_id, count)
             if not run.count:
-                raise InvalidMessage("a run has at least one record", f"{topic}/{queue_id}")
+                raise InvalidMessage("a run of the frame holds no record", f"{topic}/{queue_id}")
             queues.append((name, queue_id, run.count))
         return queues
 
@@ -89,8 +92,8 @@ class FrameCheck:
         check_batch(run.topic, body_bytes, self._max_body_bytes)
         limit = self._max_batch_bytes
         if size > limit:
-            rule = f"the records of a batch fit one segment: {limit} bytes"
-            raise InvalidMessage(rule, size, "send smaller batches")
+            what = f"the batch does not fit into a segment, which takes {limit} bytes"
+            raise InvalidMessage(what, size, "send smaller batches")
 
 
 def runs_behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:

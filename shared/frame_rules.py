@@ -9,19 +9,20 @@ from penstock.shared.layout import RETRY_PREFIX
 def delay_refused(level: object) -> InvalidMessage:
     """Nothing delivers delayed messages yet, so taking one would be losing it."""
     return InvalidMessage(
-        "messages are delivered at once: this broker has no scheduler for delay levels",
+        "the message asks for a delay, and this broker has no scheduler",
         f"DELAY={level}",
-        "leave the delay out",
+        "leave the delay out: the broker delivers at once",
     )
 
 
 def check_batch(topic: str, body_bytes: int, max_body_bytes: int) -> None:
     """Raise InvalidMessage for a batch that RocketMQ would refuse as a whole."""
     if topic.startswith(RETRY_PREFIX):
-        raise InvalidMessage("a batch is not for a retry topic", topic, "send single messages")
+        raise InvalidMessage("the batch is for a retry topic", topic, "send single messages")
     if body_bytes > max_body_bytes:
         raise InvalidMessage(
-            f"a batch has at most {max_body_bytes} bytes",
+            f"the batch is larger than {max_body_bytes} bytes",
             body_bytes,
-            "send smaller batches, or raise max_message_size_bytes at the broker",
+            "send smaller batches, or start the broker with: penstock up --set "
+            f"max_message_size_bytes={body_bytes}",
         )

@@ -8,6 +8,7 @@ from pathlib import Path
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.index_header import Geometry
+from penstock.shared.next_steps import rebuild_index
 
 NAME_DIGITS = 17
 
@@ -30,17 +31,19 @@ def index_files(directory: Path) -> list[Path]:
 
 
 def check_index_sizes(directory: Path, geometry: Geometry) -> None:
-    """Raise StoreDamaged for a file of another length than the geometry's; an empty one may be."""
-    for path in index_files(directory):
-        if size := path.stat().st_size:
+    """Raise StoreDamaged for a file of another length than the geometry's; the last one may be
+    empty, as a RocketMQ leaves one that died making it."""
+    paths = index_files(directory)
+    for path in paths:
+        if (size := path.stat().st_size) or path != paths[-1]:
             check_index_size(path, size, geometry)
 
 
 def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
     if size != geometry.file_bytes:
         raise StoreDamaged(
-            f"an index file of {geometry.slots} slots and {geometry.items} items is "
-            f"{geometry.file_bytes} bytes long",
-            f"{path} has {size}",
-            "set max_hash_slot_num and max_index_num to what it was written with, or move it away",
+            "an index file has another length than it was made with",
+            f"{path} has {size} bytes; with {geometry.slots} slots and {geometry.items} items it "
+            f"would have {geometry.file_bytes}",
+            f"stop the broker and make the index anew: {rebuild_index(path)}",
         )

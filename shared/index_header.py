@@ -20,6 +20,7 @@ then the slots, then the header: items are only ever appended, so slots and coun
 
 from __future__ import annotations
 
+import mmap
 import struct
 from typing import NamedTuple
 
@@ -78,7 +79,7 @@ class IndexHeader(msgspec.Struct, frozen=True):
         return IndexHeader(end_ms, end_ms, end, end)
 
 
-def decode_header(raw: bytes | memoryview) -> IndexHeader:
+def decode_header(raw: bytes | memoryview | mmap.mmap) -> IndexHeader:
     """The words of a header. A file that has just been made counts from 1 as well."""
     begin_ms, end_ms, begin, end, in_use, next_item = HEADER.unpack_from(raw)
     return IndexHeader(begin_ms, end_ms, begin, end, in_use, max(next_item, 1))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument
 
 PAGE_BYTES = 4096
 SEGMENT_NAME_DIGITS = 20
@@ -52,20 +52,20 @@ def is_segment_name(name: str) -> bool:
 
 
 def check_topic(topic: str) -> str:
-    """Return the topic, or raise InvalidMessage. Every topic passes here before it meets a path."""
+    """The topic, or raise InvalidArgument. Every topic passes here before it meets a path."""
     if not topic:
-        raise InvalidMessage("a topic has at least one character", repr(topic), "name a topic")
+        raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
     bad = sorted(set(topic) - _TOPIC_CHARACTERS)
     if bad:
-        raise InvalidMessage(
-            "a topic consists of % | - _ digits and ASCII letters",
-            f"{topic[:80]!r} has {''.join(bad[:8])!r}",
-            "use only those characters",
+        raise InvalidArgument(
+            "the topic's name has characters that none may have",
+            f"{''.join(bad[:8])!r} in {topic[:80]!r}",
+            "use ASCII letters, digits and % | - _ only",
         )
     limit = MAX_RETRY_TOPIC_BYTES if is_group_topic(topic) else MAX_TOPIC_BYTES
     if len(topic) > limit:
-        raise InvalidMessage(
-            f"a topic is at most {limit} characters long", len(topic), "use a shorter name"
+        raise InvalidArgument(
+            f"the topic's name is longer than {limit} characters", len(topic), "use a shorter one"
         )
     return topic
 
@@ -81,12 +81,12 @@ def is_stored_topic(topic: str) -> bool:
 
 
 def check_group(group: str) -> str:
-    """Return the name of a consumer group, or raise InvalidMessage."""
+    """Return the name of a consumer group, or raise InvalidArgument."""
     if not 0 < len(group) <= MAX_GROUP_CHARACTERS or set(group) - _TOPIC_CHARACTERS:
-        raise InvalidMessage(
-            f"a group's name is 1 to {MAX_GROUP_CHARACTERS} of % | - _ digits and ASCII letters",
+        raise InvalidArgument(
+            "this can be no name of a group",
             repr(group[:80]),
-            "choose another name",
+            f"use 1 to {MAX_GROUP_CHARACTERS} ASCII letters, digits and % | - _",
         )
     return group
 
@@ -111,6 +111,7 @@ class StorePaths:
         self.consumer_filters = self.root / "config" / "consumerFilter.json"
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
+        self.geometry = self.own / "geometry.json"
         self.index_state = self.own / "index.json"
         self.starting = self.own / "starting"
         self.half_made = self.own / "half-made"
@@ -118,14 +119,15 @@ class StorePaths:
         self.queue_ends = self.own / "queue-ends"
         self.watermark = self.own / "watermark"
         self.retention = self.own / "retention.json"
+        self.deletions = self.own / "deletions.json"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"
         self.quarantined = self.own / "quarantine.json"
         self.quarantine = self.own / "quarantine"
 
     def queue(self, topic: str, queue_id: int) -> Path:
-        """Raises InvalidMessage for what is no name of a directory."""
+        """Raises InvalidArgument for what is no name of a directory."""
         if not is_stored_topic(topic):
             check_topic(topic)
-            raise InvalidMessage("this is no topic", repr(topic), "use another name")
+            raise InvalidArgument("no topic has this name", repr(topic), "use another name")
         return self.consume_queue / topic / str(int(queue_id))

@@ -7,6 +7,7 @@ whom TCP connects to itself when it draws the port it knocks at as its own.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import os
 import resource
@@ -14,7 +15,8 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.shared.errors import ConfigError
+from penstock.shared.errors import ConfigError, PortTaken
+from penstock.shared.port_owner import port_owner
 
 # Connections that wait to be taken; fewer where few files may be open.
 _MOST_WAITING, _LEAST_WAITING = 1024, 8
@@ -36,29 +38,44 @@ class Listener(NamedTuple):
     socket: socket.socket
 
 
-def listen_tcp(bind_host: str, port: int, default_port: int) -> tuple[Listener, str]:
-    """Listen on TCP; also a remark, when the default port was taken and another one is used."""
+def listen_tcp(bind_host: str, port: int, clients: str = "clients") -> Listener:
+    """Listen on TCP, for these clients; port 0 is any free one.
+
+    Raises PortTaken with who has it, and ConfigError for an address that is not this machine's.
+    """
     version = ipaddress.ip_address(bind_host).version
-    family = socket.AF_INET6 if version == 6 else socket.AF_INET
     host = f"[{bind_host}]" if version == 6 else bind_host
-    for candidate in (port, 0) if port == default_port else (port,):
-        listener = socket.socket(family)
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listener.bind((bind_host, candidate))
-            listener.listen(backlog())
-        except OSError as error:
-            listener.close()
-            refused = error.strerror
-            continue
-        chosen = listener.getsockname()[1]
-        remark = f"port {port} is taken; using {chosen}" if candidate != port else ""
-        return Listener(f"tcp://{host}:{chosen}", listener), remark
-    raise ConfigError(
-        "the address can be listened on",
-        f"{host}:{port}: {refused}",
-        "choose another port, or 0 for any free one",
-    )
+    listener = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((bind_host, port))
+        listener.listen(backlog())
+    except OSError as error:
+        listener.close()
+        raise _refused(bind_host, port, f"{host}:{port}", clients, error) from None
+    return Listener(f"tcp://{host}:{listener.getsockname()[1]}", listener)
+
+
+def _refused(bind_host: str, port: int, where: str, clients: str, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return PortTaken(
+            f"the port for {clients} is taken",
+            f"{where}: {port_owner(bind_host, port) or 'by whom cannot be seen from here'}",
+            "stop that one, or take any free ports: penstock up --port auto",
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return ConfigError(
+            f"this machine has no such address to listen on for {clients}",
+            where,
+            "set bind_host to one of its addresses, or to 0.0.0.0 for all",
+        )
+    if error.errno == errno.EACCES:
+        return ConfigError(
+            f"this user may not listen on the port for {clients}",
+            f"{where}: {error.strerror}",
+            "choose a port from 1024 on, or take any free ones: penstock up --port auto",
+        )
+    return ConfigError(f"nobody can listen there for {clients}", f"{where}: {error.strerror}")
 
 
 def listen_ipc(path: Path) -> Listener:

@@ -53,10 +53,16 @@ def doubted_log(
 
 
 def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: int) -> None:
-    """Copy the log from `start` to `end` into a file beside it; durable on return."""
+    """Copy the log from `start` to `end` into a new file beside it; durable on return.
+
+    One that is there may be a whole copy of what a start that died has cut in part since.
+    """
     make_directory(paths.quarantine)
-    target = paths.quarantine / f"torn-{segment_name(start)}"
-    with target.open("wb") as file:
+    name = f"torn-{segment_name(start)}"
+    number = 0
+    while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
+        number += 1
+    with target.open("xb") as file:
         for base in bases:
             at, stop = max(start, base), min(end, base + size)
             with (paths.commit_log / segment_name(base)).open("rb") as segment:

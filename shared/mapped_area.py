@@ -56,7 +56,11 @@ class MappedArea:
         try:
             _map(start, self._size, _NOTHING, mmap.MAP_PRIVATE | _NO_RESERVE | _FIXED)
         except OSError as error:
-            raise StoreUnavailable("memory stays reserved", str(error), "free some") from error
+            raise StoreUnavailable(
+                "memory cannot be kept reserved",
+                str(error),
+                "free some, and start the broker again: penstock up",
+            ) from error
 
     def release_pages(self) -> None:
         """Give back what this process has mapped in; the bytes stay, the next look costs."""

@@ -27,6 +27,7 @@ from pathlib import Path
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import is_segment_name, segment_name
+from penstock.shared.next_steps import repair
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -41,7 +42,7 @@ class MappedFile:
         try:
             found = os.fstat(self.handle).st_size
             if found != size:
-                raise StoreDamaged(f"a segment is {size} bytes long", f"{path} has {found}")
+                raise StoreDamaged(f"a segment is not {size} bytes long", f"{path} has {found}")
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             self._map = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
         except BaseException:
@@ -170,25 +171,31 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
             size = entry.stat(follow_symlinks=False).st_size
             if empty_last and entry is files[-1] and not size and entry.is_file():
                 continue
+            if not entry.is_file(follow_symlinks=False):
+                raise StoreDamaged("a segment is no ordinary file", entry.path, _mend(directory))
             if not is_segment_name(entry.name) or int(entry.name) % segment_bytes:
                 raise StoreDamaged(
-                    f"a segment's name is its offset, a multiple of {segment_bytes}",
+                    f"a file is not named by an offset that is a multiple of {segment_bytes}",
                     entry.path,
-                    "correct the configured segment size, or run: penstock store repair",
+                    _mend(directory),
                 )
             if size != segment_bytes:
                 raise StoreDamaged(
-                    f"a segment is {segment_bytes} bytes long",
-                    f"{entry.path} has {size}",
-                    "correct the configured segment size, or run: penstock store repair",
+                    "a segment has grown" if size > segment_bytes else "a segment was cut short",
+                    f"{entry.path} has {size} bytes of {segment_bytes}",
+                    _mend(directory),
                 )
             bases.append(int(entry.name))
     bases.sort()
     for before, after in zip(bases, bases[1:], strict=False):
         if after != before + segment_bytes:
             raise StoreDamaged(
-                "segments follow each other without a gap",
-                f"{directory / segment_name(before + segment_bytes)} is missing",
-                "restore the file, or run: penstock store repair",
+                "a segment is missing between two others",
+                directory / segment_name(before + segment_bytes),
+                _mend(directory),
             )
     return bases
+
+
+def _mend(directory: Path) -> str:
+    return f"restore it from a copy of the store, or run: {repair(directory)}"

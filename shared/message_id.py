@@ -12,7 +12,7 @@ import struct
 import time
 from typing import NamedTuple
 
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument
 
 
 def offset_message_id(store_host: bytes, physical_offset: int) -> str:
@@ -21,14 +21,18 @@ def offset_message_id(store_host: bytes, physical_offset: int) -> str:
 
 
 def parse_message_id(text: str) -> tuple[bytes, int]:
-    """(store host, physical offset) of an offsetMsgId. Raises InvalidMessage."""
+    """(store host, physical offset) of an offsetMsgId. Raises InvalidArgument."""
     try:
         raw = bytes.fromhex(text)
     except ValueError:
         raw = b""
     # fromhex skips spaces, so the text's length counts as well
     if len(raw) not in (16, 28) or len(text) != 2 * len(raw):
-        raise InvalidMessage("a message id is 32 or 56 hex digits", text[:80])
+        raise InvalidArgument(
+            "this is no message id",
+            repr(text[:80]),
+            "one is 32 or 56 hex digits, as penstock produce -o json prints it",
+        )
     return raw[:-8], int.from_bytes(raw[-8:], "big")
 
 

@@ -8,6 +8,10 @@ frames of a session in order and without gaps; on anything else it answers OutOf
 producer opens a new session with Hello and sends what is unanswered again, marked as a retry. So
 frames that a dead connection still delivers cannot overtake or repeat others.
 
+Requests that begin something name the `run` of the broker they are meant for, or "" for whoever is
+there (see shared/reception.py). What is raised here when a message changes is
+introduction.PROTOCOL.
+
 This file knows no sockets. Decoding never raises anything but ProtocolError.
 """
 
@@ -47,6 +51,7 @@ class Hello(Message, frozen=True):
     session: Number
     next_seq: Number
     stored_after: Number
+    run: str = ""
 
 
 class QueueRun(msgspec.Struct, frozen=True, array_like=True):
@@ -100,16 +105,19 @@ class Route(Message, frozen=True):
     request: Number
     topic: str
     create: bool
+    run: str = ""
 
 
 class CreateTopic(Message, frozen=True):
     request: Number
     topic: str
     queues: int
+    run: str = ""
 
 
 class ListTopics(Message, frozen=True):
     request: Number
+    run: str = ""
 
 
 # --- the produce endpoint: answers ------------------------------------------------------------
@@ -238,6 +246,7 @@ class Pull(Message, frozen=True):
     wait_ms: int
     subscription: Subscription | None = None
     direct: bool = False
+    run: str = ""
 
 
 class QueueSlice(Message, frozen=True):
@@ -281,6 +290,7 @@ class Describe(Message, frozen=True):
     request: Number
     topic: str
     at_ms: int
+    run: str = ""
 
 
 class QueueRange(Message, frozen=True):
@@ -295,6 +305,8 @@ class Described(Message, frozen=True):
     topic: str
     exists: bool
     queues: tuple[QueueRange, ...]
+    # where it does not exist: which do, and how to create it
+    hint: str = ""
 
 
 class Query(Message, frozen=True):
@@ -310,6 +322,7 @@ class Query(Message, frozen=True):
     begin_ms: int
     end_ms: int
     unique: bool
+    run: str = ""
 
 
 class QueryById(Message, frozen=True):
@@ -317,6 +330,7 @@ class QueryById(Message, frozen=True):
 
     request: Number
     message_id: str
+    run: str = ""
 
 
 class Queried(Message, frozen=True):
@@ -345,9 +359,9 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], header: bytes) -> Any:
     # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise ProtocolError(
-            "a header is a MessagePack message of this protocol",
+            "a header is no message of this protocol",
             str(error)[:200],
-            "use penstock.client of the same version",
+            "use the same version at both ends: penstock version",
         ) from None
 
 

@@ -66,7 +66,9 @@ POSITIONS = (
     Position("deleted_queue_files", "cleaner", "files", "consume queue files deleted with them"),
     Position("deleted_index_files", "cleaner", "files", "index files deleted with them"),
     Position("clean_error", "cleaner", "errno", "why an expired file is still there; 0 is none"),
-    Position("disk_used", "cleaner", "percent", "how full the fullest disk of the store is"),
+    Position(
+        "disk_used", "cleaner", "percent", "how full the fullest disk is, without segments ahead"
+    ),
     Position("disk_full", "cleaner", "percent", "so full that no message is taken; 0 is not full"),
 )
 STATES = ("down", "starting", "running", "stopping")
@@ -115,7 +117,11 @@ class Positions:
             os.close(handle)
         self._words = memoryview(self._map).cast("Q")
         if self._words[0] != MAGIC or self._words[1] != VERSION:
-            raise StoreDamaged("the positions page is of this version", path)
+            raise StoreDamaged(
+                "the positions page is another version's",
+                path,
+                "use the version that runs the broker, or restart it: penstock version",
+            )
 
     def __getitem__(self, name: str) -> int:
         return self._words[_POSITION_WORD[name]]

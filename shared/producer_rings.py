@@ -73,21 +73,21 @@ class ProducerRings:
         held = self._rings.get(producer)
         if held is not None and now_ms - held.since_ms < GRACE_MS:
             raise StoreUnavailable(
-                f"a producer asks for one ring in {GRACE_MS} ms",
+                f"the producer has asked for another ring within {GRACE_MS} ms",
                 f"{now_ms - held.since_ms} ms",
                 "use the one that was given",
             )
         self.drop(producer)
         if len(self._rings) >= self.most:
-            rule = f"at most {self.most} producers have a ring"
-            raise StoreUnavailable(rule, "all are taken", "frames go through the socket")
+            what = f"all {self.most} rings are taken"
+            raise StoreUnavailable(what, None, "frames go through the socket")
         number = secrets.randbits(_NUMBER_BITS)
         path, token = ring_path(self._directory, number), secrets.token_bytes(TOKEN_BYTES)
         try:
             handle = make_ring(path, token)
         except OSError as error:
-            rule = f"there is room in {self._directory.parent} for a ring of {RING_BYTES} bytes"
-            raise StoreUnavailable(rule, error.strerror, "frames go through the socket") from None
+            what = f"no ring of {RING_BYTES} bytes can be made in {self._directory.parent}"
+            raise StoreUnavailable(what, error.strerror, "frames go through the socket") from None
         ring = self._rings[producer] = Ring(number, path, handle, token, now_ms)
         self._count()
         return ring
@@ -99,15 +99,17 @@ class ProducerRings:
         """
         ring = self._rings.get(producer)
         if ring is None or ring.number != span.ring:
-            raise RingUnavailable("a frame is in its producer's ring", f"ring {span.ring:x}")
+            raise RingUnavailable("the frame's ring is not this producer's", f"ring {span.ring:x}")
         if span.length > self._max_frame_bytes or span.offset + span.length > RING_BYTES:
-            rule = f"a frame of at most {self._max_frame_bytes} bytes lies inside its ring"
-            raise InvalidMessage(rule, f"{span.length} bytes at {span.offset} of {RING_BYTES}")
+            what = (
+                f"the frame does not lie inside its ring, or is larger than {self._max_frame_bytes}"
+            )
+            raise InvalidMessage(what, f"{span.length} bytes at {span.offset} of {RING_BYTES}")
         if len(self._buffer) < span.length:
             self._buffer = bytearray(span.length)
         copy = memoryview(self._buffer)[: span.length]
         if span.length and os.preadv(ring.handle, [copy], span.offset) != span.length:
-            raise RingUnavailable("a ring keeps its size", f"ring {span.ring:x}")
+            raise RingUnavailable("the ring has become shorter", f"ring {span.ring:x}")
         crash_point("ring.copied")
         return copy
 

@@ -31,13 +31,13 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     for key, value in properties.items():
         if not key or not value:
             raise InvalidMessage(
-                "a property has a key and a value that are not empty",
+                "a property has an empty key or an empty value",
                 f"{key!r}={value!r}",
                 "leave the property out",
             )
         if _BETWEEN in key or _END in key or _BETWEEN in value or _END in value:
             raise InvalidMessage(
-                "properties do not contain the separators 0x01 and 0x02",
+                "a property contains the separator 0x01 or 0x02",
                 f"{key!r}={value[:40]!r}",
                 "remove those characters",
             )
@@ -46,7 +46,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
         return "".join(parts).encode()
     except UnicodeEncodeError as error:
         raise InvalidMessage(
-            "properties are valid Unicode",
+            "a property is not valid Unicode",
             repr(error.object[error.start : error.end]),
             "remove lone surrogates",
         ) from error

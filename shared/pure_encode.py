@@ -111,7 +111,7 @@ def check_properties_size(length: int) -> None:
     """Raise PropertiesTooLarge for properties of so many bytes, UNIQ_KEY among them."""
     if length > MAX_PROPERTIES_BYTES:
         raise PropertiesTooLarge(
-            f"properties, tags and keys have at most {MAX_PROPERTIES_BYTES} bytes together",
+            f"properties, tags and keys take more than {MAX_PROPERTIES_BYTES} bytes together",
             length,
             "put large values into the body",
         )
@@ -127,7 +127,7 @@ def properties_of(tags: str | None, keys: str | None, shard: str | None, end: by
     # each entry has brought one of each separator; more of them came out of a value
     if text.count("\x01") != entries or text.count("\x02") != entries:
         raise InvalidMessage(
-            "tags, keys and shard do not contain the separators 0x01 and 0x02",
+            "tags, keys or shard contain the separator 0x01 or 0x02",
             repr((tags, keys, shard)),
             "remove those characters",
         )
@@ -135,7 +135,7 @@ def properties_of(tags: str | None, keys: str | None, shard: str | None, end: by
         return text.encode() + end
     except UnicodeEncodeError as error:
         raise InvalidMessage(
-            "tags, keys and shard are valid Unicode",
+            "tags, keys or shard are not valid Unicode",
             repr(error.object[error.start : error.end]),
             "remove lone surrogates",
         ) from error

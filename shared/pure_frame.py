@@ -80,8 +80,8 @@ def check_frame(
             starts.append(at)
             at = record_end
     if at < end:
-        rule = f"a frame holds as many records as its runs say: {len(starts)}"
-        raise InvalidMessage(rule, f"{end - at} bytes more")
+        what = f"the frame goes on behind the {len(starts)} records that its runs name"
+        raise InvalidMessage(what, f"{end - at} bytes more")
     starts.append(at)
     return starts
 
@@ -103,42 +103,44 @@ def _check_record(
     """Check one record of a frame; where it ends. `starts` are those before it."""
     left = len(view) - at
     if left < SMALLEST_RECORD_BYTES:
-        raise _bad("a record is whole", f"{left} bytes are left", starts)
+        raise _bad("a record is cut off", f"{left} bytes are left", starts)
     size: int
     size, magic, crc, queue, sys_flag = _CHECK_HEAD.unpack_from(view, at)
     if not SMALLEST_RECORD_BYTES <= size <= left:
-        raise _bad("a record ends inside its frame", f"{size} bytes", starts)
+        raise _bad("a record does not end inside its frame", f"{size} bytes", starts)
     if size > limits.max_record_bytes:
-        raise _bad(f"a record has at most {limits.max_record_bytes} bytes", size, starts)
+        raise _bad(f"a record is larger than {limits.max_record_bytes} bytes", size, starts)
     if queue != queue_id:
-        raise _bad(f"all records of the run are for queue {queue_id}", queue, starts)
+        raise _bad(f"a record is not for queue {queue_id}, as its run says", queue, starts)
     if sys_flag & _NOT_THE_SENDERS != limits.own_bits:
-        rule = "sysFlag has the broker's store host bit and no transaction bits"
-        raise _bad(rule, hex(sys_flag), starts)
+        what = "sysFlag lacks the broker's store host bit, or has transaction bits"
+        raise _bad(what, hex(sys_flag), starts)
     body_at, record_end = at + AT_BODY_V4, at + size
     if sys_flag & _ANY_V6:
         body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
         if body_at > record_end:
-            raise _bad("a record holds the hosts its sysFlag names", f"{size} bytes", starts)
+            raise _bad(
+                "a record is too short for the hosts its sysFlag names", f"{size} bytes", starts
+            )
     body_end = body_at + _I32.unpack_from(view, body_at - 4)[0]
     if body_end - body_at > limits.max_body_bytes:
-        rule = f"a body has at most {limits.max_body_bytes} bytes"
-        raise _bad(rule, body_end - body_at, starts)
+        what = f"a body is larger than {limits.max_body_bytes} bytes"
+        raise _bad(what, body_end - body_at, starts)
     name = names.get(magic)
     if name is None:
-        raise _bad("a record begins with a magic code", f"{magic:08x}", starts)
+        raise _bad("a record does not begin with a magic code", f"{magic:08x}", starts)
     topic_end = body_end + len(name)
     properties_at = topic_end + 2
     if body_end < body_at or properties_at > record_end or view[body_end:topic_end] != name:
-        raise _bad("all records of the run are for its topic", names[MAGIC_V2][2:].decode(), starts)
+        raise _bad("a record is not for the topic of its run", names[MAGIC_V2][2:].decode(), starts)
     if _I16.unpack_from(view, topic_end)[0] != record_end - properties_at:
         if record_end - properties_at > MAX_PROPERTIES_BYTES:
-            rule = f"properties have at most {MAX_PROPERTIES_BYTES} bytes"
-            raise _bad(rule, record_end - properties_at, starts, PropertiesTooLarge)
-        raise _bad("the lengths inside a record add up to its size", size, starts)
+            what = f"properties take more than {MAX_PROPERTIES_BYTES} bytes"
+            raise _bad(what, record_end - properties_at, starts, PropertiesTooLarge)
+        raise _bad("the lengths inside a record do not add up to its size", size, starts)
     body = view[body_at:body_end]
     if crc != (isal_zlib.crc32(body) & 0x7FFFFFFF if len(body) else 0):
-        raise _bad("the body CRC holds", crc, starts)
+        raise _bad("a body has another CRC than its record says", crc, starts)
     return record_end
 
 
@@ -151,9 +153,9 @@ def _names(topic: bytes) -> dict[int, bytes]:
 
 
 def _bad(
-    rule: str, value: object, starts: list[int], kind: type[InvalidMessage] = InvalidMessage
+    what: str, value: object, starts: list[int], kind: type[InvalidMessage] = InvalidMessage
 ) -> InvalidMessage:
-    return kind(rule, f"{value} in record {len(starts)} of the frame")
+    return kind(what, f"{value} in record {len(starts)} of the frame")
 
 
 def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: bool) -> None:
@@ -168,9 +170,9 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
     frame = bytes(frame)
     if prop_crc and not all(has_prop_crc(frame, end) for end in starts[1:]):
         raise InvalidMessage(
-            "each record ends in 20 bytes for its checksum (enabled_append_prop_crc)",
-            "one has none",
-            "the broker's Welcome says so",
+            "a record does not end in 20 bytes for its checksum",
+            "the broker has enabled_append_prop_crc",
+            "leave the room that the broker's Welcome asks for",
         )
     if not all(frame[end - 1] for end in starts[1:]):
         _check_ends(frame, starts)
@@ -185,7 +187,7 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
             raise delay_refused(level.decode("utf-8", "replace"))
         if PROP_CRC_LEAD in b"\x02" + properties[: -PROP_CRC_BYTES if prop_crc else None]:
             raise InvalidMessage(
-                "a sender gives no checksum of the record: the broker makes it",
+                "the sender has given a checksum of the record, which the broker makes",
                 "property __CRC32#",
                 "leave the property out",
             )
@@ -197,7 +199,7 @@ def _check_ends(frame: bytes, starts: list[int]) -> None:
     for at, end in zip(starts, starts[1:], strict=False):
         if raw_properties(view[at:end]).endswith(b"\0"):
             raise InvalidMessage(
-                "properties do not end in a zero byte", "they do", "end each property with 0x02"
+                "the properties end in a zero byte", None, "end each property with 0x02"
             )
 
 

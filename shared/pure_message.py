@@ -169,9 +169,9 @@ class Message:
         stored = self.stored_body
         if body_crc(stored) != int.from_bytes(self.record[AT_BODY_CRC:AT_QUEUE_ID], "big"):
             raise UnreadableBody(
-                "a body has the checksum that its record says",
+                "the body has another checksum than its record says",
                 f"{self.topic}, queue {self.queue_id}, offset {self.queue_offset}",
-                "its bytes have changed on disk; stored_body has them as they are",
+                "its bytes have changed on disk; message.stored_body has them as they are",
             )
         return decompress(stored, self.sys_flag, self._max_body_bytes)
 

@@ -201,7 +201,7 @@ def _key_batch() -> KeyBatch:
     return KeyBatch()
 
 
-def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]:
+def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum) -> list[int]:
     """Where the whole records at the buffer's beginning start, and where the last one ends.
 
     The usual record is checked in place, with the rules of `examine` written out: at a million
@@ -229,7 +229,7 @@ def record_starts(buffer: bytes, position: int, checksum: Checksum) -> list[int]
                 and buffer[topic_at - 1] < 128
                 and buffer[topic_end] < 128
                 and topic_end + 2 + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
-                and names_queue(buffer[topic_at:topic_end], queue_id, queue_offset)
+                and names_queue(bytes(view[topic_at:topic_end]), queue_id, queue_offset)
                 and (
                     not check_body
                     or body_length == 0

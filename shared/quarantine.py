@@ -22,6 +22,7 @@ from penstock.shared.durable_files import make_directory, replace_file, sync_dir
 from penstock.shared.errors import StoreDamaged, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.next_steps import move_away, repair, verify
 
 # The value of the position `read_only`: why the store takes no messages.
 QUARANTINE = 1
@@ -79,9 +80,9 @@ def load_quarantine(paths: StorePaths) -> list[Damage]:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise StoreDamaged(
-            "penstock/quarantine.json lists the log's damage",
+            "penstock/quarantine.json cannot be read",
             f"{paths.quarantined}: {error}",
-            f"move it away, then see what is damaged: penstock store verify {paths.root}",
+            f"{move_away(paths.quarantined)}; then {verify(paths.root)}",
         ) from error
 
 
@@ -106,9 +107,9 @@ def read_only_error(paths: StorePaths) -> StoreUnavailable:
     found = load_quarantine(paths)
     more = f", and {len(found) - 1} more" if len(found) > 1 else ""
     return StoreUnavailable(
-        "the store takes messages",
+        "the store is read-only",
         f"its log is damaged: {found[0]}{more}" if found else "its log is damaged",
-        f"stop the broker and run: penstock store repair {paths.root}",
+        f"stop the broker and run: {repair(paths.root)}",
     )
 
 

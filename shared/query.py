@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.errors import (
-    InvalidMessage,
+    InvalidArgument,
     MessageNotFound,
     OffsetOutOfRange,
     StoreDamaged,
@@ -52,15 +52,19 @@ class Wanted(NamedTuple):
     unique: bool
 
     def check(self) -> Wanted:
-        """Itself; raises InvalidMessage. The topic is checked elsewhere."""
+        """Itself; raises InvalidArgument. The topic is checked elsewhere."""
         if not 0 < len(self.key.encode()) <= MAX_KEY_BYTES:
-            rule = f"a key has 1 to {MAX_KEY_BYTES} bytes"
-            raise InvalidMessage(rule, f"{len(self.key.encode())} bytes")
+            what = f"the key is empty, or longer than {MAX_KEY_BYTES} bytes"
+            raise InvalidArgument(what, f"{len(self.key.encode())} bytes", "name a key")
         if self.max_num < 1:
-            raise InvalidMessage("at least one message is asked for", self.max_num)
+            raise InvalidArgument(
+                "fewer than one message is asked for", self.max_num, "ask for at least 1"
+            )
         if self.begin_ms > self.end_ms:
-            raise InvalidMessage(
-                "a time range begins before it ends", f"{self.begin_ms} to {self.end_ms}"
+            raise InvalidArgument(
+                "the time range ends before it begins",
+                f"{self.begin_ms} to {self.end_ms}",
+                "exchange the two",
             )
         return self
 
@@ -120,12 +124,12 @@ def look_up(
 
 
 def find_by_id(message_id: str, log_at: LogAt) -> memoryview:
-    """The record that an offsetMsgId names. Raises InvalidMessage and MessageNotFound."""
+    """The record that an offsetMsgId names. Raises InvalidArgument and MessageNotFound."""
     host, offset = parse_message_id(message_id)
     record = record_at(log_at, offset)
     if record is None or store_host(record) != host:
         raise MessageNotFound(
-            "a message with this id is in the store",
+            "no message in the store has this id",
             message_id,
             "it may have expired, or another broker's store may have it",
         )

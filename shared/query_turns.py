@@ -16,6 +16,7 @@ from penstock.shared.errors import LACKING, PenstockError, StoreDamaged, StoreUn
 from penstock.shared.index_directory import index_geometry
 from penstock.shared.layout import StorePaths, check_topic
 from penstock.shared.messages import Query, QueryById
+from penstock.shared.next_steps import verify
 from penstock.shared.positions import Positions
 from penstock.shared.query import IndexView, Wanted
 
@@ -60,7 +61,9 @@ class QueryTurns:
             return
         if known is None and len(self._turns) >= MAX_QUERIES:
             raise StoreUnavailable(
-                f"at most {MAX_QUERIES} queries wait", len(self._turns), "ask again later"
+                f"{MAX_QUERIES} queries are waiting, the most that may",
+                len(self._turns),
+                "ask again later",
             )
         work = self._begin(request)
         until_ms = self._monotonic_ms() + CATCH_UP_MS
@@ -149,6 +152,6 @@ def _step(turn: _Turn) -> Answer | None:
         if error.errno in LACKING:
             raise
         return StoreDamaged(
-            "the files of log and index can be read", error, "see: penstock store verify"
+            "the files of log or index cannot be read", error, verify(error.filename)
         )
     return None

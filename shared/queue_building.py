@@ -9,6 +9,8 @@ log had room for so many messages before it, is left out and named: no checksum 
 from __future__ import annotations
 
 import shutil
+import sys
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterator
 
 import msgspec
@@ -19,6 +21,7 @@ from penstock.shared.durable_files import sync_directory
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import QueueNumbers, by_queue, dispatch
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import repair
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.queue_windows import QueueWindows
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found, jumps
@@ -93,7 +96,11 @@ class QueueBuilder:
         log = memoryview(self._store.read_log(start, stop - start))
         found = dispatch(log, start, self._numbers, self._levels_ms)
         if found.size != stop - start:
-            raise StoreDamaged("a record is not where it was a moment ago", start + found.size)
+            raise StoreDamaged(
+                "a record is not where it was a moment ago",
+                f"log offset {start + found.size}",
+                f"run: {repair(self._store.paths.root)}",
+            )
         self.done.messages += found.records
         lost, runs, all_in = [], [], self._only is None
         for key, of_queue in by_queue(found.rows, self._numbers).items():
@@ -145,7 +152,8 @@ class QueueBuilder:
             at = max(self.ends.get(key, queue.max_offset), queue.first_slot)
             for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
                 offset, size, code = row.item()
-                if not any(low <= offset < high for low, high in self._damaged):
+                index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+                if index < 0 or offset >= self._damaged[index][1]:
                     break
                 self._fill(key, at, ENTRY.pack(offset, size, code))
                 at += 1

@@ -12,11 +12,11 @@ from bisect import bisect_left
 from pathlib import Path
 
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import ENTRY
+from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
 from penstock.shared.consume_queue_files import ConsumeQueueFiles
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, is_segment_name
 from penstock.shared.positions import Positions
-from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.queue_table import QueueTable
 from penstock.shared.run_directory import Run
 
 
@@ -29,9 +29,21 @@ class QueueExpiry:
         self._segment_bytes = config.mapped_file_size_consume_queue_bytes
         self._files = ConsumeQueueFiles(self._paths, config)
         self._table = QueueTable(run.queues, writable=True)
+        # of queues that lose messages: their first entry at or behind this log offset
+        self._log_start = 0
+        self._found: dict[int, int] = {}
 
     def slots(self) -> range:
         return range(self._positions["queue_count"])
+
+    def expiring(self, slot: int, log_start: int) -> int:
+        """How many messages of a queue lie before `log_start`. Raises as `move_min_offset` does."""
+        low, kept = self._table.min_offset(slot), self._first_kept(slot, log_start)
+        if low == kept or self._entry(slot, low) != BLANK_ENTRY:
+            return kept - low
+        return kept - bisect_left(
+            range(kept), True, low, key=lambda at: self._entry(slot, at) != BLANK_ENTRY
+        )
 
     def move_min_offset(self, slot: int, log_start: int) -> None:
         """Move a queue's min offset up to its first entry at or behind `log_start`.
@@ -39,17 +51,31 @@ class QueueExpiry:
         Its max offset, where it has none. Blanks before a queue's first entry have log offset 0 and
         are passed over. Raises OSError or StoreDamaged for files that cannot be read.
         """
-        key = self._table.key(slot)
-        low, high = self._table.min_offset(slot), self._table.max_offset(slot)
-        if low == high or self._log_offset(key, low) >= log_start:
-            return
-        kept = bisect_left(
-            range(low, high), True, key=lambda at: self._log_offset(key, at) >= log_start
-        )
-        self._table.publish_min_offset(slot, low + kept)
+        kept = self._first_kept(slot, log_start)
+        if kept != self._table.min_offset(slot):
+            self._table.publish_min_offset(slot, kept)
 
-    def _log_offset(self, key: QueueKey, at: int) -> int:
-        offset, _, _ = ENTRY.unpack(self._files.read(key, at, at + 1))
+    def _first_kept(self, slot: int, log_start: int) -> int:
+        """What is below `log_start` is dispatched, so what has been found once stays right."""
+        if log_start != self._log_start:
+            self._log_start = log_start
+            self._found.clear()
+        if slot in self._found:
+            return self._found[slot]
+        low, high = self._table.min_offset(slot), self._table.max_offset(slot)
+        if low == high or self._log_offset(slot, low) >= log_start:
+            return low
+        kept = bisect_left(
+            range(high), True, low, key=lambda at: self._log_offset(slot, at) >= log_start
+        )
+        self._found[slot] = kept
+        return kept
+
+    def _entry(self, slot: int, at: int) -> bytes:
+        return bytes(self._files.read(self._table.key(slot), at, at + 1))
+
+    def _log_offset(self, slot: int, at: int) -> int:
+        offset, _, _ = ENTRY.unpack(self._entry(slot, at))
         return int(offset)
 
     def expired_files(self, slot: int) -> list[Path]:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.next_steps import verify
 from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
 
 if TYPE_CHECKING:
@@ -33,14 +34,22 @@ class QueueFiles:
     """The queue as it was when it was listed; list the store's queues again to see it grow."""
 
     def __init__(
-        self, files: FileCache, directory: Path, topic: str, queue_id: int, log_start: int
+        self,
+        files: FileCache,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        log_start: int,
+        segment_bytes: int = 0,  # what its files were made with; 0: nobody knows
     ) -> None:
         self.directory = directory
         self.topic = topic
         self.queue_id = queue_id
         self.segments: list[Segment]
         self.problems: list[Problem]
-        self.segments, self.problems = list_segments(directory, "queue", multiple_of=CQ_ENTRY_BYTES)
+        self.segments, self.problems = list_segments(
+            directory, "queue", multiple_of=CQ_ENTRY_BYTES, size=segment_bytes
+        )
         self._files = files
         self._log_start = log_start
         self._bases = [segment.base for segment in self.segments]
@@ -135,9 +144,9 @@ class QueueFiles:
 
         if not self.first_slot <= start <= stop <= self.max_offset:
             raise OffsetOutOfRange(
-                f"queue {self.topic}/{self.queue_id} holds [{self.first_slot}, {self.max_offset})",
+                f"queue {self.topic}/{self.queue_id} does not hold these offsets",
                 f"[{start}, {stop})",
-                "ask for what it holds",
+                f"it holds [{self.first_slot}, {self.max_offset})",
             )
         parts = []
         while start < stop:
@@ -211,14 +220,14 @@ class QueueFiles:
         segment = self.segments[bisect_right(self._bases, at) - 1]
         if not segment.base <= at <= segment.end - CQ_ENTRY_BYTES:
             raise StoreDamaged(
-                "the files of a queue lie side by side",
-                f"{self.directory} has no file for queue offset {slot}",
-                "run `penstock store verify`",
+                "a file of the queue is missing",
+                f"{self.directory} has none for queue offset {slot}",
+                verify(self.directory),
             )
         return segment
 
     def _read(self, segment: Segment, at: int, size: int) -> bytes:
         raw = self._files.read(segment.path, at, size)
         if len(raw) != size:
-            raise StoreDamaged("a segment keeps its length", f"{segment.path} has become shorter")
+            raise StoreDamaged("a segment has become shorter", segment.path, verify(segment.path))
         return raw

@@ -6,7 +6,7 @@ no sockets and no requests.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from penstock.shared.errors import LACKING, StoreDamaged
 from penstock.shared.found_records import Found
 from penstock.shared.hot_loops import log_ranges
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
+from penstock.shared.next_steps import rebuild, verify
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueTable
 from penstock.shared.record import store_timestamp_ms
@@ -64,6 +65,11 @@ class QueueReader:
             self._topics.setdefault(key.topic, {})[key.queue_id] = slot
         self._seen = count
         return self._topics.get(topic, {})
+
+    @property
+    def topics(self) -> Set[str]:
+        """Those that had had a message at the last look."""
+        return self._topics.keys()
 
     def standing(self, topic: str, cursors: Mapping[int, int]) -> Standing | None:
         """What to compare when the queues have moved; None where comparing would not tell.
@@ -155,9 +161,9 @@ class QueueReader:
         whole = int(((found["size"] <= 0) | (found["offset"] < 0)).argmax())
         if not whole:
             raise StoreDamaged(
-                "an entry of a consume queue leads to its message",
+                "an entry of a consume queue leads to no message",
                 f"topic {key.topic}, queue {key.queue_id}, offset {start}",
-                "stop the broker and make the queues anew: penstock store rebuild",
+                rebuild(self._files.path(key, 0)),
             )
         return raw[: whole * CQ_ENTRY_BYTES]
 
@@ -216,5 +222,7 @@ def unreadable(topic: str, error: OSError) -> StoreDamaged:
     if error.errno in LACKING:
         raise error
     return StoreDamaged(
-        "the files of a queue can be read", f"topic {topic}: {error}", "see: penstock store verify"
+        "the files of a queue cannot be read",
+        f"topic {topic}: {error}",
+        verify(error.filename),
     )

@@ -75,7 +75,9 @@ class QueueTable:
         """
         if slot >= self.capacity:
             raise StoreUnavailable(
-                "no more queues than max_queues", self.capacity, "raise max_queues and restart"
+                "the broker has as many queues as max_queues allows",
+                self.capacity,
+                f"start it with more: penstock up --set max_queues={2 * self.capacity}",
             )
         # the table is sparse: without this, a full /dev/shm would be a SIGBUS
         os.posix_fallocate(self._handle, slot * SLOT_BYTES, SLOT_BYTES)

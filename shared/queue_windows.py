@@ -39,6 +39,7 @@ from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import QueueNumbers, put_entries
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.mapped_area import MappedArea, most_pieces
+from penstock.shared.next_steps import rebuild
 from penstock.shared.pure_queues import ROW, WINDOW_WORDS
 
 # The least that is whole entries and whole pages: 1024 entries where a page has 4096 bytes.
@@ -114,8 +115,9 @@ class QueueWindows:
             found = os.fstat(handle).st_size
             if found != self._segment_bytes:
                 raise StoreDamaged(
-                    f"a segment is {self._segment_bytes} bytes long",
+                    f"a segment is not {self._segment_bytes} bytes long",
                     f"{directory}/{name} has {found}",
+                    rebuild(directory),
                 )
             os.posix_fallocate(handle, start, size)
             place = self._free_place(queue)

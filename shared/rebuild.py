@@ -21,13 +21,13 @@ from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.durable_files import exchange, make_directory, sync_tree
 from penstock.shared.faults import crash_point
+from penstock.shared.geometry import check_lengths, keep_sizes, load_sizes
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
 from penstock.shared.layout import StorePaths, is_segment_name
 from penstock.shared.quarantine import set_aside
 from penstock.shared.queue_building import Progress, QueueBuilder, remove_rebuild
-from penstock.shared.repair_files import check_sizes
 from penstock.shared.store_directory import StoreDirectory
 
 
@@ -56,7 +56,7 @@ def rebuild_store(
 ) -> Rebuilt:
     """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed."""
     began = time.monotonic()
-    check_sizes(paths, config)
+    check_lengths(paths, config)
     done = Rebuilt()
     remove_rebuild(paths)
     new = StorePaths(paths.rebuild)
@@ -72,6 +72,8 @@ def rebuild_store(
             done.index_files, done.keys = made
             for path in set(_files(paths.index)) - set(index_files(paths.index)):
                 os.link(path, new.index / path.name, follow_symlinks=False)
+    if index:
+        keep_sizes(paths, config, index=_has_this_index(paths, config))
     for wanted, old, made_anew in (
         (queues, paths.consume_queue, new.consume_queue),
         (index, paths.index, new.index),
@@ -83,6 +85,7 @@ def rebuild_store(
             exchange(old, made_anew)
             crash_point("rebuild.after_swap")
     if index:
+        keep_sizes(paths, config)
         index_is_rebuilt(paths)
     crash_point("rebuild.before_removal")
     remove_rebuild(paths)
@@ -103,6 +106,13 @@ def _build_queues(
     made = builder.done
     done.messages, done.entries, done.lost = made.messages, made.entries, made.lost
     done.misplaced, done.queues = made.misplaced, len(builder.ends)
+
+
+def _has_this_index(paths: StorePaths, config: Config) -> bool:
+    """Whether the index that is about to go is of the sizes that the new one has."""
+    sizes = load_sizes(paths)
+    had = sizes.max_hash_slot_num, sizes.max_index_num
+    return had == (config.max_hash_slot_num, config.max_index_num)
 
 
 def _files(directory: Path) -> list[Path]:

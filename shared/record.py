@@ -174,7 +174,9 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
     """
     found, size, reason = examine(buffer, at, len(buffer), checksum=Checksum.NONE)
     if found is not Found.RECORD:
-        raise StoreDamaged("bytes are one whole record", f"{reason or found.name} at {at}")
+        raise StoreDamaged(
+            "these bytes are not one whole record", f"{reason or found.name} at {at}"
+        )
     total, magic, crc, queue_id, flag, queue_offset, physical, sys_flag, born = (
         FIXED_HEAD.unpack_from(buffer, at)
     )

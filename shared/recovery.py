@@ -40,6 +40,7 @@ from penstock.shared.known_queues import QueueEnd, load_known_queues, with_memor
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import repair
 from penstock.shared.pool_recovery import empty_pool, is_named_by
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import Damage, joined, load_quarantine
@@ -246,8 +247,7 @@ def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
             raise StoreDamaged(
                 "a part of the log is gone",
                 f"{last or paths.commit_log} is empty; the log was written up to {known_end}",
-                "put it back; or see what can be made of the rest: "
-                f"penstock store repair {paths.root}",
+                f"put it back; or see what is left: {repair(paths.root)}",
             )
 
 
@@ -261,6 +261,6 @@ def _refuse_lost_segments(
         raise StoreDamaged(
             "the log's last segment is missing",
             f"{missing}; the log was written up to {log_end}",
-            "put the file back; or make it anew, with marks for the messages that it had: "
-            f"penstock store repair {store.paths.root} --apply",
+            "put the file back; or make it anew, with marks for the messages that it had; run: "
+            f"{repair(store.paths.root)}",
         )

@@ -11,6 +11,7 @@ import msgspec
 from penstock.shared.durable_files import replace_file
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import move_away
 from penstock.shared.recovery import Recovered
 
 KEPT = 20
@@ -31,9 +32,9 @@ def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError) as error:
         raise StoreDamaged(
-            "penstock/recovery.json lists recoveries",
+            "penstock/recovery.json cannot be read",
             f"{paths.recoveries}: {error}",
-            "move it away; only history is lost",
+            f"only history is lost without it: {move_away(paths.recoveries)}",
         ) from error
 
 

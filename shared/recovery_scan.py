@@ -167,9 +167,9 @@ def _close(
 
 def _without_checksum(position: int) -> StoreDamaged:
     return StoreDamaged(
-        "with force_verify_prop_crc every record has a checksum of its own",
-        f"the one at {position} has none",
-        "set force_verify_prop_crc = false: the store was not written with it",
+        "a record has no checksum of its own, which force_verify_prop_crc asks for",
+        f"log offset {position}",
+        "the store was not written with it: penstock up --set force_verify_prop_crc=false",
     )
 
 

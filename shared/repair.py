@@ -16,14 +16,25 @@ Every step can be done twice: killed anywhere, a repair is run again. The caller
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
+from typing import NamedTuple
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
-from penstock.shared.durable_files import make_directory, replace_file, write_at
+from penstock.shared.durable_files import (
+    NewFile,
+    make_directory,
+    make_files,
+    opened,
+    sync_directory,
+    write_at,
+)
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
 from penstock.shared.quarantine import (
@@ -42,6 +53,9 @@ from penstock.shared.repair_files import plan_files
 from penstock.shared.run_directory import Run
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.tombstone import LostMessage, lay_out, smallest_tombstone_bytes
+
+# So many ranges, or bytes, are replaced between two syncs.
+_AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
 
 Progress = Callable[[int, int], None]
 
@@ -97,8 +111,8 @@ def repair_store(
     ranges = plan_ranges(paths, config, found, progress)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
     crash_point("repair.planned")
-    for each in ranges:
-        _replace(paths, config, each)
+    for some in _groups(ranges):
+        _replace(paths, config, some)
     crash_point("repair.replaced")
     if ranges:
         recover_store(paths, config, last_run)  # a torn tail could not be cut before
@@ -135,6 +149,15 @@ def _known_end(paths: StorePaths, store: StoreDirectory) -> int:
     return max(ends, default=0)
 
 
+class _Gap(NamedTuple):
+    """Slots [low, high) of a queue that no record has, and between which two log offsets."""
+
+    low: int
+    high: int
+    behind: int
+    before: int
+
+
 class _Walk:
     """One pass over the log: its damage, and the slots that no record fills."""
 
@@ -146,12 +169,13 @@ class _Walk:
         self._stored_ms = 0
         self._next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and behind which position
         self._first: dict[tuple[str, int], int] = {}
-        # (queue, first slot, slot behind, between which two positions)
-        self._gaps: list[tuple[tuple[str, int], int, int, int, int]] = []
+        self._gaps: dict[tuple[str, int], list[_Gap]] = {}
+        self._room: list[int] = []  # of each range, for more tombstones
 
     def add(self, damage: Damage) -> None:
         kept_in = str(self._store.paths.quarantine / f"{damage.position}.bin")
         self.ranges.append(RangeRepair(damage, self._stored_ms, [], kept_in))
+        self._room.append(damage.size)
 
     def run(self, progress: Progress | None) -> None:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
@@ -193,7 +217,9 @@ class _Walk:
             self.add(damaged[0])
             return
         if slot < fields.queue_offset:
-            self._gaps.append((queue, slot, fields.queue_offset, behind, position))
+            self._gaps.setdefault(queue, []).append(
+                _Gap(slot, fields.queue_offset, behind, position)
+            )
         self._first.setdefault(queue, fields.queue_offset)
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
@@ -201,58 +227,101 @@ class _Walk:
         """Entries that point into the damage name its messages, the last of a queue too."""
         if not self.ranges:
             return
+        starts, ends = self._bounds()
         for queue in self._store.queues():
             key = (queue.topic, queue.queue_id)
             first, filled = self._first.get(key, 0), self._next.get(key, (0, -1))[0]
             for start, stop in queue.spans(queue.min_offset, queue.max_offset):
-                offsets = queue.entries(start, stop)["offset"]
-                for each in self.ranges:
-                    low, high = each.damage.position, each.damage.end
-                    for index in np.flatnonzero((offsets >= low) & (offsets < high)):
-                        slot = start + int(index)
-                        lost = LostMessage(*key, slot)
-                        missing = not first <= slot < filled or self._is_in_gap(key, slot)
-                        if missing and _has_room(each, lost):
-                            each.lost.append(lost)
+                offsets = queue.entries(start, stop)["offset"].astype(np.int64)
+                numbers = np.searchsorted(starts, offsets, "right") - 1
+                for index in np.flatnonzero((numbers >= 0) & (offsets < ends[numbers])).tolist():
+                    slot = start + index
+                    if not first <= slot < filled or self._is_in_gap(key, slot):
+                        self._lose(int(numbers[index]), LostMessage(*key, slot))
+
+    def _bounds(self) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Where each range begins, and where it ends."""
+        bounds = [(each.damage.position, each.damage.end) for each in self.ranges]
+        starts, ends = np.array(bounds, np.int64).reshape(-1, 2).T
+        return starts, ends
 
     def _is_in_gap(self, key: tuple[str, int], slot: int) -> bool:
-        return any(queue == key and low <= slot < high for queue, low, high, _, _ in self._gaps)
+        gaps = self._gaps.get(key, [])
+        index = bisect_right(gaps, slot, key=lambda gap: gap.low) - 1
+        return index >= 0 and slot < gaps[index].high
+
+    def _lose(self, number: int, lost: LostMessage) -> bool:
+        """Have a range hold this message's tombstone; whether it has the room."""
+        need = smallest_tombstone_bytes(lost)
+        if need > self._room[number]:
+            return False
+        self._room[number] -= need
+        self.ranges[number].lost.append(lost)
+        return True
 
     def place_gaps(self) -> None:
         """Missing slots that no entry names go to damage between their neighbours, if any."""
         placed = {lost for each in self.ranges for lost in each.lost}
-        for queue, low, high, behind, before in self._gaps:
-            between = [each for each in self.ranges if behind < each.damage.position < before]
-            for slot in range(low, high if between else low):
-                lost = LostMessage(*queue, slot)
-                if lost not in placed:
-                    room = next((each for each in between if _has_room(each, lost)), None)
-                    if room is not None:
-                        room.lost.append(lost)
+        starts, _ = self._bounds()
+        for queue, gaps in self._gaps.items():
+            for gap in gaps:
+                # a range that has no room for one of a queue has none for its next either
+                number = int(np.searchsorted(starts, gap.behind, "right"))
+                beyond = int(np.searchsorted(starts, gap.before))
+                for slot in range(gap.low, gap.high):
+                    lost = LostMessage(*queue, slot)
+                    if lost in placed:
+                        continue
+                    while number < beyond and not self._lose(number, lost):
+                        number += 1
+                    if number >= beyond:
+                        break
         for each in self.ranges:
             each.lost.sort(key=lambda lost: (lost.topic, lost.queue_id, lost.queue_offset))
 
 
-def _has_room(each: RangeRepair, lost: LostMessage) -> bool:
-    return sum(map(smallest_tombstone_bytes, [*each.lost, lost])) <= each.damage.size
+def _groups(ranges: Sequence[RangeRepair]) -> Iterator[list[RangeRepair]]:
+    held: list[RangeRepair] = []
+    held_bytes = 0
+    for each in ranges:
+        if held and (len(held) == _AT_ONCE or held_bytes + each.damage.size > _BYTES_AT_ONCE):
+            yield held
+            held, held_bytes = [], 0
+        held.append(each)
+        held_bytes += each.damage.size
+    if held:
+        yield held
 
 
-def _replace(paths: StorePaths, config: Config, each: RangeRepair) -> None:
-    """Keep a range's bytes, and put tombstones there; durable on return."""
+def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -> None:
+    """Keep the ranges' bytes, and put tombstones there; durable on return.
+
+    Several at once, for each sync takes as long as many writes.
+    """
+    make_directory(paths.quarantine)
+    targets = {paths.quarantine / f"{each.damage.position}.bin": each.damage for each in ranges}
+    # what is there the first try of this repair has kept
+    wanted = [(path, damage) for path, damage in targets.items() if not path.exists()]
+    files = [NewFile(str(path), _bytes_of(damage)) for path, damage in wanted]
+    make_files(paths.half_made, files, 0, sparse=True)
+    sync_directory(paths.quarantine)
+    for file, group in groupby(ranges, key=lambda each: each.damage.file):
+        with opened(file, os.O_RDWR) as handle:
+            for each in group:
+                _put_tombstones(handle, config, each)
+            os.fdatasync(handle)
+
+
+def _bytes_of(damage: Damage) -> bytes:
+    with opened(damage.file, os.O_RDONLY) as handle:
+        return os.pread(handle, damage.size, damage.offset)
+
+
+def _put_tombstones(handle: int, config: Config, each: RangeRepair) -> None:
     damage = each.damage
     ends_segment = damage.end % config.mapped_file_size_commit_log_bytes == 0
-    pieces = lay_out(damage.position, damage.size, ends_segment, each.lost, each.stored_ms)
-    handle = os.open(damage.file, os.O_RDWR | os.O_NOFOLLOW)
-    try:
-        make_directory(paths.quarantine)
-        kept = paths.quarantine / f"{damage.position}.bin"
-        if not kept.exists():  # else the first try of this repair has kept it
-            replace_file(kept, os.pread(handle, damage.size, damage.offset))
-        at = damage.offset
-        for piece in pieces:
-            write_at(handle, piece, at)
-            crash_point("repair.mid_range")
-            at += len(piece)
-        os.fdatasync(handle)
-    finally:
-        os.close(handle)
+    at = damage.offset
+    for piece in lay_out(damage.position, damage.size, ends_segment, each.lost, each.stored_ms):
+        write_at(handle, piece, at)
+        crash_point("repair.mid_range")
+        at += len(piece)

@@ -10,16 +10,16 @@ from __future__ import annotations
 import os
 import shutil
 import stat
-from collections import Counter
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.checkpoint import decode_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.durable_files import make_directory, make_file, sync_directory
-from penstock.shared.errors import ConfigError
+from penstock.shared.geometry import check_lengths
+from penstock.shared.geometry_search import queue_directories
 from penstock.shared.layout import PAGE_BYTES, StorePaths, is_segment_name, segment_name
 from penstock.shared.quarantine import set_aside
 from penstock.shared.run_directory import read_run
@@ -37,22 +37,19 @@ class FileStep(NamedTuple):
 
 def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     """The steps, in order; each is planned when the one before it is done."""
-    check_sizes(paths, config)
+    check_lengths(paths, config)
     size = config.mapped_file_size_commit_log_bytes
     with StoreDirectory(paths.root) as store:
         log_end = find_witness(store, read_run(paths), 0).flushed
     yield from _directory(paths, paths.commit_log, size, log_end)
     yield from _missing(paths, size, log_end)
-    for topic in _directories(paths.consume_queue):
-        for queue in _directories(topic):
-            if queue.name.isascii() and queue.name.isdigit():
-                yield from _directory(paths, queue, config.mapped_file_size_consume_queue_bytes)
+    for queue in queue_directories(paths):
+        size = config.mapped_file_size_consume_queue_bytes
+        yield from _directory(paths, queue, size)
+        for path in _gaps(queue, size):
+            yield FileStep(f"make {shown(path)} anew, which is missing", lambda: None)
     if paths.checkpoint.exists() and _is_wrong_checkpoint(paths.checkpoint):
         yield _aside(paths, paths.checkpoint, "no checkpoint")
-
-
-def _directories(path: Path) -> list[Path]:
-    return sorted(each for each in path.iterdir() if each.is_dir()) if path.is_dir() else []
 
 
 def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> Iterator[FileStep]:
@@ -75,45 +72,25 @@ def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> I
             yield FileStep(text, lambda path=path: _resize(paths, path, size))  # type: ignore[misc]
 
 
-def check_sizes(paths: StorePaths, config: Config) -> None:
-    """Files of a length that occurs again and again are right, and a configuration that has none
-    of that length is wrong. Raises ConfigError."""
-    queues = [queue for topic in _directories(paths.consume_queue) for queue in _directories(topic)]
-    for directories, size in (
-        ([paths.commit_log], config.mapped_file_size_commit_log_bytes),
-        (queues, config.mapped_file_size_consume_queue_bytes),
-    ):
-        sizes = Counter(
-            path.stat().st_size
-            for directory in directories
-            for path in directory.iterdir()
-            if is_segment_name(path.name) and path.is_file()
-        )
-        if sizes and not sizes[size] and max(sizes.values()) > 1:
-            raise ConfigError(
-                f"segments are {size} bytes long, as configured",
-                f"those in {shown(directories[0])} have {sizes.most_common(1)[0][0]}",
-                "give the configuration that the store was written with: --config or --set",
-            )
-
-
 def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
     """Segments between others, and those up to where the log is known to have been written."""
-    bases = sorted(
-        int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)
-    )
-    behind = max(bases[-1] + size if bases else 0, -(-log_end // size) * size)
-    for before, after in pairwise([*(bases or [log_end // size * size - size]), behind]):
+    bases = [int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)]
+    last = max(bases, default=log_end // size * size - size)
+    behind = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
+    for path in chain(_gaps(paths.commit_log, size), behind):
+        yield FileStep(
+            f"make {shown(path)}, which is missing",
+            lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]
+        )
+
+
+def _gaps(directory: Path, size: int) -> Iterator[Path]:
+    """The segments that are missing between two others."""
+    names = [path.name for path in directory.iterdir() if is_segment_name(path.name)]
+    bases = sorted(int(name) for name in names if int(name) % size == 0)
+    for before, after in pairwise(bases):
         for base in range(before + size, after, size):
-            yield _made(paths, base, size)
-
-
-def _made(paths: StorePaths, base: int, size: int) -> FileStep:
-    path = paths.commit_log / segment_name(base)
-    return FileStep(
-        f"make {shown(path)}, which is missing",
-        lambda: make_file(paths.half_made, path, size, sparse=True),
-    )
+            yield directory / segment_name(base)
 
 
 def _is_wrong_checkpoint(path: Path) -> bool:

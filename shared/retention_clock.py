@@ -23,6 +23,8 @@ from penstock.shared.run_directory import boot_id
 
 # What a clock is corrected by, or drifts, in the ordinary course of things.
 JUMP_MS = 3_600_000
+# What a request to clean says of who has looked at the clock: it is right, whatever it did before.
+TRUST_CLOCK = b"trust-clock"
 
 
 class _Seen(msgspec.Struct):
@@ -83,6 +85,15 @@ class RetentionClock:
             replace_file(self._file, msgspec.json.encode(self._seen))
         except OSError as error:  # it is known as long as this process lives
             self._say(f"{self._file} cannot be written: {error}")
+
+
+def held_ms(file: Path, clock: Clock) -> int:
+    """How long nothing goes for its age, as a running broker's file says; 0 where the clock is
+    believed."""
+    seen = _load(file)
+    if seen is None or seen.boot_id != boot_id():
+        return 0
+    return max(0, seen.kept_until_ms - clock.monotonic_ms())
 
 
 def _load(file: Path) -> _Seen | None:

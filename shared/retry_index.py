@@ -52,9 +52,10 @@ class RetryIndex:
         """
         if not 0 <= high - low <= MAX_BYTES or low < 0:
             raise OffsetOutOfRange(
-                f"a retry comes before {MAX_BYTES} more bytes are stored",
+                f"a retry came after {MAX_BYTES} more bytes had been stored",
                 f"log offset {low}, the log ends at {high}",
-                "whether the message is stored is not known; look for its UNIQ_KEY",
+                "whether it is stored is not known; look for it: penstock query unique-key "
+                "TOPIC UNIQ_KEY",
             )
         try:
             if self._low < 0:

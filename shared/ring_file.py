@@ -71,14 +71,14 @@ def take_ring(run_id: str, number: int, size: int, token: bytes) -> mmap.mmap:
     machine, in a container of its own, or another user's.
     """
     if len(token) != TOKEN_BYTES or size != RING_BYTES:
-        raise RingUnavailable("a broker names its ring as this version does", run_id)
+        raise RingUnavailable("the broker names its ring as another version does", run_id)
     refused: object = "no such file"
     for directory in run_places(run_id):
         try:
             return _take(ring_path(directory, number), token)
         except OSError as error:
             refused = error
-    raise RingUnavailable("the broker's ring is on this machine", refused)
+    raise RingUnavailable("the broker's ring is not on this machine", refused)
 
 
 def _take(path: Path, token: bytes) -> mmap.mmap:
@@ -87,7 +87,7 @@ def _take(path: Path, token: bytes) -> mmap.mmap:
         found = os.fstat(handle)
         ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
         if not ours or found.st_size != RING_BYTES or os.pread(handle, len(token), 0) != token:
-            raise RingUnavailable("the broker's ring begins with its token", path)
+            raise RingUnavailable("this file is not the ring that the broker has made", path)
         fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
         crash_point("ring.taken")
         # the mapping has a descriptor of its own, and with it the lock

@@ -24,7 +24,8 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.durable_files import replace_file
-from penstock.shared.errors import ConnectError, StoreLocked, StoreUnavailable
+from penstock.shared.endpoint import MAX_IPC_PATH_BYTES
+from penstock.shared.errors import StoreLocked, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
 from penstock.shared.process_state import process_state
@@ -34,6 +35,9 @@ _NAME = re.compile(rf"penstock-{_RUN_ID.pattern}")
 _MEMORY = Path("/dev/shm")
 # The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
 _GONE_TIMEOUT_MS = 30_000
+# of the longest socket's path behind the place; ZeroMQ and the kernel want it all below 108
+_SOCKET_NAME_BYTES = len(f"/penstock-{'0' * 16}/bell-committer.ipc")
+_NOWHERE = "/nonexistent/penstock"
 
 
 class Endpoints(msgspec.Struct, frozen=True):
@@ -93,6 +97,9 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         if not place.is_dir():
             refused.append(f"{place} is not there")
             continue
+        if len(os.fsencode(place)) + _SOCKET_NAME_BYTES > MAX_IPC_PATH_BYTES:
+            refused.append(f"{place} is too long a path for sockets")
+            continue
         room = os.statvfs(place)
         free = room.f_bavail * room.f_frsize
         if free < need_bytes:
@@ -105,7 +112,9 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
         return run_id, directory, remark
     raise StoreUnavailable(
-        "there is room for shared memory", "; ".join(refused), "free some, or make the pool smaller"
+        "there is no room for shared memory",
+        "; ".join(refused),
+        "free some, or make the pool smaller: penstock up --set transient_store_pool_bytes=BYTES",
     )
 
 
@@ -141,7 +150,7 @@ def find_store(run_id: str) -> Path:
         if run is not None and run.run_id == run_id:
             return store
         refused = f"the store in {store} is another one"
-    raise StoreUnavailable("the broker's store is on this machine", refused)
+    raise StoreUnavailable("the broker's store is not on this machine", refused)
 
 
 def _identity(store: Path) -> bytes:
@@ -192,9 +201,10 @@ def await_actors_gone(run: Run) -> None:
             except BlockingIOError:
                 if time.monotonic() > deadline:
                     raise StoreLocked(
-                        "the actors of the last run are gone",
-                        f"one holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
-                        "it waits for a disk, or was not killed with its supervisor: kill it",
+                        "an actor of the last run is still alive",
+                        f"it holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
+                        "it waits for a disk, or was not killed with its supervisor; find it: "
+                        f"fuser -v {run.path / 'alive'}",
                     ) from None
             time.sleep(0.002)
     finally:
@@ -214,6 +224,32 @@ def read_run(paths: StorePaths) -> Run | None:
         return None
 
 
+def read_last_run(paths: StorePaths) -> Run | None:
+    """The last run, for who has the store's lock, and may take and remove its shared memory.
+
+    That of a copied store is the original's, which may need it: here it has none.
+    """
+    run = read_run(paths)
+    if run is not None and original_of(paths, run) is not None:
+        return msgspec.structs.replace(run, directory=_NOWHERE)
+    return run
+
+
+def original_of(paths: StorePaths, run: Run) -> Path | None:
+    """Where the store is that this one was copied from, with the run that its run.json names.
+
+    None for a store that is no copy; one that was moved is none.
+    """
+    try:
+        named = Path(os.fsdecode((run.path / "store").read_bytes()))
+        other = read_run(StorePaths(named))
+        if other is None or other.run_id != run.run_id or os.path.samefile(named, paths.root):
+            return None
+    except OSError:
+        return None  # the memory is gone, or nothing is left where the store was
+    return named
+
+
 def survives(run: Run) -> bool:
     """Whether the run's shared memory is still that of this boot."""
     whole = all(path.is_file() for path in (run.positions, run.queues))
@@ -228,18 +264,6 @@ def running(run: Run) -> bool:
         return process_state(run.supervisor_pid) != "Z"
     except FileNotFoundError:
         return False
-
-
-def find_running(store: Path) -> Run:
-    """The running broker of this store. Raises ConnectError when there is none."""
-    run = read_run(StorePaths(store))
-    if run is None or not running(run):
-        raise ConnectError(
-            "a broker runs on this store",
-            store.resolve(),
-            f"start one: penstock up --store {store}",
-        )
-    return run
 
 
 def remove_run_directory(run: Run) -> None:

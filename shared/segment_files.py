@@ -50,11 +50,12 @@ class Segment(msgspec.Struct, frozen=True):
 
 
 def list_segments(
-    directory: Path, family: str, *, multiple_of: int = 1
+    directory: Path, family: str, *, multiple_of: int = 1, size: int = 0
 ) -> tuple[list[Segment], list[Problem]]:
     """The directory's segments in order, and what is wrong with them.
 
-    `family` ("log", "queue") begins the kind of each problem. Sub-directories are left alone, as
+    `family` ("log", "queue") begins the kind of each problem; `size` is what they were made with,
+    in bytes, 0 where nobody knows: then most of them are right. Sub-directories are left alone, as
     RocketMQ leaves them; a missing directory has no segments.
     """
     segments: list[Segment] = []
@@ -75,11 +76,14 @@ def list_segments(
             report("stray-file", path, "not a regular file; RocketMQ would not start")
         elif not is_segment_name(name):
             report("stray-file", path, "not a segment's name; RocketMQ would not start")
+        elif size and int(name) % size:
+            kind, detail = f"{family}-segment-name", f"its name is no multiple of {size} bytes"
+            report(kind, path, detail)
         elif found.st_size == 0:
             report("empty-segment", path, "a file without a byte, left by a crash")
         else:
             segments.append(Segment(path, int(name), found.st_size))
-    problems += _misfits(segments, family, multiple_of)
+    problems += _misfits(segments, family, multiple_of, size)
     return segments, problems
 
 
@@ -90,19 +94,22 @@ def _names(directory: Path) -> list[str]:
         return []
 
 
-def _misfits(segments: Sequence[Segment], family: str, multiple_of: int) -> list[Problem]:
+def _misfits(
+    segments: Sequence[Segment], family: str, multiple_of: int, size: int
+) -> list[Problem]:
     """Lengths, names and neighbours that break the rule of equal files side by side."""
     if not segments:
         return []
     # most_common keeps the order of first appearance among equals, so the first file decides a tie
-    usual = Counter(segment.size for segment in segments).most_common(1)[0][0]
+    usual = size or Counter(segment.size for segment in segments).most_common(1)[0][0]
+    whose = "the store's files" if size else "its neighbours"
     problems = []
     expected = segments[0].base
     for segment in segments:
         complaints = {
             f"{family}-segment-size": ""
             if segment.size == usual and segment.size % multiple_of == 0
-            else f"{segment.size} bytes, where its neighbours have {usual}"
+            else f"{segment.size} bytes, where {whose} have {usual}"
             if segment.size != usual
             else f"{segment.size} bytes is not a multiple of {multiple_of}",
             f"{family}-segment-gap": ""

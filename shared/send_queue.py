@@ -74,7 +74,7 @@ class SendQueue:
         blocked_ms = now_ms - self._blocked_since_ms if self._blocked_since_ms >= 0 else 0
         if blocked_ms > self._page_cache_ms:
             return BrokerBusy(
-                "an append takes less than os_page_cache_busy_timeout_ms",
+                "an append takes longer than os_page_cache_busy_timeout_ms",
                 f"{blocked_ms} ms so far",
                 "the disk is too slow for what comes; the message is not stored, send it later",
                 PAGE_CACHE_BUSY,
@@ -84,7 +84,7 @@ class SendQueue:
         if waited_ms <= self._wait_ms:
             return None
         return BrokerBusy(
-            "a frame waits less than wait_time_in_send_queue_ms for the writer",
+            "the frame has waited longer than wait_time_in_send_queue_ms for the writer",
             f"{waited_ms} ms",
             "more comes than the disk takes; the message is not stored, send it later",
             retry_after_ms=BUSY_RETRY_MS,

@@ -46,6 +46,8 @@ from penstock.shared.sql92_nodes import (
 # the reader reads filters between pulls: this many take it some 30 ms
 MAX_CHARACTERS = 8192
 MAX_NESTING = 48
+# What a hint says that has nothing more exact to say.
+SYNTAX = "write it as in: amount > 100 AND region IN ('eu', 'us') AND TAGS IS NOT NULL"
 
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)
@@ -93,7 +95,7 @@ def compile_sql92(expression: str) -> Sql92:
     """The filter. Raises FilterError, which names the place."""
     if len(expression) > MAX_CHARACTERS:
         raise FilterError(
-            f"a filter has at most {MAX_CHARACTERS} characters", len(expression), "shorten it"
+            f"the filter is longer than {MAX_CHARACTERS} characters", len(expression), "shorten it"
         )
     return Sql92(expression, _Parser(expression).whole())
 
@@ -109,7 +111,11 @@ def _tokens(expression: str) -> list[_Token]:
     while at < len(expression):
         match = _TOKEN.match(expression, at)
         if match is None:
-            raise _error("a filter consists of words, numbers, 'texts' and signs", expression, at)
+            raise _error(
+                "the filter has a character that begins no word, number, 'text' or sign",
+                expression,
+                at,
+            )
         kind, text = str(match.lastgroup), match[0]
         if kind == "sign" or (kind == "word" and text.upper() in _RESERVED):
             kind = text.upper()
@@ -123,7 +129,7 @@ def _tokens(expression: str) -> list[_Token]:
 def _error(what: str, expression: str, at: int, hint: str = "") -> FilterError:
     near = expression[at : at + 20]
     where = f"at character {at + 1}, {near!r}" if near else "at its end"
-    return FilterError(what, where, hint or "see: SQL92 filters in docs/filters.md")
+    return FilterError(what, where, hint or SYNTAX)
 
 
 class _Parser:
@@ -138,7 +144,7 @@ class _Parser:
     def whole(self) -> Node:
         root = self._build(truth, self._or())
         if self._kind != "end":
-            raise self._wrong("a filter ends where its expression does")
+            raise self._wrong("the filter goes on behind a complete expression")
         return root
 
     @property
@@ -160,7 +166,7 @@ class _Parser:
         """Pass a token of this kind; its text."""
         token = self._tokens[self._next]
         if not self._takes(kind):
-            raise self._wrong(f"{kind} stands behind {before}")
+            raise self._wrong(f"{kind} is missing behind {before}")
         return token.text
 
     def _build(self, make: Callable[..., Node], *arguments: object) -> Node:
@@ -215,7 +221,7 @@ class _Parser:
                 part = self._text(test)
                 node = self._build(text_test, node, _TEXT_TESTS[test], part, negated)
             elif negated:
-                raise self._wrong("NOT stands before a condition, BETWEEN, IN or CONTAINS")
+                raise self._wrong("NOT is not followed by a condition, BETWEEN, IN or CONTAINS")
             else:
                 return node
 
@@ -233,7 +239,7 @@ class _Parser:
     def _unary(self) -> Node:
         self._nesting += 1
         if self._nesting > MAX_NESTING:
-            raise self._wrong(f"a filter is nested at most {MAX_NESTING} deep")
+            raise self._wrong(f"the filter is nested more than {MAX_NESTING} deep")
         if self._takes("+"):
             node = self._unary()
         elif self._takes("-"):
@@ -251,7 +257,7 @@ class _Parser:
     def _operand(self) -> Node:
         token = self._tokens[self._next]
         if not self._takes("text", "integer", "double", "word", *_LITERALS):
-            raise self._wrong("a property, a text or a number stands here")
+            raise self._wrong("a property, a text or a number is missing")
         if token.kind == "text":
             return constant(token.text[1:-1].replace("''", "'"))
         if token.kind == "word":
@@ -268,7 +274,7 @@ class _Parser:
         elif 0 < float(token.text) < math.inf:
             return float(token.text)
         raise _error(
-            "a number is at most 2^63 - 1, or a Double above 0",
+            "a number is above 2^63 - 1, or a Double that is not above 0",
             self._expression,
             token.at,
             "RocketMQ takes no 0.0 either: write 0",

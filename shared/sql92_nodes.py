@@ -70,7 +70,7 @@ def truth(node: Node) -> Node:
     if node.boolean:
         return node
     if not node.name:
-        raise FilterError("AND, OR, NOT and the whole filter take conditions")
+        raise FilterError("there is a value where a condition is needed")
     # RocketMQ's properties are text, and text is not TRUE
     return Node(lambda get: None if get(node.name) is None else False, True, 2)
 
@@ -117,7 +117,7 @@ def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Nod
     """<, <=, > or >=, as Python's operator."""
     for node in (left, right):
         if node.boolean or isinstance(node.value, str):
-            raise FilterError("<, <=, > and >= compare properties and numbers")
+            raise FilterError("<, <=, > or >= compares something else than properties and numbers")
     get_left, get_right = left.evaluate, right.evaluate
 
     def evaluate(get: Get) -> Value:
@@ -139,9 +139,9 @@ def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Nod
 
 def equal(left: Node, right: Node) -> Node:
     if any(node.is_constant and node.value is None for node in (left, right)):
-        raise FilterError("= and <> do not compare with NULL", hint="write IS NULL or IS NOT NULL")
+        raise FilterError("= or <> is used with NULL", hint="write IS NULL or IS NOT NULL")
     if left.is_constant and right.is_constant and left.boolean and not right.boolean:
-        raise FilterError("= and <> compare what can be equal")
+        raise FilterError("= or <> compares what can never be equal")
     return _same(left, right)
 
 
@@ -164,10 +164,10 @@ def _same(left: Node, right: Node) -> Node:
 def between(node: Node, low: Node, high: Node) -> Node:
     if low.is_constant and high.is_constant:
         if low.boolean or high.boolean or isinstance(low.value, str) or isinstance(high.value, str):
-            raise FilterError("BETWEEN compares properties and numbers")
+            raise FilterError("BETWEEN compares something else than properties and numbers")
         assert low.value is not None and high.value is not None
         if _order(high.value, low.value) == LESS:
-            raise FilterError("BETWEEN names the smaller number first")
+            raise FilterError("BETWEEN names the larger number first")
     return junction(
         [
             ordered(node, low, operator.ge),
@@ -187,7 +187,7 @@ def not_between(node: Node, low: Node, high: Node) -> Node:
 def one_of(node: Node, texts: list[str], negated: bool) -> Node:
     """IN and NOT IN."""
     if not node.name:
-        raise FilterError("IN stands behind a property")
+        raise FilterError("IN does not stand behind a property")
     found = frozenset(texts)
 
     def evaluate(get: Get) -> Value:
@@ -210,7 +210,7 @@ def text_test(node: Node, test: Callable[[str, str], bool], part: str, negated: 
 def _above(*nodes: Node) -> int:
     depth = 1 + max(node.depth for node in nodes)
     if depth > MAX_DEPTH:
-        raise FilterError(f"a filter is at most {MAX_DEPTH} levels deep", hint="simplify it")
+        raise FilterError(f"the filter is more than {MAX_DEPTH} levels deep", hint="simplify it")
     return depth
 
 

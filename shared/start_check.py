@@ -11,9 +11,11 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.geometry import check_lengths
 from penstock.shared.index_directory import check_index_sizes, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import move_away, rebuild_index
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.topics import load_topics
 
@@ -29,21 +31,25 @@ def check_files(paths: StorePaths, config: Config) -> None:
         _check_kind(path, kind)
     for path in paths.index.iterdir() if paths.index.is_dir() else ():
         if path.name.isascii() and path.name.isdigit():
-            _check_kind(path, stat.S_IFREG)
+            _check_kind(path, stat.S_IFREG, f"make the index anew: {rebuild_index(path)}")
     check_index_sizes(paths.index, index_geometry(config))
     load_topics(paths.topics)
-    size = config.mapped_file_size_commit_log_bytes
-    segment_bases(paths.commit_log, size, empty_last=True)
-    with StoreDirectory(paths.root) as store:
-        for queue in store.queues():
-            size = config.mapped_file_size_consume_queue_bytes
-            segment_bases(queue.directory, size, empty_last=True)
+    try:
+        size = config.mapped_file_size_commit_log_bytes
+        segment_bases(paths.commit_log, size, empty_last=True)
+        size = config.mapped_file_size_consume_queue_bytes
+        with StoreDirectory(paths.root) as store:
+            for queue in store.queues():
+                segment_bases(queue.directory, size, empty_last=True)
+    except StoreDamaged:
+        check_lengths(paths, config)  # it may be the size that is wrong, and not the files
+        raise
 
 
-def _check_kind(path: Path, kind: int) -> None:
+def _check_kind(path: Path, kind: int, hint: str = "") -> None:
     if path.exists() and stat.S_IFMT(path.stat().st_mode) != kind:
         raise StoreDamaged(
-            "it is a directory" if kind == stat.S_IFDIR else "it is an ordinary file",
+            "this is no directory" if kind == stat.S_IFDIR else "this is no ordinary file",
             path,
-            "move it away; the next start makes what is missing",
+            hint or f"the next start makes what is missing: {move_away(path)}",
         )

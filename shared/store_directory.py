@@ -1,7 +1,8 @@
 """A store directory as files, read-only: Penstock's or Java RocketMQ's, running or stopped.
 
 Needs no broker and takes no lock. It opens files for reading only, maps nothing, and believes no
-length it has not bounded. The segment sizes are those of the files, so no configuration is needed.
+length it has not bounded. It needs no configuration: what sizes files were made with the store says
+(`sizes`), or the files do.
 What is wrong with names and lengths is in `problems`; whether the contents hold together is
 `verify`'s question. A running store grows behind it: `refresh` to see more. For one thread.
 """
@@ -15,12 +16,14 @@ from types import TracebackType
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
+from penstock.shared.geometry import Sizes, load_sizes
 from penstock.shared.layout import PAGE_BYTES, StorePaths, is_stored_topic
 from penstock.shared.log_scan import Step, scan
+from penstock.shared.next_steps import quoted, verify
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import BLANK, Found, Record, decode_record, examine
 from penstock.shared.record_crc import Checksum
-from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments
+from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
 
 
 class StoreDirectory:
@@ -30,10 +33,12 @@ class StoreDirectory:
         self.paths = StorePaths(root)
         if not (self.paths.commit_log.is_dir() or self.paths.consume_queue.is_dir()):
             raise ConfigError(
-                "a store directory holds commitlog/ or consumequeue/",
+                "this is no store: it holds neither commitlog/ nor consumequeue/",
                 self.paths.root,
-                "name the directory that holds them",
+                "name the directory that holds them, or make a store: penstock up --store "
+                f"{quoted(self.paths.root)}",
             )
+        self.sizes = Sizes()
         self.segments: list[Segment] = []
         self.problems: list[Problem] = []
         self._bases: list[int] = []
@@ -57,7 +62,16 @@ class StoreDirectory:
     def refresh(self) -> None:
         """List the log's segments again: a running store adds some and deletes others."""
         self._files.close()
-        self.segments, self.problems = list_segments(self.paths.commit_log, "log")
+        problems = []
+        try:
+            self.sizes = load_sizes(self.paths)
+        except StoreDamaged as error:
+            file = shown(self.paths.geometry)
+            problems.append(Problem("geometry", file, 0, None, f"{error.value}. {error.hint}"))
+        self.segments, self.problems = list_segments(
+            self.paths.commit_log, "log", size=self.sizes.mapped_file_size_commit_log_bytes
+        )
+        self.problems += problems
         self._bases = [segment.base for segment in self.segments]
 
     @property
@@ -91,9 +105,10 @@ class StoreDirectory:
         if index < 0 or position >= self.segments[index].end:
             end = self.segments[-1].end if self.segments else 0
             raise OffsetOutOfRange(
-                f"the log's files hold offsets from {self.log_start} to {end}",
+                "the log's files do not hold this offset",
                 position,
-                "expired messages are gone; refresh to see new ones",
+                f"they hold those from {self.log_start} to {end}; older ones have expired, newer "
+                "ones are seen after a refresh",
             )
         return self.segments[index]
 
@@ -102,16 +117,19 @@ class StoreDirectory:
         segment = self.segment_of(position)
         if not 0 < size <= segment.end - position:
             raise OffsetOutOfRange(
-                f"a read ends within its segment, at {segment.end}", f"{size} bytes at {position}"
+                f"a read goes beyond its segment, which ends at {segment.end}",
+                f"{size} bytes at {position}",
             )
         try:
             raw = self._files.read(segment.path, position - segment.base, size)
         except FileNotFoundError as error:
             raise OffsetOutOfRange(
-                "the segment still exists", segment.path, "it has expired: refresh"
+                "the segment has expired", segment.path, "refresh, or run the command again"
             ) from error
         if len(raw) != size:
-            raise StoreDamaged("a segment keeps its length", f"{segment.path} has become shorter")
+            raise StoreDamaged(
+                "a segment has become shorter", segment.path, verify(self.paths.root)
+            )
         return raw
 
     def record_at(self, position: int) -> Record:
@@ -123,10 +141,10 @@ class StoreDirectory:
         found, _, reason = examine(raw, 0, len(raw), position=position)
         if found is not Found.RECORD:
             raise StoreDamaged(
-                "a record begins here",
+                "no whole record begins here",
                 f"{reason or found.name.lower()} at {position} "
                 f"({segment.path}, byte {position - segment.base})",
-                "run `penstock store verify`",
+                verify(self.paths.root),
             )
         return decode_record(raw)
 
@@ -150,7 +168,14 @@ class StoreDirectory:
                 if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):
                     queue_id = int(path.name)
                     found.append(
-                        QueueFiles(self._files, path, topic_path.name, queue_id, self.log_start)
+                        QueueFiles(
+                            self._files,
+                            path,
+                            topic_path.name,
+                            queue_id,
+                            self.log_start,
+                            self.sizes.mapped_file_size_consume_queue_bytes,
+                        )
                     )
         return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
 

@@ -10,7 +10,8 @@ from pathlib import Path
 
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import Run, await_actors_gone, read_run
+from penstock.shared.next_steps import look_at, quoted
+from penstock.shared.run_directory import Run, await_actors_gone, read_last_run, read_run, running
 
 
 def lock_store(paths: StorePaths) -> int:
@@ -20,13 +21,22 @@ def lock_store(paths: StorePaths) -> int:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except OSError:
         os.close(handle)
-        raise StoreLocked(
-            "one broker at a time runs on a store",
-            paths.lock,
-            "stop the other one (penstock status), or name another store",
-        ) from None
+        raise _held(paths) from None
     os.pwrite(handle, b"lock", 0)
     return handle
+
+
+def _held(paths: StorePaths) -> StoreLocked:
+    run = read_run(paths)
+    if run is None or not running(run):
+        hint = f"see which: penstock store info {quoted(paths.root)}"
+        return StoreLocked("another process holds the store's lock", paths.lock, hint)
+    see = f"see what it does: penstock status --store {quoted(paths.root)}"
+    return StoreLocked(
+        "a broker runs on this store",
+        f"{paths.root}, process {run.supervisor_pid}",
+        f"{see}; to stop it: kill {run.supervisor_pid}",
+    )
 
 
 @contextmanager
@@ -38,12 +48,12 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
     paths = StorePaths(root)
     if not paths.commit_log.is_dir():
         raise ConfigError(
-            "a store directory holds commitlog/", root, "name the directory that holds it"
+            "this is no store: it holds no commitlog/", root, "name the directory that holds it"
         )
     try:
         lock = lock_store(paths)
         try:
-            last_run = read_run(paths)
+            last_run = read_last_run(paths)
             if last_run is not None:
                 await_actors_gone(last_run)
             yield paths, last_run
@@ -51,5 +61,7 @@ def stopped_store(root: Path) -> Iterator[tuple[StorePaths, Run | None]]:
             os.close(lock)
     except OSError as error:
         raise StoreUnavailable(
-            "the store can be changed", error, "look at the disk and at who may write there"
+            "the store cannot be changed",
+            error,
+            look_at(root),
         ) from error

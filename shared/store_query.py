@@ -4,18 +4,24 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from penstock.shared.index_header import Geometry
+from penstock.shared.geometry import index_sizes
 from penstock.shared.layout import check_topic
 from penstock.shared.query import IndexView, Wanted, find_by_id, look_up
 from penstock.shared.store_directory import StoreDirectory
 
 
 class StoreQuery:
-    """Queries of an open store, whose index has this geometry. Use it as a context manager."""
+    """Queries of an open store. Use it as a context manager.
 
-    def __init__(self, store: StoreDirectory, slots: int, items: int) -> None:
+    `slots` and `items` are those of its index files, where somebody says them; else the store does.
+    """
+
+    def __init__(
+        self, store: StoreDirectory, slots: int | None = None, items: int | None = None
+    ) -> None:
         self._store = store
-        self._index = IndexView(store.paths.index, Geometry(slots, items))
+        self._asked = slots, items
+        self._view: IndexView | None = None
 
     def __enter__(self) -> StoreQuery:
         return self
@@ -26,14 +32,21 @@ class StoreQuery:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._index.close()
+        if self._view is not None:
+            self._view.close()
 
     def by_key(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, unique: bool
     ) -> list[bytes]:
-        """The newest records with this key, in log order. Raises InvalidMessage, StoreDamaged."""
+        """The newest records with this key, in log order.
+
+        Raises InvalidArgument, StoreDamaged, ConfigError where the index's sizes are not known.
+        """
         wanted = Wanted(check_topic(topic), key, max_num, begin_ms, end_ms, unique).check()
-        work = look_up(self._index.files(), wanted, self._log_at)
+        if self._view is None:
+            geometry = index_sizes(self._store.paths, *self._asked)
+            self._view = IndexView(self._store.paths.index, geometry)
+        work = look_up(self._view.files(), wanted, self._log_at)
         while True:
             try:
                 next(work)
@@ -42,7 +55,7 @@ class StoreQuery:
                 return found
 
     def by_id(self, message_id: str) -> bytes:
-        """The record that an offsetMsgId names. Raises InvalidMessage, MessageNotFound."""
+        """The record that an offsetMsgId names. Raises InvalidArgument, MessageNotFound."""
         return bytes(find_by_id(message_id, self._log_at))
 
     def _log_at(self, offset: int, size: int) -> bytes:

@@ -1,8 +1,8 @@
 """Opening a store for a broker run, and closing it in good order. The supervisor's, and nobody's
 else: whoever calls this holds the store's lock and runs no actors yet, or no more.
 
-Order of a start: directories, lock, recovery, shared memory, run.json, abort. From `abort` on the
-store counts as unclean; the finish removes it last, when everything is on disk.
+Order of a start: directories, lock, sizes of files, recovery, shared memory, run.json, abort. From
+`abort` on the store counts as unclean; the finish removes it last, when everything is on disk.
 """
 
 from __future__ import annotations
@@ -13,15 +13,18 @@ from typing import NamedTuple
 
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
-from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT, Config
+from penstock.shared.config import Config
+from penstock.shared.disk_space import lacking_room
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
-from penstock.shared.errors import StoreUnavailable
+from penstock.shared.errors import ConfigError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.geometry import check_sizes, keep_sizes
 from penstock.shared.index_recovery import keep_index_state, recover_index
 from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.next_steps import look_at, move_away, quoted
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
@@ -33,7 +36,7 @@ from penstock.shared.run_directory import (
     await_actors_gone,
     boot_id,
     new_run_directory,
-    read_run,
+    read_last_run,
     remove_directory,
     remove_run_directory,
     remove_strays,
@@ -46,6 +49,8 @@ from penstock.shared.unfinished_start import note_end, note_start
 from penstock.shared.watermark import Watermark, make_watermark
 
 _SPARE_BYTES = 4 << 20
+# What a start that has no room for a larger one proposes.
+SMALL_SEGMENT_BYTES = 16 << 20
 
 
 class OpenStore(NamedTuple):
@@ -64,6 +69,10 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
     """Lock, recover, and set up shared memory. Raises PenstockError, having changed nothing that
     counts: the next try begins from the same state."""
     paths = StorePaths(config.store)
+    if paths.root.exists() and not paths.root.is_dir():
+        raise ConfigError(
+            "this is a file, and no place for a store", paths.root, move_away(paths.root)
+        )
     with ExitStack() as undo:
         try:
             for directory in (
@@ -79,29 +88,30 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
             store = _open_locked(config, clock, paths, lock)
         except OSError as error:
             raise StoreUnavailable(
-                "the store and its shared memory can be written",
+                "the store or its shared memory cannot be written",
                 error,
-                "look at the disk and at who may write there",
+                look_at(paths.root),
             ) from error
         undo.pop_all()
         return store
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
-    last_run = read_run(paths)
+    last_run = read_last_run(paths)
     if last_run is not None:
         await_actors_gone(last_run)
     remove_strays(paths.root, last_run)
     with ExitStack() as sockets, ExitStack() as undo:
-        produce, remark = listen_tcp(config.bind_host, config.produce_port, DEFAULT_PRODUCE_PORT)
+        produce = listen_tcp(config.bind_host, config.produce_port, "producers")
         sockets.callback(produce.socket.close)
-        remarks = [remark]
-        consume, remark = listen_tcp(config.bind_host, config.consume_port, DEFAULT_CONSUME_PORT)
+        consume = listen_tcp(config.bind_host, config.consume_port, "consumers")
         sockets.callback(consume.socket.close)
-        remarks.append(remark)
+        check_sizes(paths, config)
         check_files(paths, config)
+        keep_sizes(paths, config)
         recovered = recover_store(paths, config, last_run)
-        remarks += recovered.restored_queues
+        remarks = list(recovered.restored_queues)
+        _check_first_segment(paths, config)
         note_start(paths.starting)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
@@ -135,8 +145,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         write_run(paths, run)
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
-        mark = Watermark(run_id, config.sync_flush, recovered.log_end, recovered.checkpoint)
-        make_watermark(paths.watermark, mark)
+        make_watermark(paths.watermark, _watermark(config, run, recovered))
         undo.pop_all()  # from here on the next start finds the directory, and removes it
         crash_point("start.before_abort")
         # the next start takes what is in shared memory only if this run was the last one here
@@ -145,6 +154,23 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         sockets.pop_all()
     remarks = [remark for remark in remarks if remark]
     return OpenStore(paths, lock, run, positions, recovered, remarks, Listeners(listeners))
+
+
+def _check_first_segment(paths: StorePaths, config: Config) -> None:
+    """Raise SegmentUnavailable for a store without a message on a disk without room for one: there
+    is nothing that such a broker could serve."""
+    size = config.mapped_file_size_commit_log_bytes
+    if segment_bases(paths.commit_log, size):
+        return
+    if lacking := lacking_room(paths.commit_log, config):
+        smaller = f"--set mapped_file_size_commit_log_bytes={SMALL_SEGMENT_BYTES}"
+        less = f", or have smaller segments: penstock up --store {quoted(paths.root)} {smaller}"
+        raise SegmentUnavailable(
+            "the store's first segment has no room",
+            lacking,
+            "free disk space, or choose another --store"
+            + (less if size > SMALL_SEGMENT_BYTES else ""),
+        )
 
 
 def _shared_memory(
@@ -168,6 +194,11 @@ def _shared_memory(
     ends = [base + size for base in segment_bases(paths.commit_log, size)]
     positions.initialise("allocated", max([recovered.log_end // size * size, *ends]))
     return positions
+
+
+def _watermark(config: Config, run: Run, recovered: Recovered) -> Watermark:
+    """All of the log is on disk now."""
+    return Watermark(run.run_id, config.sync_flush, recovered.log_end, recovered.checkpoint)
 
 
 def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None:

@@ -1,12 +1,17 @@
-"""Whether the store takes messages, by the words of the positions page, and the errors if not."""
+"""Whether the store takes messages, by the words of the positions page, and the errors if not.
+
+What producers are told and what `penstock up` says are the same words.
+"""
 
 from __future__ import annotations
 
 import os
 
-from penstock.shared.disk_space import describe_disk
+from penstock.shared.config import Config
+from penstock.shared.disk_space import describe_disk, lacking_room
 from penstock.shared.errors import BrokerBusy, PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import read_only_error
 from penstock.shared.send_queue import BUSY_RETRY_MS
@@ -22,26 +27,26 @@ def check_writable(positions: Positions, paths: StorePaths) -> None:
 
 def flush_failed(positions: Positions) -> StoreUnavailable:
     return StoreUnavailable(
-        "the store takes messages",
-        f"a flush failed: {os.strerror(positions['flush_error'])}; the store is read-only",
-        "look at the disk, then restart the broker",
+        "the store is read-only",
+        f"a flush failed: {os.strerror(positions['flush_error'])}",
+        "look at the disk, then restart the broker: penstock up",
     )
 
 
 def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
     error, used = os.strerror(positions["commit_error"]), describe_disk(paths.commit_log)
     return StoreUnavailable(
-        "the store takes messages",
-        f"the log cannot be written: {error}; {used}",
+        "the log cannot be written",
+        f"{error}; {used}",
         "the message is not stored; send it again once the disk takes it",
     )
 
 
 def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
     return SegmentUnavailable(
-        "the next commit log segment can be made and opened",
+        "the next commit log segment cannot be made or opened",
         f"{why}; {describe_disk(paths.commit_log)}",
-        "free disk space and send again; the message is not stored",
+        "the message is not stored; free disk space and send it again",
     )
 
 
@@ -54,7 +59,7 @@ def no_room(positions: Positions, paths: StorePaths, no_segment: bool, why: str)
     if positions["commit_error"]:
         return commit_failed(positions, paths)
     return BrokerBusy(
-        "a frame finds room in the pool",
+        "the frame found no room in the pool",
         why,
         "the disk is too slow for what comes; the message is not stored, send it later",
         retry_after_ms=BUSY_RETRY_MS,
@@ -67,8 +72,30 @@ def check_disk(positions: Positions, paths: StorePaths) -> None:
         raise commit_failed(positions, paths)
     if percent := positions["disk_full"]:
         raise StoreUnavailable(
-            "the store takes messages",
-            f"disk full: {percent}% of it are used",
-            "nothing is stored; send again once there is room, which old messages may make by "
-            "going (penstock clean)",
+            "the disk is full",
+            f"{percent}% of it are used",
+            "the message is not stored. Free disk space, or delete what has had its time: penstock "
+            f"clean --store {quoted(paths.root)}; then send it again",
         )
+
+
+def why_full(positions: Positions, paths: StorePaths, config: Config) -> str:
+    """Why no message is taken for want of disk, for whoever runs the broker; "" where one is."""
+    if percent := positions["disk_full"]:
+        warning = config.disk_space_warning_level_ratio_percent
+        until = warning + 1
+        if config.clean_file_forcibly_enable:
+            until = config.disk_space_clean_forcibly_ratio_percent + 1
+        return (
+            f"the disk of {paths.root} is {percent}% full (disk_space_warning_level_ratio_percent "
+            f"is {warning}); messages are taken again below {until}%"
+        )
+    if positions["commit_error"]:
+        return f"the log cannot be written: {os.strerror(positions['commit_error'])}"
+    wanted = max(positions["wrote"] + 1, positions["append_wanted"])
+    if wanted <= positions["allocated"] or positions["read_only"]:
+        return ""
+    if lacking := lacking_room(paths.commit_log, config):
+        return lacking
+    number = positions["allocate_error"]
+    return f"the next segment of the log cannot be made: {os.strerror(number)}" if number else ""

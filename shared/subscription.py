@@ -79,7 +79,7 @@ def parse_tags(expression: str) -> TagFilter | None:
     tags = frozenset(part for part in parts if part)
     if not tags:
         raise FilterError(
-            "a tag expression names at least one tag",
+            "the tag expression names no tag",
             repr(expression),
             'write * for all messages, or tags as in "TagA || TagB"',
         )
@@ -94,5 +94,7 @@ def parse_filter(expression_type: str, expression: str) -> Filter | None:
     if expression_type == SQL92:
         return PropertyFilter(compile_sql92(expression))
     raise FilterError(
-        f"an expression's type is {TAG} or {SQL92}", repr(expression_type[:40]), "choose one"
+        "there is no such type of expression",
+        repr(expression_type[:40]),
+        f"choose {TAG} or {SQL92}",
     )

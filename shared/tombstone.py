@@ -60,7 +60,7 @@ def lay_out(
     spare = size - sum(least)
     if spare < 0 or not lost and size < SMALLEST_RECORD_BYTES and not _blank(to_segment_end, size):
         raise StoreDamaged(
-            "damage is large enough for the records that replace it",
+            "the damage is too small for the records that should replace it",
             f"{size} bytes at {position} for {len(lost)} messages",
             "restore the segment from a copy",
         )

@@ -11,8 +11,9 @@ from penstock.shared import messages
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.durable_files import sync_directory
-from penstock.shared.errors import InvalidMessage, StoreUnavailable, TopicNotFound
+from penstock.shared.errors import InvalidArgument, StoreUnavailable, TopicNotFound
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, check_topic
+from penstock.shared.next_steps import no_such_topic, topic_hint
 from penstock.shared.topics import load_topics, save_topics
 
 # RocketMQ keeps its own records in these; a producer may not.
@@ -44,41 +45,50 @@ class TopicAdmin:
         """How many queues producers may write; 0 when there is no such topic, or no such right."""
         return 0 if topic in RESERVED_TOPICS else self._topics.queues(topic)
 
-    def hint(self) -> str:
-        return "create it: penstock topics create TOPIC --queues N"
+    def not_found(self, topic: str) -> TopicNotFound:
+        """What to raise for a topic that there is not: with those that there are."""
+        return no_such_topic(
+            topic, topic_hint(topic, self._topics.names(), self._file.parent.parent)
+        )
 
     def answer(
         self, request: messages.Route | messages.CreateTopic | messages.ListTopics
     ) -> messages.Routed | messages.TopicList:
-        """Do what is asked. Raises InvalidMessage, TopicNotFound or StoreUnavailable, and then
+        """Do what is asked. Raises InvalidArgument, TopicNotFound or StoreUnavailable, and then
         nothing has changed."""
         if isinstance(request, messages.ListTopics):
             return messages.TopicList(request.request, self._topics.all())
         topic = check_topic(request.topic)
         if topic in RESERVED_TOPICS:
-            raise InvalidMessage("a topic is not one of the broker's own", topic, "choose another")
+            raise InvalidArgument(
+                "this topic is one of RocketMQ's own", topic, "choose another name"
+            )
         if isinstance(request, messages.CreateTopic):
             self._create(topic, request.queues)
         elif not self._topics.queues(topic):
             if not (request.create and self._config.auto_create_topic_enable):
-                raise TopicNotFound("the topic exists", topic, self.hint())
+                raise self.not_found(topic)
             self._create(topic, self._config.default_topic_queue_nums)
         return messages.Routed(request.request, topic, self._topics.queues(topic))
 
     def _create(self, topic: str, queues: int) -> None:
         if not 1 <= queues <= MAX_QUEUES_PER_TOPIC:
-            raise InvalidMessage(f"a topic has 1 to {MAX_QUEUES_PER_TOPIC} queues", queues)
+            raise InvalidArgument(
+                "a topic cannot have so many queues", queues, f"choose 1 to {MAX_QUEUES_PER_TOPIC}"
+            )
         now = self._topics.queues(topic)
         if queues < now:
-            raise InvalidMessage(
-                f"a topic does not lose queues; {topic} has {now}", queues, "ask for that many"
+            raise InvalidArgument(
+                f"topic {topic} has {now} queues, and a topic loses none",
+                queues,
+                f"ask for {now} or more",
             )
         in_all = sum(self._topics.all().values()) - now + queues
         if in_all > self._config.max_queues:
             raise StoreUnavailable(
-                f"all topics together have at most {self._config.max_queues} queues",
+                f"all topics together would have more than {self._config.max_queues} queues",
                 in_all,
-                "raise max_queues at the broker and restart it",
+                f"start the broker with more: penstock up --set max_queues={in_all}",
             )
         if queues != now:
             # what the file does not say must not be true in memory either
@@ -88,6 +98,8 @@ class TopicAdmin:
                 save_topics(self._file, changed)
             except OSError as error:
                 raise StoreUnavailable(
-                    "config/topics.json can be written", error, "look at the disk, then try again"
+                    "config/topics.json cannot be written",
+                    error,
+                    "look at the disk, then try again",
                 ) from None
             self._topics = changed

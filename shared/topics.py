@@ -8,6 +8,7 @@ What we do not know in a topic's entry is kept as it was.
 
 from __future__ import annotations
 
+from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +42,10 @@ class Topics:
     def _number(self, topic: str, key: str) -> int:
         found = self._table.get(topic, {}).get(key, 0)
         return found if isinstance(found, int) else 0
+
+    def names(self) -> Set[str]:
+        """All topics, in no order."""
+        return self._table.keys()
 
     def all(self) -> dict[str, int]:
         return {topic: self.queues(topic) for topic in sorted(self._table)}

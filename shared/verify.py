@@ -15,13 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.shared.checkpoint import Checkpoint
-from penstock.shared.config import Config
 from penstock.shared.consume_queue import DELAY_LEVELS_MS
-from penstock.shared.index_directory import index_geometry
+from penstock.shared.errors import ConfigError, StoreDamaged
+from penstock.shared.geometry import index_sizes
 from penstock.shared.index_header import Geometry
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.properties import UNIQ_KEY, find_property
-from penstock.shared.record import Found
+from penstock.shared.record import NO_RECORD_CRC, Found
 from penstock.shared.record_crc import Checksum
 from penstock.shared.record_outline import entry_tags_code, outline
 from penstock.shared.segment_files import shown
@@ -35,7 +35,6 @@ Progress = Callable[[int, int], None]
 
 _PROGRESS_RECORDS = 1 << 16
 _UNIQ_KEY = UNIQ_KEY.encode()
-DEFAULT_INDEX = index_geometry(Config())
 SYS_INNER_BATCH = 0x080
 # A light queue's entries point at records of other topics.
 LIGHT_QUEUE_PREFIX = "%LMQ%"
@@ -46,13 +45,14 @@ def verify_store(
     *,
     progress: Progress | None = None,
     checksum: Checksum = Checksum.BODY,
-    index: Geometry = DEFAULT_INDEX,
+    index: Geometry | None = None,
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
 ) -> Report:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
 
-    Of `index` files with other numbers of slots and items only the headers are looked at. The
-    queues of delayed messages say when these are due, by the broker's `delay_levels_ms`.
+    `index` is for who knows better than the store how many slots and items its index files have;
+    where nobody does, only their headers are looked at. The queues of delayed messages say when
+    these are due, by the broker's `delay_levels_ms`.
 
     Raises ConfigError where there is no store.
     """
@@ -65,7 +65,7 @@ class _Verification:
         self,
         store: StoreDirectory,
         checksum: Checksum,
-        index: Geometry,
+        index: Geometry | None,
         delay_levels_ms: tuple[int, ...],
     ) -> None:
         self._store = store
@@ -83,12 +83,26 @@ class _Verification:
             if not files.topic.startswith(LIGHT_QUEUE_PREFIX)
         }
         self._index = IndexCheck(
-            store.paths.index, index, store.log_start, self._unclean, self._found
+            store.paths.index,
+            index or self._index_sizes(),
+            store.log_start,
+            self._unclean,
+            self._found,
         )
         self._messages = self._bytes = self._blanks = self._inner_batches = 0
+        self._without_crc = 0
         self._backwards = self._newest_ms = self._torn_bytes = 0
         self._log_end = store.log_start
         self._damage: tuple[int, int, str] | None = None
+
+    def _index_sizes(self) -> Geometry | None:
+        try:
+            return index_sizes(self._store.paths)
+        except StoreDamaged:
+            return None  # the store's own problem says so
+        except ConfigError as error:
+            self._found.note(f"the index is not checked: {error.what}: {error.value}. {error.hint}")
+            return None
 
     def run(self, progress: Progress | None) -> Report:
         started = time.monotonic()
@@ -124,6 +138,7 @@ class _Verification:
             problems=self._found.problems,
             problem_count=self._found.problem_count,
             notes=self._found.notes,
+            advice=self._found.advice(self._store.paths),
             seconds=round(time.monotonic() - started, 3),
         )
 
@@ -143,6 +158,7 @@ class _Verification:
             if self._damage and found is not Found.END:
                 self._report_damage("log-damaged")
             if found is Found.RECORD:
+                self._without_crc += reason == NO_RECORD_CRC
                 self._take_record(position, size, record)
                 if self._messages % _PROGRESS_RECORDS == 0:
                     progress(position - start, total)
@@ -153,6 +169,13 @@ class _Verification:
                 self._damage = position, size, reason
         if self._damage:
             self._take_torn_tail(self._damage[1])
+        if self._without_crc:
+            detail = (
+                f"{self._without_crc} of {self._messages} records have no checksum of their own, "
+                "as enabled_append_prop_crc was off: only those of their bodies were compared"
+            )
+            place = shown(self._store.paths.commit_log), 0
+            self._found.report("record-checksum-missing", place, None, detail)
         progress(total, total)
 
     def _take_record(self, position: int, size: int, record: memoryview) -> None:

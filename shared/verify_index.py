@@ -7,6 +7,7 @@ geometry is checked here.
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 
 from penstock.shared.index_directory import index_files
@@ -16,7 +17,9 @@ from penstock.shared.verify_report import Findings
 
 
 def read_index_header(path: Path) -> tuple[int, int, int, int, int, int] | None:
-    """The header's six words; None when the file is too short for one."""
+    """The header's six words; None when the file is too short for one, or is none."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return None
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         raw = os.pread(fd, HEADER.size, 0)
@@ -38,7 +41,7 @@ def check_index_files(directory: Path, log_end: int, unclean: bool, findings: Fi
 def _complaint(path: Path, log_end: int, unclean: bool) -> tuple[str, int]:
     header = read_index_header(path)
     if header is None:
-        return "too short for a header", 0
+        return "no ordinary file, or too short for a header", 0
     _, _, begin, end, slots, items = header
     room = (path.stat().st_size - HEADER.size) // ITEM.size
     if not 0 <= items <= room:

@@ -30,14 +30,20 @@ class IndexCheck:
     """The state of an index's check. Files whose headers make no sense are for verify_index."""
 
     def __init__(
-        self, directory: Path, geometry: Geometry, log_start: int, unclean: bool, found: Findings
+        self,
+        directory: Path,
+        geometry: Geometry | None,
+        log_start: int,
+        unclean: bool,
+        found: Findings,
     ) -> None:
-        self._geometry = geometry
+        self._geometry = geometry or Geometry(0, 0)
         self._unclean = unclean
         self._found = found
         self._deviations = self._repeated = 0
         self._files: list[tuple[IndexFile, IndexHeader]] = []
-        self._open(directory)
+        if geometry is not None:
+            self._open(directory)
         self._batch = KeyBatch()
         self._checked_to = log_start
         headers = [header for _, header in self._files if header.next_item > 1]
@@ -45,17 +51,13 @@ class IndexCheck:
         self._last = headers[-1].end_offset if headers else -1
 
     def _open(self, directory: Path) -> None:
-        paths = index_files(directory)
-        sizes = {path.stat().st_size for path in paths}
-        if len(sizes) == 1 and self._geometry.file_bytes not in sizes:
-            self._found.note(
-                f"{shown(directory)}: not checked, for its files of {sizes.pop()} bytes have other "
-                f"numbers of slots and items than {self._geometry.slots} and {self._geometry.items}"
-            )
-            return
-        for path in paths:
-            if path.stat().st_size != self._geometry.file_bytes:
-                detail = f"{path.stat().st_size} bytes, where others have another length"
+        slots, items = self._geometry
+        for path in index_files(directory):
+            if (length := path.lstat().st_size) != self._geometry.file_bytes:
+                detail = (
+                    f"{length} bytes, where one of {slots} slots and {items} items has "
+                    f"{self._geometry.file_bytes}"
+                )
                 self._found.report("index-size", (shown(path), 0), None, detail)
                 continue
             file = IndexFile(path, self._geometry)

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import msgspec
 
+from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import move_away, quoted, repair_command
 from penstock.shared.segment_files import Problem
 
 # Enough to act on; one bad disk block can produce a million, which nobody reads.
@@ -43,7 +45,18 @@ class Report(msgspec.Struct, frozen=True):
     problems: list[Problem]
     problem_count: int
     notes: list[str]
+    advice: list[str]  # commands that mend it
     seconds: float
+
+
+# What a repair mends: files that are wrong themselves, and bytes of the log that are no record.
+_REPAIRED = frozenset({"stray-file", "empty-segment", "checkpoint-size"})
+_REPAIRED_LEADS = ("log-", "queue-segment-")
+
+
+def _is_of(part: str, kind: str) -> bool:
+    """Whether that part made anew has not this problem; a log without a record keeps its gap."""
+    return kind.startswith(f"{part}-") and kind != "queue-offset"
 
 
 class Findings:
@@ -54,9 +67,11 @@ class Findings:
         self.problem_count = 0
         self.log_damaged = False
         self.notes: list[str] = []
+        self._kinds: set[str] = set()
 
     def add(self, problem: Problem) -> None:
         self.problem_count += 1
+        self._kinds.add(problem.kind)
         self.log_damaged |= problem.kind.startswith("log-")
         if len(self.problems) < MAX_LISTED:
             self.problems.append(problem)
@@ -64,6 +79,20 @@ class Findings:
     def report(self, kind: str, place: tuple[str, int], position: int | None, detail: str) -> None:
         """A problem at a place, which is a file and a byte offset in it."""
         self.add(Problem(kind, place[0], place[1], position, detail))
+
+    def advice(self, paths: StorePaths) -> list[str]:
+        """The commands that mend what was found, each as it can be typed."""
+        kinds = self._kinds
+        found = [f"rm {quoted(paths.geometry)}"] if "geometry" in kinds else []
+        if kinds & _REPAIRED or any(kind.startswith(_REPAIRED_LEADS) for kind in kinds):
+            return [*found, repair_command(paths.root)]
+        parts = [part for part in ("queue", "index") if any(_is_of(part, kind) for kind in kinds)]
+        if parts:
+            only = {"queue": " --queues", "index": " --index"}[parts[0]] if len(parts) == 1 else ""
+            found.append(f"penstock store rebuild {quoted(paths.root)}{only}")
+        if "checkpoint-ahead" in kinds:
+            found.append(move_away(paths.checkpoint))
+        return found
 
     def note(self, text: str) -> None:
         self.notes.append(text)

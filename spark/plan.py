@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
+from penstock.shared.next_steps import did_you_mean, other_topics
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.store_directory import StoreDirectory
 
@@ -48,22 +49,26 @@ def parse_options(given: Mapping[str, str]) -> Options:
     unknown = sorted(name for name in given if name.lower() not in names)
     if unknown:
         raise ConfigError(
-            "an option of the data source has one of its names",
+            "the data source has no such option",
             ", ".join(unknown),
-            f"known are {', '.join(names.values())}",
+            did_you_mean(unknown[0], names.values()),
         )
     renamed = {names[name.lower()]: value for name, value in given.items()}
     try:
         options = msgspec.convert(renamed, Options, strict=False)
     except msgspec.ValidationError as error:
-        raise ConfigError("an option's value has its type", error) from error
+        raise ConfigError(
+            "the value of an option cannot be read",
+            error,
+            'numbers are written as in .option("splitBytes", 67108864)',
+        ) from error
     if not options.path:
         raise ConfigError(
-            "the option `path` names a store directory", None, '.option("path", "/var/lib/store")'
+            "no store directory is named", None, 'name it: .option("path", "/var/lib/store")'
         )
     if options.max_records_per_partition < 0 or options.split_bytes < 0:
         raise ConfigError(
-            "limits of a partition are not negative",
+            "a limit of a partition is below 0",
             f"{options.max_records_per_partition} records, {options.split_bytes} bytes",
         )
     return options
@@ -125,9 +130,9 @@ def _subscribed(store: StoreDirectory, subscribe: str) -> list[QueueFiles]:
     missing = [name for name in topics if name not in there]
     if missing:
         raise TopicNotFound(
-            "a subscribed topic has a queue in the store",
+            "the store has no queue of a subscribed topic",
             ", ".join(missing),
-            f"the topics there are: {', '.join(there) or 'none'}",
+            other_topics(missing[0], there),
         )
     return [queue for queue in queues if not topics or queue.topic in topics]
 
@@ -142,7 +147,11 @@ def _offsets(text: str, queues: Sequence[QueueFiles], option: str, otherwise: in
     known = {(queue.topic, str(queue.queue_id)) for queue in queues}
     strange = [f"{t}/{q}" for t, by_queue in named.items() for q in by_queue if (t, q) not in known]
     if strange:
-        raise ConfigError(f"{option} names queues that are read", ", ".join(strange))
+        raise ConfigError(
+            f"{option} names queues that are not read",
+            ", ".join(strange),
+            "name those of `subscribe` that the store has",
+        )
     found = []
     for queue in queues:
         offset = named.get(queue.topic, {}).get(str(queue.queue_id), otherwise)
@@ -150,9 +159,9 @@ def _offsets(text: str, queues: Sequence[QueueFiles], option: str, otherwise: in
         offset = {EARLIEST: lowest, LATEST: highest}.get(offset, offset)
         if not lowest <= offset <= highest:
             raise OffsetOutOfRange(
-                f"{option} lie in the queue, from {lowest} to {highest}",
+                f"{option} lies outside the queue",
                 f"{queue.topic}/{queue.queue_id} at {offset}",
-                "-2 is the earliest, -1 the latest",
+                f"it has {lowest} to {highest}; -2 is the earliest, -1 the latest",
             )
         found.append(offset)
     return found
@@ -163,6 +172,8 @@ def _parse_offsets(text: str, option: str) -> dict[str, dict[str, int]]:
         parsed: Any = msgspec.json.decode(text, type=dict[str, dict[str, int]])
     except msgspec.MsgspecError as error:
         raise ConfigError(
-            f'{option} is earliest, latest or JSON like {{"topic": {{"0": 17}}}}', text, str(error)
+            f"{option} cannot be read",
+            f"{text}: {error}",
+            'write earliest, latest, or JSON like {"topic": {"0": 17}}',
         ) from error
     return dict(parsed)

@@ -16,6 +16,7 @@ import pyarrow as pa
 
 from penstock.shared.consume_queue import BLANK_SIZE
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.next_steps import verify
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found, examine
 from penstock.shared.segment_files import FileCache
@@ -64,9 +65,9 @@ def _named_by(queue: QueueFiles, table: npt.NDArray[np.void], start: int) -> Bat
     if len(bad):
         file, at = queue.place(start + int(slots[bad[0]]))
         raise StoreDamaged(
-            f"a consume queue entry names a record of {SMALLEST_RECORD_BYTES} bytes or more",
+            f"a consume queue entry names a record of less than {SMALLEST_RECORD_BYTES} bytes",
             f"{sizes[bad[0]]} bytes at {offsets[bad[0]]} ({file}, byte {at})",
-            "run `penstock store verify`",
+            verify(file),
         )
     return Batch(
         queue.topic,
@@ -117,18 +118,18 @@ def _segments_of(store: StoreDirectory, queue: QueueFiles, named: Batch) -> Inte
     indexes = np.searchsorted([segment.base for segment in store.segments], offsets, "right") - 1
     if len(offsets) and int(offsets.min()) < store.log_start:
         raise OffsetOutOfRange(
-            f"the log still holds the messages that were planned; it starts at {store.log_start}",
-            int(offsets.min()),
-            "they expired meanwhile: read again",
+            "messages that were to be read have expired meanwhile",
+            f"log offset {int(offsets.min())}; the log starts at {store.log_start}",
+            "read again",
         )
     outside = np.flatnonzero(offsets + named.sizes_bytes > ends[indexes])
     if len(outside):
         worst = int(outside[0])
         file, at = queue.place(int(named.queue_offsets[worst]))
         raise StoreDamaged(
-            "a consume queue entry names a record within a segment of the log",
+            "a consume queue entry names a record outside the log's segments",
             f"{named.sizes_bytes[worst]} bytes at {offsets[worst]} ({file}, byte {at})",
-            "run `penstock store verify`",
+            verify(store.paths.root),
         )
     return indexes
 
@@ -146,8 +147,8 @@ def _damage(store: StoreDirectory, queue: QueueFiles, batch: Batch, index: int) 
     queue_offset = int(batch.queue_offsets[index])
     entry_file, entry_at = queue.place(queue_offset)
     return StoreDamaged(
-        f"message {queue_offset} of {queue.topic}/{queue.queue_id} is where its entry says",
+        f"message {queue_offset} of {queue.topic}/{queue.queue_id} is not where its entry says",
         f"{reason or found.name.lower()} at {position} "
         f"({segment.path}, byte {position - segment.base}; entry: {entry_file}, byte {entry_at})",
-        "run `penstock store verify`",
+        verify(store.paths.root),
     )

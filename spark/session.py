@@ -43,7 +43,7 @@ def local_session(
 ) -> SparkSession:
     """The running session, or a new one on this machine only. `settings` go over the defaults."""
     if importlib.util.find_spec("pyspark") is None:
-        raise MissingDependency("Spark jobs need PySpark", None, "pip install 'penstock[spark]'")
+        raise MissingDependency("PySpark is not installed", None, "pip install 'penstock[spark]'")
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
@@ -70,7 +70,7 @@ def local_session(
             session = builder.getOrCreate()
         except PySparkRuntimeError as error:
             raise MissingDependency(
-                "Spark starts on the Java that was found",
+                "Spark did not start on the Java that was found",
                 f"{found}: {error}",
                 "its reason is on standard error above; set JAVA_HOME to another Java",
             ) from error

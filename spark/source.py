@@ -24,6 +24,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from penstock.shared.next_steps import did_you_mean
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -64,8 +66,8 @@ class PenstockSource(DataSource):
         for field in schema.fields:
             if field.dataType != _type_of(field.name):
                 raise ConfigError(
-                    f"column {field.name} is of type {_type_of(field.name).simpleString()}",
-                    field.dataType.simpleString(),
+                    f"column {field.name} is not of this type",
+                    f"{field.dataType.simpleString()} for {_type_of(field.name).simpleString()}",
                     "cast it after the load",
                 )
         return StoreReader(parse_options(self.options), schema)
@@ -104,5 +106,5 @@ def _type_of(name: str) -> DataType:
     from penstock.shared.errors import ConfigError
 
     if name not in COLUMNS:
-        raise ConfigError("a column is one of the source's", name, f"known: {', '.join(COLUMNS)}")
+        raise ConfigError("the source has no such column", name, did_you_mean(name, COLUMNS))
     return COLUMNS[name]

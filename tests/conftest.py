@@ -269,8 +269,9 @@ BROKER = {
 @contextmanager
 def _running_broker(place: Path, settings: dict[str, object]) -> Iterator[Broker]:
     """A broker that must stop in good order, and whose actors must not fail, whatever is sent."""
-    lines = [f"{key} = {value}" for key, value in (BROKER | settings).items()]
-    running = Broker(place, "\n".join(lines))
+    # one that is None is left to the defaults
+    given = {key: value for key, value in (BROKER | settings).items() if value is not None}
+    running = Broker(place, "\n".join(f"{key} = {value}" for key, value in given.items()))
     try:
         yield running
     finally:

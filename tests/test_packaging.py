@@ -71,7 +71,12 @@ def test_the_wheel_holds_every_module_and_nothing_else(wheel: Path) -> None:
     source = wheel.parent / "source"
     links = [entry for entry in (source / "src" / "penstock").iterdir() if entry.is_symlink()]
     packages = [link.name for link in links if link.is_dir()]
-    expected = {"penstock/__init__.py", "penstock/py.typed", "penstock/supervisor.py"}
+    expected = {
+        "penstock/__init__.py",
+        "penstock/errors.py",
+        "penstock/py.typed",
+        "penstock/supervisor.py",
+    }
     expected.add("pyspark_penstock.py")
     if HAS_COMPILER:
         expected.add(NATIVE)

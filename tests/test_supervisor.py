@@ -20,7 +20,9 @@ from typing import Any
 import pytest
 
 from penstock import supervisor
+from penstock.client import Producer
 from penstock.shared.broker_status import read_status
+from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.layout import StorePaths
 from penstock.shared.run_directory import read_run, remove_run_directory
 
@@ -28,6 +30,7 @@ READY_TIMEOUT_S = 30
 SCRIPT = """\
 import os, signal, sys, time
 from penstock import supervisor
+from penstock.client import Producer
 from penstock.actors.reader import Reader
 from penstock.actors.flusher import Flusher
 from penstock.cli.main import main
@@ -233,7 +236,7 @@ def test_an_actor_that_will_not_stop_is_killed_and_the_store_recovered_next_time
     code = running.end()
     assert time.monotonic() - began < supervisor.STOP_TIMEOUT_MS / 1000, "not the usual time"
     said = running.output()
-    assert "an actor stops within 1000 ms: reader" in said and code == 1, said
+    assert "an actor did not stop within 1000 ms: reader" in said and code == 1, said
     assert StorePaths(running.store).abort.exists()
 
 
@@ -293,6 +296,37 @@ def test_a_closed_terminal_stops_the_broker_in_order(broker: Callable[..., Broke
     running.await_ready()
     assert running.end(signal.SIGHUP) == 0
     assert "the store is clean" in running.output()
+
+
+def test_at_a_stop_the_flusher_makes_durable_what_the_reput_writes_last(
+    broker: Callable[..., Broker],
+) -> None:
+    """The reput has a backlog when it is asked to stop."""
+    running = broker(
+        """
+        from penstock.actors.reput import Reput
+        class Late(Reput):
+            asked = False
+            def work(self):
+                return super().work() if self.asked else 0
+            def drained(self):
+                self.asked = True
+                return super().drained()
+        supervisor.ACTORS["reput"] = Late
+        """
+    )
+    running.await_ready()
+    run = read_run(StorePaths(running.store))
+    assert run is not None
+    with Producer(run.endpoints.produce) as producer:
+        receipts = [producer.send("orders", b"x" * 100, queue=0).result(30) for _ in range(50)]
+    assert read_status(running.store)["positions"]["dispatched"] == 0
+    assert running.end() == 0, running.output()
+    paths = StorePaths(running.store)
+    found = load_checkpoint(paths.checkpoint)
+    assert found.confirm_offset == receipts[-1].physical_offset
+    assert found.logics_timestamp_ms == receipts[-1].store_timestamp_ms
+    assert not paths.abort.exists()
 
 
 def test_nothing_that_an_acknowledgement_waits_for_imports_numpy() -> None:

@@ -46,14 +46,16 @@ class Java:
         for tool in ("mvn", "javac"):
             if shutil.which(tool) is None:
                 raise MissingDependency(
-                    f"{tool} is installed", None, "apt-get install maven openjdk-17-jdk-headless"
+                    f"{tool} is not installed",
+                    None,
+                    "apt-get install maven openjdk-17-jdk-headless",
                 )
         fetched = TARGET / self._profile / "fetched"
         if _older(fetched, [HERE / "pom.xml"]):
             shutil.rmtree(self._library, ignore_errors=True)
             copy = [GOAL, "-DincludeScope=runtime", f"-DoutputDirectory={self._library}"]
             pom = ["-f", str(HERE / "pom.xml"), f"-P{self._profile}"]
-            _run(["mvn", "-q", "-B", *pom, *copy], "Maven reaches its repository")
+            _run(["mvn", "-q", "-B", *pom, *copy], "Maven did not fetch what the driver needs")
             fetched.touch()
         built = TARGET / self._profile / "built"
         if _older(built, [*self._sources, fetched]):
@@ -83,8 +85,8 @@ def _older(made: Path, sources: Sequence[Path]) -> bool:
     return any(source.stat().st_mtime > made.stat().st_mtime for source in sources)
 
 
-def _run(command: list[str], rule: str) -> None:
+def _run(command: list[str], what: str) -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=MAVEN_TIMEOUT_S)
     if done.returncode != 0:
         said = (done.stdout + done.stderr).strip()[-500:]
-        raise MissingDependency(rule, said, "see the message")
+        raise MissingDependency(what, said)

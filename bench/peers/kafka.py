@@ -62,7 +62,7 @@ class Kafka:
         if done.returncode != 0:
             said = (done.stdout + done.stderr)[-2000:]
             raise StoreUnavailable(
-                "Kafka formats its storage", f"exit code {done.returncode}", said
+                "Kafka did not format its storage", f"exit code {done.returncode}", said
             )
         with serving([*run, "kafka.Kafka", str(file)], place, port) as pid:
             yield Server({"broker": pid}, {"endpoint": f"{HOST}:{port}"})

@@ -36,7 +36,7 @@ class Nats:
         found = shutil.which("nats-server", path=path)
         if found is None:
             raise MissingDependency(
-                "nats-server is installed", None, f"apt-get install nats-server, or {NEWER}"
+                "nats-server is not installed", None, f"apt-get install nats-server, or {NEWER}"
             )
         return found
 
@@ -52,7 +52,7 @@ class Nats:
         version = tuple(map(int, re.findall(r"\d+", self.version())[:2]))
         if ack == DURABLE and version < SYNCS_SINCE:
             raise MissingDependency(
-                "a nats-server that syncs before it acknowledges is installed",
+                "this nats-server does not sync before it acknowledges",
                 ".".join(map(str, version)),
                 NEWER,
             )

@@ -53,7 +53,7 @@ def _await_port(process: subprocess.Popen[bytes], port: int, said: Path) -> None
                 return
         time.sleep(0.05)
     raise StoreUnavailable(
-        f"a server takes connections on port {port} within {START_TIMEOUT_S} s",
+        f"no server took connections on port {port} within {START_TIMEOUT_S} s",
         f"{process.args!r} ended with {process.poll()}",
         said.read_text(errors="replace")[-2000:],
     )

@@ -36,7 +36,7 @@ class RabbitMQ:
     def version(self) -> str:
         if not (SCRIPTS / "rabbitmq-server").exists() or shutil.which("epmd") is None:
             raise MissingDependency(
-                "rabbitmq-server is installed", None, "apt-get install rabbitmq-server"
+                "rabbitmq-server is not installed", None, "apt-get install rabbitmq-server"
             )
         self._java.build()
         (found,) = SCRIPTS.parent.glob("lib/rabbitmq_server-*")
@@ -45,7 +45,11 @@ class RabbitMQ:
     @contextmanager
     def serve(self, place: Path, ack: str) -> Iterator[Server]:
         if ack == DURABLE:
-            raise MissingDependency("streams are synced before they are confirmed", "they are not")
+            raise MissingDependency(
+                "RabbitMQ confirms messages of a stream before they are synced",
+                None,
+                "compare it with acks that are written, not durable",
+            )
         place.mkdir()
         port, names, distribution = free_ports(3)
         (place / "rabbitmq.conf").write_text(CONFIG.format(host=HOST, port=port))

@@ -31,7 +31,7 @@ class Redis:
         found = shutil.which("redis-server")
         if found is None:
             raise MissingDependency(
-                "redis-server is installed", None, "apt-get install redis-server"
+                "redis-server is not installed", None, "apt-get install redis-server"
             )
         said = subprocess.run([found, "--version"], capture_output=True, text=True).stdout
         self._java.build()

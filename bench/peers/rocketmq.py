@@ -107,5 +107,5 @@ def _await_ready(process: subprocess.Popen[Any], said: Path) -> None:
         line = process.stdout.readline() if selector.select(START_TIMEOUT_S) else b""
     if not line or json.loads(line) != {"ready": True}:
         raise StoreUnavailable(
-            f"RocketMQ serves within {START_TIMEOUT_S} s", line, said.read_text()[-2000:]
+            f"RocketMQ did not serve within {START_TIMEOUT_S} s", line, said.read_text()[-2000:]
         )

@@ -86,7 +86,10 @@ def _fill(task: Task, plan: Plan, say: Say) -> str:
     try:
         seen, _ = _run(task, backlog_of(task, plan), 0)
         if seen.stored != messages:
-            raise StoreUnavailable(f"a backlog of {messages} messages is stored", seen.stored)
+            raise StoreUnavailable(
+                f"a backlog of {messages} messages was sent, and another number is stored",
+                seen.stored,
+            )
     except PenstockError as error:
         say(f"{task.peer.name}, a backlog of {task.size} bytes: {error}")
         return str(error)[:300]
@@ -115,7 +118,9 @@ def _measure(task: Task, run: int, plan: Plan, say: Say) -> Row:
             repeated = seen.stored - seen.messages - seen.warm_messages
         if repeated < 0:
             sent = seen.messages + seen.warm_messages
-            raise StoreUnavailable(f"all {sent} acknowledged messages are stored", seen.stored)
+            raise StoreUnavailable(
+                f"{sent} messages were acknowledged, and fewer are stored", seen.stored
+            )
     except PenstockError as error:
         say(f"{about}: {error}")
         return task.row(run, str(error)[:300])

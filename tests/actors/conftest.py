@@ -73,8 +73,8 @@ class Pipeline:
         # a socket's path is short, and a test's directory is not
         self._memory = Path(tempfile.mkdtemp(prefix="actors-"))
         self._listeners = [
-            listen_tcp("127.0.0.1", 0, -1)[0],
-            listen_tcp("127.0.0.1", 0, -1)[0],
+            listen_tcp("127.0.0.1", 0),
+            listen_tcp("127.0.0.1", 0),
             listen_ipc(self._memory / "produce.ipc"),
             listen_ipc(self._memory / "consume.ipc"),
         ]

@@ -11,7 +11,9 @@ from typing import Any
 
 import pytest
 
+from penstock.actors import allocator
 from penstock.actors.allocator import RETRY_MS, UNLOCK_MS, Allocator
+from penstock.shared import disk_space
 from penstock.shared.layout import segment_name
 
 SEGMENT_BYTES = 64 << 10
@@ -249,3 +251,32 @@ def test_with_the_pool_on_nothing_is_warmed_and_that_is_said(
     assert broker.positions["allocated"] == SEGMENT_BYTES
     assert _locked(broker, 0) == 0
     assert "warm_mapped_file_enable has no effect" in capfd.readouterr().err
+
+
+def test_where_its_messages_had_no_room_either_no_segment_is_even_begun(
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """A file system takes all it has before it says that this is not enough."""
+    free = [SEGMENT_BYTES + SEGMENT_BYTES // 8 - 1]
+    monkeypatch.setattr(disk_space, "_used_and_size", lambda path: (1 << 30, (1 << 30) + free[0]))
+    begun: list[Path] = []
+    make_file = allocator.make_file
+    monkeypatch.setattr(
+        allocator, "make_file", lambda *a, **k: begun.append(a[1]) or make_file(*a, **k)
+    )
+    broker = pipeline(message_index_enable=False)
+    it = broker.start(Allocator)
+    for _ in range(3):
+        work(it)
+        broker.clock.advance(RETRY_MS)
+    assert begun == [] and broker.positions["allocated"] == 0
+    assert broker.positions["allocate_error"] == errno.ENOSPC
+    said = capfd.readouterr().err
+    assert said.count("there is no next segment") == 1 and f"{free[0]} are free" in said
+    free[0] += 1
+    work(it)
+    assert broker.positions["allocated"] == SEGMENT_BYTES
+    assert broker.positions["allocate_error"] == 0

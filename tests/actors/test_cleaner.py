@@ -8,18 +8,24 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 
 from penstock.actors import cleaner as cleaner_module
 from penstock.actors.cleaner import SETTLE_MS, Cleaner
 from penstock.actors.reput import Reput
-from penstock.shared import durable_files
+from penstock.shared import deletions, durable_files
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
+from penstock.shared.deletions import Deletion, load_deletions
 from penstock.shared.disk_space import disk_used_percent
 from penstock.shared.index_header import HEADER
-from penstock.shared.layout import segment_name
-from penstock.shared.queue_table import QueueKey
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.record import store_timestamp_ms
+from penstock.shared.retention import Reason
+from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
 
 SEGMENT_BYTES = 64 << 10
 QUEUE_SEGMENT_BYTES = 20 * 50
@@ -39,9 +45,11 @@ class Disk:
     def __init__(self, percent: int = 10) -> None:
         self.percent = percent
         self.asked: list[Path] = []
+        self.empty_bytes: list[int] = []
 
-    def __call__(self, path: Path) -> int:
+    def __call__(self, path: Path, empty_bytes: int) -> int:
         self.asked.append(path)
+        self.empty_bytes.append(empty_bytes)
         return self.percent
 
 
@@ -245,10 +253,50 @@ def test_asked_by_hand_it_does_not_stop_at_a_batch(store: Callable[..., Store]) 
     assert it.segments()[0] == 4 * SEGMENT_BYTES
 
 
-def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_until_it_is_not(
+@pytest.mark.parametrize("percent", [86, 92, 100])
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_full_disk_costs_no_message_before_its_time_and_takes_no_other(
+    store: Callable[..., Store], percent: int, asked: bool
+) -> None:
+    it = store(file_reserved_time_h=3, delete_when="22")
+    it.fill(4)
+    it.age(2)
+    it.disk.percent = percent
+    if asked:
+        it.broker.run.clean_request.touch()
+    it.run(it.cleaner(), rounds=3)
+    assert it.segments()[0] == it.broker.positions["log_start"] == 0
+    full = percent if percent > 90 else 0
+    assert it.broker.positions["disk_full"] == full
+    assert load_deletions(it.broker.paths) == []
+    it.disk.percent = 90
+    it.broker.clock.advance(1000)
+    it.run(it.cleaner())
+    assert it.broker.positions["disk_full"] == 0
+
+
+def test_room_that_is_allocated_ahead_counts_as_room(store: Callable[..., Store]) -> None:
+    it = store()
+    it.fill(1)
+    it.broker.allocate(2)
+    it.cleaner()
+    wrote, allocated = (it.broker.positions[name] for name in ("wrote", "allocated"))
+    assert set(it.disk.empty_bytes) == {allocated - wrote} != {0}
+
+
+def test_who_starts_a_broker_on_a_full_disk_is_told_before_the_first_look(
     store: Callable[..., Store],
 ) -> None:
-    it = store(file_reserved_time_h=1000, delete_when="3")
+    it = store()
+    it.disk.percent = 93
+    it.cleaner()
+    assert it.broker.positions["disk_full"] == 93
+
+
+def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_where_that_is_allowed(
+    store: Callable[..., Store],
+) -> None:
+    it = store(file_reserved_time_h=1000, delete_when="3", clean_file_forcibly_enable=True)
     it.fill(4)
     it.disk.percent = 92
     cleaner = it.first_round()
@@ -266,6 +314,11 @@ def test_a_disk_that_is_too_full_costs_the_oldest_one_by_one_until_it_is_not(
     assert it.segments()[0] == 2 * SEGMENT_BYTES
     assert (positions["disk_used"], positions["disk_full"]) == (80, 0)
     assert set(it.disk.asked) == {it.broker.paths.commit_log, it.broker.paths.consume_queue}
+    rows = load_deletions(it.broker.paths)
+    assert [(row.why, row.segments, row.disk_used_percent) for row in rows] == [
+        (Reason.FORCED, 1, 92),
+        (Reason.FORCED, 1, 86),
+    ]
 
 
 def test_a_queue_whose_messages_are_all_gone_keeps_its_next_offset(
@@ -371,7 +424,7 @@ def test_a_successor_makes_the_last_deletion_durable_before_the_next_one(
 
 
 def test_a_file_that_cannot_be_deleted_is_told_and_tried_again_later(
-    store: Callable[..., Store],
+    store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A directory in the segment's place stands for the file that the disk does not let go."""
     it = store(redelete_hanged_file_interval_ms=60_000)
@@ -383,6 +436,7 @@ def test_a_file_that_cannot_be_deleted_is_told_and_tried_again_later(
     cleaner = it.cleaner()
     it.run(cleaner)
     assert it.broker.positions["clean_error"] in (errno.EISDIR, errno.EPERM)
+    assert capfd.readouterr().err.count("what has expired cannot be deleted") == 1
     assert it.segments()[0] == 0
     first.rmdir()
     first.write_bytes(bytes(SEGMENT_BYTES))
@@ -407,6 +461,236 @@ def test_a_queue_that_cannot_be_read_keeps_no_other_from_expiring(
     assert it.broker.positions["clean_error"] == errno.EIO
     assert it.segments()[0] == 3 * SEGMENT_BYTES
     assert it.broker.queues()[QueueKey("orders", 1)][0] > 0
+
+
+def test_by_hand_goes_only_what_has_had_its_time_also_when_the_clock_has_jumped(
+    store: Callable[..., Store],
+) -> None:
+    it = store(delete_when="3", file_reserved_time_h=72)
+    it.fill(2)
+    it.age(0)
+    cleaner = it.cleaner()
+    it.broker.clock.jump(10 * 365 * 24 * HOUR_MS)
+    it.broker.run.clean_request.touch()
+    it.run(cleaner)
+    assert it.segments()[0] == 0 and not it.broker.run.clean_request.exists()
+    assert held_ms(it.broker.paths.retention, it.broker.clock) > 71 * HOUR_MS
+    it.broker.run.clean_request.write_bytes(TRUST_CLOCK)
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    assert [row.why for row in load_deletions(it.broker.paths)] == [Reason.ASKED]
+
+
+# --- what is told of it ---
+
+
+def _deletions(it: Store) -> list[Deletion]:
+    return load_deletions(it.broker.paths)
+
+
+def test_each_deletion_is_said_and_written_down_with_its_messages_and_their_times(
+    store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = store(clean_resource_interval_ms=10)
+    it.fill(2, queue_id=0)
+    it.broker.clock.advance(5000)
+    it.fill(3, queue_id=1)
+    it.age(2)
+    before = it.broker.queues()
+    it.run(it.cleaner())
+    gone = sum(it.broker.queues()[key][0] - low for key, (low, _) in before.items())
+    (row,) = _deletions(it)
+    first_kept = (it.broker.paths.commit_log / segment_name(3 * SEGMENT_BYTES)).read_bytes()
+    assert row == Deletion(
+        at_ms=row.at_ms,
+        why=Reason.DELETE_WHEN,
+        disk_used_percent=10,
+        segments=3,
+        log_start=0,
+        log_end=3 * SEGMENT_BYTES,
+        messages=gone,
+        uncounted_queues=0,
+        stored_before_ms=store_timestamp_ms(first_kept, 0),
+    )
+    assert gone > 150 and 0 <= it.broker.clock.now_ms() - row.at_ms <= 10_000
+    said = [line for line in capfd.readouterr().err.splitlines() if "deleting" in line]
+    assert len(said) == 1
+    assert f"deleting 3 segments, log offsets [0, {3 * SEGMENT_BYTES})" in said[0]
+    assert f"with {gone} messages stored before 20" in said[0]
+    assert "their 1 h are over, and it is an hour of delete_when (22)" in said[0]
+
+
+@pytest.mark.parametrize(
+    ("percent", "asked", "why", "said"),
+    [
+        (80, False, Reason.DISK_USED, "the disk is 80% full"),
+        (-1, False, Reason.DISK_USED, "nobody knows how full the disk is"),
+        (80, True, Reason.ASKED, "penstock clean"),
+    ],
+)
+def test_each_deletion_says_why(
+    store: Callable[..., Store],
+    capfd: pytest.CaptureFixture[str],
+    percent: int,
+    asked: bool,
+    why: Reason,
+    said: str,
+) -> None:
+    it = store(delete_when="3")
+    it.fill(2)
+    it.age(2)
+    it.disk.percent = percent
+    if asked:
+        it.broker.run.clean_request.touch()
+    it.run(it.cleaner())
+    assert [row.why for row in _deletions(it)] == [why]
+    assert said in capfd.readouterr().err
+
+
+def test_blanks_before_a_queues_first_entry_are_no_messages(store: Callable[..., Store]) -> None:
+    it = store()
+    it.fill(2)
+    file = it.broker.paths.queue("orders", 0) / segment_name(0)
+    raw = bytearray(file.read_bytes())
+    raw[:200] = BLANK_ENTRY * 10
+    file.write_bytes(raw)
+    it.age(2)
+    it.run(it.cleaner())
+    low, _ = it.broker.queues()[QueueKey("orders", 0)]
+    assert [row.messages for row in _deletions(it)] == [low - 10]
+
+
+def test_a_queue_that_cannot_be_read_is_said_to_be_uncounted(store: Callable[..., Store]) -> None:
+    it = store()
+    it.fill(1, queue_id=0)
+    it.fill(3, queue_id=1)
+    os.truncate(it.broker.paths.queue("orders", 0) / segment_name(0), 7)
+    it.age(2)
+    it.run(it.cleaner())
+    (row,) = _deletions(it)
+    low, _ = it.broker.queues()[QueueKey("orders", 1)]
+    assert (row.messages, row.uncounted_queues) == (low, 1)
+
+
+def test_the_list_is_right_wherever_the_cleaner_dies(store: Callable[..., Store]) -> None:
+    """Whatever a cleaner has done is on the list once, with all its messages."""
+    for steps in range(12):
+        it = store(delete_file_batch_max=2)
+        it.fill(3)
+        it.age(2)
+        first = it.cleaner()
+        for _ in range(steps):
+            first.work()
+            it.broker.clock.advance(100)
+        it.broker.crash(first)
+        it.run(it.cleaner(), rounds=2)
+        low, _ = it.broker.queues()[QueueKey("orders", 0)]
+        rows = _deletions(it)
+        assert sum(row.messages for row in rows) == low
+        assert [row.log_end for row in rows] == [2 * SEGMENT_BYTES, 3 * SEGMENT_BYTES]
+        assert [row.log_start for row in rows] == [0, 2 * SEGMENT_BYTES]
+
+
+@pytest.mark.parametrize("gone", [0, 1, 2])
+def test_what_a_crash_of_the_broker_kept_is_struck_off_the_list(
+    store: Callable[..., Store], gone: int, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The next start finds segments that were to go: the log begins with them again."""
+    it = store(delete_when="3")
+    it.fill(4)
+    low, high = it.broker.queues()[QueueKey("orders", 0)]
+    entries = b"".join(
+        path.read_bytes() for path in sorted(it.broker.paths.queue("orders", 0).iterdir())
+    )
+    offsets = [ENTRY.unpack_from(entries, at * 20)[0] for at in range(low, high)]
+    row = Deletion(
+        at_ms=5,
+        why=Reason.ASKED,
+        disk_used_percent=50,
+        segments=2,
+        log_start=0,
+        log_end=2 * SEGMENT_BYTES,
+        messages=sum(offset < 2 * SEGMENT_BYTES for offset in offsets),
+        uncounted_queues=0,
+        stored_before_ms=7,
+    )
+    it.broker.paths.deletions.write_bytes(msgspec.json.encode([row]))
+    start = gone * SEGMENT_BYTES
+    table = QueueTable(it.broker.run.queues, writable=True)
+    table.publish_min_offset(0, low + sum(offset < start for offset in offsets))
+    table.close()
+    it.broker.positions.initialise("log_start", start)
+    it.run(it.cleaner())
+    found, said = _deletions(it), capfd.readouterr().err
+    assert said.count("nothing went yet of") == (gone == 0)
+    assert said.count("only this was done: deleting 1 segment,") == (gone == 1)
+    if gone == 0:
+        assert found == []
+    elif gone == 2:
+        assert found == [row]
+    else:
+        assert [(each.segments, each.log_end) for each in found] == [(1, SEGMENT_BYTES)]
+        assert found[0].messages == sum(offset < SEGMENT_BYTES for offset in offsets)
+        assert found[0].stored_before_ms > 7
+
+
+def test_a_list_that_finds_no_room_keeps_nothing_from_going_and_is_written_later(
+    store: Callable[..., Store],
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    it = store()
+    it.fill(2)
+    it.age(2)
+    full = [True]
+    replace_file = deletions.replace_file
+
+    def write(path: Path, content: bytes) -> None:
+        if full and it.segments()[0] < 2 * SEGMENT_BYTES:
+            raise OSError(errno.ENOSPC, "full")
+        replace_file(path, content)
+
+    monkeypatch.setattr(deletions, "replace_file", write)
+    it.run(it.cleaner())
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    assert [row.segments for row in _deletions(it)] == [2]
+    said = capfd.readouterr().err
+    assert "deleting 2 segments" in said and "cannot be written now" in said
+
+
+def test_a_list_that_cannot_be_read_stops_no_cleaner(store: Callable[..., Store]) -> None:
+    it = store()
+    it.fill(2)
+    it.age(2)
+    it.broker.paths.deletions.write_bytes(b"\xff{")
+    it.run(it.cleaner())
+    assert [row.segments for row in _deletions(it)] == [2]
+    assert it.broker.paths.deletions.with_name("deletions.json.broken").read_bytes() == b"\xff{"
+
+
+def test_the_list_keeps_the_last_hundred(tmp_path: Path) -> None:
+    paths = StorePaths(tmp_path)
+    paths.own.mkdir()
+    told: list[str] = []
+    kept = deletions.Deletions(paths, told.append)
+    row = Deletion(
+        at_ms=0,
+        why=Reason.FORCED,
+        disk_used_percent=-1,
+        segments=1,
+        log_start=0,
+        log_end=1,
+        messages=1,
+        uncounted_queues=2,
+        stored_before_ms=0,
+    )
+    for number in range(deletions.KEPT + 5):
+        kept.add(msgspec.structs.replace(row, at_ms=number))
+    assert [each.at_ms for each in load_deletions(paths)] == list(range(5, deletions.KEPT + 5))
+    said = deletions.describe(row, Config())
+    assert "before their time, as nobody knows how full the disk is" in said
+    assert "those of 2 queues that cannot be read" in said and "a time that cannot be read" in said
+    assert told == []
 
 
 def test_a_disks_use_is_counted_as_df_counts_it(tmp_path: Path) -> None:

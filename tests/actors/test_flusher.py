@@ -18,6 +18,7 @@ from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
 from penstock.shared.layout import segment_name
 from penstock.shared.positions import Positions
 from penstock.shared.pure_queues import rows_of
+from penstock.shared.quarantine import QUARANTINE
 from penstock.shared.queue_table import QueueKey, QueueTable
 
 PAGE = 4096
@@ -183,6 +184,22 @@ def test_a_stop_leaves_a_checkpoint_of_the_last_message(
     newest = broker.positions["wrote_timestamp"]
     assert found.physic_timestamp_ms == found.logics_timestamp_ms == newest
     assert found.confirm_offset == broker.positions["dispatched_record"]
+
+
+def test_the_checkpoint_of_a_damaged_log_stays_as_it_was(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    """A start would take it for a witness that everything below it is whole."""
+    broker = pipeline(transient_store_pool_enable=False)
+    committer, reput, flusher = (broker.start(kind) for kind in (Committer, Reput, Flusher))
+    broker.append(10)
+    work(committer, flusher, reput)
+    before = broker.paths.checkpoint.read_bytes()
+    broker.positions.initialise("read_only", QUARANTINE)
+    broker.clock.advance(5000)
+    work(flusher)
+    broker.stop(flusher)
+    assert broker.paths.checkpoint.read_bytes() == before
 
 
 def test_many_queues_do_not_hold_up_the_log(

@@ -253,7 +253,7 @@ def test_bytes_that_are_no_record_end_it_and_are_named(
     stop = broker.append()
     broker.positions.initialise("wrote", stop + 500)
     _reach(broker)
-    with pytest.raises(Exception, match=f"a record or a blank begins .*{stop}"):
+    with pytest.raises(Exception, match=f"no record and no blank begins .*{stop}"):
         work(broker.start(Reput))
     assert broker.positions["dispatched"] == stop
 

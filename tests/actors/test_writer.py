@@ -113,7 +113,7 @@ def test_a_failed_flush_fails_what_waits_and_refuses_what_comes(
     wrote = broker.positions["wrote"]
     broker.positions.initialise("flush_error", errno.EIO)
     (waiting,) = producer.answers(1)
-    assert isinstance(waiting, Refused) and "read-only" in waiting.value
+    assert isinstance(waiting, Refused) and "read-only" in waiting.what
     (refused,) = producer.append([b"b"])
     assert isinstance(refused, Refused) and waiting.status == refused.status
     assert broker.positions["wrote"] == wrote
@@ -226,7 +226,7 @@ def test_a_full_disk_refuses_messages_until_there_is_room_and_keeps_what_is_stor
     broker.positions.initialise("disk_full", 93)
     (refused,) = producer.append([b"refused"])
     assert isinstance(refused, Refused) and refused.status == "SERVICE_NOT_AVAILABLE"
-    assert "disk full: 93%" in refused.value and refused.hint
+    assert refused.what == "the disk is full" and "93%" in refused.value and refused.hint
     (again,) = producer.append([b"before"], keys="before-", retry=True)
     assert again.runs == stored.runs, "a retry of what is stored needs no room"
     assert broker.positions["wrote"] == wrote

@@ -88,7 +88,7 @@ def test_a_batch_that_does_not_fit_the_segment_begins_in_the_next(
     (after,) = producer.append([b"x"])
     assert after.runs[0].queue_offset == 4
     (refused,) = producer.append([bytes(31 << 10)] * 2, batch=True)
-    assert isinstance(refused, Refused) and "a batch has at most 61440 bytes" in refused.what
+    assert isinstance(refused, Refused) and "the batch is larger than 61440 bytes" in refused.what
     broker.clock.advance(200)
     work(committer)
     assert blank_size(memoryview(broker.log(end, SEGMENT_BYTES))) == SEGMENT_BYTES - end

@@ -88,7 +88,7 @@ def test_a_recorded_run_whose_broker_fails_leaves_no_thread(
     before = threading.active_count()
 
     def fail(*given: object) -> int:
-        raise StoreUnavailable("an actor comes back", given[1])
+        raise StoreUnavailable("an actor did not come back", given[1])
 
     monkeypatch.setattr(Broker, "strike", fail)
     monkeypatch.setattr(Broker, "kill", fail)

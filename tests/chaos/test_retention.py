@@ -22,8 +22,10 @@ import pytest
 from penstock.chaos.history import digest
 from penstock.cli.clean import request_clean
 from penstock.client.consumer import Consumer
+from penstock.shared.deletions import KEPT
+from penstock.shared.find_broker import find_running
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import find_running
+from penstock.shared.store_directory import StoreDirectory
 
 TOPIC = "chaos"
 QUEUES = 4
@@ -108,6 +110,24 @@ def _position(broker: Any, name: str) -> int:
     return int(broker.status()["positions"][name])
 
 
+def _check_told(broker: Any) -> None:
+    """All that went is on the list, once, with its messages, whoever was killed."""
+    found = broker.status()
+    rows = found["deletions"]
+    ends = [row["log_end"] for row in rows]
+    assert [row["log_start"] for row in rows][1:] == ends[:-1] and len(rows) < KEPT
+    assert rows[0]["log_start"] == 0 and ends[-1] == found["positions"]["log_start"]
+    assert [row["segments"] for row in rows] == [
+        (row["log_end"] - row["log_start"]) // SEGMENT_BYTES for row in rows
+    ]
+    with StoreDirectory(broker.store) as store:
+        gone = sum(queue.min_offset for queue in store.queues())
+    assert sum(row["messages"] for row in rows) == gone > 0
+    said = broker.output()
+    for row in rows:
+        assert f", {row['log_end']}), with" in said
+
+
 def test_under_load_old_messages_go_and_no_others_whoever_is_killed(
     broker: Callable[..., Any],
     load: Callable[..., Any],
@@ -144,6 +164,9 @@ def test_under_load_old_messages_go_and_no_others_whoever_is_killed(
             "from its beginning without gaps"
         )
     _check_stored(sent, behind)
+    # nothing new comes, so the cleaner soon has nothing to do
+    _await(lambda: request_clean(running.store)["segments"] == [], "the last deletion")
+    _check_told(running)
     running.stop()
     check_store(running)
 
@@ -174,6 +197,7 @@ def test_a_broker_killed_between_two_deletions_opens_and_goes_on(
     found = reading(running.consume)
     found.until(_ends(sent))
     _check_stored(sent, found)
+    _check_told(running)
     running.stop()
     check_store(running)
 

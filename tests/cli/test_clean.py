@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from penstock.shared.layout import StorePaths
+
 
 def _penstock(*arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "penstock.cli.main", *arguments]
@@ -40,15 +42,57 @@ def test_old_messages_go_at_once_and_their_readers_are_told(
     assert done["queue_files"] > 0 and done["error"] == ""
     left = [path.name for path in (running.store / "commitlog").iterdir()]
     assert not set(done["segments"]) & set(left)
-    retention = running.status()["retention"]
+    status = running.status()
+    assert sum(row["messages"] for row in status["deletions"]) == done["messages"] > 0
+    assert {row["why"] for row in status["deletions"]} == {"asked"}
+    said = running.said.read_text()
+    assert said.count("somebody asked for it (penstock clean)") == len(status["deletions"])
+    table = _penstock("status", "--store", store, "--all").stdout.decode()
+    assert "stored before" in table and "asked" in table
+    retention = status["retention"]
     assert retention["log_bytes"] == done["log_end"] - done["log_start"]
     assert 0 <= retention["disk_used_percent"] <= 100
     again = _penstock("clean", "--store", store)
-    assert again.returncode == 0 and b"0 segments deleted" in again.stdout
+    assert again.returncode == 0 and b"0 segments deleted with 0 messages" in again.stdout
     consumed = _penstock("consume", "old", "--from", "0", "--store", store)
     first = int(consumed.stdout.split()[0])
-    assert first > 0 and consumed.stdout.count(b"\n") == 2500 - first
+    assert first == done["messages"] and consumed.stdout.count(b"\n") == 2500 - first
     assert b"%d messages passed over: expired or lost" % first in consumed.stderr
+
+
+def test_a_store_that_was_started_again_still_tells_what_it_deleted(
+    broker_in: Callable[..., Any], tmp_path: Path
+) -> None:
+    quick = {"flush_consume_queue_thorough_interval_ms": 50, "file_reserved_time_h": 0}
+    running = broker_in(tmp_path, flush_interval_consume_queue_ms=50, **quick)
+    store = str(running.store)
+    lines = b"".join(b"%d %s\n" % (number, b"x" * 1000) for number in range(2500))
+    assert _penstock("produce", "old", "--store", store, stdin=lines).returncode == 0
+    deadline = time.monotonic() + 20
+    while not json.loads(_penstock("clean", "--store", store, "-o", "json").stdout)["segments"]:
+        assert time.monotonic() < deadline, "the checkpoint follows within a second"
+    before = running.status()["deletions"]
+    running.stop()
+    again = broker_in(tmp_path)
+    assert again.status()["deletions"][: len(before)] == before != []
+
+
+def test_after_a_jump_of_the_clock_it_says_that_nothing_counts_as_old(
+    start_broker: Callable[..., Any],
+) -> None:
+    """What the cleaner knows of a jump stands in its file; here it is put there by hand."""
+    running = start_broker()
+    file = StorePaths(running.store).retention
+    seen = json.loads(file.read_bytes())
+    held_ms = 5 * 3_600_000
+    seen["kept_until_ms"] = time.monotonic_ns() // 1_000_000 + held_ms
+    file.write_text(json.dumps(seen))
+    done = _penstock("clean", "--store", str(running.store))
+    assert b"the clock has jumped" in done.stderr and b"--trust-clock" in done.stderr
+    found = running.status()["retention"]
+    assert held_ms - 60_000 < found["clock_held_ms"] <= held_ms
+    trusting = _penstock("clean", "--trust-clock", "--store", str(running.store))
+    assert trusting.returncode == 0 and b"jumped" not in trusting.stderr
 
 
 def test_without_a_broker_nobody_answers(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def test_consuming_stops_after_max_messages(penstock: Run) -> None:
     [
         (("consume", "missing"), 1, b"TOPIC_NOT_EXIST"),
         (("consume", "missing", "--from", "yesterday"), 2, b"yesterday"),
-        (("produce", "a/b"), 2, b"MESSAGE_ILLEGAL"),
+        (("produce", "a/b"), 2, b"INVALID_ARGUMENT"),
         (("produce", "lines", "--queue", "99"), 1, b"QUEUE_NOT_EXIST"),
         (("produce", "lines", "/no/such/file"), 2, b"No such file"),
     ],

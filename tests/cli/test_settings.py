@@ -58,11 +58,11 @@ def test_some_keys_are_shown_as_a_table(penstock: Run) -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["delete_wen"], "did you mean delete_when?"),
-        (["--set", "delete_wen=1"], "did you mean delete_when?"),
+        (["delete_wen"], "Did you mean delete_when?"),
+        (["--set", "delete_wen=1"], "Did you mean delete_when?"),
         (["--set", "delete_when"], "key=value"),
         (["--set", "delete_when=25"], "hours from 00 to 23"),
-        (["--config", "/nowhere.toml"], "can be read"),
+        (["--config", "/nowhere.toml"], "cannot be read"),
     ],
 )
 def test_what_is_wrong_is_said_with_exit_code_2(

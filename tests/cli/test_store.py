@@ -219,8 +219,10 @@ def test_info_tells_files_queues_checkpoint_and_state(penstock: Command, root: P
     (root / "config" / "topics.json").write_text(json.dumps(topics))
     (root / "index").mkdir()
     (root / "index" / "20231114221321456").write_bytes(bytes(40 + 4 * 10 + 20 * 8))
-    geometry = ("--index-slots", 10, "--index-items", 8)
-    code, out, _ = penstock("store", "info", root, "-o", "json", *geometry)
+    (root / "penstock").mkdir()
+    sizes = {"mapped_file_size_commit_log_bytes": 4096, "max_hash_slot_num": 10, "max_index_num": 8}
+    (root / "penstock" / "geometry.json").write_text(json.dumps(sizes))
+    code, out, _ = penstock("store", "info", root, "-o", "json")
     (found,) = _lines(out)
     assert code == 0
     assert (found["clean"], found["locked_by_pid"], found["log_start"]) == (False, None, 0)
@@ -230,6 +232,12 @@ def test_info_tells_files_queues_checkpoint_and_state(penstock: Command, root: P
     assert found["checkpoint"]["physic_timestamp_ms"] == 1700000001456 + 59
     assert found["topics"] == {"orders": 2}
     assert found["index_files"][0]["fits_geometry"] is True
+    assert [(each["key"], each["value"], each["from"]) for each in found["sizes"]] == [
+        ("mapped_file_size_commit_log_bytes", 4096, "penstock/geometry.json"),
+        ("mapped_file_size_consume_queue_bytes", 1000, "found in the files"),
+        ("max_hash_slot_num", 10, "penstock/geometry.json"),
+        ("max_index_num", 8, "penstock/geometry.json"),
+    ]
     code, out, _ = penstock("store", "info", root)
     assert code == 0
     assert "not stopped in order" in out and RETRY in out
@@ -261,7 +269,7 @@ def test_a_file_that_cannot_be_read_is_named_and_no_traceback(
     path.mkdir(parents=True)  # as root may read everything else
     code, out, err = penstock("store", "info", root)
     assert (code, out) == (1, "")
-    assert err.startswith("error: [SERVICE_NOT_AVAILABLE] files can be read") and name in err
+    assert err.startswith("error: [SERVICE_NOT_AVAILABLE] a file cannot be read") and name in err
 
 
 def test_info_of_a_store_that_deletes_segments_meanwhile_is_of_what_is_there_then(
@@ -277,7 +285,7 @@ def test_info_of_a_store_that_deletes_segments_meanwhile_is_of_what_is_there_the
             return found
 
         store.queues = queues_and_then_a_cleaner  # type: ignore[method-assign]
-        found = gather(store, 100, 100)
+        found = gather(store)
     assert [segment["file"] for segment in found["segments"]] == [last.path.name]
     assert found["log_start"] == last.base < found["log_end"]
 

@@ -78,7 +78,7 @@ def test_positions_move_with_the_messages(broker: Any) -> None:
 
 
 def test_the_table_says_the_same_for_people(broker: Any) -> None:
-    done = penstock("status", "--store", broker.store)
+    done = penstock("status", "--store", broker.store, "--all")
     assert done.returncode == 0
     for name in (*ACTORS, *(position.name for position in POSITIONS), broker.produce):
         assert name in done.stdout
@@ -137,7 +137,7 @@ def test_up_can_say_it_is_ready_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ("flush_disc_type = 'sync'", "did you mean flush_disk_type?"),
+        ("flush_disc_type = 'sync'", "Did you mean flush_disk_type?"),
         ("produce_port = 99999", "from 0"),
         ("= 1", "line 1"),
     ],
@@ -150,3 +150,19 @@ def test_a_wrong_configuration_exits_with_2_before_anything_is_made(
     done = penstock("up", "--config", file, "--store", tmp_path / "store")
     assert done.returncode == 2 and said in done.stderr and "Traceback" not in done.stderr
     assert not (tmp_path / "store").exists()
+
+
+def test_a_start_that_cuts_bytes_says_so_also_where_the_last_stop_was_in_order(
+    broker_in: Any, tmp_path: Path
+) -> None:
+    running = broker_in(tmp_path)
+    with Producer(running.produce) as producer:
+        producer.send("cut", b"x").result(WAIT_S)
+    end = running.status()["positions"]["wrote"]
+    assert running.stop() == 0
+    segment = min(StorePaths(running.store).commit_log.iterdir())
+    with segment.open("r+b") as file:
+        file.seek(end)
+        file.write(b"\xff" * 200)
+    again = broker_in(tmp_path)
+    assert f"200 bytes behind the log's end, which is {end}," in again.said.read_text()

@@ -125,7 +125,9 @@ class Writer:
         request = messages.decode_produce_request(parts[0])
         if isinstance(request, messages.Route):
             queues = QUEUES.get(request.topic, 0)
-            none = refusal(TopicNotFound("the topic exists", request.topic), request.request)
+            none = refusal(
+                TopicNotFound("there is no topic of this name", request.topic), request.request
+            )
             routed = messages.Routed(request.request, request.topic, queues)
             self._answer(peer, routed if queues else none)
         elif isinstance(request, messages.CreateTopic):
@@ -194,7 +196,7 @@ class Writer:
         if wrong := [run for run in request.runs if run.topic in self.gone]:
             if len(request.runs) > 1:
                 self._sessions.end(request.producer)
-            error = TopicNotFound("the topic exists", wrong[0].topic)
+            error = TopicNotFound("there is no topic of this name", wrong[0].topic)
             self._answer(peer, refusal(error, request.seq, request.session))
             return
         runs = self._runs_of_a_retry(keys, session.stored_after) if request.retry else []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,13 +15,12 @@ from penstock.client import aio
 from penstock.client.aio import Consumer, Message, Producer
 from penstock.shared.errors import (
     ConnectError,
+    InvalidArgument,
     InvalidMessage,
     QueueNotFound,
     StoreUnavailable,
     TopicNotFound,
 )
-
-NOBODY = "tcp://127.0.0.1:1"
 
 
 def run(test: Callable[[], Awaitable[None]]) -> None:
@@ -117,10 +117,10 @@ def test_leaving_the_block_waits_for_outcomes(broker: Any) -> None:
 @pytest.mark.parametrize(
     ("error", "arguments"),
     [
-        (InvalidMessage, {"topic": "a b"}),
+        (InvalidArgument, {"topic": "a b"}),
         (InvalidMessage, {"body": "text"}),
         (InvalidMessage, {"body": b"x" * 65_537}),
-        (InvalidMessage, {"ack": "all"}),
+        (InvalidArgument, {"ack": "all"}),
         (QueueNotFound, {"queue": 99}),
     ],
 )
@@ -198,7 +198,7 @@ def test_a_backlog_comes_whole_however_often_its_reader_is_cancelled(
 def test_outside_of_its_block_a_client_says_so(broker: Any) -> None:
     async def test() -> None:
         producer, consumer = Producer(broker.produce), Consumer(broker.consume, "aio")
-        for word in ("not open", "was closed"):
+        for word in ("not open", "is closed"):
             with pytest.raises(StoreUnavailable, match=word):
                 producer.send("aio-closed", b"x")
             with pytest.raises(StoreUnavailable, match=word):
@@ -226,9 +226,15 @@ def test_a_topic_that_is_not_there_is_a_typed_error(broker: Any) -> None:
     run(test)
 
 
-def test_nobody_at_the_endpoint_is_a_typed_error_in_time() -> None:
+def test_a_broker_that_goes_away_is_a_typed_error_in_time(broker_in: Any, tmp_path: Path) -> None:
+    gone = broker_in(tmp_path)
+
     async def test() -> None:
-        async with Producer(NOBODY, timeout_ms=200) as producer:
+        async with (
+            Producer(gone.produce, timeout_ms=200) as producer,
+            Consumer(gone.consume, "t", timeout_ms=200) as consumer,
+        ):
+            gone.kill()
             with pytest.raises(ConnectError):
                 await producer.send("t", b"x")
             with pytest.raises(ConnectError):
@@ -238,7 +244,6 @@ def test_nobody_at_the_endpoint_is_a_typed_error_in_time() -> None:
                 await producer.flush(0.05)
             with pytest.raises(ConnectError):
                 await late
-        async with Consumer(NOBODY, "t", timeout_ms=200) as consumer:
             with pytest.raises(ConnectError):
                 await consumer.poll(10)
 

@@ -28,7 +28,8 @@ from penstock.client.log_files import TRY_AGAIN_MS
 from penstock.shared import messages
 from penstock.shared.errors import (
     ConnectError,
-    InvalidMessage,
+    InvalidArgument,
+    OffsetOutOfRange,
     ProtocolError,
     QueueNotFound,
     StoreDamaged,
@@ -519,10 +520,24 @@ def test_an_answer_that_does_not_hold_what_it_says_is_an_error(
 def test_what_is_no_start_is_a_typed_error(
     start: Any, make_consumer: WireMaker, make_reader: WireMaker
 ) -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         make_consumer(make_reader(), start=start)
 
 
+@pytest.mark.parametrize(("start", "ends"), [(4, 3), (1 << 40, 3), (1, 0)])
+def test_a_start_behind_the_end_of_every_queue_is_an_error_and_not_nothing(
+    start: int, ends: int, make_consumer: WireMaker, make_reader: WireMaker
+) -> None:
+    reader = make_reader(declared=2)
+    if ends:
+        reader.append(0, ends)
+        reader.append(1, 1)
+    with pytest.raises(OffsetOutOfRange, match=f"{start}.*ends at {ends}"):
+        make_consumer(reader, start=start, follow=False).run()
+    make_consumer(reader, start=ends, follow=False).run()  # what has read all may look again
+    make_consumer(reader, start=start, follow=True).run()  # and who follows waits for more
+
+
 def test_a_topic_is_checked_at_once() -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         ConsumerCore("tcp://x:1", "a/b", "earliest", None, True, 1000, NOW_MS)

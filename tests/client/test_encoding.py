@@ -10,7 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.encoding import Encoder, topic_bytes
-from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.errors import (
+    InvalidArgument,
+    InvalidMessage,
+    PenstockError,
+    PropertiesTooLarge,
+)
 from penstock.shared.hot_loops import check_frame
 from penstock.shared.message_id import key_number, key_origin, unique_key
 from penstock.shared.properties import RESERVED, decode_properties
@@ -132,7 +137,7 @@ def test_a_body_that_is_changed_after_the_send_does_not_change_the_message() -> 
 # --- rules ---
 
 
-def refused(error: type[InvalidMessage] = InvalidMessage, **arguments: Any) -> InvalidMessage:
+def refused(error: type[PenstockError] = InvalidMessage, **arguments: Any) -> PenstockError:
     """The error of a send; it names rule, value and the next step."""
     with pytest.raises(error) as caught:
         encode(**arguments)
@@ -155,14 +160,14 @@ def refused(error: type[InvalidMessage] = InvalidMessage, **arguments: Any) -> I
     ],
 )
 def test_a_topic_has_few_characters_and_a_length(topic: str, value: str) -> None:
-    error = refused(topic=topic)
+    error = refused(InvalidArgument, topic=topic)
     assert "topic" in error.what and value in str(error.value) and error.hint
 
 
 @pytest.mark.parametrize("body", ["text", None, 5, [1], {"a": 1}])
 def test_a_body_is_bytes(body: object) -> None:
     error = refused(body=body)
-    assert error.what == "a body is bytes" and error.value == type(body).__name__
+    assert error.what == "the body is not bytes" and error.value == type(body).__name__
     assert "encode" in error.hint
 
 
@@ -261,5 +266,5 @@ def test_what_a_broker_that_is_met_later_does_not_take_is_found_then() -> None:
     with pytest.raises(PropertiesTooLarge):
         encoder.pack(bytearray(1 << 20), [("a", 0, drafts, encoder.numbers.several(NOW, 1))])
     encoder.terms.shape, encoder.terms.max_message_bytes = Shape(), 8
-    with pytest.raises(InvalidMessage, match="at most 8 bytes"):
+    with pytest.raises(InvalidMessage, match="larger than 8 bytes"):
         encoder.check_again(drafts)

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.cli.store_info import gather
 from penstock.client import Consumer, Message, Producer, aio
-from penstock.shared.errors import FilterError, InvalidMessage
+from penstock.shared.errors import FilterError, InvalidArgument
 from penstock.shared.store_directory import StoreDirectory
 
 WAIT_S = 15
@@ -121,10 +121,10 @@ def test_a_follower_is_woken_by_what_matches_and_stays_behind_what_does_not(
 @pytest.mark.parametrize(
     ("chosen", "kind", "said"),
     [
-        ({"tags": " || "}, FilterError, "at least one tag"),
+        ({"tags": " || "}, FilterError, "names no tag"),
         ({"sql": "a >"}, FilterError, "at its end"),
-        ({"sql": "a = 1", "tags": "x"}, FilterError, "by tags or by SQL92"),
-        ({"sql": "a = 1", "group": "no good"}, InvalidMessage, "group"),
+        ({"sql": "a = 1", "tags": "x"}, FilterError, "both tags and an SQL92 filter"),
+        ({"sql": "a = 1", "group": "no good"}, InvalidArgument, "group"),
     ],
 )
 def test_a_filter_that_cannot_be_understood_is_refused_before_anybody_is_asked(

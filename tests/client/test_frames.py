@@ -165,7 +165,7 @@ def test_a_frame_in_two_halves_has_the_same_messages_in_their_order() -> None:
     second.settle(answer(StoredRun(0, 50, 1000), StoredRun(2, 60, 1014)), None)
     assert [future.done() for future in futures] == [False, True, True, False, True]
     assert [futures[i].result(0).queue_offset for i in (1, 4, 2)] == [50, 51, 60]
-    first.settle(None, StoreUnavailable("the store takes messages", "it does not"))
+    first.settle(None, StoreUnavailable("the store is read-only"))
     assert isinstance(futures[3].exception(0), StoreUnavailable)
 
 
@@ -183,7 +183,7 @@ def test_a_message_that_is_not_on_disk_in_time_is_an_error_that_says_where_it_is
 def test_an_error_is_that_of_every_message_of_the_frame() -> None:
     frame, futures = frame_of([1, 1])
     assert not futures[0].done()
-    frame.settle(None, StoreUnavailable("the store takes messages", "it does not"))
+    frame.settle(None, StoreUnavailable("the store is read-only"))
     for future in futures:
         assert future.done() and isinstance(future.exception(0), StoreUnavailable)
         with pytest.raises(StoreUnavailable):

@@ -151,7 +151,11 @@ def test_what_is_no_request_is_refused_and_the_peer_may_go_on(
     if endpoint == "consume" and b"Pull" in parts[0]:
         assert isinstance(raw.answer(), messages.Pulled)
     else:
-        assert raw.refusal().status == "MESSAGE_ILLEGAL"
+        # a request of the other endpoint is told where it belongs
+        misdirected = endpoint == ("produce" if b"Pull" in parts[0] else "consume")
+        whole = parts in ((encode(Pull(1, "t", {}, 0, 1, 0)),), (append(1),))
+        status = "CONNECT_FAILED" if misdirected and whole else "MESSAGE_ILLEGAL"
+        assert raw.refusal().status == status
     good()
     question = Route(9, "good", False) if endpoint == "produce" else Describe(9, "good", -1)
     raw.send(encode(question))
@@ -170,7 +174,7 @@ def test_what_is_no_request_is_refused_and_the_peer_may_go_on(
         ({}, record()[:88] + b"!" + record()[89:], "MESSAGE_ILLEGAL"),
         ({"count": 2}, record(), "MESSAGE_ILLEGAL"),
         ({"count": 0}, b"", "MESSAGE_ILLEGAL"),
-        ({"ack": "never"}, record(), "MESSAGE_ILLEGAL"),
+        ({"ack": "never"}, record(), "INVALID_ARGUMENT"),
         ({"queue_id": 99}, record(queue_id=99), "QUEUE_NOT_EXIST"),
         ({"queue_id": -1}, record(queue_id=-1), "QUEUE_NOT_EXIST"),
         ({"topic": "nowhere"}, record(topic="nowhere"), "TOPIC_NOT_EXIST"),
@@ -268,7 +272,7 @@ def test_a_wrong_question_is_refused_by_its_number(
     raw = peer(broker.consume)
     raw.send(encode(question))
     refused = raw.refusal()
-    assert (refused.request, refused.status) == (5, "MESSAGE_ILLEGAL")
+    assert (refused.request, refused.status) == (5, "INVALID_ARGUMENT")
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from penstock.shared import messages
 from penstock.shared.errors import (
     BrokerBusy,
     ConnectError,
+    InvalidArgument,
     InvalidMessage,
     PropertiesTooLarge,
     QueueNotFound,
@@ -634,5 +635,5 @@ def test_a_callback_may_send_again(wire: Any, parked: bool) -> None:
 def test_an_acknowledgement_is_one_of_the_protocols() -> None:
     assert [check_ack(ack) for ack in ("", "durable", "written")] == ["", "durable", "written"]
     for ack in ("none", "Durable", " "):
-        with pytest.raises(InvalidMessage, match="ack"):
+        with pytest.raises(InvalidArgument, match="ack"):
             check_ack(ack)

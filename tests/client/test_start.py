@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.start import StartAt, parse_start
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument
 
 NOW_MS = 1_700_000_000_000
 
@@ -37,5 +37,5 @@ def test_a_start_can_be_said_in_many_ways(text: Any, expected: StartAt) -> None:
 def test_any_text_is_a_start_or_a_typed_error(text: str) -> None:
     try:
         assert isinstance(parse_start(text, NOW_MS), StartAt)
-    except InvalidMessage as error:
+    except InvalidArgument as error:
         assert error.what

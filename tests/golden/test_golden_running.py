@@ -21,7 +21,7 @@ from penstock.shared.verify import verify_store
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in HERE.glob("*.tar.xz"))
-# those of all golden stores; no file says them
+# those of all golden stores; a start finds them by looking
 SIZES = {
     "mapped_file_size_commit_log_bytes": 16 * 1024,
     "mapped_file_size_consume_queue_bytes": 50 * 20,
@@ -47,7 +47,8 @@ def test_a_broker_serves_what_rocketmq_stored_and_appends_to_it(
         for line in lines
         if line["sys_flag"] & SYS_TRANSACTION_MASK in (0, SYS_TRANSACTION_COMMIT)
     }
-    broker = start_broker(place=tmp_path, **SIZES)
+    broker = start_broker(place=tmp_path, **dict.fromkeys(SIZES))
+    assert json.loads((tmp_path / "store/penstock/geometry.json").read_text()) == SIZES
     topics = sorted({topic for topic, _, _ in expected})
     assert _served(broker, topics) == expected
 

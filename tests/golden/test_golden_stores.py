@@ -15,9 +15,11 @@ import pytest
 from penstock.cli.main import main
 from penstock.shared.checkpoint import decode_checkpoint, encode_checkpoint
 from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
+from penstock.shared.geometry import store_sizes
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_header import Geometry
+from penstock.shared.layout import StorePaths
 from penstock.shared.properties import DELAY, TAGS, decode_properties
 from penstock.shared.record import (
     BLANK,
@@ -165,13 +167,13 @@ def test_an_index_rebuilt_from_the_log_is_the_one_rocketmq_wrote(
     assert len(ours) == rebuilt.files == expected
 
 
-SIZES = {
-    "mapped_file_size_commit_log_bytes": SEGMENT_BYTES,
-    "mapped_file_size_consume_queue_bytes": QUEUE_SEGMENT_BYTES,
-    "max_hash_slot_num": 50,
-    "max_index_num": 200,
-}
-AS_HERE = [f"--set={key}={value}" for key, value in SIZES.items()]
+def test_the_sizes_of_its_files_are_found_by_looking(golden: Golden) -> None:
+    found = store_sizes(StorePaths(golden.store))
+    assert [size.value for size in found.values()] == [
+        SEGMENT_BYTES,
+        QUEUE_SEGMENT_BYTES,
+        *INDEX_GEOMETRY,
+    ]
 
 
 def test_rebuilt_queues_are_those_rocketmq_wrote_byte_for_byte(golden: Golden, run: Run) -> None:
@@ -182,7 +184,7 @@ def test_rebuilt_queues_are_those_rocketmq_wrote_byte_for_byte(golden: Golden, r
     before = contents()
     for path in before:
         path.write_bytes(bytes(len(before[path])))
-    code, output = run("store", "rebuild", golden.store, *AS_HERE, "-o", "json")
+    code, output = run("store", "rebuild", golden.store, "-o", "json")
     assert code == 0
     found = json.loads(output)
     assert contents() == before
@@ -202,9 +204,9 @@ def test_a_damaged_store_of_rocketmq_is_repaired_with_everything_else_as_it_was(
         raw = bytearray(segment.read_bytes())
         raw[line["physical_offset"] - base + 6] ^= 1
         segment.write_bytes(raw)
-    assert run("store", "repair", golden.store, *AS_HERE)[0] == 1
-    assert run("store", "repair", golden.store, *AS_HERE, "--apply")[0] == 0
-    assert run("store", "repair", golden.store, *AS_HERE)[0] == 0
+    assert run("store", "repair", golden.store)[0] == 1
+    assert run("store", "repair", golden.store, "--apply")[0] == 0
+    assert run("store", "repair", golden.store)[0] == 0
     code, output = run("store", "verify", golden.store, "-o", "json")
     assert json.loads(output)["problems"] == []
     rows = map(json.loads, run("store", "inspect", golden.store, "-o", "json")[1].splitlines())

@@ -33,9 +33,7 @@ class Endpoint:
 
     def __init__(self, directory: Path, kind: str, most: int) -> None:
         listener = (
-            listen_tcp("127.0.0.1", 0, 1)[0]
-            if kind == "tcp"
-            else listen_ipc(directory / "knock.ipc")
+            listen_tcp("127.0.0.1", 0) if kind == "tcp" else listen_ipc(directory / "knock.ipc")
         )
         self.listener = listener
         self.said: list[str] = []

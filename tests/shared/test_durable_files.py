@@ -19,6 +19,7 @@ from penstock.shared.durable_files import (
     make_file,
     make_files,
     replace_file,
+    sync_tree,
     write_again,
     write_at,
     zero_from,
@@ -258,3 +259,15 @@ def test_the_parts_of_a_range_that_are_no_holes_are_found_whole(
     expected = {at for at in range(start, stop) if at // 4096 in blocks}
     # a file system may count holes as data, never data as a hole
     assert expected <= covered
+
+
+def test_a_tree_is_durable_with_every_file_and_every_name_in_it(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    for name in ("a/1", "a/2", "a/deep/3", "b/4"):
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    (tmp_path / "other").touch()
+    sync_tree(tmp_path / "tree")
+    assert sorted(synced) == sorted(["1", "2", "3", "4", "a", "deep", "b", "tree"])

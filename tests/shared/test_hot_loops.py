@@ -128,7 +128,7 @@ def test_a_record_is_refused_that_is(
 def test_a_body_has_a_limit_of_its_own(make_record: RecordMaker) -> None:
     frame = encode_record(make_record(properties=b"p" * 100))
     assert check(frame, b"orders", 0, LIMIT, 11) == [0, len(frame)]
-    with pytest.raises(InvalidMessage, match="at most 10 bytes"):
+    with pytest.raises(InvalidMessage, match="larger than 10 bytes"):
         check(frame, b"orders", 0, LIMIT, 10)
 
 

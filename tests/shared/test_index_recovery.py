@@ -274,5 +274,12 @@ def test_an_empty_last_file_goes_and_another_geometry_is_named(
     (store.paths.index / "29991231235959999").touch()
     assert store.start() == store.whole
     store.config = msgspec.structs.replace(store.config, max_index_num=TINY.items + 1)
-    with pytest.raises(StoreDamaged, match="max_index_num"):
+    with pytest.raises(StoreDamaged, match="rebuild .* --index"):
+        check_index_sizes(store.paths.index, index_geometry(store.config))
+
+
+def test_an_empty_file_before_others_is_damage(indexed: Callable[[], Indexed]) -> None:
+    store = indexed()
+    os.truncate(index_files(store.paths.index)[0], 0)
+    with pytest.raises(StoreDamaged, match="has 0 bytes"):
         check_index_sizes(store.paths.index, index_geometry(store.config))

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.errors import InvalidMessage
+from penstock.shared.errors import InvalidArgument
 from penstock.shared.message_id import (
     key_number,
     key_origin,
@@ -49,7 +49,7 @@ def test_every_id_comes_back(host: bytes, offset: int) -> None:
 
 @pytest.mark.parametrize("text", ["", "C0", "Z" * 32, "0" * 33, "00 " * 16, "é" * 32, "0" * 40])
 def test_what_is_no_id_is_refused(text: str) -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         parse_message_id(text)
 
 

@@ -237,7 +237,7 @@ def test_keys_count_to_65536_and_begin_anew(loops: Any) -> None:
 @FORMS
 def test_a_refusal_of_tags_leaves_no_trace(loops: Any) -> None:
     core = taking(loops)
-    with pytest.raises(InvalidMessage, match="separators"):
+    with pytest.raises(InvalidMessage, match="separator"):
         core.send("a", b"x", "a\x01b", None, None, None, None, 0, "", True, NOW_MS)
     assert core.unsettled == core.waiting_bytes == 0 and not core.frames
     future = core.send("a", b"x", None, None, None, None, None, 0, "", True, NOW_MS)

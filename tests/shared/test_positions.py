@@ -189,5 +189,5 @@ def test_a_page_without_its_mark_or_of_another_version_is_refused(page: Path, at
     handle = os.open(page, os.O_RDWR)
     os.pwrite(handle, b"\x7f", at)
     os.close(handle)
-    with pytest.raises(StoreDamaged, match="this version"):
+    with pytest.raises(StoreDamaged, match="another version"):
         Positions(page)

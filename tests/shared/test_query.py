@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.errors import InvalidMessage, MessageNotFound
+from penstock.shared.errors import InvalidArgument, MessageNotFound
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_header import Geometry
@@ -146,7 +146,7 @@ def test_nonsense_is_refused(
     begin: int,
     end: int,
 ) -> None:
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         _query(indexed([make_record()]), key, most, begin, end)
 
 
@@ -169,5 +169,5 @@ def test_an_id_names_one_record_or_none(
         for wrong in (offset_message_id(bytes(8), 0), "ff" * 16, "7f" * 28, "00" * 8 + "f" * 16):
             with pytest.raises(MessageNotFound):
                 query.by_id(wrong)
-        with pytest.raises(InvalidMessage):
+        with pytest.raises(InvalidArgument):
             query.by_id("no id")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.hot_loops import Stamp, check_frame, put_stamped
+from penstock.shared.layout import segment_name
 from penstock.shared.properties import decode_properties, encode_properties
 from penstock.shared.record import (
+    AT_QUEUE_OFFSET,
     NO_RECORD_CRC,
     Found,
     Record,
@@ -28,9 +31,11 @@ from penstock.shared.record_crc import (
     PROP_CRC_BYTES,
     PROP_CRC_ROOM,
     Checksum,
+    complete_prop_crc,
     prop_crc_holds,
     with_prop_crc_room,
 )
+from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.verify import verify_store
 
 RecordMaker = Callable[..., Record]
@@ -127,7 +132,43 @@ def test_a_store_is_verified_by_the_checksum_that_is_asked_for(
     root = store_builder([make_record(body=bytes([i])) for i in range(30)])
     assert verify_store(root).ok
     report = verify_store(root, checksum=Checksum.RECORD)
-    assert not report.ok and report.log_damaged
+    (problem,) = report.problems
+    assert (problem.kind, report.messages, report.log_damaged) == (
+        "record-checksum-missing",
+        30,
+        False,
+    )
+    assert problem.detail.startswith("30 of 30 records have no checksum of their own")
+
+
+@given(kinds=st.lists(st.sampled_from(["with", "without", "torn", "broken"]), max_size=40))
+def test_of_records_with_and_without_a_checksum_each_is_held_to_what_it_has(
+    make_record: RecordMaker, kinds: list[str]
+) -> None:
+    log, damaged, without = bytearray(), 0, 0
+    for kind in kinds:
+        properties = with_prop_crc_room(b"TAGS\x01T\x02", kind in ("with", "broken"))
+        record = make_record(properties=properties, physical_offset=len(log))
+        raw = bytearray(encode_record(record))
+        if kind in ("with", "broken"):
+            complete_prop_crc(raw, 0, len(raw))
+        if kind == "torn":
+            raw[-4:] = bytes(4)
+        elif kind == "broken":
+            raw[AT_QUEUE_OFFSET + 7] ^= 1  # which the body's checksum does not cover
+        damaged += kind in ("torn", "broken")
+        without += kind == "without"
+        log += raw
+    with tempfile.TemporaryDirectory() as place:
+        directory = Path(place, "store", "commitlog")
+        directory.mkdir(parents=True)
+        (directory / segment_name(0)).write_bytes(log + bytes(64 << 10))
+        with StoreDirectory(directory.parent) as store:
+            steps = list(store.scan_log(checksum=Checksum.RECORD))
+    reasons = [reason for _, found, _, _, reason in steps if found is Found.RECORD]
+    assert len(reasons) == sum(kind in ("with", "without") for kind in kinds)
+    assert reasons.count(NO_RECORD_CRC) == without
+    assert sum(found is Found.DAMAGED for _, found, _, _, _ in steps) == damaged
 
 
 @pytest.mark.parametrize("unclean", [True, False])

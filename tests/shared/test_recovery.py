@@ -286,14 +286,19 @@ def test_whole_records_behind_damage_are_cut_only_if_the_power_failed_and_none_w
     """A power failure may keep a page and lose the one before, when neither was flushed."""
     store, records, end = hit.store, hit.records, hit.end
     hit.mark([*records, end][flushed])
+    # a start that died over the cut has kept them: what it left of them must not take their place
+    name = f"torn-{segment_name(records[9])}"
+    store.paths.quarantine.mkdir(parents=True)
+    (store.paths.quarantine / name).write_bytes(b"kept by the start before")
     if flushed > 9:
         assert hit.stays(hit.run)
         return
     found = store.recover(hit.run)
     assert found.quarantined == () and found.log_end == records[9]
     assert found.torn_records == 2 and not any(store.log()[records[9] :])
-    (kept,) = store.paths.quarantine.iterdir()
-    assert kept.name == f"torn-{segment_name(records[9])}"
+    before_it, kept = sorted(store.paths.quarantine.iterdir())
+    assert before_it.name == name and before_it.read_bytes() == b"kept by the start before"
+    assert kept.name == f"{name}.1"
     assert kept.read_bytes() == hit.log[records[9] : end]
     before = store.contents()
     again = store.recover(hit.run)

@@ -156,14 +156,14 @@ def test_a_wrong_configuration_is_not_a_wrong_store(
     store = stopped_store(twelve)
     before = store.contents()
     other = make_config(mapped_file_size_commit_log_bytes=8192)
-    with pytest.raises(ConfigError, match="have 4096"):
+    with pytest.raises(ConfigError, match="has 4096, and 8192 is asked for"):
         repair_store(store.paths, other, SystemClock(), None)
     queues = make_config(mapped_file_size_consume_queue_bytes=2000)
     for act in (
         lambda: repair_store(store.paths, queues, SystemClock(), None),
         lambda: rebuild_store(store.paths, queues, SystemClock(), queues=True, index=False),
     ):
-        with pytest.raises(ConfigError, match="have 1000"):
+        with pytest.raises(ConfigError, match="has 1000, and 2000 is asked for"):
             act()
     found = store.contents()
     assert {name: found[name] for name in before} == before

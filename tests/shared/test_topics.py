@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.config_json import parse_fastjson
-from penstock.shared.errors import InvalidMessage, StoreDamaged
+from penstock.shared.errors import InvalidArgument, StoreDamaged
 from penstock.shared.topics import Topics, load_topics, save_topics
 
 # as RocketMQ 5.3 writes it, shortened; fastjson leaves integer keys bare
@@ -121,7 +121,7 @@ def test_a_topic_that_was_shrunk_stays_readable_as_far_as_it_was() -> None:
 @pytest.mark.parametrize("topic", ["", "a/b", "..", "a b", "ü", "x" * 128])
 def test_a_name_that_is_no_topic_is_refused(topic: str) -> None:
     topics = Topics()
-    with pytest.raises(InvalidMessage):
+    with pytest.raises(InvalidArgument):
         topics.put(topic, 1, 1)
     assert topics.all() == {}
 
@@ -152,13 +152,18 @@ def test_the_version_before_is_kept_and_stands_in_for_a_broken_file(tmp_path: Pa
         b"[" * 100_000,
     ],
 )
-def test_a_file_that_cannot_be_read_is_damage_and_not_no_topics(tmp_path: Path, raw: bytes) -> None:
+def test_a_file_that_cannot_be_read_is_damage_and_not_no_topics(
+    tmp_path: Path, raw: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
     file = tmp_path / "topics.json"
     file.write_bytes(raw)
     with pytest.raises(StoreDamaged, match=r"topics\.json"):
         load_topics(file)
+    assert caplog.messages == []
     file.with_name("topics.json.bak").write_text(ROCKETMQ)
     assert load_topics(file).queues("orders") == 8
+    (said,) = caplog.messages
+    assert f"{file}.bak is used in place of {file}" in said
 
 
 def test_no_file_is_no_topics(tmp_path: Path) -> None:

@@ -157,14 +157,14 @@ def test_a_damaged_record_is_named(store: StoreBuilder, at: int, raw: bytes, rea
 @pytest.mark.parametrize(
     ("position", "size", "reason"),
     [
-        (0, 12, "91 bytes or more"),
-        (0, 90, "91 bytes or more"),
-        (50, 98, "is where its entry says"),
+        (0, 12, "less than 91 bytes"),
+        (0, 90, "less than 91 bytes"),
+        (50, 98, "is not where its entry says"),
         (0, 97, "97 are left"),
         (0, 150, "106 bytes where its entry says 150"),
-        (1 << 40, 98, "within a segment"),
-        (65536 - 50, 98, "within a segment"),
-        (0, 0x7FFFFFF0, "within a segment"),
+        (1 << 40, 98, "outside the log.s segments"),
+        (65536 - 50, 98, "outside the log.s segments"),
+        (0, 0x7FFFFFF0, "outside the log.s segments"),
     ],
 )
 def test_a_damaged_entry_is_named(

@@ -130,7 +130,9 @@ def test_a_java_that_spark_does_not_start_on_is_named(bare: Path) -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, env=environment
     )
     assert done.returncode == 1
-    assert f"MISSING_DEPENDENCY] Spark starts on the Java that was found: {home}" in done.stderr
+    assert (
+        f"MISSING_DEPENDENCY] Spark did not start on the Java that was found: {home}" in done.stderr
+    )
 
 
 def test_without_pyspark_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,77 @@
+"""The lines of an input, as they come: from a file, a pipe or a terminal. Memory stays bounded.
+
+`idle` is called whenever there is nothing to read at the moment, so that what was sent is seen to
+meanwhile; it says whether more of that is to come. A line that has no end yet when reading fails is
+not given out: it may be half a line.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+from collections.abc import Callable, Iterator
+
+from penstock.shared.errors import InvalidMessage
+
+_CHUNK_BYTES = 256 << 10
+# How long there may be nothing to read before somebody looks at what was sent.
+_IDLE_S = 0.05
+
+
+class LineInput:
+    """The lines, without their ends, LF or CR LF; the last may have none."""
+
+    def __init__(self, descriptor: int, most_bytes: Callable[[], int], idle: Callable[[], bool]):
+        """No line is longer than `most_bytes()`, at any time; a longer one is an InvalidMessage."""
+        self._descriptor = descriptor
+        self._most_bytes = most_bytes
+        self._idle = idle
+        self.bytes_read = 0
+
+    def lines(self) -> Iterator[bytes]:
+        """Raises OSError when reading fails, InvalidMessage for a line that is too long."""
+        parts: list[bytes] = []
+        size = 0
+        while chunk := self._read():
+            first, *rest = chunk.split(b"\n")
+            parts.append(first)
+            size += len(first)
+            if size > self._most_bytes() + 1:  # and a CR
+                raise self._too_long()
+            if rest:
+                yield _without_cr(b"".join(parts))
+                for line in rest[:-1]:
+                    yield _without_cr(line)
+                parts, size = [rest[-1]], len(rest[-1])
+        if last := b"".join(parts):
+            yield last
+
+    def whole(self) -> Iterator[bytes]:
+        """All of it, as one."""
+        parts: list[bytes] = []
+        while chunk := self._read():
+            parts.append(chunk)
+            if self.bytes_read > self._most_bytes():
+                raise self._too_long()
+        yield b"".join(parts)
+
+    def _read(self) -> bytes:
+        ready = select.select([self._descriptor], [], [], 0)[0]
+        while not ready:
+            wait_s = _IDLE_S if self._idle() else None
+            ready = select.select([self._descriptor], [], [], wait_s)[0]
+        chunk = os.read(self._descriptor, _CHUNK_BYTES)
+        self.bytes_read += len(chunk)
+        return chunk
+
+    def _too_long(self) -> InvalidMessage:
+        return InvalidMessage(
+            "the input has more in one piece than a message may hold",
+            f"more than {self._most_bytes()} bytes",
+            "send it in several messages, or start the broker with more: penstock up --set "
+            "max_message_size_bytes=16MiB",
+        )
+
+
+def _without_cr(line: bytes) -> bytes:
+    return line[:-1] if line.endswith(b"\r") else line

@@ -1,0 +1,88 @@
+"""Values of options that several commands take, and their ranges, which are checked first."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from penstock.shared.layout import MAX_QUEUES_PER_TOPIC
+
+Command = Callable[..., Any]
+# A week: who waits longer has forgotten it.
+MAX_TIMEOUT_S = 604_800
+# What a broker is asked for fits its numbers; see shared/messages.py.
+MAX_COUNT = (1 << 31) - 1
+
+
+class Finite(click.FloatRange):
+    """A number in a range, and neither inf nor nan, which no comparison refuses."""
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        number: float = super().convert(value, param, ctx)
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number from {self.min:g} to {self.max:g}", param, ctx)
+        return number
+
+
+class Seconds(Finite):
+    """Seconds, or with a unit: 30, 0.5, 500ms, 2m."""
+
+    name = "seconds"
+
+    def __init__(self) -> None:
+        super().__init__(min=0.001, max=MAX_TIMEOUT_S)
+
+    def convert(
+        self, value: Any, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        if isinstance(value, str):
+            from penstock.shared.config_sources import duration_ms
+
+            ms = duration_ms(value)
+            value = value if ms is None else ms / 1000
+        return super().convert(value, param, ctx)
+
+
+class Count(click.IntRange):
+    """A whole number from `least` on; the other end is only that of what a message can say."""
+
+    name = "integer"
+
+    def __init__(self, least: int) -> None:
+        super().__init__(least, MAX_COUNT)
+
+    def _describe_range(self) -> str:
+        return f"x>={self.min}"
+
+
+COUNT = Count(1)
+# those of a RocketMQ's topic may be more than Penstock makes
+QUEUE_ID = Count(0)
+QUEUES = click.IntRange(1, MAX_QUEUES_PER_TOPIC)
+PORT = click.IntRange(0, 65_535)
+
+
+def timeout_option(command: Command) -> Command:
+    """How long the broker may be silent: --timeout, the same of every command that asks one."""
+    return click.option(
+        "--timeout",
+        type=Seconds(),
+        default=30,
+        show_default=True,
+        help="Seconds that the broker may be silent; 500ms and 2m are understood too.",
+    )(command)
+
+
+def store_option(command: Command) -> Command:
+    """Which store: --store, for commands that look at one directory."""
+    return click.option(
+        "--store",
+        type=click.Path(path_type=Path),
+        help="The store directory.  [default: $PENSTOCK_STORE, or ./store]",
+    )(command)

@@ -1,0 +1,17 @@
+"""What SIGTERM and a closed terminal do to commands that have processes of their own: as Ctrl-C."""
+
+from __future__ import annotations
+
+import signal
+import sys
+
+import click
+
+
+def end_in_order(ctx: click.Context) -> None:
+    """From now on these unwind the command, so that it stops its brokers and removes its files."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        before = signal.getsignal(number)
+        if before is not signal.SIG_IGN:
+            signal.signal(number, lambda number, frame: sys.exit(128 + number))
+            ctx.call_on_close(lambda number=number, before=before: signal.signal(number, before))

@@ -1,0 +1,101 @@
+"""Standard input, output and error of this process, made fit before a command runs.
+
+A descriptor that the caller has closed is filled, so that no file of a store gets its number, and
+what uses it fails with EBADF. Standard output that cannot be written raises OutputFailed in every
+command alike; one whose reader has gone swallows what comes, so that a report still ends with its
+own exit code, unless the command streams and asks to be stopped. Standard error never fails:
+whoever took it away wants to hear nothing.
+
+This file knows no command.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+from typing import Any
+
+from penstock.shared.errors import PenstockError
+
+# whether a reader that has gone ends the command; what prints without an end says so
+_stops = False
+
+
+class OutputFailed(PenstockError):
+    """Standard output cannot be written: its disk is full, or it is closed."""
+
+    status = "OUTPUT_FAILED"
+
+    def __init__(self, cause: OSError) -> None:
+        super().__init__(
+            "standard output cannot be written",
+            cause.strerror,
+            "name a file on a disk with room, or a pipe that is read",
+        )
+
+
+class _Output(io.FileIO):
+    """Descriptor 1."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            while (done := super().write(data)) is None:  # somebody made the pipe non-blocking
+                select.select([], [self], [])
+            return done
+        except BrokenPipeError:
+            if _stops:
+                raise
+        except OSError as error:
+            raise OutputFailed(error) from None
+        return len(data)
+
+
+class _ErrorOutput(io.FileIO):
+    """Descriptor 2."""
+
+    def write(self, data: Any, /) -> int:
+        try:
+            return super().write(data) or len(data)
+        except OSError:
+            return len(data)
+
+
+def prepare_streams() -> None:
+    """Once, before anything else is opened. Leaves streams alone that a test has replaced."""
+    # the wrong way round, so that using one is an error as if it were still closed
+    for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, flags), True)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+    if sys.stdout is sys.__stdout__:
+        sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout)
+    if sys.stderr is sys.__stderr__:
+        sys.stderr = _text(_ErrorOutput(2, "w", closefd=False), sys.stderr, by_line=True)
+
+
+def _text(raw: io.FileIO, old: Any, by_line: bool = False) -> io.TextIOWrapper:
+    """As Python makes it, but a character that the encoding lacks is spelt out."""
+    return io.TextIOWrapper(
+        io.BufferedWriter(raw),
+        encoding=getattr(old, "encoding", None) or "utf-8",
+        errors="backslashreplace",
+        line_buffering=by_line or raw.isatty(),
+    )
+
+
+def stop_when_unread() -> None:
+    """From now on a reader that has gone ends this command, as it ends `yes`."""
+    global _stops
+    _stops = True
+
+
+def discard_output() -> None:
+    """What is still buffered, and all that follows, goes nowhere, and raises nothing again."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,71 @@
+"""The asyncio twin of penstock.client.connection."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Any
+
+from penstock.client.aio import Producer
+from penstock.client.aio_consumer import Consumer
+from penstock.client.aio_query import MessageQuery
+from penstock.client.broker_address import Store
+from penstock.client.connection import Where
+
+
+class Connection:
+    """Makes producers, consumers and queries of one broker, which are open already.
+
+    async with Connection("./store") as broker:
+        producer = await broker.producer()
+        await producer.send("orders", b"...")
+
+    Leaving the block closes them, the last one first.
+    """
+
+    def __init__(
+        self,
+        target: Store | None = None,
+        *,
+        endpoint: str | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """`target` is an endpoint or a store. Raises InvalidArgument."""
+        self._where = Where(target, endpoint, store)
+        self._made = AsyncExitStack()
+
+    async def producer(self, **arguments: Any) -> Producer:
+        """An open Producer. Raises ConnectError."""
+        where = await self._arguments("producers")
+        return await self._made.enter_async_context(Producer(**where, **arguments))
+
+    async def consumer(self, topic: str, **arguments: Any) -> Consumer:
+        """An open Consumer of a topic. Raises ConnectError."""
+        where = await self._arguments("consumers")
+        consumer = Consumer(**where, topic=topic, **arguments)
+        return await self._made.enter_async_context(consumer)
+
+    async def query(self, **arguments: Any) -> MessageQuery:
+        """An open MessageQuery. Raises ConnectError."""
+        where = await self._arguments("consumers")
+        return await self._made.enter_async_context(MessageQuery(**where, **arguments))
+
+    async def topics(self) -> dict[str, int]:
+        """All topics, and how many queues each has. Raises ConnectError."""
+        async with Producer(**await self._arguments("producers")) as producer:
+            return await producer.topics()
+
+    async def _arguments(self, serves: str) -> dict[str, Any]:
+        return await asyncio.to_thread(self._where.arguments, serves)
+
+    async def __aenter__(self) -> Connection:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._made.__aexit__(kind, error, trace)

@@ -1,0 +1,188 @@
+"""Where a client's broker is: at an endpoint, or wherever the broker of a store is now.
+
+    meet()     before the first connection: find it, ask who it is; one that is not there, or is not
+               the right one, is an error at once
+    moved()    later, while it does not answer: whether the store has a new run meanwhile
+
+By store, the socket file of the run is used where this user may: its path has the run's id, so
+nobody else is ever behind it, and no port is needed. Otherwise it is TCP, and requests name the
+run. By endpoint, whoever listens there is the broker.
+
+A client that has met its broker waits for it to come back, as long as its timeout allows; a new one
+does not wait, unless it is told to: with `wait_for_broker_ms`. `meet` may block, so the asyncio
+clients call it in a thread. This file knows no messages but the greeting.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock import __version__
+from penstock.client.aim import Aim
+from penstock.client.local_address import local_address
+from penstock.shared.ask_broker import NobodyThere, ask_broker, meet_broker
+from penstock.shared.endpoint import at_port, parse_endpoint
+from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
+from penstock.shared.find_broker import NotRunning, find_running
+from penstock.shared.introduction import PROTOCOL, Greeted, Serves
+from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted
+from penstock.shared.reception import wrong_port
+from penstock.shared.run_directory import Run, read_run
+
+# Between two tries to find a broker that is not there yet, and two looks for a new run.
+AGAIN_MS = 100
+Store = str | os.PathLike[str]
+
+
+class BrokerAddress:
+    """See the head of this file. One connects to `endpoint`, and requests name `run_id`."""
+
+    def __init__(
+        self,
+        serves: Serves,
+        endpoint: str | None,
+        store: Store | None,
+        timeout_ms: int,
+        wait_for_broker_ms: int,
+    ) -> None:
+        """Raises InvalidArgument."""
+        check_one(endpoint, store)
+        if endpoint is not None:
+            parse_endpoint(endpoint)
+        self._serves: Serves = serves
+        self._timeout_ms, self._wait_ms = timeout_ms, wait_for_broker_ms
+        self._store = None if store is None else _path(store)
+        self._looked_ms = 0
+        self.endpoint = endpoint or ""
+        self.run_id = ""
+        # for errors
+        self.name = self.endpoint if self._store is None else f"the broker of {self._store}"
+
+    def meet(self) -> Greeted:
+        """Find the broker and ask who it is. May block for `timeout_ms`, and while it waits for it.
+
+        Raises ConnectError; WrongStore where another store's broker is.
+        """
+        until = time.monotonic() + self._wait_ms / 1000
+        while True:
+            try:
+                return self._meet()
+            except (NobodyThere, NotRunning, BrokerTimeout):
+                if time.monotonic() + AGAIN_MS / 1000 > until:
+                    raise
+            time.sleep(AGAIN_MS / 1000)
+
+    def local_ip(self) -> bytes:
+        """The address of this machine that its messages name: 4 or 16 bytes."""
+        if self._store is not None:
+            return socket.inet_aton("127.0.0.1")
+        return local_address(self.endpoint)
+
+    def give(self, aim: Aim) -> None:
+        """Have requests name the run that was met."""
+        aim.run, aim.store = self.run_id, "" if self._store is None else str(self._store)
+
+    def moved(self, now_ms: int) -> bool:
+        """Whether the store has another run by now; then `endpoint` and `run_id` are that one's."""
+        if self._store is None or now_ms - self._looked_ms < AGAIN_MS:
+            return False
+        self._looked_ms = now_ms
+        try:
+            run = read_run(StorePaths(self._store))
+        except OSError:
+            return False  # moved away, or on a disk that is gone: the one that is known may live
+        if run is None or run.run_id == self.run_id:
+            return False
+        self._take(run)
+        return True
+
+    def follow(self, dialed: Any, aim: Aim, now_ms: int) -> None:
+        """The broker is not there: have them go to the store's new run, if it has one.
+
+        Raises nothing, and does not block.
+        """
+        before = self.endpoint
+        if self.moved(now_ms):
+            dialed.disconnect(before)
+            dialed.connect(self.endpoint)
+            self.give(aim)
+
+    def _meet(self) -> Greeted:
+        if self._store is None:
+            broker, self.endpoint = meet_broker(self.endpoint, self._timeout_ms)
+            return self._judge(broker)
+        self._take(find_running(self._store))
+        until = time.monotonic() + self._timeout_ms / 1000
+        while True:
+            try:
+                left_ms = max(1, int((until - time.monotonic()) * 1000))
+                return self._judge(ask_broker(self.endpoint, left_ms))
+            except BrokerTimeout:
+                # its supervisor lives, so this silence is that of an actor which is replaced
+                if time.monotonic() > until:
+                    raise
+
+    def _take(self, run: Run) -> None:
+        ipc, tcp = run.endpoints.produce_ipc, run.endpoints.produce
+        if self._serves == "consumers":
+            ipc, tcp = run.endpoints.consume_ipc, run.endpoints.consume
+        # the file is away while the broker has as many connections as it takes; TCP waits for room
+        usable = os.access(ipc.removeprefix("ipc://"), os.R_OK | os.W_OK)
+        self.endpoint, self.run_id = ipc if usable else tcp, run.run_id
+
+    def _judge(self, broker: Greeted) -> Greeted:
+        """The broker, if this client can talk to it."""
+        if broker.protocol != PROTOCOL:
+            raise ConnectError(
+                "the broker speaks another version of the protocol",
+                f"{self.endpoint}: {broker.protocol}, of Penstock {broker.version}; here it is "
+                f"{PROTOCOL}, of Penstock {__version__}",
+                f"pip install penstock=={broker.version}",
+            )
+        if self._store is not None and broker.run_id != self.run_id:
+            raise WrongStore(
+                "the broker there runs on another store than the one that was named",
+                f"{self.endpoint} runs on {broker.store}, and not on {self._store}",
+                f"see what runs on yours: penstock status --store {quoted(self._store)}",
+            )
+        if broker.serves != self._serves:
+            raise wrong_port(broker.serves, _as_seen_from(self.endpoint, broker))
+        return broker
+
+
+def check_one(endpoint: object, store: object) -> None:
+    """Raise InvalidArgument unless exactly one of them is given."""
+    if endpoint is None and store is None:
+        raise InvalidArgument(
+            "neither an endpoint nor a store is named",
+            hint='name one: "tcp://127.0.0.1:20911" or store="./store"',
+        )
+    if endpoint is not None and store is not None:
+        raise InvalidArgument(
+            "both an endpoint and a store are named",
+            f"{endpoint!r} and {store!r}",
+            "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)",
+        )
+
+
+def _path(store: Store) -> Path:
+    """The store as it is now: the working directory may change later."""
+    if not isinstance(store, str | os.PathLike) or not os.fspath(store):
+        raise InvalidArgument("this store is no path", repr(store)[:80], 'as in store="./store"')
+    return Path(store).expanduser().absolute()
+
+
+def _as_seen_from(endpoint: str, broker: Greeted) -> Greeted:
+    """With the broker's endpoints as this client reaches them."""
+    return replace(
+        broker,
+        produce=at_port(endpoint, broker.produce),
+        consume=at_port(endpoint, broker.consume),
+    )

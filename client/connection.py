@@ -1,0 +1,119 @@
+"""One broker and all its clients: found once, by store or by either of its endpoints.
+
+It holds no socket: what it makes are ordinary clients, which it closes when its block ends.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from penstock.client.broker_address import Store, check_one
+from penstock.client.consumer import Consumer
+from penstock.client.producer import Producer
+from penstock.client.query import MessageQuery
+from penstock.shared.ask_broker import ask_broker
+from penstock.shared.endpoint import at_port, parse_endpoint
+
+_SCHEMES = ("tcp:", "ipc:")
+# How long the broker may take to say who it is.
+TIMEOUT_MS = 30_000
+
+
+class Where:
+    """Which broker a text means: an endpoint begins with tcp: or ipc:, all else is a store."""
+
+    def __init__(self, target: Store | None, endpoint: str | None, store: Store | None) -> None:
+        if target is not None and isinstance(target, str) and target.startswith(_SCHEMES):
+            check_one(target, store if endpoint is None else endpoint)
+            endpoint = target
+        elif target is not None:
+            check_one(endpoint, target)
+            store = target
+        check_one(endpoint, store)
+        if endpoint is not None:
+            parse_endpoint(endpoint)
+        self.endpoint, self.store = endpoint, store
+        self.name = endpoint if store is None else os.fspath(store)
+        self._both: tuple[str, str] | None = None
+
+    def arguments(self, serves: str) -> dict[str, Any]:
+        """What a client of that kind is told. By endpoint, the broker is asked for the other one.
+
+        Raises ConnectError.
+        """
+        if self.endpoint is None:
+            return {"store": self.store}
+        if self._both is None:
+            here, broker = self.endpoint, ask_broker(self.endpoint, TIMEOUT_MS)
+            if broker.serves == "producers":
+                self._both = here, at_port(here, broker.consume)
+            else:
+                self._both = at_port(here, broker.produce), here
+        return {"endpoint": self._both[serves == "consumers"]}
+
+
+class Connection:
+    """Makes producers, consumers and queries of one broker.
+
+        with penstock.connect("./store") as broker:
+            broker.producer().send("orders", b"...")
+            for message in broker.consumer("orders", follow=False):
+                print(message.body)
+
+    They take the arguments of the classes, and leaving the block closes them, the last one first.
+    """
+
+    def __init__(
+        self,
+        target: Store | None = None,
+        *,
+        endpoint: str | None = None,
+        store: Store | None = None,
+    ) -> None:
+        """`target` is an endpoint or a store; which of both it is may be said by name.
+
+        Raises InvalidArgument.
+        """
+        self._where = Where(target, endpoint, store)
+        self._made = ExitStack()
+
+    def producer(self, **arguments: Any) -> Producer:
+        """A producer. Raises ConnectError; for the arguments see Producer."""
+        return self._made.enter_context(Producer(**self._where.arguments("producers"), **arguments))
+
+    def consumer(self, topic: str, **arguments: Any) -> Consumer:
+        """A consumer of a topic. Raises ConnectError; for the arguments see Consumer."""
+        where = self._where.arguments("consumers")
+        return self._made.enter_context(Consumer(**where, topic=topic, **arguments))
+
+    def query(self, **arguments: Any) -> MessageQuery:
+        """For single messages. Raises ConnectError; for the arguments see MessageQuery."""
+        return self._made.enter_context(
+            MessageQuery(**self._where.arguments("consumers"), **arguments)
+        )
+
+    def topics(self) -> dict[str, int]:
+        """All topics, and how many queues each has. Raises ConnectError."""
+        with Producer(**self._where.arguments("producers")) as producer:
+            return producer.topics()
+
+    def close(self) -> None:
+        """Close every client that was made here; producers wait for their outcomes."""
+        self._made.close()
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._made.__exit__(kind, error, trace)
+
+    def __repr__(self) -> str:
+        return f"<penstock broker at {self._where.name}>"

@@ -1,0 +1,115 @@
+"""Standard output or error that is full or closed: a line, an exit code, and no traceback."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PENSTOCK = [sys.executable, "-m", "penstock.cli.main"]
+Shell = Callable[..., subprocess.CompletedProcess[str]]
+# each prints something; those of a store want its directory last
+COMMANDS = {
+    "status": ["status", "--store"],
+    "topics": ["topics", "ls", "--store"],
+    "consume": ["consume", "lines", "--store"],
+    "consume json": ["consume", "lines", "-o", "json", "--store"],
+    "query": ["query", "key", "lines", "k", "-o", "json", "--store"],
+    "config": ["config", "show"],
+    "clean": ["clean", "--store"],
+    "recovery": ["recovery", "show", "--store"],
+    "info": ["store", "info"],
+    "verify": ["store", "verify", "-o", "json"],
+    "inspect": ["store", "inspect"],
+    "version": ["version"],
+    "help": ["--help"],
+    "points": ["chaos", "--points"],
+}
+
+
+@pytest.fixture
+def shell(broker: Any) -> Shell:
+    """Run a command in a shell, with what is put behind it."""
+
+    def run(words: list[str], behind: str = "") -> subprocess.CompletedProcess[str]:
+        store = words[-1] == "--store" or words[0] == "store"
+        line = shlex.join([*PENSTOCK, *words, *([str(broker.store)] if store else [])])
+        return subprocess.run(
+            ["sh", "-c", f"{line} {behind}"], capture_output=True, text=True, timeout=60
+        )
+
+    sent = subprocess.run(
+        [*PENSTOCK, "produce", "lines", "--key", "k", "--store", str(broker.store)], input=b"one\n"
+    )
+    assert sent.returncode == 0
+    return run
+
+
+@pytest.mark.parametrize("behind", [">/dev/full", ">&-"])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_an_output_that_takes_nothing_is_one_line_and_exit_code_1(
+    shell: Shell, name: str, behind: str
+) -> None:
+    done = shell(COMMANDS[name], behind)
+    assert done.returncode == 1, done.stderr
+    *notes, last = done.stderr.splitlines()
+    told = json.loads(last)["error"]["status"] if last.startswith("{") else last
+    assert "OUTPUT_FAILED" in told and len(notes) <= 1, done.stderr
+
+
+@pytest.mark.parametrize("behind", ["2>/dev/full", "2>&-"])
+def test_an_error_that_nobody_hears_keeps_its_exit_code(shell: Shell, behind: str) -> None:
+    for words, code in (
+        (["nonsense"], 2),
+        (["status", "--store", "/nowhere", "-o", "json"], 3),
+        (["consume", "missing", "--store"], 1),
+        (["version"], 0),
+    ):
+        done = shell(words, behind)
+        assert (done.returncode, done.stderr) == (code, ""), words
+    sent = shell(["produce", "quiet", "--store"], f"{behind} <&-")
+    assert (sent.returncode, sent.stderr) == (1, "")
+
+
+def test_a_closed_input_is_an_input_that_cannot_be_read(shell: Shell) -> None:
+    done = shell(["produce", "t", "--store"], "<&-")
+    assert done.returncode == 1 and "the input cannot be read" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_report_keeps_its_exit_code_when_its_reader_goes(
+    shell: Shell, tmp_path: Path, broker: Any
+) -> None:
+    stray = broker.store / "consumequeue" / "lines" / "0" / "note.txt"
+    stray.parent.mkdir(parents=True, exist_ok=True)
+    stray.write_text("x")
+    try:
+        for behind in ("| true; exit $?", ""):
+            found = f"{behind}" if not behind else ""
+            done = shell(["store", "verify"], found)
+            assert done.returncode == 1
+        line = shlex.join([*PENSTOCK, "store", "verify", str(broker.store)])
+        bash = f"set -o pipefail; {line} | head -c 0"
+        piped = subprocess.run(["bash", "-c", bash], capture_output=True, text=True, timeout=60)
+        assert (piped.returncode, piped.stderr) == (1, "")
+    finally:
+        stray.unlink()
+
+
+def test_names_that_are_no_text_are_printed(tmp_path: Path) -> None:
+    store = tmp_path / "caf\udce9"
+    for option in ([], ["-o", "json"]):
+        done = subprocess.run(
+            [*PENSTOCK, "config", "show", "store_path_root_dir", "--set"]
+            + [f"store_path_root_dir={store}", *option],
+            capture_output=True,
+            env={"PATH": "", "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"},
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"caf" in done.stdout

@@ -1,0 +1,80 @@
+"""Several answers of one queue at hand: where a consumer would go on, and what it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.client.consumer_core import AHEAD_BYTES, REPEAT_MS
+from penstock.shared import messages
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.record import AT_BODY_V4, AT_QUEUE_ID
+
+WireMaker = Callable[..., Any]
+
+
+def arrive(wire: Any, answers: int, at_most: int) -> None:
+    """So many answers come, of `at_most` messages each, and nobody takes them."""
+    for _ in range(answers):
+        wire.now_ms += REPEAT_MS
+        wire.ask()
+        wire.read(at_most)
+        wire.arrive()
+
+
+def test_a_consumer_would_go_on_at_the_first_message_that_is_not_taken(
+    make_reader: WireMaker, make_consumer: WireMaker
+) -> None:
+    """Whoever stores these positions and resumes there loses nothing."""
+    wire = make_consumer(make_reader())
+    wire.reader.append(0, 10)
+    arrive(wire, answers=1 + 3, at_most=2)  # the topic's description comes first
+    assert wire.core.cursors == {0: 6}, "three answers are at hand"
+    assert wire.core.positions == {0: 0}
+    (first, *_) = wire.core.take()
+    assert first.queue_offset == 0
+
+
+def test_positions_are_those_of_each_queue_while_answers_of_two_alternate(
+    make_reader: WireMaker, make_consumer: WireMaker
+) -> None:
+    wire = make_consumer(make_reader(), start={0: 1, 1: 2})
+    for _ in range(4):
+        wire.reader.append(0, 1)
+        wire.reader.append(1, 1)
+    arrive(wire, answers=1, at_most=0)
+    for at_most in (1, 5):
+        arrive(wire, answers=1, at_most=at_most)
+    assert wire.core.cursors == {0: 4, 1: 4}
+    assert wire.core.positions == {0: 1, 1: 2}
+
+
+def test_after_an_error_all_that_was_at_hand_is_forgotten_and_asked_for_again(
+    make_reader: WireMaker, make_consumer: WireMaker
+) -> None:
+    """Also when so much was at hand that nothing more was to be asked for."""
+    wire = make_consumer(make_reader(), queues=[0])
+    count = AHEAD_BYTES // 100 + 1000
+    wire.reader.append(0, count)
+    arrive(wire, answers=1, at_most=1)
+    wire.now_ms += REPEAT_MS
+    wire.ask()
+    wire.read(500)
+    ((header, payload),) = wire.answers
+    at = payload.index(b"0/0") - AT_BODY_V4 + AT_QUEUE_ID
+    wire.answers = [[header, payload[:at] + (7).to_bytes(4, "big") + payload[at + 4 :]]]
+    wire.arrive()
+    arrive(wire, answers=30, at_most=1000)
+    assert not wire.requests and wire.core.cursors[0] < count, "enough is at hand"
+    with pytest.raises(StoreDamaged, match="queue 0, offset 0"):
+        wire.core.take()
+    assert wire.core.positions == {0: 0} and not wire.core.ready
+    wire.requests.clear()
+    wire.now_ms += REPEAT_MS
+    wire.ask()
+    (asked,) = [messages.decode_consume_request(parts[0]) for parts in wire.requests]
+    assert isinstance(asked, messages.Pull) and asked.cursors == {0: 0}
+    offsets = [offset for _, offset, _ in wire.run(200)]
+    assert offsets == list(range(count))

@@ -1,0 +1,71 @@
+"""Which tests are near a file: its own first, then those of its importers. Only reads the tree."""
+
+from __future__ import annotations
+
+import ast
+from collections import deque
+from pathlib import Path
+
+# They try the installation, the documents or other programs, and not the code's decisions.
+_NOT_FOR_BUGS = {
+    "test_packaging.py",
+    "test_docs.py",
+    "test_demo.py",
+    "test_peers.py",
+    "test_plot.py",
+}
+_NOT_FOLDERS = {"interop", "mutants", "bench"}
+# What `make test` runs these long ones as.
+_LAST = ("chaos", "spark")
+
+
+def module_name(root: Path, path: Path) -> str:
+    """The dotted name of a product file; a compiled source counts as the module it is part of."""
+    if path.suffix != ".py":
+        return "penstock.shared.hot_loops"
+    return ".".join(("penstock", *path.relative_to(root).with_suffix("").parts))
+
+
+def imported(path: Path) -> set[str]:
+    """The dotted names of ours that a file imports."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_bytes())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            found.add(node.module)
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+    return {name for name in found if name.startswith("penstock.")}
+
+
+def nearest_tests(root: Path, path: Path) -> list[Path]:
+    """All test files, the nearest to `path` first."""
+    sources = [p for p in root.glob("*/**/*.py") if p.relative_to(root).parts[0] not in _OUTSIDE]
+    importers: dict[str, set[str]] = {}
+    for source in [*sources, root / "supervisor.py"]:
+        for name in imported(source):
+            importers.setdefault(name, set()).add(module_name(root, source))
+    distance = {start: 0 for start in [module_name(root, path)]}
+    waiting = deque(distance)
+    while waiting:
+        name = waiting.popleft()
+        for other in importers.get(name, ()):
+            if other not in distance:
+                distance[other] = distance[name] + 1
+                waiting.append(other)
+    far = max(distance.values()) + 1
+
+    def rank(test: Path) -> tuple[bool, bool, int, str]:
+        its_own = not test.stem.startswith(f"test_{path.stem.removeprefix('native_')}")
+        near = min((distance.get(name, far) for name in imported(test)), default=far)
+        return its_own, test.parent.name in _LAST, near, str(test)
+
+    tests = [
+        test
+        for test in (root / "tests").glob("**/test_*.py")
+        if test.name not in _NOT_FOR_BUGS and not _NOT_FOLDERS & set(test.relative_to(root).parts)
+    ]
+    return sorted(tests, key=rank)
+
+
+_OUTSIDE = {"tests", "src", "docs", "build", "dist", ".venv"}
