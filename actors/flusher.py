@@ -1,6 +1,6 @@
 """The flusher: makes the log, the consume queues, the index and the checkpoint durable.
 
-Owns:     `flushed`, `flush_error`; the checkpoint file.
+Owns:     `flushed`, `flush_error`; the checkpoint file; the watermark.
 Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `name_error`, `read_only`;
           all files of the store.
 Hears:    the committer's doorbell.
@@ -32,6 +32,7 @@ from penstock.shared.index_sync import IndexSync
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.queue_sync import ConsumeQueueSync
+from penstock.shared.watermark import WATERMARK_MS, WatermarkKeeper
 
 # Between two looks at the log, which producers wait for.
 QUEUES_AT_ONCE, QUEUES_MS = 8, 10
@@ -51,6 +52,7 @@ class Flusher:
         self._flushed_at_ms = self._thorough_at_ms = now_ms
         self._queues_at_ms = self._queues_thorough_at_ms = now_ms
         self._round: Generator[None, None, bool] | None = None
+        self._marked_at_ms = now_ms
         self._in_doubt = True
         self._retry_at_ms = 0
 
@@ -67,13 +69,14 @@ class Flusher:
             paths.index, index_geometry(config), load_checkpoint(paths.checkpoint)
         )
         self._checkpoint = CheckpointKeeper(paths.checkpoint, self._positions, self._segments)
+        self._mark = WatermarkKeeper(paths.watermark, self._stage.run.run_id, config.sync_flush)
 
     def work(self) -> int:
         if self._positions["flush_error"]:
             return 0
         try:
             self._refuse_lost_names()
-            return self._flush_log() + self._flush_queues()
+            return self._flush_log() + self._keep_watermark() + self._flush_queues()
         except OSError as error:
             self._fail(error)
             return 0
@@ -154,6 +157,23 @@ class Flusher:
         pages = committed // PAGE_BYTES - self._flushed // PAGE_BYTES
         return pages >= config.flush_commit_log_least_pages
 
+    def _keep_watermark(self) -> int:
+        """Say on disk how far the log is there, ten times a second while that changes. No
+        acknowledgement waits for it: behind a power failure what it lags is not told from a tail
+        that was never flushed, as long as the disk has kept what it had synced."""
+        now_ms = self._stage.clock.monotonic_ms()
+        if now_ms - self._marked_at_ms < WATERMARK_MS or now_ms < self._retry_at_ms:
+            return 0
+        self._marked_at_ms = now_ms
+        return self._write_watermark()
+
+    def _write_watermark(self) -> int:
+        """A log that is damaged is vouched for by nobody."""
+        if self._positions["read_only"]:
+            return 0
+        with self._stage.disk:
+            return self._mark.write(self._flushed, self._checkpoint.durable)
+
     # --- consume queues and checkpoint ---
 
     def _flush_queues(self) -> int:
@@ -216,10 +236,16 @@ class Flusher:
             raise FlushFailed(error, f"a queue's directory: {os.strerror(error)}")
 
     def _write_checkpoint(self) -> None:
-        """A log that is damaged is vouched for by nobody: the checkpoint stays as it was."""
+        """A log that is damaged is vouched for by nobody: the checkpoint stays as it was.
+
+        The watermark goes first: a start knows an older copy of it by the checkpoint's record. And
+        last, with these words: they are what a start believes.
+        """
         if not self._positions["read_only"]:
+            self._write_watermark()
             with self._stage.disk:
                 self._checkpoint.write()
+            self._write_watermark()
 
     def inputs(self) -> list[zmq.Socket[bytes]]:
         return []
@@ -249,6 +275,7 @@ class Flusher:
                 self._positions.publish("flush_error", error.errno or 1)
             except StoreDamaged:
                 self._positions.publish("flush_error", errno.EIO)
+        self._mark.close()
         self._checkpoint.close()
         self._queues.close()
         self._segments.close()
@@ -261,3 +288,4 @@ class Flusher:
         self._begin_round(0, last=True)
         while self._go_on():
             self._stage.beat()
+        self._write_watermark()

@@ -38,7 +38,7 @@ from penstock.shared.next_steps import verify
 from penstock.shared.pure_queues import ROW, rows_of
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.queue_windows import NamesInDoubt, QueueWindows
-from penstock.shared.record import SMALLEST_RECORD_BYTES, blank_size
+from penstock.shared.record import SMALLEST_RECORD_BYTES, blank_size, jumps
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
@@ -62,6 +62,7 @@ class Reput:
             if not growing.name.startswith("commitlog-"):  # those are the allocator's
                 growing.unlink()
         self._dispatched = self._positions["dispatched"]
+        self._doubted_to = self._positions["wrote"]
         self._log = LogReader(config, run, self._positions)
         self._table = QueueTable(run.queues, writable=True)
         self._count = self._positions["queue_count"]
@@ -135,8 +136,9 @@ class Reput:
         indexed = self._stage.config.message_index_enable
         found = dispatch(view, self._dispatched, self._numbers, self._levels_ms, indexed)
         crash_point("reput.before_cq")
-        self._add_queues(found.rows)
-        rows = self._fill(found.rows) if self._log.damaged else found.rows
+        rows = found.rows if self._dispatched >= self._doubted_to else self._possible(found.rows)
+        self._add_queues(rows)
+        rows = self._fill(rows) if self._log.damaged else rows
         self._windows.put(rows)
         crash_point("reput.after_entries_before_offset")
         self._table.move_max_offsets(rows)
@@ -166,6 +168,32 @@ class Reput:
             self._count += 1
             crash_point("reput.new_queue")
             self._positions.publish("queue_count", self._count)
+
+    def _possible(self, rows: bytes) -> bytes:
+        """The rows without those that jump, and with one for each message that is missing.
+
+        Of which queue a record is no checksum covers. So only what was there before this process is
+        looked at like that: no writer makes such records. The slot of a missing one leads to the
+        next of its queue, and consumers pass over it.
+        """
+        ends, kept = dict[int, int](), []
+        for row in ROW.iter_unpack(rows):
+            queue, queue_offset, entry = row
+            position, _, _ = ENTRY.unpack(entry)
+            is_old = queue < self._count
+            end = ends.get(queue, self._table.max_offset(queue) if is_old else queue_offset)
+            if queue_offset > end:
+                topic, queue_id = self._numbers.names[queue]
+                place = f"queue {topic.decode()}/{queue_id} goes on at {queue_offset} behind {end}"
+                if jumps(queue_offset, end, position, self._positions["log_start"]):
+                    self._stage.say(f"the record at {position} is passed over: {place}")
+                    continue
+                if not self._log.damaged:  # else its slots point to the damage: see _fill
+                    self._stage.say(f"messages are missing in front of {position}: {place}")
+                    kept.append(rows_of(queue, end, entry * (queue_offset - end)))
+            ends[queue] = max(end, queue_offset + 1)
+            kept.append(ROW.pack(*row))
+        return b"".join(kept)
 
     def _fill(self, rows: bytes) -> bytes:
         """Messages between were lost with the damage: their entries point to it, never nowhere."""

@@ -97,3 +97,40 @@ def filled_store(room: Path, dice: random.Random) -> Iterator[tuple[Path, Config
         else:
             broker.stop()
         yield broker.store, broker.config
+
+
+# so that there are several files of each kind, and a copy costs little
+_SMALL: dict[str, object] = {
+    "mapped_file_size_commit_log_bytes": 256 << 10,
+    "mapped_file_size_consume_queue_bytes": 20 * 100,
+    "max_hash_slot_num": 200,
+    "max_index_num": 500,
+}
+
+
+@contextmanager
+def growing_store(
+    room: Path, dice: random.Random, left: str
+) -> Iterator[tuple[Path, Path, Config]]:
+    """A store that a broker has filled, a copy of it on the way there, and its configuration.
+
+    It is `left` "stopped", "killed", or without the memory of its run. All of it is on disk, and
+    its own files say so.
+    """
+    broker = Broker(room, any_settings(dice) | _SMALL)
+    earlier = room / "earlier"
+    with one_load(broker, rate=1000) as load:
+        time.sleep(dice.uniform(0.2, 0.7))
+        shutil.copytree(broker.store, earlier, ignore=shutil.ignore_patterns("half-made", "*.tmp"))
+        time.sleep(dice.uniform(0.2, 0.7))
+        load.finish()
+        broker.await_dispatched()
+        if left == "stopped":
+            broker.stop()
+        else:
+            broker.await_checkpoint()
+            broker.await_watermark()
+            broker.kill()
+        if left not in ("stopped", "killed"):
+            broker.forget_memory()
+        yield broker.store, earlier, broker.config

@@ -28,6 +28,7 @@ from penstock.shared.config_sources import load_config
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.run_directory import read_run
+from penstock.shared.watermark import load_watermark
 
 READY_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 40
@@ -157,6 +158,19 @@ class Broker:
                 return
             if time.monotonic() > deadline:
                 raise StoreUnavailable("the checkpoint did not follow in time", last)
+            time.sleep(0.01)
+
+    def await_watermark(self, timeout_s: float = 30) -> None:
+        """Wait until it is on disk, in the store's own words, that all of the log is."""
+        deadline = time.monotonic() + timeout_s
+        paths = StorePaths(self.store)
+        while True:
+            mark, wrote = load_watermark(paths.watermark), self.status()["positions"]["wrote"]
+            words = load_checkpoint(paths.checkpoint)
+            if mark is not None and (mark.flushed, mark.checkpoint) == (wrote, words):
+                return
+            if time.monotonic() > deadline:
+                raise StoreUnavailable("the watermark follows in time", mark)
             time.sleep(0.01)
 
     def output(self) -> str:

@@ -1,31 +1,47 @@
-"""Bytes that change on disk: bits flip, files lose their end, grow, or hold something else.
+"""A disk that lies: files of a stopped store change, and brokers start on what is left.
 
-A start on a damaged store either serves everything but the records that are hit, or is refused with
-an error that names the file, and then has changed nothing. It never serves other bytes than were
-sent, and never loses a message whose own record is whole.
+The store was left by a stop, by a kill of all processes, with or without their memory, or by a
+power failure. Then one to three things are done to its files (harm.py). A start either serves
+every message whose own record was not hit, or is refused with an error that names a file, and then
+has changed nothing of the log. What a start cannot serve, the checker of store directories names.
+No start serves other bytes than were sent, gives an offset again, or ends in an error of ours. Then
+the store is repaired, and the same holds; a repair leaves nothing unserved that was not hit.
 """
 
 from __future__ import annotations
 
-import os
 import random
+import shutil
+import tempfile
+import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.chaos.arena import Arena, filled_store
-from penstock.chaos.history import Sent, check_order, digest, lost
+import msgspec
+
+from penstock.chaos.arena import Arena, growing_store
+from penstock.chaos.harm import Hit, Scene, do_harm
+from penstock.chaos.history import Sent, digest, lost
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import copied, settle
+from penstock.chaos.replay import in_memory, reboot, settle
 from penstock.chaos.workers import batched
+from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
+from penstock.shared.layout import StorePaths
+from penstock.shared.recovery import Recovered
+from penstock.shared.repair import repair_store
+from penstock.shared.run_directory import read_run, remove_strays, write_run
 from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.store_lock import stopped_store
 from penstock.shared.verify import verify_store
 
-# in a round, and how many of these are bits that flip
-DAMAGES, TASK_DAMAGES, FLIPPED_SHARE = 200, 10, 0.7
-# Where damage goes: most bytes are the log's, but every kind of file shall have its share.
-PLACES = ("commitlog", "commitlog", "consumequeue", "index", "checkpoint", "config", "penstock")
+# in a round, and in a task of it
+DAMAGES, TASK_DAMAGES = 100, 10
+# how often one, two, three things are done at once
+_AT_ONCE = (70, 20, 10)
 
 
 class Placed(NamedTuple):
@@ -36,45 +52,65 @@ class Placed(NamedTuple):
     end: int
 
 
-class Hit(NamedTuple):
-    """What was done to which bytes of a file."""
-
-    what: str
-    file: Path
-    start: int
-    end: int
-
-
 class Task(NamedTuple):
-    """A store, and a seed for each copy of it that is to be damaged."""
+    """A store, an earlier state of it, how it was left, and a seed for each copy to be damaged."""
 
-    store: Path
+    scene: Scene
     config: Config
+    left: str
     seeds: list[int]
 
 
 def damage_round(arena: Arena, dice: random.Random, replay: str) -> None:
-    with arena.room() as room, filled_store(room, dice) as (store, config):
+    left = dice.choice(("stopped", "killed", "killed, its memory gone", "without power"))
+    with arena.room() as room, growing_store(room, dice, left) as (store, earlier, config):
         seeds = [dice.getrandbits(32) for _ in range(DAMAGES)]
-        tasks = [Task(store, config, list(some)) for some in batched(seeds, TASK_DAMAGES)]
+        scene = Scene(store, earlier)
+        tasks = [Task(scene, config, left, list(some)) for some in batched(seeds, TASK_DAMAGES)]
         for outcomes in arena.check(check_copies, tasks):
-            for what, wrong in outcomes:
-                arena.report.add_fault(what)
+            for hits, wrong in outcomes:
+                for each in hits:
+                    arena.report.add_fault(each)
                 arena.report.add_violations(wrong, replay)
 
 
-def check_copies(task: Task) -> list[tuple[str, list[str]]]:
+def check_copies(task: Task) -> list[tuple[list[str], list[str]]]:
     """Damage a copy of the store for each seed; what was done to it, and what is wrong then."""
-    original = read_placed(task.store)
+    original = read_placed(task.scene.root)
     outcomes = []
     for seed in task.seeds:
         dice = random.Random(seed)
-        with copied(task.store) as copy:
-            hit = (flip_bit if dice.random() < FLIPPED_SHARE else change_size)(copy, dice)
-            wrong = check_damaged(copy, task.config, original, hit)
-            place = f"{hit.what} in {hit.file.relative_to(copy)}, {hit.start} to {hit.end}"
-        outcomes.append((hit.what, [f"{place}: {each}" for each in wrong]))
+        with _copied(task) as copy:
+            hits = []
+            for _ in range(dice.choices((1, 2, 3), _AT_ONCE)[0]):
+                hits += do_harm(Scene(copy, task.scene.earlier), dice)
+            try:
+                wrong = _Judge(copy, task.config, original, hits).judge()
+            except Exception:  # an error that is nobody's: that is what is looked for
+                wrong = [traceback.format_exc(limit=-4)]
+        told = f"{task.left}, seed {seed}, {'; '.join(map(str, hits))}"
+        outcomes.append(([each.what for each in hits], [f"{told}: {each}" for each in wrong]))
     return outcomes
+
+
+@contextmanager
+def _copied(task: Task) -> Iterator[Path]:
+    """A copy of the store as it was left, and of the memory of its run where that is there."""
+    original = task.scene.root
+    with tempfile.TemporaryDirectory(prefix="copy-of-penstock-", dir=in_memory()) as scratch:
+        root = Path(shutil.copytree(original, Path(scratch) / "store"))
+        run = read_run(StorePaths(root))
+        if run is not None and run.path.is_dir() and StorePaths(root).abort.exists():
+            memory = run.path.with_name(f"penstock-{random.randbytes(8).hex()}")
+            shutil.copytree(run.path, memory, ignore=shutil.ignore_patterns("*.ipc"))
+            (memory / "store").write_bytes(bytes(root.resolve()))
+            write_run(StorePaths(root), msgspec.structs.replace(run, directory=str(memory)))
+        if task.left == "without power":
+            reboot(root)
+        try:
+            yield root
+        finally:
+            remove_strays(root, None)
 
 
 def read_placed(root: Path) -> list[Placed]:
@@ -90,137 +126,112 @@ def read_placed(root: Path) -> list[Placed]:
     return found
 
 
-def flip_bit(root: Path, dice: random.Random) -> Hit:
-    """One bit of a file that is not empty; in large files one of the bytes that are in use."""
-    file = _choose(root, dice)
-    size = file.stat().st_size
-    used = _used(file, size)
-    at = dice.randrange(min(size, used + used // 20 + 1))
-    with file.open("r+b") as handle:
-        handle.seek(at)
-        byte = handle.read(1)[0]
-        handle.seek(at)
-        handle.write(bytes([byte ^ 1 << dice.randrange(8)]))
-    return Hit("a flipped bit", file, at, at + 1)
+class _Judge:
+    """Starts and repairs one damaged store, and says what is wrong with what they do."""
 
+    def __init__(self, root: Path, config: Config, original: list[Placed], hits: list[Hit]) -> None:
+        self._root = root
+        self._config = msgspec.structs.replace(config, store_path_root_dir=str(root))
+        self._original = original
+        self._files = {hit.file for hit in hits}
+        self._bent = [
+            (int(hit.file.name) + hit.start, int(hit.file.name) + max(hit.end, hit.start + 1))
+            for hit in hits
+            if hit.file.parent.name == "commitlog"
+        ]
 
-def change_size(root: Path, dice: random.Random) -> Hit:
-    """A file that is cut, grown, or filled with something else."""
-    file = _choose(root, dice)
-    size = file.stat().st_size
-    what = dice.choice(("cut", "emptied", "grown", "zeroed", "garbage"))
-    at = dice.randrange(size) if size else 0
-    with file.open("r+b") as handle:
-        if what == "cut":
-            handle.truncate(at)
-        elif what == "emptied":
-            at = 0
-            handle.truncate(0)
-        elif what == "grown":
-            at = size
-            handle.truncate(size + dice.randint(1, 5000))
+    def judge(self) -> list[str]:
+        log = self._log()
+        wrong = []
+        try:
+            found = settle(self._root, self._config)
+        except PenstockError as error:
+            if not any(
+                file.name in str(error) or file.parent.name in str(error) for file in self._files
+            ):
+                wrong.append(f"the error names no file: {error}")
+            if self._log() != log:
+                wrong.append("a start that was refused has changed the log")
         else:
-            length = min(size - at, dice.randint(1, 9000))
-            handle.seek(at)
-            handle.write(bytes(length) if what == "zeroed" else dice.randbytes(length))
-            return Hit(what, file, at, at + length)
-    return Hit(what, file, at, size)
+            wrong += self._look(found)
+        return wrong + [f"behind a repair: {each}" for each in self._repair()]
 
+    def _repair(self) -> list[str]:
+        try:
+            with stopped_store(self._root) as (paths, last_run):
+                repair_store(paths, self._config, SystemClock(), last_run)
+            found = settle(self._root, self._config)
+        except PenstockError as error:
+            return [] if self._is_named(error) else [f"refused: {error}"]
+        wrong = [f"the store is read-only: {found.quarantined[0]}"] if found.quarantined else []
+        return wrong + self._look(found, repaired=True)
 
-def check_damaged(root: Path, config: Config, original: list[Placed], hit: Hit) -> list[str]:
-    """Start on the damaged store; what is wrong with what it does."""
-    before = _sizes(root)
-    try:
-        settle(root, config)
-    except PenstockError as error:
-        wrong = [] if hit.file.name in str(error) else [f"the error names no file: {error}"]
-        if _sizes(root) != before:
-            wrong.append("a start that was refused has changed files")
-        return wrong
-    bent = _log_range(root, hit)
-    stored, wrong = _read(root, bent)
-    missing = []
-    for each in original:
-        got = stored.get(each.sent.queue_id, {}).get(each.sent.queue_offset)
-        if got is not None and digest(got) != each.sent.digest:
-            wrong.append(f"queue {each.sent.queue_id}:{each.sent.queue_offset} has other bytes")
-        if got is None and not (each.position < bent[1] and bent[0] < each.end):
-            missing.append(f"{each.sent.queue_id}:{each.sent.queue_offset}")
-    if missing and not (hit.file.is_relative_to(root / "consumequeue") and _is_reported(root)):
-        wrong.append(lost(len(missing), "which were not hit", missing))
-    return wrong
+    def _is_named(self, error: PenstockError) -> bool:
+        """Whether a refusal is about a file that only a user can put right."""
+        return any(file.name in str(error) for file in self._files)
 
+    def _look(self, found: Recovered, *, repaired: bool = False) -> list[str]:
+        """What is wrong with a store that has been started on."""
+        named = {problem.file for problem in verify_store(self._root).problems}
+        stored, ends = self._read()
+        wrong, missing = [], []
+        for each in self._original:
+            queue, offset = each.sent.queue_id, each.sent.queue_offset
+            got = stored.get((queue, offset))
+            if got is not None and digest(got) != each.sent.digest and not self._is_hit(each):
+                wrong.append(f"queue {queue}:{offset} has other bytes")
+            if got is None and not self._is_hit(each):
+                is_named = any(f"/{TOPIC}/{queue}" in file for file in named)
+                if repaired or not is_named:
+                    missing.append(f"{queue}:{offset}")
+        if missing and not self._is_unheard_of():
+            wrong.append(lost(len(missing), "which were not hit", missing))
+        if not found.quarantined and not self._is_unheard_of():
+            newest = {each.sent.queue_id: each.sent.queue_offset for each in self._original}
+            wrong += [
+                f"queue {queue} goes on at {ends.get(queue, 0)}, and has had {newest[queue]}"
+                for queue in newest
+                if ends.get(queue, 0) <= newest[queue]
+            ]
+            if found.log_end < max(each.end for each in self._original):
+                wrong.append(f"the log goes on at {found.log_end}, in the midst of what was told")
+        return wrong[:4]
 
-def _is_reported(root: Path) -> bool:
-    """Whether the checker says that queue entries are wrong: readers are told so, not misled."""
-    return any(problem.kind.startswith("queue-") for problem in verify_store(root).problems)
+    def _is_unheard_of(self) -> bool:
+        """Whether a queue, or the log, was hit together with who knows where it ended."""
+        parts = {part for file in self._files for part in file.relative_to(self._root).parts[:2]}
+        return {"consumequeue", "queues"} <= parts or {"commitlog", "watermark"} <= parts
 
+    def _is_hit(self, each: Placed) -> bool:
+        return any(each.position < end and start < each.end for start, end in self._bent)
 
-def _choose(root: Path, dice: random.Random) -> Path:
-    while True:
-        place = root / dice.choice(PLACES)
-        files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
-        files = [file for file in files if file.stat().st_size]
-        if files:
-            return dice.choice(files)
+    def _read(self) -> tuple[dict[tuple[int, int], bytes], dict[int, int]]:
+        """(queue, offset) -> body, as readers would see them, and where each queue ends.
 
-
-def _used(file: Path, size: int) -> int:
-    """Up to where a file has data."""
-    handle = os.open(file, os.O_RDONLY)
-    try:
-        tail = os.pread(handle, size, 0).rstrip(b"\0")
-        return len(tail)
-    finally:
-        os.close(handle)
-
-
-def _log_range(root: Path, hit: Hit) -> tuple[int, int]:
-    """The log offsets that were hit; none for another file."""
-    if hit.file.parent != root / "commitlog":
-        return (0, 0)
-    base = int(hit.file.name)
-    return base + hit.start, base + max(hit.end, hit.start + 1)
-
-
-def _read(root: Path, hit: tuple[int, int]) -> tuple[dict[int, dict[int, bytes]], list[str]]:
-    """Queue -> offset -> body, as readers would see them, and what is wrong with their order.
-
-    Damaged records are passed over, as are entries that lead to another queue's: readers say so. A
-    record that was hit where no checksum covers it, in its header, may stand in another queue now.
-    """
-    stored: dict[int, dict[int, bytes]] = {}
-    bent: set[tuple[int, int]] = set()
-    with StoreDirectory(root) as store:
-        for queue in store.queues():
-            if queue.topic != TOPIC:
-                continue
-            bodies = stored.setdefault(queue.queue_id, {})
-            entries = queue.entries(queue.min_offset, queue.max_offset)
-            for number, entry in enumerate(entries, queue.min_offset):
-                if entry["size"] <= 0:
-                    continue  # readers say that it leads nowhere
-                position = int(entry["offset"])
-                try:
-                    record = store.record_at(position)
-                except PenstockError:
+        Passed over are damaged records, and entries that lead to another queue's: readers say so.
+        """
+        stored: dict[tuple[int, int], bytes] = {}
+        ends: dict[int, int] = {}
+        with StoreDirectory(self._root) as store:
+            for queue in store.queues():
+                if queue.topic != TOPIC:
                     continue
-                if (record.queue_id, record.queue_offset) != (queue.queue_id, number):
-                    continue
-                bodies[number] = bytes(record.body)
-                if position < hit[1] and hit[0] < position + record.total_size:
-                    bent.add((queue.queue_id, number))
-    dense = {
-        queue: [bodies[number] for number in sorted(bodies) if (queue, number) not in bent]
-        for queue, bodies in stored.items()
-    }
-    return stored, check_order(dense)
+                ends[queue.queue_id] = queue.max_offset
+                entries = queue.entries(queue.min_offset, queue.max_offset)
+                for number, entry in enumerate(entries, queue.min_offset):
+                    if entry["size"] <= 0:
+                        continue  # readers say that it leads nowhere
+                    try:
+                        record = store.record_at(int(entry["offset"]))
+                    except PenstockError:
+                        continue
+                    if (record.topic, record.queue_id, record.queue_offset) == (
+                        TOPIC,
+                        queue.queue_id,
+                        number,
+                    ):
+                        stored[queue.queue_id, number] = bytes(record.body)
+        return stored, ends
 
-
-def _sizes(root: Path) -> dict[str, tuple[int, int]]:
-    """Size and content of each file, apart from the lock, which a start tries."""
-    return {
-        str(path.relative_to(root)): (path.stat().st_size, hash(path.read_bytes()))
-        for path in root.rglob("*")
-        if path.is_file() and path.name != "lock"
-    }
+    def _log(self) -> dict[str, int]:
+        return {path.name: hash(path.read_bytes()) for path in (self._root / "commitlog").iterdir()}

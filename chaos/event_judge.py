@@ -19,7 +19,7 @@ import msgspec
 from penstock.chaos.event_trace import QUEUES, Trace
 from penstock.chaos.history import Sent, Stored, check_acknowledged, check_order, read_stored
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import check_whole, settle
+from penstock.chaos.replay import check_whole, in_another_boot, settle
 from penstock.chaos.uncertain_disk import Image, UncertainDisk
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
@@ -145,7 +145,7 @@ class _Judge:
         ]
 
     def _start(self, image: Image) -> _Outcome:
-        image.write(self._scratch)
+        in_another_boot(image).write(self._scratch)
         try:
             if self._repairs and StorePaths(self.store).commit_log.is_dir():
                 with stopped_store(self.store) as (paths, last_run):

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from penstock.chaos.damage import read_placed
 from penstock.chaos.history import Sent
 from penstock.chaos.load import TOPIC
+from penstock.chaos.replay import in_another_boot
 from penstock.chaos.seen_files import Killed
 from penstock.chaos.stepped import (
     ACTORS,
@@ -136,7 +137,7 @@ class _Player:
         tap.close_handles()
         if end == "power":
             self.forget_memory()
-            tap.fail_power(tap.disk.any_image(dice))
+            tap.fail_power(in_another_boot(tap.disk.any_image(dice)))
         self.producer.forget()
         self.consumer.forget()
         return clean

@@ -29,7 +29,7 @@ from penstock.chaos.history import Sent
 from penstock.chaos.images import Disk, mixed, read_disk
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load
 from penstock.chaos.recorder import SOURCE, Recorder, read_flushes
-from penstock.chaos.replay import check_store, in_memory
+from penstock.chaos.replay import check_store, in_memory, reboot
 from penstock.chaos.workers import batched
 from penstock.client.producer import Producer
 from penstock.shared.config_sources import load_config
@@ -178,6 +178,7 @@ def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, li
         for name, disk in _images(bundle, names):
             root = Path(scratch) / "store"
             disk.write(root)
+            reboot(root)
             wrong = check_store(
                 root,
                 config,

@@ -19,16 +19,21 @@ from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.chaos.history import SHOWN, Sent, check_acknowledged, check_order, read_stored
 from penstock.chaos.stepped_wire import Wire
+from penstock.chaos.uncertain_disk import Image
 from penstock.shared.actor import Stage
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_files, index_geometry
+from penstock.shared.layout import StorePaths
 from penstock.shared.recovery import Recovered
+from penstock.shared.run_directory import boot_id
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.store_start import finish_store, open_store
 from penstock.shared.verify import verify_store
+
+_ANOTHER_BOOT = b"-" * 36
 
 
 def in_memory() -> str | None:
@@ -41,6 +46,18 @@ def copied(original: Path) -> Iterator[Path]:
     """A copy of a store, in memory where that can be, until it is left."""
     with tempfile.TemporaryDirectory(prefix="copy-of-penstock-", dir=in_memory()) as scratch:
         yield Path(shutil.copytree(original, Path(scratch) / "store"))
+
+
+def reboot(root: Path) -> None:
+    """A copy of a store becomes what another boot finds: of this one nothing in it knows."""
+    for file in (StorePaths(root).run, StorePaths(root).starting):
+        if file.exists():
+            file.write_bytes(file.read_bytes().replace(boot_id().encode(), _ANOTHER_BOOT))
+
+
+def in_another_boot(image: Image) -> Image:
+    """The same of a disk's state."""
+    return image.replacing(boot_id().encode(), _ANOTHER_BOOT)
 
 
 def settle(root: Path, config: Config) -> Recovered:

@@ -61,6 +61,10 @@ class Image(NamedTuple):
             found.update(content or b"")
         return found.digest()
 
+    def replacing(self, old: bytes, new: bytes) -> Image:
+        """The same with these bytes in the place of those, in all files."""
+        return Image(tuple((path, raw and raw.replace(old, new)) for path, raw in self.entries))
+
     def write(self, target: Path) -> None:
         """Lay it out in a directory that is empty."""
         for path, content in self.entries:

@@ -29,11 +29,12 @@ def load_checkpoint(file: Path) -> Checkpoint:
         return Checkpoint()
 
 
-def make_checkpoint(file: Path) -> None:
-    """Make a checkpoint that knows of nothing, where there is none of full length. While no actor
-    runs."""
-    if not file.exists() or file.stat().st_size < PAGE_BYTES:
-        replace_file(file, encode_checkpoint(load_checkpoint(file)))
+def make_checkpoint(file: Path, believed: Checkpoint) -> None:
+    """Put the words in place that a start has believed, where others stand there, or none, or not
+    in a file of full length. While no actor runs."""
+    whole = file.exists() and file.stat().st_size >= PAGE_BYTES
+    if not whole or load_checkpoint(file) != believed:
+        replace_file(file, encode_checkpoint(believed))
 
 
 class CheckpointKeeper:
@@ -48,6 +49,7 @@ class CheckpointKeeper:
         self._sampled = False
         self._words = load_checkpoint(file)
         self._written = Checkpoint(-1)
+        self.durable = self._words  # as a start has left them
         self._handle = os.open(file, os.O_RDWR)
 
     def sample_log(self) -> None:
@@ -109,7 +111,7 @@ class CheckpointKeeper:
             crash_point("ckpt.mid")
             sync_file(self._handle)
             crash_point("ckpt.after")
-            self._written = self._words
+            self._written = self.durable = self._words
 
     def close(self) -> None:
         os.close(self._handle)

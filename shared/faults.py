@@ -79,6 +79,8 @@ POINTS: dict[str, str] = {
     "flush.after_queues_before_index": "the queues are on disk, new items of the index are not",
     "flush.mid_index": "some new items of the index are on disk",
     "known.written": "a new queue's name is in the list of queues, and not durable",
+    "known.ends_written": "queues are on disk, and how far, in the list, is not",
+    "mark.written": "the watermark is written, and not on disk",
     "ckpt.before": "the checkpoint is about to be written",
     "ckpt.mid": "the checkpoint is written, and not on disk",
     "ckpt.after": "the checkpoint is on disk",
@@ -110,6 +112,8 @@ POINTS: dict[str, str] = {
     # a start, which is the supervisor's, in order
     "geometry.written": "the sizes of a store's files are written down, none may be there",
     "recover.mid_pool": "a segment has what the pool had for it, the next one has not",
+    "recover.queues_made": "queues that had lost their end are made anew, beside the old ones",
+    "recover.queue_restored": "one of them is in its place, others may not be",
     "recover.after_scan": "a start knows the log's end, and has changed nothing of the log",
     "recover.before_truncate": "a start is about to cut what is behind the end",
     "recover.after_truncate": "what was behind the end is gone",

@@ -33,6 +33,10 @@ RECORD_OVERHEAD_BYTES = 65536
 MAX_QUEUES_PER_TOPIC = 1024
 
 _TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# RocketMQ names topics of its own after clusters and brokers, these after machines and addresses
+STORED_TOPIC_CHARACTERS = _TOPIC_CHARACTERS | frozenset(".:")
+# Behind these no entry has a place: a file's size is 63 bits.
+MAX_QUEUE_OFFSET = 1 << 58
 
 # Positions inside a segment are Java ints.
 MAX_SEGMENT_BYTES = 2**31 - 1
@@ -64,6 +68,16 @@ def check_topic(topic: str) -> str:
             f"the topic's name is longer than {limit} characters", len(topic), "use a shorter one"
         )
     return topic
+
+
+def is_stored_topic(topic: str) -> bool:
+    """Whether records of that topic may be in a store: the rule for users, and what RocketMQ
+    itself makes beside that."""
+    return (
+        0 < len(topic) <= MAX_RETRY_TOPIC_BYTES
+        and not set(topic) - STORED_TOPIC_CHARACTERS
+        and topic not in (".", "..")
+    )
 
 
 def check_group(group: str) -> str:
@@ -102,6 +116,8 @@ class StorePaths:
         self.starting = self.own / "starting"
         self.half_made = self.own / "half-made"
         self.known_queues = self.own / "queues"
+        self.queue_ends = self.own / "queue-ends"
+        self.watermark = self.own / "watermark"
         self.retention = self.own / "retention.json"
         self.deletions = self.own / "deletions.json"
         self.rebuild = self.own / "rebuild"
@@ -110,4 +126,8 @@ class StorePaths:
         self.quarantine = self.own / "quarantine"
 
     def queue(self, topic: str, queue_id: int) -> Path:
-        return self.consume_queue / check_topic(topic) / str(int(queue_id))
+        """Raises InvalidArgument for what is no name of a directory."""
+        if not is_stored_topic(topic):
+            check_topic(topic)
+            raise InvalidArgument("no topic has this name", repr(topic), "use another name")
+        return self.consume_queue / topic / str(int(queue_id))

@@ -17,7 +17,7 @@ from penstock.shared.hot_loops import QueueNumbers, Stamp, by_queue, dispatch
 from penstock.shared.messages import QueueRun, StoredRun
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueTable
-from penstock.shared.record import store_timestamp_ms
+from penstock.shared.record import jumps, store_timestamp_ms
 from penstock.shared.run_directory import Run
 
 # topic and queue id: one is made for each run, and a named tuple takes several times as long
@@ -181,6 +181,8 @@ def _next_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[_Queue
         found = by_queue(dispatch(piece, position, queues).rows, queues)
         for (topic, queue_id), entries in found.items():
             name = topic.decode(), queue_id
-            stops = [first + len(raw) // ENTRY.size for first, raw in entries]
-            offsets[name] = max(offsets.get(name, 0), *stops)
+            for first, raw in entries:
+                end = offsets.get(name, first)
+                if not jumps(first, end, position, positions["log_start"]):
+                    offsets[name] = max(end, first + len(raw) // ENTRY.size)
     return offsets

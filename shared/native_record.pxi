@@ -3,6 +3,11 @@
 #
 # All words are big-endian. Nothing is looked at behind a length that is_whole() has not bounded.
 
+from penstock.shared.layout import (
+    MAX_QUEUE_OFFSET,
+    MAX_RETRY_TOPIC_BYTES,
+    STORED_TOPIC_CHARACTERS,
+)
 from penstock.shared.record_crc import PROP_CRC_LEAD
 
 cdef enum:
@@ -93,16 +98,24 @@ cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogi
     return i16(at + topic_end) == parts.size - parts.properties_at
 
 
+cdef unsigned char of_topics[256]
+memset(of_topics, 0, 256)
+for _character in STORED_TOPIC_CHARACTERS:
+    of_topics[<int> ord(_character)] = 1
+cdef Py_ssize_t MAX_TOPIC = MAX_RETRY_TOPIC_BYTES
+assert MAX_QUEUE_OFFSET == 4 << 56, "the first byte says whether a queue offset is below it"
+
+
 cdef inline bint names_queue(Bytes at, Parts *parts) noexcept nogil:
     """Whether a whole record can be of the queue that it names: the rule of record.py."""
     cdef Bytes topic = at + parts.topic_at
     cdef Py_ssize_t last = parts.topic_bytes - 1, place
-    if at[12] > 127 or at[20] > 127 or last < 0:
+    if at[12] > 127 or at[20] > 3 or last < 0 or last >= MAX_TOPIC:
         return False
     if last < 2 and topic[0] == 0x2E and topic[last] == 0x2E:
         return False
     for place in range(parts.topic_bytes):
-        if topic[place] <= 0x20 or topic[place] >= 0x7F or topic[place] == 0x2F:
+        if not of_topics[topic[place]]:
             return False
     return True
 

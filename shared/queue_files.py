@@ -109,6 +109,32 @@ class QueueFiles:
         offset, size, _ = self._entry(self.max_offset - 1)
         return offset + size
 
+    def end_before(self, position: int) -> int:
+        """One more than the offset of the last entry that names a record before this log offset,
+        0 where none does. What stands behind it is not looked at."""
+        for segment in reversed(self.segments):
+            first = segment.base // CQ_ENTRY_BYTES
+            slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
+            kept = bisect_left(slots, True, key=lambda slot: not self._is_before(slot, position))
+            if kept:
+                return first + kept
+        return 0
+
+    def _is_before(self, slot: int, position: int) -> bool:
+        offset, size, _ = self._entry(slot)
+        return 0 <= offset < position and size > 0
+
+    def breaks_at(self, slot: int, position: int) -> bool:
+        """Whether the entry there is none of a record at `position` or behind it, or the one
+        behind it is not of a later record."""
+        offset, size, _ = self._entry(slot)
+        later = self.log_offset(slot + 1) if slot + 1 < self.max_offset else offset + size
+        return size <= 0 or not position <= offset < later
+
+    def log_offset(self, slot: int) -> int:
+        """What the entry of a queue offset names. Raises StoreDamaged where no file has it."""
+        return self._entry(slot)[0]
+
     def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
         """The entries [start, stop) as a structured array, blanks included."""
         # numpy takes longer to import than the rest of a start, which does without

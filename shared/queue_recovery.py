@@ -8,15 +8,16 @@ start that failed has cut may be so in the page cache only: it is cut again.
 from __future__ import annotations
 
 import os
-from bisect import bisect_left
 from pathlib import Path
+from typing import NamedTuple
 
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import ENTRY
 from penstock.shared.durable_files import drop_empty_last, sync_directory, zero_from
 from penstock.shared.faults import crash_point
+from penstock.shared.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.mapped_file_queue import segment_bases
+from penstock.shared.queue_files import QueueFiles
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.store_directory import StoreDirectory
 
@@ -33,13 +34,24 @@ def recover_queues(
 
     Raises StoreDamaged, naming the file, for a segment that is not one.
     """
+    size = config.mapped_file_size_consume_queue_bytes
     with StoreDirectory(paths.root) as store:
-        directories = [(queue.topic, queue.queue_id, queue.directory) for queue in store.queues()]
-    for _, _, directory in directories:
-        drop_empty_last(directory)
-        bases = segment_bases(directory, config.mapped_file_size_consume_queue_bytes)
-        if good_to is not None:
-            _cut(directory, bases, config.mapped_file_size_consume_queue_bytes, good_to, again)
+        for queue in store.queues():
+            drop_empty_last(queue.directory)
+    with StoreDirectory(paths.root) as store:
+        queues = store.queues()
+        cuts = [_find_cut(queue, size, good_to) for queue in queues]
+        # first what the next start compares them with: it would miss what is cut
+        ends = {
+            f"{queue.topic}/{queue.queue_id}": cut.end
+            for queue, cut in zip(queues, cuts, strict=True)
+        }
+        replace_known_queues(
+            paths.known_queues, {name: end for name, end in ends.items() if end.end}
+        )
+    if good_to is not None:
+        for cut in cuts:
+            _cut(cut, size, again)
             crash_point("recover.mid_cq_fix")
     count = 0
     with StoreDirectory(paths.root) as store:
@@ -51,28 +63,38 @@ def recover_queues(
     return count
 
 
-def _cut(directory: Path, bases: list[int], size: int, good_to: int, again: bool) -> None:
-    """Remove entries of records at or behind `good_to`, and whatever stands after them."""
-    if again or not bases:  # who removed the files of an empty one may have died before this
+class _Cut(NamedTuple):
+    """Where a queue is to end."""
+
+    directory: Path
+    bases: list[int]
+    end: QueueEnd  # (0, 0): nothing of it stays
+
+
+def _find_cut(queue: QueueFiles, size: int, good_to: int | None) -> _Cut:
+    """Where the entries of records at or behind `good_to` begin, or whatever stands after them."""
+    bases = segment_bases(queue.directory, size)
+    end = queue.max_offset if good_to is None else queue.end_before(good_to)
+    if end <= queue.first_slot:
+        return _Cut(queue.directory, bases, QueueEnd())
+    return _Cut(queue.directory, bases, QueueEnd(end, queue.log_offset(end - 1)))
+
+
+def _cut(cut: _Cut, size: int, again: bool) -> None:
+    """Remove what a queue has behind its end; durable on return."""
+    directory, end_at = cut.directory, cut.end.end * CQ_ENTRY_BYTES
+    if again or not cut.bases:  # who removed the files of an empty one may have died before this
         sync_directory(directory)
-    for base in reversed(bases):
+    for base in reversed(cut.bases):
         path = directory / segment_name(base)
-        handle = os.open(path, os.O_RDWR)
-        try:
-
-            def gone(slot: int, handle: int = handle) -> bool:
-                offset, length, _ = ENTRY.unpack(
-                    os.pread(handle, CQ_ENTRY_BYTES, slot * CQ_ENTRY_BYTES)
-                )
-                return bool(offset < 0 or length <= 0 or offset >= good_to)
-
-            kept = bisect_left(range(size // CQ_ENTRY_BYTES), True, key=gone)
-            if kept:
-                if zero_from(handle, kept * CQ_ENTRY_BYTES, size, again=again) or again:
+        if base < end_at:
+            handle = os.open(path, os.O_RDWR)
+            try:
+                if zero_from(handle, min(end_at - base, size), size, again=again) or again:
                     os.fdatasync(handle)
-                return
-        finally:
-            os.close(handle)
+            finally:
+                os.close(handle)
+            return
         # RocketMQ does not start on a queue segment without entries
         path.unlink()
         sync_directory(directory)

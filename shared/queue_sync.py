@@ -23,7 +23,8 @@ from penstock.shared.durable_files import (
     sync_file,
     write_again,
 )
-from penstock.shared.known_queues import KnownQueues
+from penstock.shared.faults import crash_point
+from penstock.shared.known_queues import KnownQueues, QueueEnd
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueKey, QueueTable
@@ -64,7 +65,20 @@ class ConsumeQueueSync:
         grown, complete = self._grown(ends, least_pages)
         for at in range(0, len(grown), QUEUES_AT_ONCE):
             yield from self._sync_group(grown[at : at + QUEUES_AT_ONCE], ends)
+        crash_point("known.ends_written")
+        yield from self._known.sync()
         return complete
+
+    def _ends(self, slots: Sequence[int], ends: list[int]) -> dict[str, QueueEnd]:
+        """Where queues end that are on disk so far."""
+        found = {}
+        for slot in slots:
+            key, last = self._table.key(slot), (ends[slot] - 1) * CQ_ENTRY_BYTES
+            base = last - last % self._segment_bytes
+            with suppress(FileNotFoundError):  # the cleaner's doing, or the sync has said so
+                raw = os.pread(self._files.handle(key, base), 8, last - base)
+                found["{}/{}".format(*key)] = QueueEnd(ends[slot], int.from_bytes(raw, "big"))
+        return found
 
     def _is_new(self, slot: int) -> bool:
         return self._synced[slot] == _NEVER
@@ -107,7 +121,7 @@ class ConsumeQueueSync:
             yield
         yield from self._sync_names(named)
         # a queue that is known and not there costs a start the scan of all there is
-        if self._known.add(["{}/{}".format(*key) for key in named]):
+        if self._known.note(self._ends(slots, ends)):
             yield
         for slot in slots:
             self._synced[slot] = ends[slot]

@@ -28,7 +28,12 @@ import msgspec
 from isal import isal_zlib
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.layout import MAX_PROPERTIES_BYTES
+from penstock.shared.layout import (
+    MAX_PROPERTIES_BYTES,
+    MAX_QUEUE_OFFSET,
+    MAX_RETRY_TOPIC_BYTES,
+    STORED_TOPIC_CHARACTERS,
+)
 from penstock.shared.record_crc import (
     Checksum,
     has_prop_crc,
@@ -65,8 +70,7 @@ FIXED_HEAD = struct.Struct(">iIiiiqqiq")  # up to and with bornTimestamp
 TAIL_HEAD = struct.Struct(">iqi")  # reconsumeTimes, preparedTransactionOffset, bodyLength
 BLANK = struct.Struct(">iI")
 _QUEUE = struct.Struct(">i4xq")  # queueId, queueOffset
-# the bytes that no topic has: what is not printable ASCII, the blank, and the slash
-_NO_TOPIC_BYTES = bytes(byte for byte in range(256) if not 0x20 < byte < 0x7F or byte == 0x2F)
+_TOPIC_BYTES = "".join(sorted(STORED_TOPIC_CHARACTERS)).encode()
 _NO_TOPICS = (b"", b".", b"..")
 _I16 = struct.Struct(">h")
 
@@ -297,13 +301,20 @@ def _contradiction(buffer: bytes | memoryview, at: int, size: int, magic: int) -
 
 
 def names_queue(topic: bytes, queue_id: int, queue_offset: int) -> bool:
-    """Whether a record can be of this queue, whose files have the topic's name in their path.
+    """Whether a record can be of this queue, whose files have the topic's name in their path, and
+    an entry there.
 
     RocketMQ's rule for what users may call a topic is narrower; its own it names after clusters.
     """
-    if queue_id < 0 or queue_offset < 0 or topic in _NO_TOPICS:
+    if not 0 <= queue_offset < MAX_QUEUE_OFFSET or queue_id < 0 or topic in _NO_TOPICS:
         return False
-    return topic.translate(None, _NO_TOPIC_BYTES) == topic
+    return len(topic) <= MAX_RETRY_TOPIC_BYTES and not topic.translate(None, _TOPIC_BYTES)
+
+
+def jumps(queue_offset: int, end: int, position: int, log_start: int) -> bool:
+    """Whether a record at `position` cannot have this queue offset, where `end` was to come: there
+    was no room in the log for so many messages between. No checksum covers that number."""
+    return queue_offset - end > (position - log_start) // SMALLEST_RECORD_BYTES
 
 
 def _crc_holds(buffer: bytes | memoryview, at: int) -> bool:

@@ -2,18 +2,19 @@
 
     1. what the last run wrote into its pool and did not commit goes into the segments (same boot,
        and no other broker used the store in between: `abort` names the last run's process)
-    2. the log is scanned from a record that the checkpoint vouches for, or from the segment that
+    2. queues that have lost their end are made again from the log (queue_restoring.py)
+    3. the log is scanned from a record that the checkpoint vouches for, or from the segment that
        RocketMQ would choose, to its end
-    3. bytes behind the end become zeros; entries of consume queues from the scan's start on are
+    4. bytes behind the end become zeros; entries of consume queues from the scan's start on are
        cut, for the reput to write again
-    4. the positions page and the queue table are filled
+    5. the positions page and the queue table are filled
 
-Nothing that was on disk is ever cut: where such a record follows damage, or the log is known to
+Nothing that was on disk is ever cut: where a whole record follows damage, or the log is known to
 have gone on, the damaged ranges are returned as `quarantined`, nothing of the log is changed, and
 the store must be run read-only. After a power failure pages that were never flushed may be there
-while others before them are not: whole records behind damage that are newer than all the
-checkpoint knows to be on disk are such pages. Nobody was promised them; they are cut with the rest
-of the torn tail, and kept beside in penstock/quarantine/.
+while others before them are not, whole records among them. Nobody was promised these, where a
+witness says so (witness.py); they are cut with the rest of the torn tail, and kept beside in
+penstock/quarantine/. Where there is no such witness they stay.
 
 Doing it twice, or dying half way and doing it again, ends in the same state. So does doing it
 again after a sync has failed: what may be in the page cache only is written once more before it is
@@ -22,31 +23,39 @@ synced, zeros too. The caller holds the store's lock.
 
 from __future__ import annotations
 
-import shutil
 import time
+from typing import NamedTuple
 
 import msgspec
 
+from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     drop_empty_last,
-    replace_file,
     sync_directory,
 )
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.known_queues import load_known_queues, replace_known_queues
-from penstock.shared.layout import StorePaths
+from penstock.shared.known_queues import QueueEnd, load_known_queues, with_memory
+from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
-from penstock.shared.next_steps import move_away
+from penstock.shared.next_steps import repair
 from penstock.shared.pool_recovery import empty_pool, is_named_by
+from penstock.shared.positions import Positions
 from penstock.shared.quarantine import Damage, joined, load_quarantine
-from penstock.shared.queue_files import QueueFiles
-from penstock.shared.recovery_scan import Scanned, dispatched_to, scan, scan_start
+from penstock.shared.queue_building import remove_rebuild
+from penstock.shared.queue_restoring import (
+    find_broken_queues,
+    find_lost_queues,
+    restore_queues,
+)
+from penstock.shared.queue_table import QueueTable
+from penstock.shared.recovery_scan import Ends, Scanned, dispatched_to, scan, scan_start
 from penstock.shared.run_directory import Run, survives
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.unfinished_start import is_unfinished, note_start
+from penstock.shared.witness import Witness, find_witness
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -70,6 +79,8 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     torn_records: int  # of them whole, kept beside
     quarantined: tuple[Damage, ...]
     seconds: float
+    checkpoint: Checkpoint = Checkpoint()  # the words that were believed
+    restored_queues: list[str] = []  # that had lost their end, and what was wrong
     start_failed: bool = False  # one before this, in the same boot: what it cut may not be on disk
 
     @property
@@ -87,8 +98,7 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     began = time.monotonic()
     unclean = paths.abort.exists()
     start_failed = is_unfinished(paths.starting)
-    known = load_quarantine(paths)
-    _refuse_lost_log(paths)
+    _refuse_lost_log(paths, last_run)
     wrote, pool_bytes = _take_from_memory(paths, config, last_run)
     drop_empty_last(paths.commit_log)
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
@@ -96,35 +106,23 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     bases = segment_bases(paths.commit_log, size)
     with StoreDirectory(paths.root) as store:
         log_start = store.log_start
-        known = [each for each in known if each.position >= log_start]
-        queues = store.queues()
-        missing = _missing_queues(paths, queues)
-        dispatched = dispatched_to(queues)
-        vouched = scan_start(store, unclean, wrote, dispatched)
-        start = log_start if missing else vouched
-        start = min([start, *(each.position for each in known)])
-        # behind the end that is known the log may go on, as its last run is not
-        least_end = min(max([0, *(each.end for each in known)]), bases[-1] + size if bases else 0)
-        scanned = scan(store, config, start, wrote, unclean, least_end, dispatched)
-        dispatch_from = start
-        # where damage was known, a repair may have put records that no queue has yet
-        if not (unclean or missing or known or scanned.quarantined):
-            dispatch_from = scanned.end if dispatched >= scanned.records_end else start
+        _refuse_lost_segments(store, last_run, bases[-1] + size if bases else 0, wrote)
+        known = [each for each in load_quarantine(paths) if each.position >= log_start]
+        look = _look(store, config, last_run, wrote, known)
         read_files, read_bytes = store.files_read, store.bytes_read
+    start, scanned = look.start, look.scanned
     crash_point("recover.after_scan")
-    if missing:
-        _forget_checkpoint(paths)
     _remove_leftovers(paths)
     torn = 0
     if (unclean or scanned.damaged or start_failed) and not scanned.quarantined:
-        written = range(min(vouched, scanned.end), scanned.end)
+        written = range(min(look.vouched, scanned.end), scanned.end)
         doubted = doubted_log(paths, config, last_run, written, wrote >= 0, again=start_failed)
         torn = _cut(paths, bases, size, start, scanned, doubted)
     return Recovered(
         mode="new" if not bases else "unclean" if unclean else "clean",
         log_start=log_start,
         log_end=scanned.end,
-        dispatch_from=dispatch_from,
+        dispatch_from=look.dispatch_from,
         last_record=scanned.last_record,
         last_timestamp_ms=scanned.timestamp_ms,
         scanned_from=start,
@@ -139,8 +137,61 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
         torn_records=scanned.torn_records,
         quarantined=tuple(joined(scanned.quarantined)),
         seconds=time.monotonic() - began,
+        checkpoint=look.checkpoint,
+        restored_queues=look.restored,
         start_failed=start_failed,
     )
+
+
+class _Look(NamedTuple):
+    """What a start has seen of a store, whose queues are whole since."""
+
+    vouched: int  # everything before this record is known to be good
+    start: int  # of the scan
+    scanned: Scanned
+    dispatch_from: int
+    checkpoint: Checkpoint
+    restored: list[str]
+
+
+def _look(
+    store: StoreDirectory, config: Config, last_run: Run | None, wrote: int, known: list[Damage]
+) -> _Look:
+    """Make queues whole that are not, and find the log's end. `known` is damage of before."""
+    unclean = store.is_unclean
+    queue_ends = _queue_ends(store.paths, last_run, from_memory=wrote >= 0)
+    is_exact = find_witness(store, last_run, 0).is_exact
+    lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
+    restored = restore_queues(store, config, lost)
+    dispatched = dispatched_to(store.queues())
+    witness = find_witness(store, last_run, dispatched)
+    vouched = scan_start(store, witness, unclean, wrote, dispatched)
+    start = min([vouched, *(each.position for each in known)])
+    files_end = store.segments[-1].end if store.segments else 0
+    ends, witness = _ends(wrote, files_end, known, witness, dispatched)
+    scanned = scan(store, config, start, ends, witness)
+    dispatch_from = start
+    # where damage was known, a repair may have put records that no queue has yet
+    if not (unclean or known or scanned.quarantined):
+        dispatch_from = scanned.end if dispatched >= scanned.records_end else start
+    if unclean or scanned.quarantined:
+        good_to = scanned.end if scanned.quarantined else dispatch_from
+        broken = find_broken_queues(store, queue_ends, good_to)
+        restored += restore_queues(store, config, broken)
+    return _Look(vouched, start, scanned, dispatch_from, witness.checkpoint, restored)
+
+
+def _ends(
+    wrote: int, files_end: int, known: list[Damage], witness: Witness, dispatched: int
+) -> tuple[Ends, Witness]:
+    """What is known of the log's end, and what else there is to be believed of it then."""
+    # behind the end that is known the log may go on, as its last run is not
+    least = min(max([0, *(each.end for each in known)]), files_end)
+    if wrote >= 0 or least:  # then this says more than what the files do
+        return Ends(wrote, least, None), Witness(witness.checkpoint)
+    known_end = witness.flushed if witness.is_exact else dispatched
+    is_known = known_end and not witness.may_be_cut
+    return Ends(wrote, witness.flushed, known_end if is_known else None), witness
 
 
 def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> tuple[int, int]:
@@ -148,6 +199,20 @@ def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
         return empty_pool(paths, config, last_run)
     return -1, 0
+
+
+def _queue_ends(
+    paths: StorePaths, last_run: Run | None, *, from_memory: bool
+) -> dict[str, QueueEnd]:
+    """Where queues are known to have ended: by their list, and by the last run's memory."""
+    known = load_known_queues(paths.known_queues)
+    if last_run is None or not from_memory:
+        return known
+    positions, table = Positions(last_run.positions), QueueTable(last_run.queues)
+    found = with_memory(known, table, positions["queue_count"])
+    table.close()
+    positions.close()
+    return found
 
 
 def _cut(
@@ -170,42 +235,32 @@ def _remove_leftovers(paths: StorePaths) -> None:
     remove_rebuild(paths)
 
 
-def remove_rebuild(paths: StorePaths) -> None:
-    """Remove what a rebuild has left: its half-made files, or the ones it replaced."""
-    if paths.rebuild.is_dir():
-        shutil.rmtree(paths.rebuild)
-        sync_directory(paths.own)
-
-
-def _refuse_lost_log(paths: StorePaths) -> None:
-    """Queues that name records of a log, or a last segment, without a byte: that is no crash."""
+def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
+    """Something names records of a log, or of a last segment, without a byte: that is no crash."""
     last = max(paths.commit_log.iterdir(), default=None)
     if last is not None and (not last.name.isdigit() or last.stat().st_size):
         return
     with StoreDirectory(paths.root) as store:
-        if dispatched_to(store.queues()) > (0 if last is None else int(last.name)):
+        dispatched = dispatched_to(store.queues())
+        known_end = max(dispatched, find_witness(store, last_run, dispatched).flushed)
+        if known_end > (0 if last is None else int(last.name)):
             raise StoreDamaged(
-                "the commit log is gone that the consume queues name",
-                f"{last or paths.commit_log} is empty",
-                f"restore it, or begin anew without the queues: {move_away(paths.consume_queue)}",
+                "a part of the log is gone",
+                f"{last or paths.commit_log} is empty; the log was written up to {known_end}",
+                f"put it back; or see what is left: {repair(paths.root)}",
             )
 
 
-def _missing_queues(paths: StorePaths, queues: list[QueueFiles]) -> set[str]:
-    """Queues that have been dispatched to and are gone; the checkpoint does not know."""
-    there = {f"{queue.topic}/{queue.queue_id}" for queue in queues if queue.segments}
-    return load_known_queues(paths.known_queues) - there
-
-
-def _forget_checkpoint(paths: StorePaths) -> None:
-    """Nothing is vouched for until everything has been dispatched again.
-
-    A start that dies from here on must not leave a store that looks clean: the next one would
-    believe its queues, with no list to say which of them is gone.
-    """
-    if not paths.abort.exists():
-        # no process: the last run's memory is not to be used
-        replace_file(paths.abort, b"0")
-    paths.checkpoint.unlink(missing_ok=True)
-    sync_directory(paths.root)
-    replace_known_queues(paths.known_queues, ())
+def _refuse_lost_segments(
+    store: StoreDirectory, last_run: Run | None, files_end: int, wrote: int
+) -> None:
+    """The log was written to where no file is any more: its offsets would be given again."""
+    log_end = max(wrote, find_witness(store, last_run, 0).flushed)
+    if log_end > files_end:
+        missing = store.paths.commit_log / segment_name(files_end)
+        raise StoreDamaged(
+            "the log's last segment is missing",
+            f"{missing}; the log was written up to {log_end}",
+            "put the file back; or make it anew, with marks for the messages that it had; run: "
+            f"{repair(store.paths.root)}",
+        )

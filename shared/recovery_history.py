@@ -40,7 +40,8 @@ def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
 
 def keep_recovery(paths: StorePaths, found: Recovered, now_ms: int) -> str:
     """Add a start, unless it was clean; durable on return. Why that cannot be, or ""."""
-    if found.mode != "unclean" and not found.quarantined and not found.torn_bytes:
+    told = found.quarantined or found.torn_bytes or found.restored_queues
+    if found.mode != "unclean" and not told:
         return ""
     try:
         rows = [*_past(paths), PastRecovery(now_ms, found)][-KEPT:]

@@ -11,7 +11,6 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.quarantine import Damage, damage_between
@@ -20,10 +19,10 @@ from penstock.shared.record import (
     NO_RECORD_CRC,
     Found,
     decode_record,
-    examine,
     store_timestamp_ms,
 )
 from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.witness import Witness, confirmed_record, first_timestamp_ms
 
 _SECTOR_OF_ZEROS = bytes(512)
 
@@ -52,20 +51,21 @@ class Scanned(msgspec.Struct):
         self.timestamp_ms = store_timestamp_ms(record, 0)
 
 
-def scan_start(store: StoreDirectory, unclean: bool, wrote: int, dispatched: int) -> int:
+def scan_start(
+    store: StoreDirectory, witness: Witness, unclean: bool, wrote: int, dispatched: int
+) -> int:
     """A record of which everything before it is known to be good: log, consume queues and all.
 
     Behind `wrote`, where that is known (not -1), stands nothing that counts.
     """
-    checkpoint = store.checkpoint()
-    limit_ms = checkpoint.recovery_timestamp_ms
-    start = max(store.log_start, _confirmed(store, checkpoint))
+    limit_ms = witness.checkpoint.recovery_timestamp_ms
+    start = max(store.log_start, confirmed_record(store, witness.checkpoint))
     for segment in reversed(store.segments):
         if segment.base <= start:
             break
         if 0 <= wrote <= segment.base:
             continue
-        timestamp_ms = _first_timestamp_ms(store, segment.base)
+        timestamp_ms = first_timestamp_ms(store, segment.base)
         if timestamp_ms and (not unclean or timestamp_ms <= limit_ms):
             start = segment.base
             break
@@ -76,82 +76,36 @@ def scan_start(store: StoreDirectory, unclean: bool, wrote: int, dispatched: int
     return max([store.log_start, *bases])
 
 
-def _confirmed(store: StoreDirectory, checkpoint: Checkpoint) -> int:
-    """The checkpoint's record, if one stands there that is no newer than the checkpoint; else 0."""
-    at = checkpoint.confirm_offset
-    if not at or not store.segments or not store.log_start <= at < store.segments[-1].end:
-        return 0
-    timestamp_ms = _first_timestamp_ms(store, at)
-    known_ms = min(checkpoint.physic_timestamp_ms, checkpoint.logics_timestamp_ms)
-    return at if 0 < timestamp_ms <= known_ms else 0
+def _is_torn(witness: Witness, position: int, record: memoryview) -> bool:
+    """Whether a record may not have been on disk, and is not: it has zeros where none belong.
+
+    No checksum covers topic and properties. No topic has a zero, and the writer takes no
+    properties that end in one.
+    """
+    # quick, and no for nearly every record
+    if not witness.may_be_cut or record[-1] and _SECTOR_OF_ZEROS not in bytes(record):
+        return False
+    found = decode_record(record)
+    properties = found.properties
+    torn = properties.endswith(b"\0") or _SECTOR_OF_ZEROS in properties
+    return (torn or "\0" in found.topic) and not witness.covers(
+        position, store_timestamp_ms(record, 0)
+    )
 
 
-def _first_timestamp_ms(store: StoreDirectory, at: int) -> int:
-    """The store time of the whole record at `at`; 0 when none stands there."""
-    segment = store.segment_of(at)
-    left = segment.end - at
-    head = store.read_log(at, min(left, 128))
-    size = min(max(int.from_bytes(head[:4], "big", signed=True), 1), left)
-    raw = store.read_log(at, size)
-    found, _, _ = examine(raw, 0, size, position=at)
-    return store_timestamp_ms(raw, 0) if found is Found.RECORD else 0
+class Ends(NamedTuple):
+    """What is known of where the log ends, before it is looked at. Log offsets."""
 
-
-class _OnDisk(NamedTuple):
-    """Which records are known to have been on disk before the last run ended."""
-
-    all: bool
-    before_ms: int = 0
-    confirmed: int = -1
-
-    def covers(self, position: int, timestamp_ms: int) -> bool:
-        return self.all or timestamp_ms < self.before_ms or position <= self.confirmed
-
-    def doubts(self, position: int, record: memoryview) -> bool:
-        """Whether a record may not have been on disk, and is not: it has zeros where none belong.
-
-        No checksum covers topic and properties. No topic has a zero, and the writer takes no
-        properties that end in one.
-        """
-        # quick, and no for nearly every record
-        if self.all or record[-1] and _SECTOR_OF_ZEROS not in bytes(record):
-            return False
-        found = decode_record(record)
-        properties = found.properties
-        torn = properties.endswith(b"\0") or _SECTOR_OF_ZEROS in properties
-        stored_ms = store_timestamp_ms(record, 0)
-        return (torn or "\0" in found.topic) and not self.covers(position, stored_ms)
-
-
-def _on_disk(store: StoreDirectory, unclean: bool, known_end: int) -> _OnDisk:
-    """What the checkpoint says; everything, where nobody can have lost what was not flushed."""
-    if not unclean or known_end > 0 or not store.paths.checkpoint.exists():
-        return _OnDisk(all=True)
-    checkpoint = store.checkpoint()
-    # 0 is where nothing is confirmed yet, and not the record there
-    return _OnDisk(False, checkpoint.physic_timestamp_ms, checkpoint.confirm_offset or -1)
+    wrote: int  # what the last run's memory says; -1 without
+    least: int  # so far it went when damage was found, or by what a witness says
+    known: int | None  # where it ends in a store that was left clean; None where nobody says so
 
 
 def scan(
-    store: StoreDirectory,
-    config: Config,
-    start: int,
-    wrote: int,
-    unclean: bool,
-    least_end: int,
-    dispatched: int,
+    store: StoreDirectory, config: Config, start: int, ends: Ends, witness: Witness
 ) -> Scanned:
-    """Walk from `start` to the end of the log, which is `wrote` where that is known (not -1).
-
-    It is `least_end` at least: so far the log went when its damage was found.
-    """
-    scanned, pending = Scanned(start, start), list[Damage]()
-    least_end = max(least_end, wrote)
-    # a clean store's queues know its end, if it has any
-    known_end = None if unclean or least_end > 0 else dispatched or None
-    if known_end is not None and known_end <= store.segments[-1].end:
-        least_end = known_end
-    on_disk = _on_disk(store, unclean, least_end)
+    """Walk from `start` to the end of the log."""
+    scanned, pending, wrote = Scanned(start, start), list[Damage](), ends.wrote
     held = 0  # whole records behind damage that nobody has flushed
     segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, config.recovery_checksum
     for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
@@ -159,7 +113,7 @@ def scan(
             break
         if reason == NO_RECORD_CRC:  # RocketMQ would cut off everything from here on
             raise _without_checksum(position)
-        if found is Found.RECORD and on_disk.doubts(position, record):
+        if found is Found.RECORD and _is_torn(witness, position, record):
             found, reason = Found.DAMAGED, "topic or properties are torn"
         if found is Found.DAMAGED or 0 <= wrote < position + size:
             stop = position + size if wrote < 0 else min(wrote, position + size)
@@ -167,12 +121,11 @@ def scan(
                 store.paths, segment_bytes, position, stop, reason or "it goes beyond the log's end"
             )
             continue
-        if pending and known_end is not None and pending[0].position >= known_end:
+        if pending and ends.known is not None and pending[0].position >= ends.known:
             break  # left behind the log's end by a RocketMQ that cut it there
         is_record = found is Found.RECORD
-        if pending and not (
-            is_record and on_disk.covers(position, store_timestamp_ms(record, 0)) or on_disk.all
-        ):
+        is_known = is_record and witness.covers(position, store_timestamp_ms(record, 0))
+        if pending and witness.tears(pending[0].position) and not is_known:
             held += is_record
             scanned.torn_end = position + size
             continue
@@ -182,15 +135,34 @@ def scan(
         scanned.add(position, size, record if is_record else None)
         if scanned.end == wrote:
             break  # what lies behind it may be a whole segment of warm pages
-    scanned.damaged = bool(pending or scanned.quarantined)
     scanned.torn_records = held
+    _close(scanned, store, config, ends, witness, pending)
+    return scanned
+
+
+def _close(
+    scanned: Scanned,
+    store: StoreDirectory,
+    config: Config,
+    ends: Ends,
+    witness: Witness,
+    pending: list[Damage],
+) -> None:
+    """What stands at the log's end, and has nothing whole behind it that would tell what it is."""
+    least_end = max(ends.least, ends.wrote)
+    if ends.known is not None and ends.known <= store.segments[-1].end:
+        least_end = max(least_end, ends.known)
+    if pending and pending[0].position < witness.told_to:
+        scanned.quarantined += pending  # no torn tail: somebody was told of it
+        scanned.end, pending = pending[-1].end, []
+    scanned.damaged = bool(pending or scanned.quarantined)
     if scanned.end < least_end:
         reasons = [*(each.reason for each in pending[:1]), f"the log was written up to {least_end}"]
+        size = config.mapped_file_size_commit_log_bytes
         scanned.quarantined += damage_between(
-            store.paths, segment_bytes, scanned.end, least_end, "; ".join(reasons)
+            store.paths, size, scanned.end, least_end, "; ".join(reasons)
         )
         scanned.end = least_end
-    return scanned
 
 
 def _without_checksum(position: int) -> StoreDamaged:

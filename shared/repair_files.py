@@ -11,7 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -22,7 +22,10 @@ from penstock.shared.geometry import check_lengths
 from penstock.shared.geometry_search import queue_directories
 from penstock.shared.layout import PAGE_BYTES, StorePaths, is_segment_name, segment_name
 from penstock.shared.quarantine import set_aside
+from penstock.shared.run_directory import read_run
 from penstock.shared.segment_files import shown
+from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.witness import find_witness
 
 
 class FileStep(NamedTuple):
@@ -36,8 +39,10 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     """The steps, in order; each is planned when the one before it is done."""
     check_lengths(paths, config)
     size = config.mapped_file_size_commit_log_bytes
-    yield from _directory(paths, paths.commit_log, size)
-    yield from _missing(paths, size)
+    with StoreDirectory(paths.root) as store:
+        log_end = find_witness(store, read_run(paths), 0).flushed
+    yield from _directory(paths, paths.commit_log, size, log_end)
+    yield from _missing(paths, size, log_end)
     for queue in queue_directories(paths):
         size = config.mapped_file_size_consume_queue_bytes
         yield from _directory(paths, queue, size)
@@ -47,7 +52,8 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
         yield _aside(paths, paths.checkpoint, "no checkpoint")
 
 
-def _directory(paths: StorePaths, directory: Path, size: int) -> Iterator[FileStep]:
+def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> Iterator[FileStep]:
+    """`end` is where the segments are known to end, so that an empty last one has lost bytes."""
     segments = []
     for path in sorted(directory.iterdir()):
         found = path.lstat()
@@ -61,13 +67,17 @@ def _directory(paths: StorePaths, directory: Path, size: int) -> Iterator[FileSt
         else:
             yield _aside(paths, path, "no segment")
     for path, length in segments:
-        if length != size and (length or path != segments[-1][0]):
+        if length != size and (length or path != segments[-1][0] or int(path.name) < end):
             text = f"give {shown(path)} its {size} bytes; it has {length}"
             yield FileStep(text, lambda path=path: _resize(paths, path, size))  # type: ignore[misc]
 
 
-def _missing(paths: StorePaths, size: int) -> Iterator[FileStep]:
-    for path in _gaps(paths.commit_log, size):
+def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
+    """Segments between others, and those up to where the log is known to have been written."""
+    bases = [int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)]
+    last = max(bases, default=log_end // size * size - size)
+    behind = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
+    for path in chain(_gaps(paths.commit_log, size), behind):
         yield FileStep(
             f"make {shown(path)}, which is missing",
             lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]

@@ -15,14 +15,9 @@ from pathlib import Path
 from types import TracebackType
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
-from penstock.shared.errors import (
-    ConfigError,
-    InvalidArgument,
-    OffsetOutOfRange,
-    StoreDamaged,
-)
+from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.geometry import Sizes, load_sizes
-from penstock.shared.layout import PAGE_BYTES, StorePaths, check_topic
+from penstock.shared.layout import PAGE_BYTES, StorePaths, is_stored_topic
 from penstock.shared.log_scan import Step, scan
 from penstock.shared.next_steps import quoted, verify
 from penstock.shared.queue_files import QueueFiles
@@ -167,9 +162,7 @@ class StoreDirectory:
         """Every queue that has a directory, as it is now, by topic and queue id."""
         found = []
         for topic_path in _directories(self.paths.consume_queue):
-            try:
-                check_topic(topic_path.name)
-            except InvalidArgument:
+            if not is_stored_topic(topic_path.name):
                 continue  # RocketMQ makes no such topic: not a queue, whatever it is
             for path in _directories(topic_path):
                 if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):

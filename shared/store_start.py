@@ -47,6 +47,7 @@ from penstock.shared.start_check import check_files
 from penstock.shared.store_lock import check_place, lock_store
 from penstock.shared.transient_store_pool import create_pool
 from penstock.shared.unfinished_start import note_end, note_start
+from penstock.shared.watermark import Watermark, make_watermark
 
 _SPARE_BYTES = 4 << 20
 # What a start that has no room for a larger one proposes.
@@ -103,18 +104,18 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         sockets.callback(produce.socket.close)
         consume = listen_tcp(config.bind_host, config.consume_port, "consumers")
         sockets.callback(consume.socket.close)
-        remarks = [faults.remark()]
         check_sizes(paths, config)
         check_files(paths, config)
         keep_sizes(paths, config)
         recovered = recover_store(paths, config, last_run)
+        remarks = [faults.remark(), *recovered.restored_queues]
         _check_first_segment(paths, config)
         note_start(paths.starting)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())
         remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
         crash_point("recover.after_index")
         # what actors only open, so that on a full disk it is the start that fails
-        make_checkpoint(paths.checkpoint)
+        make_checkpoint(paths.checkpoint, recovered.checkpoint)
         make_known_queues(paths.known_queues)
         if last_run is not None:
             # all of it is on disk now, and a small /dev/shm has no room for two
@@ -142,6 +143,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         write_run(paths, run)
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
+        make_watermark(paths.watermark, _watermark(config, run, recovered))
         undo.pop_all()  # from here on the next start finds the directory, and removes it
         crash_point("start.before_abort")
         # the next start takes what is in shared memory only if this run was the last one here
@@ -190,6 +192,11 @@ def _shared_memory(
     ends = [base + size for base in segment_bases(paths.commit_log, size)]
     positions.initialise("allocated", max([recovered.log_end // size * size, *ends]))
     return positions
+
+
+def _watermark(config: Config, run: Run, recovered: Recovered) -> Watermark:
+    """All of the log is on disk now."""
+    return Watermark(run.run_id, config.sync_flush, recovered.log_end, recovered.checkpoint)
 
 
 def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None:

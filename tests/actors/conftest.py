@@ -21,6 +21,7 @@ import zmq
 from penstock.shared import messages
 from penstock.shared.actor import Actor, Stage
 from penstock.shared.bus import RINGS, dial
+from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import ManualClock
 from penstock.shared.commit_log import LogReader
@@ -37,6 +38,7 @@ from penstock.shared.record import Record, Shape, encode_record, pack_host
 from penstock.shared.record_crc import with_prop_crc_room
 from penstock.shared.run_directory import Endpoints, Run, boot_id
 from penstock.shared.transient_store_pool import create_pool
+from penstock.shared.watermark import Watermark, make_watermark
 
 SEGMENT_BYTES = 64 << 10
 QUEUE_SEGMENT_BYTES = 20 * 50
@@ -65,8 +67,9 @@ class Pipeline:
         for directory in ("commit_log", "consume_queue", "half_made"):
             make_directory(getattr(self.paths, directory))
         make_directory(self.paths.topics.parent)
-        make_checkpoint(self.paths.checkpoint)
+        make_checkpoint(self.paths.checkpoint, Checkpoint())
         make_known_queues(self.paths.known_queues)
+        make_watermark(self.paths.watermark, Watermark("0" * 16, True, 0))
         # a socket's path is short, and a test's directory is not
         self._memory = Path(tempfile.mkdtemp(prefix="actors-"))
         self._listeners = [

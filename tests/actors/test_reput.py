@@ -20,7 +20,7 @@ from penstock.shared.known_queues import load_known_queues
 from penstock.shared.layout import segment_name
 from penstock.shared.log_scan import scan
 from penstock.shared.queue_table import SLOT_BYTES, QueueKey, QueueTable
-from penstock.shared.record import Found, decode_record
+from penstock.shared.record import AT_QUEUE_OFFSET, Found, decode_record
 from penstock.shared.segment_files import FileCache, list_segments
 
 MAPPED = {"transient_store_pool_enable": False}
@@ -268,3 +268,33 @@ def test_it_is_drained_when_all_that_was_written_is_dispatched(
     _reach(broker)
     work(reput)
     assert reput.drained()
+
+
+@pytest.mark.parametrize(("bent", "entries"), [(1 << 40, [0, 1, 3, 3, 4]), (3, [0, 1, 2, 3, 4])])
+def test_a_record_whose_queue_offset_is_damaged_keeps_nobody_from_the_others(
+    pipeline: Callable[..., Any], work: Callable[..., None], bent: int, entries: list[int]
+) -> None:
+    """Found at a start; no checksum covers it. One that jumps is passed over, and the slot that it
+    had leads to the next message of its queue."""
+    broker = pipeline(**MAPPED)
+    starts = [0, *(broker.append() for _ in range(5))]
+    with (broker.paths.commit_log / segment_name(0)).open("r+b") as file:
+        file.seek(starts[2] + AT_QUEUE_OFFSET)
+        file.write(bent.to_bytes(8, "big"))
+    _reach(broker)
+    reput = broker.start(Reput)
+    work(reput)
+    assert broker.positions["dispatched"] == broker.positions["wrote"]
+    found = [position for position, _ in _entries(broker, QueueKey("orders", 0))]
+    assert found == [starts[number] for number in entries]
+    assert broker.queues() == {QueueKey("orders", 0): (0, 5)}
+
+
+def test_a_topic_that_rocketmq_names_after_a_cluster_has_queues(
+    pipeline: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker = pipeline(**MAPPED)
+    broker.append(topic="rmq_sys_REVIVE_LOG_my.cluster")
+    _reach(broker)
+    work(broker.start(Reput))
+    assert broker.queues() == {QueueKey("rmq_sys_REVIVE_LOG_my.cluster", 0): (0, 1)}

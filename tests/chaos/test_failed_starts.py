@@ -20,15 +20,16 @@ import pytest
 from penstock.chaos.event_trace import small_config
 from penstock.chaos.history import Sent
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import check_store, in_memory
+from penstock.chaos.replay import check_store, in_another_boot, in_memory
 from penstock.chaos.stepped import SteppedBroker, SteppedProducer, create_topic
 from penstock.chaos.tap import Tap
 from penstock.chaos.uncertain_disk import Image
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.run_directory import boot_id, remove_strays
+from penstock.shared.run_directory import remove_strays
 from penstock.shared.store_start import open_store
+from penstock.shared.watermark import Watermark, decode_watermark, encode_watermark
 
 MOST_SYNCS = 80
 SEEDS = range(int(os.environ.get("PENSTOCK_CHAOS_TRACES", "2")))
@@ -114,15 +115,6 @@ def _fails_where(place: str) -> tuple[Callable[[str], bool], list[str]]:
     return fails, met
 
 
-def _in_another_boot(image: Image) -> Image:
-    """As it is when the machine was started anew since."""
-    found = [
-        (path, content and content.replace(boot_id().encode(), b"-" * 36))
-        for path, content in image.entries
-    ]
-    return Image(tuple(found))
-
-
 @pytest.mark.filterwarnings("ignore:unclosed <socket")  # the process of a start that fails ends
 @pytest.mark.parametrize("rebooted", [True, False])
 @pytest.mark.parametrize("seed", SEEDS)
@@ -131,7 +123,7 @@ def test_behind_a_start_that_succeeds_nothing_is_only_in_memory_whichever_sync_f
 ) -> None:
     (place / "wreck").mkdir()
     config, image = _wreck(place / "wreck", seed)
-    image = _in_another_boot(image) if rebooted else image
+    image = in_another_boot(image) if rebooted else image
     config = msgspec.structs.replace(config, store_path_root_dir=str(place / "disk" / "store"))
     tap = _tap(place)
     wrong, failed = [], True
@@ -157,11 +149,17 @@ def test_behind_a_start_that_succeeds_nothing_is_only_in_memory_whichever_sync_f
 
 def _torn_behind_the_third(image: Image) -> Image:
     """The disk as another boot finds it: of the log's first page a part was never written, whole
-    records stand behind it, and no checkpoint knows of any."""
-    files = dict(_in_another_boot(image).entries)
+    records stand behind it, and neither checkpoint nor watermark knows of any."""
+    files = dict(in_another_boot(image).entries)
     log = bytearray(files["store/commitlog/00000000000000000000"] or b"")
     log[1000:1400] = bytes(400)
-    changed = {"store/commitlog/00000000000000000000": bytes(log), "store/checkpoint": bytes(4096)}
+    mark = decode_watermark(files["store/penstock/watermark"] or b"")
+    assert mark is not None
+    changed = {
+        "store/commitlog/00000000000000000000": bytes(log),
+        "store/checkpoint": bytes(4096),
+        "store/penstock/watermark": encode_watermark(Watermark(mark.run_id, False, 0)),
+    }
     return Image(tuple((path, changed.get(path, content)) for path, content in files.items()))
 
 

@@ -35,7 +35,7 @@ class Disk:
         self.positions = Positions(run.positions, owner="supervisor")
         self.segments = MappedFileQueue(directory, 4096)
         self.file = file
-        make_checkpoint(file)
+        make_checkpoint(file, Checkpoint())
         self.keeper = CheckpointKeeper(file, self.positions, self.segments)
 
     def wrote(self, count: int) -> None:
@@ -172,12 +172,15 @@ def test_a_successor_goes_on_with_what_its_predecessor_wrote(disk: Disk) -> None
     assert after == Checkpoint(3000, 8, 9, 10, 11), "words that are not ours are kept"
 
 
-@pytest.mark.parametrize("length", [0, 39, 40, 4095])
-def test_a_short_file_becomes_a_whole_page(disk: Disk, length: int) -> None:
-    disk.file.write_bytes(encode_checkpoint(Checkpoint(7, 8))[:length])
-    make_checkpoint(disk.file)
-    assert disk.file.stat().st_size == 4096
-    assert load_checkpoint(disk.file) == (Checkpoint(7, 8) if length >= 40 else Checkpoint())
+@pytest.mark.parametrize("length", [0, 39, 40, 4095, 4096, 5000])
+def test_a_file_that_is_not_what_was_believed_becomes_a_whole_page(disk: Disk, length: int) -> None:
+    raw = encode_checkpoint(Checkpoint(7, 8)).ljust(5000, b"\7")
+    for believed in (Checkpoint(), Checkpoint(7, 8), Checkpoint(6, 8, 9)):
+        disk.file.write_bytes(raw[:length])
+        make_checkpoint(disk.file, believed)
+        assert load_checkpoint(disk.file) == believed
+        as_it_was = length >= 4096 and believed == Checkpoint(7, 8)
+        assert disk.file.stat().st_size == (length if as_it_was else 4096)
 
 
 def test_nothing_is_synced_when_nothing_has_changed(

@@ -10,6 +10,7 @@ import pytest
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.known_queues import QueueEnd, load_known_queues
 from penstock.shared.queue_recovery import recover_queues
 from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.record import Record
@@ -57,7 +58,13 @@ def test_when_all_is_dispatched_the_queues_are_only_counted(
 ) -> None:
     store = stopped_store(twelve, first_offsets={("orders", 1): 7})
     before = store.contents()
+    *records, _ = store.starts()
     assert recover_queues(store.paths, store.config, None, table) == 2
+    assert load_known_queues(store.paths.known_queues) == {
+        "orders/0": QueueEnd(6, records[10]),
+        "orders/1": QueueEnd(13, records[11]),
+    }
+    store.paths.known_queues.unlink()
     assert store.contents() == before
     ranges = {table.key(s)[1]: (table.min_offset(s), table.max_offset(s)) for s in (0, 1)}
     assert ranges == {0: (0, 6), 1: (7, 13)}

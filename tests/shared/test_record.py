@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from penstock.shared import hot_loops, pure_walk
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.properties import encode_properties
 from penstock.shared.pure_queues import QueueNumbers
 from penstock.shared.record import (
@@ -237,6 +238,9 @@ def test_a_version_1_topic_length_is_signed_as_in_java() -> None:
         {"topic": "\u00f6rders"},
         {"queue_id": -1},
         {"queue_offset": -1},
+        {"queue_offset": MAX_QUEUE_OFFSET},
+        {"topic": "order`"},
+        {"topic": "o" * 256},
     ],
     ids=str,
 )
@@ -275,7 +279,7 @@ records = st.builds(
     ),
     queue_id=st.integers(0, 2**31 - 1),
     flag=st.integers(-(2**31), 2**31 - 1),
-    queue_offset=times,
+    queue_offset=st.integers(0, MAX_QUEUE_OFFSET - 1),
     physical_offset=times,
     sys_flag=st.sampled_from([0, 1, 4, 8, 12, 0x301]),
     born_timestamp_ms=times,

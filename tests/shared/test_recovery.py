@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -13,14 +13,16 @@ from hypothesis import strategies as st
 
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
+from penstock.shared.consume_queue import ENTRY
+from penstock.shared.durable_files import make_directory
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.known_queues import load_known_queues, replace_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import damage_between, load_quarantine, save_quarantine
 from penstock.shared.record import Record, encode_record
-from penstock.shared.run_directory import Run
+from penstock.shared.run_directory import Run, boot_id
 from penstock.shared.transient_store_pool import TransientStorePool
+from penstock.shared.watermark import Watermark, make_watermark
 
 SEGMENT = 4096
 
@@ -55,29 +57,21 @@ def test_a_clean_store_without_its_queues_is_dispatched_again(
 
 
 @pytest.mark.parametrize("unclean", [False, True])
-@pytest.mark.parametrize("known", [False, True])
 def test_queues_that_are_gone_are_made_again_from_the_log_s_start_whatever_the_checkpoint_says(
-    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool, known: bool
+    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool
 ) -> None:
-    """All of them, which shows by itself; or one, which only the list of queues knows."""
     store = stopped_store(twelve, unclean=unclean)
     *records, end = store.starts()
     late = 1 << 50
     words = Checkpoint(late, late, confirm_offset=records[-1])
     store.paths.checkpoint.write_bytes(encode_checkpoint(words))
     assert store.recover().scanned_from == records[-1], "all is there"
-    if known:
-        replace_known_queues(store.paths.known_queues, ["gone/7"])
-    else:
-        shutil.rmtree(store.paths.consume_queue)
-        store.paths.consume_queue.mkdir()
+    shutil.rmtree(store.paths.consume_queue)
+    store.paths.consume_queue.mkdir()
     for _ in range(2):  # the first one may die before it has a run to name in `abort`
         found = store.recover()
         assert (found.scanned_from, found.dispatch_from, found.log_end) == (0, 0, end)
         assert found.messages == 12
-    if known:
-        assert not store.paths.checkpoint.exists(), "it vouched for a queue that is not there"
-        assert load_known_queues(store.paths.known_queues) == set()
 
 
 def test_a_log_that_begins_late_keeps_its_offsets(
@@ -241,42 +235,153 @@ def test_damage_before_valid_records_is_named_and_no_byte_changes(
     assert found.dispatch_from == begin and found.queues_good_to == found.log_end
 
 
-@pytest.mark.parametrize("flushed", range(8, 13))
-def test_whole_records_behind_damage_are_cut_only_if_none_of_them_was_known_to_be_on_disk(
-    stopped_store: Callable[..., Any], twelve: list[Record], flushed: int
-) -> None:
-    """A power failure may keep a page and lose the one before, when neither was flushed."""
+class Bench(NamedTuple):
+    """A store of twelve records, of which a power failure or a disk has hit the tenth."""
+
+    store: Any
+    run: Run
+    records: list[int]
+    end: int
+    log: bytearray
+
+    def mark(self, flushed: int, *, run_id: str = "", follow: bool = False) -> None:
+        mark = Watermark(run_id or self.run.run_id, follow, flushed, Checkpoint())
+        make_watermark(self.store.paths.watermark, mark)
+
+    def stays(self, run: Run | None) -> bool:
+        """Start; whether everything is as it was, and the damage is named."""
+        before = self.store.contents()
+        found = self.store.recover(run)
+        if not found.quarantined:
+            return False
+        assert [each.position for each in found.quarantined] == [self.records[9]]
+        assert (found.log_end, found.torn_records) == (self.end, 0)
+        assert self.store.contents() == before
+        return True
+
+
+@pytest.fixture
+def hit(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_run: Callable[[Config], Run]
+) -> Bench:
     stored = [
         msgspec.structs.replace(record, store_timestamp_ms=10_000 * (number + 1))
         for number, record in enumerate(twelve)
     ]
-    store = stopped_store(stored, unclean=True)
+    store = stopped_store(stored, unclean=True, queues=False, checkpoint=False)
     *records, end = store.starts()
-    known_ms = 10_000 * flushed  # the time of the last record that was flushed
-    words = Checkpoint(known_ms, known_ms, confirm_offset=records[5])
-    store.paths.checkpoint.write_bytes(encode_checkpoint(words))
+    run = msgspec.structs.replace(make_run(store.config), boot_id="another")
+    shutil.rmtree(run.path)  # its memory is gone, whatever the boot
+    store.paths.abort.write_text(str(run.supervisor_pid))
     log = bytearray(store.log())
     log[records[9] + 100] ^= 1
     store.write_log(log)
+    return Bench(store, run, records, end, log)
+
+
+@pytest.mark.parametrize("flushed", range(8, 13))
+def test_whole_records_behind_damage_are_cut_only_if_the_power_failed_and_none_was_flushed(
+    hit: Bench, flushed: int
+) -> None:
+    """A power failure may keep a page and lose the one before, when neither was flushed."""
+    store, records, end = hit.store, hit.records, hit.end
+    hit.mark([*records, end][flushed])
     # a start that died over the cut has kept them: what it left of them must not take their place
     name = f"torn-{segment_name(records[9])}"
     store.paths.quarantine.mkdir(parents=True)
     (store.paths.quarantine / name).write_bytes(b"kept by the start before")
-    found = store.recover()
-    if flushed > 11:  # of one that was flushed last it is not known, but of those before it
-        assert [each.position for each in found.quarantined] == [records[9]]
-        assert (found.log_end, found.torn_records) == (end, 0)
+    if flushed > 9:
+        assert hit.stays(hit.run)
         return
+    found = store.recover(hit.run)
     assert found.quarantined == () and found.log_end == records[9]
     assert found.torn_records == 2 and not any(store.log()[records[9] :])
     before_it, kept = sorted(store.paths.quarantine.iterdir())
     assert before_it.name == name and before_it.read_bytes() == b"kept by the start before"
     assert kept.name == f"{name}.1"
-    assert kept.read_bytes() == log[records[9] : end]
+    assert kept.read_bytes() == hit.log[records[9] : end]
     before = store.contents()
-    again = store.recover()
+    again = store.recover(hit.run)
     assert (again.log_end, again.torn_records) == (records[9], 0)
     assert store.contents() == before
+
+
+def test_without_a_witness_that_nobody_was_told_of_them_whole_records_behind_damage_stay(
+    hit: Bench,
+) -> None:
+    store, records = hit.store, hit.records
+    assert hit.stays(hit.run), "there is no watermark"
+    hit.mark(records[8], run_id="f" * 16)
+    assert hit.stays(hit.run), "it is of another run"
+    hit.mark(records[8])
+    assert hit.stays(None), "nobody knows which run was the last one"
+    assert hit.stays(msgspec.structs.replace(hit.run, supervisor_pid=1)), "`abort` names another"
+    assert hit.stays(msgspec.structs.replace(hit.run, boot_id=boot_id())), "no power failed"
+    raw = store.paths.watermark.read_bytes()
+    for at in range(0, len(raw), 7):
+        store.paths.watermark.write_bytes(raw[:at] + bytes([raw[at] ^ 16]) + raw[at + 1 :])
+        assert hit.stays(hit.run), "it is none any more"
+    store.paths.watermark.write_bytes(b"")
+    assert hit.stays(hit.run), "it has lost its content"
+
+
+@pytest.mark.parametrize("what", ["missing", "empty", "zeros", "short", "stale", "future", "noise"])
+@pytest.mark.parametrize("marked", [False, True])
+def test_whatever_the_checkpoint_says_no_record_that_may_be_known_is_cut(
+    hit: Bench, what: str, marked: bool
+) -> None:
+    hit.mark(hit.end) if marked else None
+    stale, late = encode_checkpoint(Checkpoint(10_000, 10_000)), 1 << 50
+    raw = {
+        "empty": b"",
+        "zeros": bytes(4096),
+        "short": stale[:30],
+        "stale": stale,
+        "future": encode_checkpoint(Checkpoint(late, late, late, late, hit.end + 4096)),
+        "noise": bytes(range(256)) * 16,
+    }
+    if what in raw:
+        hit.store.paths.checkpoint.write_bytes(raw[what])
+    for run in (hit.run, None):
+        found = hit.store.recover(run)
+        assert found.torn_records == found.torn_bytes == 0
+        assert found.log_end == hit.end and hit.store.log() == hit.log
+
+
+def test_a_watermark_that_is_older_than_the_checkpoint_is_no_witness(hit: Bench) -> None:
+    words = Checkpoint(90_000, 90_000, confirm_offset=hit.records[8])
+    hit.store.paths.checkpoint.write_bytes(encode_checkpoint(words))
+    hit.mark(hit.records[7])
+    assert hit.stays(hit.run)
+
+
+def test_what_a_queue_names_was_flushed_where_queues_follow_the_flush(
+    hit: Bench, twelve: list[Record]
+) -> None:
+    paths = hit.store.paths
+    make_directory(paths.queue("t", 0))
+    size = hit.records[11] - hit.records[10]
+    entry = ENTRY.pack(hit.records[10], size, 0)
+    paths.queue("t", 0).joinpath(segment_name(0)).write_bytes(entry.ljust(1000, b"\0"))
+    hit.mark(hit.records[8], follow=True)
+    assert hit.stays(hit.run)
+    hit.mark(hit.records[8], follow=False)
+    assert not hit.stays(hit.run)
+
+
+def test_the_last_record_is_damage_and_no_torn_tail_where_it_was_flushed(hit: Bench) -> None:
+    """Nothing is behind it that would tell."""
+    log = bytearray(hit.log)
+    log[hit.records[9] + 100] ^= 1
+    log[hit.records[11] + 200] ^= 1
+    hit.store.write_log(log)
+    hit.mark(hit.end)
+    found = hit.store.recover(hit.run)
+    assert [each.position for each in found.quarantined] == [hit.records[11]]
+    assert found.log_end == hit.end and hit.store.log() == log
+    hit.mark(hit.records[11])
+    found = hit.store.recover(hit.run)
+    assert found.quarantined == () and found.log_end == hit.records[11]
 
 
 @pytest.mark.parametrize(
@@ -323,7 +428,7 @@ def test_queues_without_a_log_are_not_believed(
     store = stopped_store(twelve)
     for path in store.paths.commit_log.iterdir():
         path.unlink()
-    with pytest.raises(StoreDamaged, match="the commit log is gone"):
+    with pytest.raises(StoreDamaged, match="a part of the log is gone"):
         store.recover()
 
 

@@ -356,7 +356,44 @@ def files_reused_without_zeroing(durable_files: Any) -> None:
 @canary("shared.recovery", "missing")
 def known_queues_not_compared(recovery: Any) -> None:
     """A start does not ask whether a queue that has been dispatched to is still there."""
-    recovery._missing_queues = lambda paths, store: set()
+    recovery.load_known_queues = lambda file: {}
+
+
+@canary("shared.recovery", "damage")
+def queue_ends_not_compared(recovery: Any) -> None:
+    """A start believes a queue where it ends, however short it has become."""
+    recovery.find_lost_queues = lambda store, known, is_exact: {}
+
+
+@canary("shared.witness", "damage")
+def torn_without_a_witness(witness: Any) -> None:
+    """What stands behind damage is taken for what a power failure has left, whoever was told."""
+    witness.Witness.tears = lambda self, position: self.may_be_cut
+    witness.Witness.covers = lambda self, position, timestamp_ms: False
+
+
+@canary("shared.recovery_scan", "damage")
+def lost_end_not_missed(recovery_scan: Any) -> None:
+    """A log that has lost its end is taken for a shorter one."""
+    scan = recovery_scan.scan
+
+    def without_ends(store: Any, config: Any, start: int, ends: Any, witness: Any) -> Any:
+        unknown = witness._replace(flushed=0, told_to=0)
+        return scan(store, config, start, ends._replace(least=0, known=None), unknown)
+
+    recovery_scan.scan = without_ends
+
+
+@canary("actors.flusher", "power")
+def watermark_before_flush(flusher: Any) -> None:
+    """The watermark says that what is committed is flushed."""
+
+    def write_committed(self: Any) -> int:
+        if self._positions["read_only"]:
+            return 0
+        return int(self._mark.write(self._positions["committed"], self._checkpoint.durable))
+
+    flusher.Flusher._write_watermark = write_committed
 
 
 @canary("shared.pool_recovery", "kills")

@@ -1,0 +1,52 @@
+"""A short sample of a disk that lies: the long run is `penstock chaos --faults damage`."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+
+from penstock.chaos.arena import growing_store
+from penstock.chaos.damage import Task, check_copies
+from penstock.chaos.harm import HARM, Scene, do_harm
+
+LEFT = ("stopped", "killed", "killed, its memory gone", "without power")
+SEEDS = range(8)
+
+
+@pytest.mark.parametrize("left", LEFT)
+def test_no_intact_message_is_lost_in_silence_and_no_offset_is_given_twice(
+    tmp_path: Path, left: str
+) -> None:
+    dice = random.Random(LEFT.index(left))
+    with growing_store(tmp_path, dice, left) as (store, earlier, config):
+        task = Task(Scene(store, earlier), config, left, list(SEEDS))
+        outcomes = check_copies(task)
+    assert len(outcomes) == len(SEEDS) and all(what for what, _ in outcomes)
+    assert [wrong for _, wrong in outcomes if wrong] == []
+
+
+@pytest.mark.parametrize("kind", HARM)
+def test_each_kind_of_harm_says_what_it_has_changed(tmp_path: Path, kind: str) -> None:
+    for name in ("now", "earlier"):
+        for path in ("commitlog/00", "commitlog/01", "consumequeue/t/0/00", "config/topics.json"):
+            file = tmp_path / name / path
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_bytes(f"{name} {path}".encode() * 20)
+        (tmp_path / name / "checkpoint").write_bytes(bytes(4096))
+    root = tmp_path / "now"
+
+    def contents() -> dict[str, bytes]:
+        return {str(p): p.read_bytes() for p in root.rglob("*") if p.is_file()}
+
+    before, scene = contents(), Scene(root, tmp_path / "earlier")
+    hits = []
+    for seed in range(50):
+        hits = HARM[kind][0](scene, random.Random(seed))
+        if hits:
+            break
+    after = contents()
+    changed = {name for name in before.keys() | after.keys() if before.get(name) != after.get(name)}
+    assert changed and changed == {str(hit.file) for hit in hits}
+    assert do_harm(scene, random.Random(3)), "there is always something to be done"
