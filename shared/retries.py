@@ -76,6 +76,8 @@ class Retries:
                     "the message is not stored, send it later",
                     retry_after_ms=BUSY_RETRY_MS,
                 )
+        # while it waits, the next frame out of a ring takes the place of this one's bytes
+        frame = frame._replace(data=memoryview(bytes(frame.data)))
         looking = self._look(frame, stored_after) if frame.request.retry else iter([()])
         self._waiting.setdefault(frame.request.producer, deque()).append(_Waiting(frame, looking))
         self._bytes += len(frame.data)
