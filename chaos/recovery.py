@@ -87,8 +87,11 @@ def _wreck(broker: Broker, sent: list[Load], dice: random.Random) -> Run:
         broker.start()
         make_topics(broker)
         send_some(broker, sent)
+        broker.await_checkpoint()  # by then it is known, too, how far each queue went
+        send_some(broker, sent)
         broker.kill()
         if tear(broker, dice):
+            shutil.rmtree(StorePaths(broker.store).queue(TOPIC, 0))
             run = read_run(StorePaths(broker.store))
             assert run is not None
             return run

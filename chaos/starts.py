@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from pathlib import Path
 from signal import SIGKILL, SIGSTOP
 
@@ -49,6 +50,8 @@ def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -
             if "geometry.written" in missing:
                 # as a store of an older version is
                 StorePaths(broker.store).geometry.unlink(missing_ok=True)
+            if any(name.startswith("recover.queue") for name in missing):
+                shutil.rmtree(StorePaths(broker.store).queue(TOPIC, 0))
             broker.environment = armed.environment()
             while not start_or_die(broker):
                 arena.moved()

@@ -26,7 +26,10 @@ import msgspec
 from penstock.shared.config import Config
 from penstock.shared.durable_files import replace_file
 from penstock.shared.index_directory import index_files
+from penstock.shared.index_header import HEADER, decode_header
 from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import rebuild_index
+from penstock.shared.quarantine import set_aside
 from penstock.shared.recovery import Recovered
 from penstock.shared.run_directory import Run
 
@@ -50,14 +53,29 @@ def recover_index(
     for path in index_files(paths.index):
         if path.stat().st_size == 0:  # a RocketMQ died making it
             path.unlink()
+    aside = _set_broken_aside(paths, config)
     if not config.message_index_enable and not index_files(paths.index):
-        return ""
-    known = _is_known(paths, recovered, last_run)
+        return aside
+    known = not aside and _is_known(paths, recovered, last_run)
     if known and config.message_index_enable and _is_as_left(recovered):
         return ""
     from penstock.shared.index_repair import repair_index
 
-    return repair_index(paths, config, recovered, known=known, now_ms=now_ms)
+    remark = repair_index(paths, config, recovered, known=known, now_ms=now_ms)
+    return "; ".join(filter(None, (aside, remark)))
+
+
+def _set_broken_aside(paths: StorePaths, config: Config) -> str:
+    """Move files away whose header counts items that they have no room for; a remark, or ""."""
+    moved = []
+    for path in index_files(paths.index):
+        with path.open("rb") as file:
+            header = decode_header(file.read(HEADER.size))
+        if not 1 <= header.next_item <= config.max_index_num:
+            moved.append(str(set_aside(paths, path)))
+    if not moved:
+        return ""
+    return f"no index, its header is damaged: {', '.join(moved)}; {rebuild_index(paths.root)}"
 
 
 def _is_as_left(recovered: Recovered) -> bool:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from itertools import pairwise
 from pathlib import Path
 
 from penstock.shared.config import Config
@@ -70,11 +71,12 @@ def find_lost_queues(
     gone = set(known)
     for queue in store.queues():
         name = f"{queue.topic}/{queue.queue_id}"
-        if queue.segments and name in known:
+        if queue.segments:
             gone.discard(name)
-            why = _why_lost(queue, known[name], is_exact=is_exact)
+            end = known.get(name, QueueEnd())
+            why = _why_lost(queue, end, is_exact=is_exact)
             if why:
-                lost[queue.topic.encode(), queue.queue_id] = known[name].end, why
+                lost[queue.topic.encode(), queue.queue_id] = end.end, why
     for name in sorted(gone):
         topic, _, queue_id = name.rpartition("/")
         lost[topic.encode(), int(queue_id)] = known[name].end, "is gone"
@@ -98,6 +100,8 @@ def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], goo
 
 
 def _why_lost(queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
+    if any(before.end != after.base for before, after in pairwise(queue.segments)):
+        return "has no file in its midst"
     if not known.end:
         return ""  # an older list has names only
     try:

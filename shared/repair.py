@@ -16,8 +16,9 @@ Every step can be done twice: killed anywhere, a repair is run again. The caller
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import NamedTuple
 
@@ -36,6 +37,7 @@ from penstock.shared.durable_files import (
     write_at,
 )
 from penstock.shared.faults import crash_point
+from penstock.shared.known_queues import QueueEnd, load_known_queues
 from penstock.shared.layout import StorePaths
 from penstock.shared.quarantine import (
     Damage,
@@ -137,6 +139,7 @@ def plan_ranges(
             for each in damage_between(paths, size, walk.end, known_end, reason):
                 walk.add(each)
         walk.take_entries()
+        walk.take_ends(load_known_queues(paths.known_queues))
         walk.place_gaps()
         return walk.ranges
 
@@ -222,6 +225,16 @@ class _Walk:
             )
         self._first.setdefault(queue, fields.queue_offset)
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
+
+    def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
+        """Queues that are known to have gone on have lost what is missing behind their last one."""
+        for name, end in known.items():
+            topic, _, queue_id = name.rpartition("/")
+            queue = (topic, int(queue_id))
+            slot, behind = self._next.get(queue, (end.end, -1))
+            if slot < end.end:
+                gap = _Gap(slot, end.end, behind, sys.maxsize)
+                self._gaps.setdefault(queue, []).append(gap)
 
     def take_entries(self) -> None:
         """Entries that point into the damage name its messages, the last of a queue too."""
