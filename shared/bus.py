@@ -17,7 +17,6 @@ The cleaner rings nobody, and nobody rings it: it looks at every tick.
 
 from __future__ import annotations
 
-import ctypes
 import os
 import time
 from collections.abc import Iterator, Mapping
@@ -169,6 +168,8 @@ def _seed_identities() -> None:
     same number in each process; and ZeroMQ aborts when it comes to a name that a client has
     announced as its own.
     """
+    import ctypes  # brokers alone need it
+
     ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
 
 

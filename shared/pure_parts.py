@@ -4,7 +4,6 @@ ZeroMQ is loaded where it is used."""
 
 from __future__ import annotations
 
-import ctypes
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -26,6 +25,8 @@ def drop_parts(socket: zmq.Socket[bytes], most: int) -> int:
 @cache
 def addresses() -> tuple[int, int]:
     """Where the functions zmq_recv and zmq_getsockopt are; (0, 0) where they have no names."""
+    import ctypes  # clients load this file, and none of them comes here
+
     from zmq.backend.cython import _zmq
 
     try:
