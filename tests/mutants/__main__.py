@@ -2,7 +2,7 @@
 
     make mutants                        30 bugs, chosen anew each time
     make mutants N=300 SEED=7           the same ones again
-    make mutants ONLY=shared/record     in these files only
+    make mutants ONLY=shared/record     in these files only; several beginnings with commas between
 
 Each bug is tried against the tests nearest to its file, then the next nearest, until one fails.
 The report names every bug that no test found: read each, and write its test or the reason why
@@ -48,7 +48,7 @@ class Outcome(NamedTuple):
     seconds: float
 
 
-def all_bugs(only: str) -> list[Bug]:
+def all_bugs(only: tuple[str, ...]) -> list[Bug]:
     """Every bug that the rules can make in the tracked sources."""
     listed = subprocess.run(
         ["git", "ls-files", *PLACES], cwd=ROOT, capture_output=True, text=True, check=True
@@ -179,11 +179,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
     parser.add_argument("--count", type=int, default=30, help="how many bugs")
     parser.add_argument("--seed", type=int, default=random.randrange(1 << 16))
-    parser.add_argument("--only", default="", help="paths that begin so")
+    parser.add_argument("--only", default="", help="paths that begin so, or so")
     parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 1) // 2))
     parser.add_argument("--limit", type=float, default=900, help="seconds for one bug's tests")
     arguments = parser.parse_args()
-    bugs = all_bugs(arguments.only)
+    bugs = all_bugs(tuple(arguments.only.split(",")))
     chosen = random.Random(arguments.seed).sample(bugs, min(arguments.count, len(bugs)))
     print(f"{len(chosen)} of {len(bugs)} bugs, seed {arguments.seed}", flush=True)
     missed = []
