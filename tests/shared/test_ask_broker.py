@@ -140,6 +140,7 @@ def _echo(peer: socket.socket) -> None:
 def _reads_and_hangs_up(peer: socket.socket) -> None:
     """So that the end comes in order, and not as a reset."""
     peer.recv(4096)
+    peer.close()
 
 
 def _after_a_line(said: bytes) -> Handler:
