@@ -184,7 +184,7 @@ def check_one(endpoint: object, store: object) -> None:
     if endpoint is not None and store is not None:
         raise InvalidArgument(
             "both an endpoint and a store are named",
-            f"{endpoint!r} and {store!r}",
+            " and ".join(repr(str(each))[:80] for each in (endpoint, store)),
             "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)",
         )
 
