@@ -189,10 +189,15 @@ def check_one(endpoint: object, store: object) -> None:
         )
 
 
-def _path(store: Store) -> Path:
-    """The store as it is now: the working directory may change later."""
+def check_store(store: object) -> None:
+    """Raise InvalidArgument for what is no path."""
     if not isinstance(store, str | os.PathLike) or not os.fspath(store):
         raise InvalidArgument("this store is no path", repr(store)[:80], 'as in store="./store"')
+
+
+def _path(store: Store) -> Path:
+    """The store as it is now: the working directory may change later."""
+    check_store(store)
     return Path(store).expanduser().absolute()
 
 
