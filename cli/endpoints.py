@@ -24,8 +24,14 @@ def broker_of(store: Path | None, endpoint: str | None) -> dict[str, Any]:
     """How a client is told its broker: by endpoint where one is named, else by store."""
     from penstock.shared.config_sources import default_store
 
+    if endpoint is not None and store is not None:
+        from penstock.shared.errors import InvalidArgument
+
+        both = f"{endpoint} and {store}"
+        hint = "leave out --endpoint or --store"
+        raise InvalidArgument("both an endpoint and a store are named", both, hint)
     if endpoint is not None:
-        return {"endpoint": endpoint, "store": store}
+        return {"endpoint": endpoint}
     return {"store": store or Path(default_store())}
 
 

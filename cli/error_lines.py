@@ -9,6 +9,7 @@ shows as further fields, and `lines`, which follow in text. This file knows no c
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,12 @@ from penstock.cli.suggestions import UnknownCommand, near_option
 from penstock.shared.errors import InvalidArgument, PenstockError
 
 EXIT_INTERRUPTED = 130
+# what click says in one piece, or by the names of its classes
+_EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
+_NO_NUMBER = {
+    re.compile(r"is not a valid integer( range)?$"): "is no whole number",
+    re.compile(r"is not a valid (float( range)?|seconds)$"): "is no number",
+}
 
 
 class Interrupted(PenstockError):
@@ -82,6 +89,16 @@ def from_click(error: click.ClickException) -> PenstockError:
     elif isinstance(error, click.BadParameter):
         what = f"{_name(error, context) or 'an argument'} cannot be used"
         value = error.message.rstrip(".")
+        for pattern, text in _NO_NUMBER.items():
+            value = pattern.sub(text, value)
+    elif isinstance(error, click.BadOptionUsage):
+        what, value, near = (
+            "an option has no value",
+            error.option_name,
+            "write it behind the option",
+        )
+    elif extra := _EXTRA.fullmatch(what):
+        what, value = "there are more arguments than the command takes", extra[1]
     elif isinstance(error, click.exceptions.NoArgsIsHelpError):
         what = "a command is missing"
     made = InvalidArgument(what, value, f"{near or 'see'}: {help_command}")

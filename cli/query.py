@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,7 +21,7 @@ from penstock.cli.output import (
     shown_time,
 )
 from penstock.cli.suggestions import Group
-from penstock.shared.errors import MessageNotFound
+from penstock.shared.errors import InvalidArgument, MessageNotFound
 
 if TYPE_CHECKING:
     from penstock.client.message import Message
@@ -78,7 +79,8 @@ def by_key(
     """
     from penstock.client import query_core
 
-    question = query_core.by_key(topic, key, max_num, _time(begin), _time(end))
+    times = _time("--begin", begin), _time("--end", end)
+    question = query_core.by_key(topic, key, max_num, *times)
     _run(question, store, endpoint, timeout, (index_slots, index_items), output)
 
 
@@ -151,8 +153,15 @@ def _run(
         raise MessageNotFound(
             "no message is found",
             " ".join(filter(None, (question.topic, question.key or question.message_id))),
-            "what was sent, and when: penstock consume TOPIC -o table",
+            f"what was sent, and when: {_everything(question.topic or 'TOPIC', store, endpoint)}",
         )
+
+
+def _everything(topic: str, store: Path | None, endpoint: str | None) -> str:
+    """The command that shows what the topic has, of the same broker."""
+    words = ["penstock", "consume", topic, "-o", "table"]
+    words += ["--store", str(store)] if store else []
+    return shlex.join([*words, *(["--endpoint", endpoint] if endpoint else [])])
 
 
 def _ask(
@@ -219,7 +228,7 @@ def _body(fields: dict[str, Any]) -> str:
     return f"{fields['body_size']} bytes" if text is None else shortened(str(text))
 
 
-def _time(text: str | None) -> int | None:
+def _time(option: str, text: str | None) -> int | None:
     """A time on the command line, as ms since 1970."""
     if text is None:
         return None
@@ -228,4 +237,11 @@ def _time(text: str | None) -> int | None:
     from penstock.client.start import parse_start
     from penstock.shared.clock import SystemClock
 
-    return parse_start(text, SystemClock().now_ms()).at_ms
+    try:
+        at_ms = parse_start(text, SystemClock().now_ms()).at_ms
+    except InvalidArgument:
+        at_ms = -1
+    if at_ms < 0:  # earliest and latest too
+        hint = "write a time (2026-01-02T03:04), ms since 1970, or how long ago (-15m)"
+        raise InvalidArgument(f"the time of {option} cannot be read", repr(text), hint)
+    return at_ms

@@ -71,8 +71,9 @@ def up(
     from penstock.shared.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
-    ports = (0, 0) if port else (produce_port, consume_port)
-    flags = dict(settings) | _given(store, *ports)
+    if port:  # one of the two may be named all the same
+        produce_port, consume_port = produce_port or 0, consume_port or 0
+    flags = dict(settings) | _given(store, produce_port, consume_port)
     config = load_config(file, flags, os.environ, settled_sizes).config
     supervisor = Supervisor(config, say=_say)
     try:

@@ -184,15 +184,20 @@ def check_one(endpoint: object, store: object) -> None:
     if endpoint is not None and store is not None:
         raise InvalidArgument(
             "both an endpoint and a store are named",
-            f"{endpoint!r} and {store!r}",
+            " and ".join(repr(str(each))[:80] for each in (endpoint, store)),
             "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)",
         )
 
 
-def _path(store: Store) -> Path:
-    """The store as it is now: the working directory may change later."""
+def check_store(store: object) -> None:
+    """Raise InvalidArgument for what is no path."""
     if not isinstance(store, str | os.PathLike) or not os.fspath(store):
         raise InvalidArgument("this store is no path", repr(store)[:80], 'as in store="./store"')
+
+
+def _path(store: Store) -> Path:
+    """The store as it is now: the working directory may change later."""
+    check_store(store)
     return Path(store).expanduser().absolute()
 
 

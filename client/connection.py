@@ -6,11 +6,12 @@ It holds no socket: what it makes are ordinary clients, which it closes when its
 from __future__ import annotations
 
 import os
+import re
 from contextlib import ExitStack
 from types import TracebackType
 from typing import Any
 
-from penstock.client.broker_address import Store, check_one
+from penstock.client.broker_address import Store, check_one, check_store
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
@@ -18,6 +19,8 @@ from penstock.shared.ask_broker import ask_broker
 from penstock.shared.endpoint import at_port, parse_endpoint
 
 _SCHEMES = ("tcp:", "ipc:")
+# A directory of such a name can be given as ./NAME, or as store="NAME".
+_LIKE_ENDPOINT = re.compile(r"[^/\\]+:[0-9]+|[a-z]+://.*")
 # How long the broker may take to say who it is.
 TIMEOUT_MS = 30_000
 
@@ -33,6 +36,10 @@ class Where:
             check_one(endpoint, target)
             store = target
         check_one(endpoint, store)
+        if store is not None:
+            check_store(store)
+            if isinstance(target, str) and _LIKE_ENDPOINT.fullmatch(target):
+                parse_endpoint(target)  # says what is missing
         if endpoint is not None:
             parse_endpoint(endpoint)
         self.endpoint, self.store = endpoint, store

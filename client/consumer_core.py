@@ -255,7 +255,7 @@ class ConsumerCore:
         found = {queue.queue_id: queue for queue in answer.queues}
         wanted = found.keys() if self._queues is None else self._queues
         if answer.exists and (missing := sorted(wanted - found.keys())):
-            raise no_such_queue(self.topic, missing[0], 1 + max(found))
+            raise no_such_queue(self.topic, missing[0], 1 + max(found), self.aim.store)
         for queue_id in wanted:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
             self.cursors[queue_id] = self._first(queue)

@@ -87,7 +87,7 @@ class Routes:
             return -1
         if queue is not None:
             if not 0 <= queue < count:
-                raise no_such_queue(topic, queue, count)
+                raise no_such_queue(topic, queue, count, self.aim.store)
             return queue
         if shard is not None:
             return shard_queue(shard, count)

@@ -52,10 +52,10 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
     except (ValueError, OverflowError):
         raise InvalidArgument(
-            "this is no place to start from",
+            "this is neither an offset nor a time",
             shown(start),
-            "write earliest, latest, an offset (42), a time (2026-01-02T03:04), or how long ago "
-            "(-15m)",
+            "write earliest, latest, an offset (42), a time (2026-01-02T03:04), ms since 1970, or "
+            "how long ago (-15m)",
         ) from None
 
 

@@ -17,7 +17,6 @@ from penstock.shared.frame_rules import check_batch
 from penstock.shared.hot_loops import RunOf, check_frame, check_properties
 from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.messages import Append, QueueRun, StoredRun
-from penstock.shared.next_steps import no_such_queue
 from penstock.shared.record import Shape, body_span
 from penstock.shared.topic_admin import TopicAdmin
 
@@ -106,7 +105,7 @@ class FrameCheck:
                     raise self._topics.not_found(topic)
             name, count = found
             if not 0 <= queue_id < count:
-                raise no_such_queue(topic, queue_id, count)
+                raise self._topics.no_such_queue(topic, queue_id, count)
             if not run.count:
                 raise InvalidMessage("a run of the frame holds no record", f"{topic}/{queue_id}")
             queues.append((name, queue_id, run.count))

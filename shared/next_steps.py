@@ -80,11 +80,12 @@ def no_such_topic(topic: str, hint: str) -> TopicNotFound:
     return TopicNotFound("there is no topic of this name", topic, hint)
 
 
-def no_such_queue(topic: str, queue: int, count: int) -> QueueNotFound:
-    """The error for a queue that a topic of `count` queues has not."""
+def no_such_queue(topic: str, queue: int, count: int, store: Path | str) -> QueueNotFound:
+    """The error for a queue that a topic of `count` queues has not; an empty store is unknown."""
     there = f"it has queues 0 to {count - 1}" if count > 1 else f"it has {count} queue, 0"
     if 0 <= queue < MAX_QUEUES_PER_TOPIC:
-        there += f"; for more: penstock topics create {shlex.quote(topic)} --queues {queue + 1}"
+        command = f"penstock topics create {shlex.quote(topic)} --queues {queue + 1}"
+        there += f"; for more: {command} --store {quoted(store) if store else 'STORE'}"
     return QueueNotFound(f"topic {topic} has no such queue", queue, there)
 
 

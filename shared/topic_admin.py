@@ -15,11 +15,12 @@ from penstock.shared.durable_files import sync_directory
 from penstock.shared.errors import (
     InvalidArgument,
     PenstockError,
+    QueueNotFound,
     StoreUnavailable,
     TopicNotFound,
 )
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, check_topic
-from penstock.shared.next_steps import no_such_topic, topic_hint
+from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.topics import Topics, load_topics, save_topics
 
 # RocketMQ keeps its own records in these; a producer may not.
@@ -53,9 +54,15 @@ class TopicAdmin:
 
     def not_found(self, topic: str) -> TopicNotFound:
         """What to raise for a topic that there is not: with those that there are."""
-        return no_such_topic(
-            topic, topic_hint(topic, self._topics.names(), self._file.parent.parent)
-        )
+        return no_such_topic(topic, topic_hint(topic, self._topics.names(), self._store))
+
+    def no_such_queue(self, topic: str, queue: int, count: int) -> QueueNotFound:
+        """What to raise for a queue that a topic of `count` queues has not."""
+        return no_such_queue(topic, queue, count, self._store)
+
+    @property
+    def _store(self) -> Path:
+        return self._file.parent.parent
 
     def changes(self, request: messages.Route | messages.CreateTopic | messages.ListTopics) -> bool:
         """Whether the request may change the file, which takes a disk some ms."""

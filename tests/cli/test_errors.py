@@ -188,3 +188,22 @@ def test_the_help_of_all_comes_fast() -> None:
         )
     )
     assert loaded - click_only < 25
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["status", "store"], "there are more arguments than the command takes: store. See:"),
+        (["up", "--set"], "an option has no value: --set. Write it behind the option"),
+        (
+            ["topics", "create", "t", "--queues", "x"],
+            "--queues cannot be used: 'x' is no whole num",
+        ),
+        (["consume", "t", "--timeout", "5x"], "--timeout cannot be used: '5x' is no number. See:"),
+    ],
+)
+def test_what_click_says_is_said_as_everything_else(
+    command: Callable[..., subprocess.CompletedProcess[str]], arguments: list[str], said: str
+) -> None:
+    done = command(*arguments)
+    assert done.returncode == 2 and said in done.stderr

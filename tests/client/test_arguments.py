@@ -213,7 +213,7 @@ CONSUMER = [
     ({"start": True}, "start is not earliest, latest"),
     ({"start": None}, "start is not earliest, latest"),
     ({"start": b"earliest"}, "start is not earliest, latest"),
-    ({"start": "soon"}, "this is no place to start from: 'soon'"),
+    ({"start": "soon"}, "this is neither an offset nor a time: 'soon'"),
     ({"start": {"0": 1}}, "a queue of start is not a whole number .*: str '0'"),
     ({"start": {0: "1"}}, r"start\[0\] is not earliest"),
     ({"queues": 1}, "queues is not a list of whole numbers: int 1"),

@@ -141,6 +141,20 @@ def test_exactly_one_of_endpoint_and_store_is_named(client: Client, tmp_path: Pa
             penstock.connect(*wrong[:1], **({"store": wrong[1]} if wrong else {}))
 
 
+@pytest.mark.parametrize(
+    ("target", "told"),
+    [
+        (5, "no path"),
+        ("127.0.0.1:20911", "tcp://127.0.0.1:20911"),
+        ("http://host:20911", "tcp://host:20911"),
+    ],
+)
+def test_what_is_neither_an_endpoint_nor_a_store_is_told_at_once(target: Any, told: str) -> None:
+    for connect in (penstock.connect, aio.connect):
+        with pytest.raises(InvalidArgument, match=told):
+            connect(target)
+
+
 @each(CLIENTS)
 def test_a_store_without_a_broker_is_told_of_at_once(client: Client, tmp_path: Path) -> None:
     began = time.monotonic()

@@ -73,13 +73,14 @@ def test_commands_can_be_typed_whatever_names_and_paths_hold(topic: str, name: s
 
 
 def test_a_queue_that_there_is_not_names_those_there_are_and_how_to_have_it() -> None:
-    said = str(no_such_queue("orders", 7, 4))
+    said = str(no_such_queue("orders", 7, 4, "/stores/a b"))
     assert said == (
         "[QUEUE_NOT_EXIST] topic orders has no such queue: 7. It has queues 0 to 3; "
-        "for more: penstock topics create orders --queues 8"
+        "for more: penstock topics create orders --queues 8 --store '/stores/a b'"
     )
-    assert "create" not in str(no_such_queue("orders", 1024, 4))
-    assert str(no_such_queue("orders", -1, 1)).endswith("-1. It has 1 queue, 0")
+    assert str(no_such_queue("orders", 7, 4, "")).endswith(" --queues 8 --store STORE")
+    assert "create" not in str(no_such_queue("orders", 1024, 4, "/store"))
+    assert str(no_such_queue("orders", -1, 1, "/store")).endswith("-1. It has 1 queue, 0")
 
 
 def test_a_file_of_a_store_leads_to_the_store() -> None:
