@@ -15,8 +15,8 @@ _NOT_FOR_BUGS = {
     "test_plot.py",
 }
 _NOT_FOLDERS = {"interop", "mutants", "bench"}
-# What `make test` runs these long ones as.
-_LAST = ("chaos", "spark")
+# What `make test` runs these long ones as, and rounds of faults of minutes.
+_LAST = {"chaos", "spark", "test_chaos.py"}
 
 
 def module_name(root: Path, path: Path) -> str:
@@ -61,7 +61,7 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
     def rank(test: Path) -> tuple[bool, bool, int, str]:
         its_own = not test.stem.startswith(own)
         near = min((distance.get(name, far) for name in imported(test)), default=far)
-        return its_own, test.parent.name in _LAST, near, str(test)
+        return its_own, bool({test.parent.name, test.name} & _LAST), near, str(test)
 
     tests = [
         test

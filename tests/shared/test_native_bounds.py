@@ -91,6 +91,9 @@ RECORDS = [
 ]
 
 
+WHOLE = RECORDS[0]
+
+
 def with_number(raw: bytes, at: int, size: int, number: int) -> bytes:
     changed = bytearray(raw)
     changed[at : at + size] = (number % (1 << 8 * size)).to_bytes(size, "big")
@@ -126,8 +129,12 @@ def lying(raw: bytes) -> Iterator[bytes]:
 
 
 def lies() -> Iterator[bytes]:
+    """Alone, and behind a record that is whole."""
     for each in RECORDS:
         yield from lying(each)
+    for each in (RECORDS[0], RECORDS[6]):
+        behind = with_number(each, 28, 8, len(WHOLE))
+        yield from (WHOLE + lie for lie in lying(behind))
 
 
 # --- what is run, each in a process of its own ---
@@ -144,6 +151,8 @@ def check_frame(fence: Fence) -> None:
         for view in fence.both(raw):
             for topic in (b"a", b"t" * 130, b"a" * 4000):
                 with contextlib.suppress(Exception):
+                    native.check_frame(view, [(b"a", 0, 1), (topic, 0, 1)], 1 << 30)
+                with contextlib.suppress(Exception):
                     native.check_frame(view, [(topic, 0, 1)], 1 << 30)
     for each in RECORDS:
         shape = Shape(20 if each[39] & 0x20 else 8)
@@ -154,7 +163,7 @@ def check_frame(fence: Fence) -> None:
 def check_properties(fence: Fence) -> None:
     for raw in lies():
         for view in fence.both(raw):
-            for starts in ([0, len(raw)], [len(raw), 0], [max(0, len(raw) - 90), len(raw)]):
+            for starts in ([0, len(WHOLE), len(raw)], [len(raw), 0], [-91, 0], [len(raw) - 91, 0]):
                 for prop_crc in (False, True):
                     with contextlib.suppress(Exception):
                         native.check_properties(view, starts, prop_crc)
@@ -164,7 +173,8 @@ def put_stamped(fence: Fence) -> None:
     other = Fence()
     for raw in RECORDS:
         for host in (V4, V6):
-            for starts in ([0, 91], [0, len(raw)], [0, len(raw) + 1], [1, len(raw)], [0, 60, 151]):
+            size = len(raw)
+            for starts in ([0, 91], [0, size], [0, size + 1], [1, size], [0, 60, 151], [-91, 0]):
                 for target, frame in zip(
                     other.both(starts[-1] - starts[0]), fence.both(raw), strict=True
                 ):

@@ -192,6 +192,17 @@ def check_logs(seed: int, count: int) -> int:
     return passed
 
 
+@pytest.mark.parametrize("queue_id", [0, 2**31 - 1, -1, -(2**31)])
+@pytest.mark.parametrize("queue_offset", [0, 2**63 - 1, -1, -(2**63)])
+def test_a_queue_s_numbers_may_be_as_large_as_they_get_but_not_negative(
+    queue_id: int, queue_offset: int
+) -> None:
+    raw = encode_record(Record("a", b"x", queue_id=queue_id, queue_offset=queue_offset))
+    expected = [0, len(raw)] if min(queue_id, queue_offset) >= 0 else [0]
+    for loops in (native, pure_walk):
+        assert loops.record_starts(raw, 0, Checksum.NONE) == expected
+
+
 FIELDS = (
     *("queue_id", "flag", "queue_offset", "physical_offset", "sys_flag", "born_timestamp_ms"),
     *("store_timestamp_ms", "record", "stored_body", "_raw_topic", "_raw_properties", "body"),
