@@ -264,7 +264,7 @@ class Flusher:
         """The last one to stop: log, queues and checkpoint are whole on disk then."""
         if self._positions["flush_error"]:
             return True
-        self._flushed_at_ms = self._thorough_at_ms = -(10**9)  # due now
+        self._thorough_at_ms = -self._config.flush_commit_log_thorough_interval_ms  # due now
         return self._flushed == self._positions["committed"]
 
     def close(self) -> None:

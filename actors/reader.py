@@ -1,6 +1,6 @@
 """The reader: answers pulls with ranges of the log, holds those that have to wait, finds by key.
 
-Owns:     the consume endpoint; config/consumerFilter.json.
+Owns:     `closed_consumers`; the consume endpoint; config/consumerFilter.json.
 Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`.
 Hears:    requests of consumers; the reput's doorbell.
 Rings:    nobody.
@@ -15,29 +15,26 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import receive, serve
+from penstock.shared.bus import serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
-from penstock.shared.errors import FilterError, InvalidArgument, PenstockError, ProtocolError
+from penstock.shared.descriptions import describe
+from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
+from penstock.shared.filter_turns import FilterTurns
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
 from penstock.shared.found_records import Found, piece_of, places_of, ranges_of
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, check_group, check_topic
+from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, check_topic
 from penstock.shared.messages import (
-    Described,
     Pull,
     Pulled,
     Queried,
     Query,
     QueryById,
-    QueueRange,
     QueueSlice,
     encode,
 )
-from penstock.shared.next_steps import topic_hint
 from penstock.shared.query_turns import QueryTurns
 from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing, unreadable
 from penstock.shared.reception import Reception
-from penstock.shared.subscription import SQL92, Filter, parse_filter
-from penstock.shared.topics import load_topics
 from penstock.shared.unsent import Unsent
 
 REQUESTS_AT_ONCE = 64
@@ -107,6 +104,7 @@ class Reader:
         )
         paths = StorePaths(config.store)
         self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)
+        self._filters = FilterTurns(self._filter_file, config.enable_property_filter)
         self._topics = paths.topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
         self._reception = Reception("consumers", run, config.store)
@@ -121,17 +119,19 @@ class Reader:
             self._stage.listening,
             ANSWERS_WAITING,
         )
+        self._inlet = self._stage.inlet(self._socket, "closed_consumers")
 
     def work(self) -> int:
         self._door.tend(self._clock.monotonic_ms())
         done = self._look_again()
         for _ in range(REQUESTS_AT_ONCE):
-            parts = receive(self._socket)
+            parts = self._inlet.receive()
             if parts is None:
                 break
-            self._receive(parts)
+            if parts:
+                self._receive(parts)
             done += 1
-        done += self._answer_queries()
+        done += self._read_filter() + self._answer_queries()
         self._filter_file.save()
         if not done:
             self._queues.rest(self._clock.monotonic_ms())
@@ -156,6 +156,7 @@ class Reader:
             self._socket.close(linger=0)
             self._held.clear()
             self._asked.clear()
+            self._filters.clear()
             self._serve()
 
     def drained(self) -> bool:
@@ -213,7 +214,19 @@ class Reader:
                 self._socket.send_multipart((peer, header, b"".join(answer)))
         return len(ended) + self._queries.busy
 
-    def _pull(self, peer: bytes, pull: Pull) -> None:
+    def _read_filter(self) -> int:
+        """Read one of the long filters that wait: others are served before the next."""
+        turn = self._filters.next()
+        if turn is None:
+            return 0
+        peer, pull = turn
+        try:
+            self._pull(peer, pull, in_turn=True)
+        except PenstockError as error:
+            self._refuse(peer, pull.request, error)
+        return 1
+
+    def _pull(self, peer: bytes, pull: Pull, in_turn: bool = False) -> None:
         for queue_id, offset in pull.cursors.items():
             if queue_id < 0 or offset < 0:
                 what = "a pull names a queue or an offset below 0"
@@ -222,7 +235,9 @@ class Reader:
         count = max(len(pull.cursors), len(ends))
         if count > MAX_QUEUES_PER_TOPIC:
             raise InvalidArgument(f"a pull names more than {MAX_QUEUES_PER_TOPIC} queues", count)
-        chosen = self._filter(pull)
+        if not in_turn and self._filters.has_to_wait(peer, pull):
+            return
+        chosen = self._filters.filter_of(pull)
         now_ms = self._clock.monotonic_ms()
         until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
         held_now = len(self._held) + len(self._filtered)
@@ -247,24 +262,6 @@ class Reader:
         """Keep a pull for which there is nothing now, with what to compare when queues grow."""
         standing = self._queues.standing(held.pull.topic, held.pull.cursors)
         self._held[held.peer] = held._replace(standing=standing)
-
-    def _filter(self, pull: Pull) -> Filter | None:
-        """What the pull is for; None for all messages. Raises FilterError."""
-        wanted = pull.subscription
-        if wanted is None:
-            return None
-        if wanted.expression_type == SQL92 and not self._stage.config.enable_property_filter:
-            raise FilterError(
-                "this broker does not filter by SQL92",
-                "enable_property_filter is false",
-                "subscribe by tags, or start the broker with: penstock up --set "
-                "enable_property_filter=true",
-            )
-        chosen = parse_filter(wanted.expression_type, wanted.expression)
-        if wanted.expression_type == SQL92 and wanted.group:
-            group = check_group(wanted.group)
-            self._filter_file.register(pull.topic, group, wanted.expression, wanted.version)
-        return chosen
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""
@@ -374,26 +371,10 @@ class Reader:
 
     def _describe(self, peer: bytes, request: messages.Describe) -> None:
         try:
-            answer = self._described(request)
+            answer = describe(request, self._queues, self._topics)
         except PenstockError as error:
             self._refuse(peer, request.request, error)
         except OSError as error:
             self._refuse(peer, request.request, unreadable(request.topic, error))
         else:
             self._socket.send_multipart((peer, encode(answer)))
-
-    def _described(self, request: messages.Describe) -> Described:
-        queues = self._queues.queues(request.topic)
-        known = load_topics(self._topics)
-        count = known.read_queues(request.topic)
-        found = []
-        for queue_id in sorted(queues.keys() | set(range(count))):
-            slot = queues.get(queue_id)
-            low, high = (0, 0) if slot is None else self._queues.range(slot)
-            at = high
-            if slot is not None and request.at_ms >= 0:
-                at = self._queues.offset_at(slot, request.at_ms)
-            found.append(QueueRange(queue_id, low, high, at))
-        names = () if found else known.names() | self._queues.topics
-        hint = "" if found else topic_hint(request.topic, names, self._topics.parent.parent)
-        return Described(request.request, request.topic, bool(found), tuple(found), hint)

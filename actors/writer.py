@@ -1,7 +1,8 @@
 """The writer: takes frames of records from producers and puts them at the end of the log.
 
-Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`; the bytes of the
-          pool; queue offsets; config/topics.json; the produce endpoint; the files of rings.
+Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
+          `closed_producers`; the bytes of the pool; queue offsets; config/topics.json; the produce
+          endpoint; the files of rings.
 Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Rings:    the committer and the allocator.
@@ -12,15 +13,14 @@ On crash: the next one goes on at `wrote`. A frame is visible with the one store
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from collections.abc import Iterator
 
 import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import receive, serve
-from penstock.shared.commit_log import LogReader
+from penstock.shared.bus import serve
+from penstock.shared.commit_log import LOOK_BYTES, LogReader
 from penstock.shared.errors import (
     LACKING,
     BrokerBusy,
@@ -29,44 +29,32 @@ from penstock.shared.errors import (
     ProtocolError,
     RingUnavailable,
 )
-from penstock.shared.frame_check import FrameCheck, runs_behind
+from penstock.shared.frame_check import CheckedFrame, FrameCheck
 from penstock.shared.layout import StorePaths
 from penstock.shared.log_end import LogEnd
-from penstock.shared.messages import Append, Appended, QueueRun, StoredRun, encode, refusal
+from penstock.shared.messages import Append, Appended, StoredRun, encode, refusal
 from penstock.shared.pending_answers import PendingAnswers
 from penstock.shared.producer_rings import ProducerRings
 from penstock.shared.reception import Reception
 from penstock.shared.record import Shape, pack_host
+from penstock.shared.retries import Retries
 from penstock.shared.retry_index import RetryIndex
 from penstock.shared.ring_file import RING_BYTES
 from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
 from penstock.shared.store_state import check_disk, check_writable, no_room, segment_missing
 from penstock.shared.topic_admin import TopicAdmin
+from penstock.shared.topic_turns import TopicTurns
 
 FRAMES_AT_ONCE = 32
 # Of one producer: for each frame that may wait here, all of which may be turned away at once.
 ANSWERS_WAITING = 1024
 ALLOCATE_TIMEOUT_MS = 5000
-RETRY_MEMORY_MS = 30_000
+# Steps of looking for retries between two looks at the socket: some ms.
+RETRY_STEPS = 4
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
 LINGER_MS = 50
 _FRAME_PARTS = 3  # peer, header, records
-
-
-class _Frame(NamedTuple):
-    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
-
-    Of those `runs`, `data` and `starts` hold nothing any more.
-    """
-
-    peer: bytes
-    request: Append
-    runs: Sequence[QueueRun]
-    data: memoryview
-    starts: list[int]
-    stored: tuple[StoredRun, ...]
-    since_ms: int
 
 
 class Writer:
@@ -80,18 +68,20 @@ class Writer:
         self._paths = StorePaths(stage.config.store)
         self._sessions = Sessions()
         self._pending = PendingAnswers()
-        self._waiting: _Frame | None = None
+        self._waiting: CheckedFrame | None = None
         self._held = SendQueue(stage.config)
-        self._last_retry_ms = 0
         self._drained_at_ms = -1
 
     def start(self) -> None:
         config, run = self._config, self._stage.run
         self._reader = LogReader(config, run, self._positions)
         self._end = LogEnd(config, run, self._positions, self._pieces, self._clock)
-        self._retries = RetryIndex(self._pieces)
+        index = RetryIndex(self._pieces, self._reader.record, self._reader.segment_bytes)
+        index.mark(self._positions["dispatched"])
+        self._retries = Retries(index, lambda: self._end.wrote)
         with self._stage.disk:
             self._topics = TopicAdmin(self._paths.topics, config, self._clock)
+        self._topic_turns = TopicTurns(self._topics, self._stage.disk, self._clock)
         self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape)
@@ -108,6 +98,7 @@ class Writer:
             self._stage.listening,
             ANSWERS_WAITING,
         )
+        self._inlet = self._stage.inlet(self._socket, "closed_producers")
 
     def work(self) -> int:
         self._door.tend(self._clock.monotonic_ms())
@@ -118,18 +109,16 @@ class Writer:
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         while done < FRAMES_AT_ONCE and self._may_receive():
             # records are looked at, and copied into the log, where ZeroMQ has put them
-            parts = receive(self._socket, copy=False)
+            parts = self._inlet.receive(copy=False)
             if parts is None:
                 break
-            if self._held or self._is_blocked():
+            if parts and (self._held or self._is_blocked()):
                 self._held.put(parts, self._clock.monotonic_ms())
-            else:
+            elif parts:
                 self._receive(parts)
             done += 1
-        done += self._take_held()
+        done += self._take_held() + self._look_for_retries() + self._make_topics()
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
-        if not done and self._clock.monotonic_ms() > self._last_retry_ms + RETRY_MEMORY_MS:
-            self._retries.forget()
         return done
 
     def inputs(self) -> list[zmq.Socket[bytes] | int]:
@@ -142,12 +131,12 @@ class Writer:
         now_ms = self._clock.monotonic_ms()
         self._end.let_go(now_ms)
         self._rings.look(now_ms)
-        # what retries are compared with may have expired; it is built again when one comes
-        if self._reader.let_go(now_ms) > self._config.destroy_mapped_file_interval_forcibly_ms:
-            self._retries.forget()
+        self._reader.let_go(now_ms)
+        self._retries.let_go(now_ms)
 
     def drained(self) -> bool:
-        if self._pending or self._waiting is not None or self._held:
+        waiting = self._held or self._retries or self._topic_turns
+        if self._pending or self._waiting is not None or waiting:
             return False
         now_ms = self._clock.monotonic_ms()
         if self._drained_at_ms < 0:
@@ -219,18 +208,17 @@ class Writer:
             elif isinstance(request, messages.OpenRing):
                 self._socket.send_multipart((peer, encode(self._open_ring(peer, request))))
             else:
-                self._socket.send_multipart((peer, encode(self._administer(request))))
+                answer = self._topic_turns.ask(peer, request)
+                if answer is not None:
+                    self._socket.send_multipart((peer, encode(answer)))
         except PenstockError as error:
             self._refuse(peer, 0, error)
 
-    def _administer(
-        self, request: messages.Route | messages.CreateTopic | messages.ListTopics
-    ) -> messages.ProduceAnswer:
-        try:
-            with self._stage.disk:
-                return self._topics.answer(request)
-        except PenstockError as error:
-            return refusal(error, request.request)
+    def _make_topics(self) -> int:
+        answers = self._topic_turns.turn()
+        for peer, answer in answers:
+            self._socket.send_multipart((peer, encode(answer)))
+        return len(answers)
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:
         session = self._sessions.open(
@@ -239,6 +227,7 @@ class Writer:
         if session is None:
             self._out_of_step(peer, hello.producer, hello.session, hello.next_seq)
             return
+        self._retries.drop_before(hello.producer, session.number)
         config = self._config
         answer = messages.Welcome(
             hello.producer,
@@ -292,26 +281,49 @@ class Writer:
             else:
                 self._refuse(peer, request.seq, error, request.session)
             return
+        now_ms = self._clock.monotonic_ms()
+        frame = CheckedFrame(peer, request, request.runs, payload, starts, (), now_ms)
+        if not request.retry and request.producer not in self._retries:
+            self._commit(frame)
+            return
         try:
-            check_writable(self._positions, self._paths)
-            now_ms = self._clock.monotonic_ms()
-            frame = _Frame(peer, request, request.runs, payload, starts, (), now_ms)
-            if request.retry:
-                frame = self._without_stored(frame, session.stored_after)
-            if len(frame.starts) > 1:
-                check_disk(self._positions, self._paths)
-            self._store(frame)
-        except PenstockError as error:
-            self._refuse(peer, request.seq, error, request.session)
+            self._retries.put(frame, session.stored_after)
+        except BrokerBusy as error:
+            self._turn_away(peer, request, error)
 
     def _turn_away(self, peer: bytes, request: Append, error: PenstockError) -> None:
         """Refuse a frame that may come again: what is behind it must not be stored before it."""
         self._refuse(peer, request.seq, error, request.session)
         self._sessions.end(request.producer)
+        self._retries.drop_behind(request)
+
+    def _look_for_retries(self) -> int:
+        """Go on looking for what was sent again, for a moment; store what is new of it."""
+        steps, now_ms = 0, self._clock.monotonic_ms()
+        while self._retries and steps < RETRY_STEPS and not self._is_blocked():
+            looked = self._retries.turn(now_ms)
+            steps += 1
+            if looked is not None and looked.error is not None:
+                request = looked.frame.request
+                self._refuse(looked.frame.peer, request.seq, looked.error, request.session)
+            elif looked is not None:
+                self._commit(looked.frame._replace(since_ms=now_ms))
+        return steps
 
     # --- appending ---
 
-    def _store(self, frame: _Frame) -> None:
+    def _commit(self, frame: CheckedFrame) -> None:
+        """Store a checked frame whose turn it is, or say why not."""
+        request = frame.request
+        try:
+            check_writable(self._positions, self._paths)
+            if len(frame.starts) > 1:
+                check_disk(self._positions, self._paths)
+            self._store(frame)
+        except PenstockError as error:
+            self._refuse(frame.peer, request.seq, error, request.session)
+
+    def _store(self, frame: CheckedFrame) -> None:
         """Store a checked frame and see to its answer, or keep it while there is no room."""
         self._waiting = None
         runs = frame.stored
@@ -337,7 +349,7 @@ class Writer:
             runs = (*runs, *appended)
         self._acknowledge(frame, runs)
 
-    def _acknowledge(self, frame: _Frame, runs: tuple[StoredRun, ...]) -> None:
+    def _acknowledge(self, frame: CheckedFrame, runs: tuple[StoredRun, ...]) -> None:
         """Answer now, or when the disk has the log as far as it goes by now."""
         request = frame.request
         answer = Appended(
@@ -360,7 +372,7 @@ class Writer:
         if self._end.entered_segment():
             self._stage.bus.ring("allocator")
 
-    def _wait_for_room(self, frame: _Frame, end: int) -> None:
+    def _wait_for_room(self, frame: CheckedFrame, end: int) -> None:
         """Keep the frame until committer or allocator make room, or until that takes too long."""
         self._positions.publish("append_wanted", end)
         self._stage.bus.ring("allocator")
@@ -377,22 +389,10 @@ class Writer:
         error = no_room(self._positions, self._paths, no_segment, why)
         self._turn_away(frame.peer, frame.request, error)
 
-    def _pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+    def _pieces(
+        self, start: int, stop: int, window_bytes: int = LOOK_BYTES
+    ) -> Iterator[tuple[int, memoryview]]:
         """The log between two offsets. A long way may lie between them, so this beats."""
-        for piece in self._reader.pieces(start, stop):
+        for piece in self._reader.pieces(start, stop, window_bytes):
             self._stage.beat()
             yield piece
-
-    def _without_stored(self, frame: _Frame, stored_after: int) -> _Frame:
-        """The frame without the records that an earlier try has stored, and where those are."""
-        self._last_retry_ms = self._clock.monotonic_ms()
-        self._retries.cover(min(stored_after, self._end.wrote), self._end.wrote)
-        found = enumerate(self._retries.beginning(frame.data, frame.starts))
-        stored = tuple([StoredRun(i, *place) for i, place in found])
-        cut = frame.starts[len(stored)]
-        return frame._replace(
-            runs=runs_behind(frame.runs, len(stored)),
-            data=frame.data[cut:],
-            starts=[start - cut for start in frame.starts[len(stored) :]],
-            stored=stored,
-        )

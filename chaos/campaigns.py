@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena
+from penstock.chaos.attack import attack_round
 from penstock.chaos.bells import bells_round
 from penstock.chaos.clock import clock_round
 from penstock.chaos.crowd import crowd_round
@@ -60,6 +61,7 @@ KINDS: dict[str, Kind] = {
     "frozen": Kind(frozen_round, 1),
     "crowd": Kind(crowd_round, 1),
     "memory": Kind(memory_round, 1),
+    "attack": Kind(attack_round, 2),
     "mixed": Kind(mixed_round, 3),
 }
 

@@ -86,6 +86,7 @@ class Socket:
     def __init__(self, wire: Wire, name: str) -> None:
         self.name = name
         self.inbox: deque[list[bytes]] = deque()
+        self._parts: deque[bytes] = deque()  # of the message that is being received
         self._wire = wire
         self._target = ""
 
@@ -93,8 +94,8 @@ class Socket:
         """See above."""
 
     def get(self, option: int) -> int:
-        """What ZeroMQ is asked for here: its events."""
-        return zmq.POLLIN if self.inbox else 0
+        """What ZeroMQ is asked for here: its events, and whether there are more parts."""
+        return bool(self._parts) if option == zmq.RCVMORE else zmq.POLLIN if self.inbox else 0
 
     def bind(self, endpoint: str) -> None:
         self._wire.bind(endpoint, self)
@@ -109,14 +110,13 @@ class Socket:
     def send(self, bell: bytes, flags: int = 0) -> None:
         self._wire.ring(self._target, bell)
 
-    def recv(self, flags: int = 0) -> bytes:
-        return bytes(self.recv_multipart(flags)[0])
-
-    def recv_multipart(self, flags: int = 0, copy: bool = True) -> list[Any]:
-        if not self.inbox:
-            raise zmq.Again
-        parts = self.inbox.popleft()
-        return parts if copy else [zmq.Frame(part) for part in parts]
+    def recv(self, flags: int = 0, copy: bool = True) -> Any:
+        if not self._parts:
+            if not self.inbox:
+                raise zmq.Again
+            self._parts.extend(self.inbox.popleft())
+        part = self._parts.popleft()
+        return part if copy else zmq.Frame(part)
 
     def send_multipart(self, parts: Any, *given: Any, **named: Any) -> zmq.MessageTracker:
         """Answers arrive at once, so nothing is being sent any more."""

@@ -23,7 +23,7 @@ TOLD = 5
 KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
     *("frames", "damage", "missing", "points", "recovery", "bells"),
-    *("clock", "frozen", "crowd", "memory", "mixed"),
+    *("clock", "frozen", "crowd", "memory", "attack", "mixed"),
 )
 # What stands between a broker and its disk, or its clock, is compiled for the occasion.
 NEED_A_COMPILER = frozenset(("power", "disk", "full", "slow", "cut", "clock", "mixed"))

@@ -11,25 +11,30 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import Any
 
-import zmq
-import zmq.asyncio
-
 from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_query import MessageQuery
+from penstock.client.aio_send_loop import AioSendLoop, Unawaited
+from penstock.client.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.broker_address import BrokerAddress, Store
-from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
+from penstock.client.encoding import (
+    COMPRESS_OVER_BYTES,
+    BatchMessage,
+    Body,
+    Encoder,
+    Keys,
+    check_ack,
+)
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import is_loopback
 from penstock.client.message import Message
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
+from penstock.client.routes import create_request
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.compression import check_compression
-from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
-from penstock.shared.layout import check_topic
+from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.message_id import key_origin
 
 # drain() waits while more than this is on its way; twice as much is refused.
@@ -67,15 +72,14 @@ class Producer:
         wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
+        timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._clock = clock or SystemClock()
         self._timeout_ms = timeout_ms
-        self._ack, self._ring = check_ack(ack), ring
-        self._compression = check_compression(compression), compress_over_bytes
+        self._ack, self._ring = check_ack(ack), check_bool("ring", ring)
+        over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)
+        self._compression = check_compression(compression), over_bytes
         self._address = BrokerAddress("producers", endpoint, store, timeout_ms, wait_for_broker_ms)
-        self._changed = asyncio.Event()
-        self._wanted = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
-        self._closed = False
+        self._started: AioSendLoop | None = None
 
     async def __aenter__(self) -> Producer:
         address = self._address
@@ -88,11 +92,8 @@ class Producer:
         settled = threading.Condition()
         self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
         address.give(self._core.routes.aim)
-        self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._socket = dial(self._context, address.endpoint)
-        self._task = asyncio.create_task(self._talk(), name="penstock-producer")
-        # who waits for a change must see that none will come any more
-        self._task.add_done_callback(lambda task: self._changed.set())
+        self._started = AioSendLoop(self._core, settled, address, self._timeout_ms, self._clock)
+        self._started.start()
         return self
 
     async def __aexit__(
@@ -101,11 +102,15 @@ class Producer:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        try:
-            if error is None:
-                await self.flush(self._timeout_ms / 1000 + 1)
-        finally:
-            await self._disconnect()
+        """What was accepted before an error of the block is sent all the same."""
+        await self._loop.close()
+        if error is not None:
+            self._loop.leave()
+        elif (lost := self._core.failures.take()) is not None:
+            raise lost.exception()
+
+    def __repr__(self) -> str:
+        return f"<asyncio producer of {self._address.name}>"
 
     def send(
         self,
@@ -113,7 +118,7 @@ class Producer:
         body: Body,
         *,
         tags: str | None = None,
-        keys: str | None = None,
+        keys: Keys = None,
         shard: str | None = None,
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
@@ -140,7 +145,7 @@ class Producer:
             wait,
             self._clock.now_ms(),
         )
-        return self._future(inner)
+        return self._future(topic, inner)
 
     def send_batch(
         self,
@@ -156,16 +161,28 @@ class Producer:
         self._check_room()
         ack, now_ms = check_ack(ack, wait), self._clock.now_ms()
         inner = self._core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
-        return self._future(inner)
+        return self._future(topic, inner)
 
-    def _future(self, inner: SendFuture) -> asyncio.Future[Receipt]:
+    def _future(self, topic: str, inner: SendFuture) -> asyncio.Future[Receipt]:
         future: asyncio.Future[Receipt] = asyncio.get_running_loop().create_future()
-        inner.add_done_callback(lambda settled: _settle(future, settled))
-        self._wanted.set()
+        inner.add_done_callback(lambda settled: self._settle(topic, future, settled))
+        self._loop.want()
         return future
 
+    def _settle(self, topic: str, future: asyncio.Future[Receipt], settled: SendFuture) -> None:
+        if future.get_loop().is_closed():
+            return  # nobody can wait for it any more
+        error = settled.exception(0)
+        if future.done():
+            return  # the caller has cancelled it
+        if error is None:
+            future.set_result(settled.result(0))
+        else:
+            future.set_exception(error)
+            self._core.failures.add(topic, len(settled.keys or (0,)), Unawaited(future))
+
     def _check_room(self) -> None:
-        self._check_usable()
+        self._loop.check_usable()
         if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
             raise StoreUnavailable(
                 f"more than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
@@ -175,31 +192,29 @@ class Producer:
 
     async def drain(self) -> None:
         """Wait until less than 64 MiB are on their way."""
-        self._check_usable()
         while self._core.waiting_bytes > MAX_WAITING_BYTES:
-            self._check_usable()
-            await self._next_change()
+            self._loop.check_usable()
+            await self._loop.next_change()
 
     async def flush(self, timeout: float | None = None) -> None:
-        """Wait until every message has its outcome. Raises ConnectError after `timeout` seconds."""
-        self._check_usable()
+        """Wait until every message has its outcome.
+
+        Raises BrokerTimeout after `timeout` seconds, and the first error of the messages that have
+        failed and that nobody has awaited.
+        """
+        seconds = check_timeout(timeout)
+        self._loop.check_usable()
         try:
-            async with asyncio.timeout(timeout):
-                while self._core.unsettled:
-                    self._check_usable()
-                    await self._next_change()
+            async with asyncio.timeout(seconds):
+                await self._loop.settle_all()
         except TimeoutError:
-            raise ConnectError(
-                "messages are still without an answer",
-                f"{self._core.unsettled} after {timeout} s",
-                "see whether the broker runs: penstock status",
-            ) from None
+            raise self._core.timeouts.flush(self._core.unsettled, timeout) from None
+        if (lost := self._core.failures.take()) is not None:
+            raise lost.exception()
 
     async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
         """Create a topic, or give it more queues; how many it has then."""
-        answer = await self._administer(
-            messages.CreateTopic(0, check_topic(topic), queues), timeout
-        )
+        answer = await self._administer(create_request(topic, queues), timeout)
         assert isinstance(answer, messages.Routed)
         return answer.queues
 
@@ -209,93 +224,36 @@ class Producer:
         assert isinstance(answer, messages.TopicList)
         return answer.topics
 
+    @property
+    def max_message_bytes(self) -> int:
+        """How long a body may be, as the broker has said; 0 while it has not been reached."""
+        return 0 if self._started is None else self._core.terms.max_message_bytes
+
     async def _administer(
         self, request: messages.CreateTopic | messages.ListTopics, timeout: float
     ) -> messages.Routed | messages.TopicList:
-        self._check_usable()
+        seconds = check_timeout(timeout)
+        self._loop.check_usable()
         number = self._core.routes.request(request)
-        self._wanted.set()
+        self._loop.want()
         try:
-            async with asyncio.timeout(timeout):
+            async with asyncio.timeout(seconds):
                 while (answer := self._core.routes.answer(number)) is None:
-                    self._check_usable()
-                    await self._next_change()
+                    self._loop.check_usable()
+                    await self._loop.next_change()
         except TimeoutError:
-            raise ConnectError(
-                "the broker gave no answer",
-                f"within {timeout} s",
-                "see whether it runs: penstock status",
-            ) from None
+            raise self._core.timeouts.question(timeout) from None
         if isinstance(answer, PenstockError):
             raise answer
         return answer
 
-    def _check_usable(self) -> None:
-        if self._task is None:
+    @property
+    def _loop(self) -> AioSendLoop:
+        """Raises StoreUnavailable before the block."""
+        if self._started is None:
             raise StoreUnavailable(
                 "the producer is not open",
                 None,
                 "use it inside its block: async with Producer(...) as producer",
             )
-        if self._closed:
-            raise StoreUnavailable(
-                "the producer is closed", None, "make another one: Producer(endpoint)"
-            )
-        if self._task.done():
-            self._task.result()  # raises what ended it
-
-    async def _next_change(self) -> None:
-        self._changed.clear()
-        await self._changed.wait()
-
-    async def _talk(self) -> None:
-        while True:
-            now_ms = self._clock.monotonic_ms()
-            if self._core.routes.aim.away:
-                self._address.follow(self._socket, self._core.routes.aim, now_ms)
-            self._wanted.clear()
-            for parts in list(self._core.outgoing(now_ms)):
-                try:
-                    await self._socket.send_multipart(parts, zmq.NOBLOCK)
-                except zmq.Again:
-                    self._core.not_connected(now_ms)
-                    break
-            await self._sleep(self._core.wait_ms(now_ms))
-            now_ms = self._clock.monotonic_ms()
-            while await self._socket.poll(0):
-                answer = await self._socket.recv_multipart()
-                self._core.received(answer, now_ms)
-            self._core.tick(now_ms)
-            self._changed.set()
-
-    async def _sleep(self, wait_ms: int) -> None:
-        """Until something comes in, something is to be sent, or the time is over."""
-        incoming = asyncio.ensure_future(self._socket.poll(wait_ms))
-        wanted = asyncio.ensure_future(self._wanted.wait())
-        try:
-            await asyncio.wait({incoming, wanted}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            for each in (incoming, wanted):
-                each.cancel()
-
-    async def _disconnect(self) -> None:
-        if self._task is None or self._closed:
-            return
-        self._closed = True
-        self._task.cancel()
-        await asyncio.wait({self._task})
-        self._core.fail_all(
-            StoreUnavailable("the producer was closed before this message had its outcome")
-        )
-        self._socket.close()
-        self._context.term()
-
-
-def _settle(future: asyncio.Future[Receipt], settled: SendFuture) -> None:
-    if future.done():  # the caller has cancelled it
-        return
-    error = settled.exception(0)
-    if error is None:
-        future.set_result(settled.result(0))
-    else:
-        future.set_exception(error)
+        return self._started

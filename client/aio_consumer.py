@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Collection, Mapping
 import zmq
 
 from penstock.client.aio_link import Link
+from penstock.client.arguments import check_timeout
 from penstock.client.broker_address import Store
 from penstock.client.choice import choose
 from penstock.client.consumer import unframed
@@ -92,6 +93,7 @@ class Consumer(Link):
 
     async def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever)."""
+        timeout = check_timeout(timeout)
         socket = self._socket
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:

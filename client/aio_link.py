@@ -9,6 +9,7 @@ from typing import Any, Self
 import zmq.asyncio
 
 from penstock.client.broker_address import BrokerAddress, Store
+from penstock.client.closing import closer
 from penstock.client.consumer_core import ConsumerCore
 from penstock.client.query_core import QueryCore
 from penstock.shared.bus import dial
@@ -35,6 +36,8 @@ class Link:
         self._address.give(self._core.aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._opened = dial(self._context, self._address.endpoint)
+        name = f"asyncio client of {self._address.name}"
+        self._close = closer(self, name, self._opened, self._context)
         return self
 
     def _follow(self, now_ms: int) -> None:
@@ -59,7 +62,5 @@ class Link:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Nothing waits to be sent that anybody still wants an answer to."""
-        self._opened.close(linger=0)
         self._opened = None
-        self._context.term()
+        self._close()

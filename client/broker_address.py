@@ -19,7 +19,7 @@ import os
 import socket
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
@@ -29,12 +29,13 @@ from penstock.client.local_address import local_address
 from penstock.shared.ask_broker import NobodyThere, ask_broker, meet_broker
 from penstock.shared.endpoint import at_port, parse_endpoint
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
-from penstock.shared.find_broker import NotRunning, find_running
 from penstock.shared.introduction import PROTOCOL, Greeted, Serves
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import quoted
-from penstock.shared.reception import wrong_port
-from penstock.shared.run_directory import Run, read_run
+
+if TYPE_CHECKING:
+    # few clients look into a store's files, and all would wait for these at their start
+    from penstock.shared.run_directory import Run
 
 # Between two tries to find a broker that is not there yet, and two looks for a new run.
 AGAIN_MS = 100
@@ -74,8 +75,8 @@ class BrokerAddress:
         while True:
             try:
                 return self._meet()
-            except (NobodyThere, NotRunning, BrokerTimeout):
-                if time.monotonic() + AGAIN_MS / 1000 > until:
+            except ConnectError as error:
+                if not self._may_come(error) or time.monotonic() + AGAIN_MS / 1000 > until:
                     raise
             time.sleep(AGAIN_MS / 1000)
 
@@ -94,6 +95,8 @@ class BrokerAddress:
         if self._store is None or now_ms - self._looked_ms < AGAIN_MS:
             return False
         self._looked_ms = now_ms
+        from penstock.shared.run_directory import read_run
+
         try:
             run = read_run(StorePaths(self._store))
         except OSError:
@@ -118,6 +121,8 @@ class BrokerAddress:
         if self._store is None:
             broker, self.endpoint = meet_broker(self.endpoint, self._timeout_ms)
             return self._judge(broker)
+        from penstock.shared.find_broker import find_running
+
         self._take(find_running(self._store))
         until = time.monotonic() + self._timeout_ms / 1000
         while True:
@@ -128,6 +133,16 @@ class BrokerAddress:
                 # its supervisor lives, so this silence is that of an actor which is replaced
                 if time.monotonic() > until:
                     raise
+
+    def _may_come(self, error: ConnectError) -> bool:
+        """Whether that may be another thing once a broker has started."""
+        if isinstance(error, NobodyThere | BrokerTimeout):
+            return True
+        if self._store is None:
+            return False
+        from penstock.shared.find_broker import NotRunning
+
+        return isinstance(error, NotRunning)
 
     def _take(self, run: Run) -> None:
         ipc, tcp = run.endpoints.produce_ipc, run.endpoints.produce
@@ -153,6 +168,8 @@ class BrokerAddress:
                 f"see what runs on yours: penstock status --store {quoted(self._store)}",
             )
         if broker.serves != self._serves:
+            from penstock.shared.reception import wrong_port
+
             raise wrong_port(broker.serves, _as_seen_from(self.endpoint, broker))
         return broker
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.client.arguments import check_text
 from penstock.client.message import Message
 from penstock.shared import messages
 from penstock.shared.errors import FilterError
@@ -40,6 +41,7 @@ class Choice(NamedTuple):
 
 def choose(tags: str, sql: str, group: str, now_ms: int) -> Choice | None:
     """The consumer's choice; None for all messages. Raises FilterError and InvalidArgument."""
+    tags, sql, group = check_text("tags", tags), check_text("sql", sql), check_text("group", group)
     if group:
         check_group(group)
     if tags and sql:

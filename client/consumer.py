@@ -12,8 +12,10 @@ from types import TracebackType
 
 import zmq
 
+from penstock.client.arguments import check_timeout
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.choice import choose
+from penstock.client.closing import closer
 from penstock.client.consumer_core import ConsumerCore
 from penstock.client.message import Message
 from penstock.client.start import Start
@@ -46,7 +48,7 @@ class Consumer:
     without, it ends behind the last message that was there when it began. `tags` chooses messages
     by "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
     writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
-    either. `timeout_ms` is how long the broker may be silent before ConnectError is raised;
+    either. `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised;
     iterating again then goes on. An offset behind a queue's end begins at that end. A compressed
     body expands to `max_body_bytes` at most. With `direct` a consumer on the broker's machine, and
     of its user, reads much at a time from the log's files instead of through the socket.
@@ -91,6 +93,8 @@ class Consumer:
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
+        name = f"consumer of {topic} at {self._address.name}"
+        self._close = closer(self, name, self._socket, self._context)
 
     @property
     def positions(self) -> dict[int, int]:
@@ -129,7 +133,7 @@ class Consumer:
     def poll(self, timeout: float | None) -> list[Message]:
         """The messages that are there, waiting up to `timeout` seconds for one (None: for ever).
 
-        Empty after the timeout, or at the end where `follow` is off. Raises ConnectError when the
+        Empty after the timeout, or at the end where `follow` is off. Raises BrokerTimeout when the
         broker is silent, TopicNotFound and QueueNotFound.
         """
         if self._socket.closed:
@@ -142,6 +146,7 @@ class Consumer:
                 f"made in process {self._pid}, used in its fork",
                 "make one after the fork",
             )
+        timeout = check_timeout(timeout)
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
             now_ms = self._clock.monotonic_ms()
@@ -175,8 +180,8 @@ class Consumer:
                 self._core.not_connected(now_ms)
 
     def close(self) -> None:
-        self._socket.close()
-        self._context.term()
+        """Disconnect."""
+        self._close()
 
     def __enter__(self) -> Consumer:
         return self

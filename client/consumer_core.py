@@ -19,14 +19,15 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.client.aim import Aim
+from penstock.client.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.choice import Choice
 from penstock.client.log_files import LogFiles
 from penstock.client.message import Message, read_records
 from penstock.client.start import Start, StartAt, check_offset, parse_start
+from penstock.client.timeouts import silent
 from penstock.shared import messages
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import (
-    ConnectError,
     OffsetOutOfRange,
     PenstockError,
     ProtocolError,
@@ -80,19 +81,24 @@ class ConsumerCore:
         max_body_bytes: int = MAX_BODY_BYTES,
         direct: bool = False,
     ) -> None:
-        self._max_body_bytes = max_body_bytes
-        self._files = LogFiles(direct)
+        self._max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
+        self._files = LogFiles(check_bool("direct", direct))
         self._endpoint = endpoint
         self.aim = Aim()
         self._named = ""
         self._choice = choice
-        self.topic = check_topic(topic)
+        self.topic = check_topic(check_text("topic", topic))
         given = dict(start) if isinstance(start, Mapping) else {}
-        self._given = {queue_id: check_offset(offset) for queue_id, offset in given.items()}
+        self._given = {
+            check_at_least("a queue of start", queue_id, 0): check_offset(
+                offset, f"start[{queue_id}]"
+            )
+            for queue_id, offset in given.items()
+        }
         self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
-        self._queues = None if queues is None else frozenset(queues)
-        self._follow = follow
-        self._timeout_ms = timeout_ms
+        self._queues = check_queues(queues)
+        self._follow = check_bool("follow", follow)
+        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._request = 0
         self._asked_ms = self._silent_since_ms = 0
         self._pending: bytes | None = None
@@ -140,7 +146,7 @@ class ConsumerCore:
         return not self._follow and all(self.cursors[at] >= end for at, end in self._ends.items())
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
-        """The request to send now, if any. Raises ConnectError when nobody answers."""
+        """The request to send now, if any. Raises BrokerTimeout when nobody answers."""
         if self._refused is not None:
             return []
         if self._pending is None:
@@ -160,19 +166,13 @@ class ConsumerCore:
         return [(self._pending,)]
 
     def _check_silence(self, now_ms: int) -> None:
-        """Raise ConnectError after a long silence, in which somebody has been asking."""
+        """Raise BrokerTimeout after a long silence, in which somebody has been asking."""
         away_ms = now_ms - self._asked_ms
         if away_ms > 2 * REPEAT_MS:
             self._silent_since_ms += away_ms - REPEAT_MS
         if now_ms - self._silent_since_ms > self._timeout_ms:
             self._silent_since_ms = now_ms
-            if self.aim.elsewhere is not None:
-                raise self.aim.elsewhere
-            raise ConnectError(
-                f"the broker gave no answer within {self._timeout_ms} ms",
-                self._endpoint,
-                "see whether it runs: penstock status",
-            )
+            raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
 
     def not_connected(self, now_ms: int) -> None:
         """The request could not be sent: soon again."""

@@ -13,6 +13,15 @@ from functools import lru_cache
 
 import msgspec
 
+from penstock.client.arguments import (
+    check_at_least,
+    check_bool,
+    check_keys,
+    check_text,
+    check_whole,
+    shown,
+    wrong_type,
+)
 from penstock.shared.compression import check_compression, compress
 from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.frame_rules import check_batch, delay_refused
@@ -32,6 +41,12 @@ COMPRESS_OVER_BYTES = 4096
 BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
 
 Body = bytes | bytearray | memoryview
+# one text, in which blanks separate keys, or each key by itself
+Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
+
+
+_ENCODE = "encode it: text.encode(), json.dumps(...).encode()"
+_ACKS = '"durable" or "written"'
 
 
 class BatchMessage(msgspec.Struct, frozen=True):
@@ -39,9 +54,13 @@ class BatchMessage(msgspec.Struct, frozen=True):
 
     body: Body
     tags: str | None = None
-    keys: str | None = None
+    keys: Keys = None
     properties: Mapping[str, str] | None = None
     flag: int = 0
+
+
+# What can be iterated, and is one message all the same.
+_SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 
 
 class Terms:
@@ -80,7 +99,8 @@ class Encoder:
         self.numbers = KeyNumbers(origin)
         self._compression = check_compression(compression)
         # a body from this size on is compressed
-        self.compressed_bytes = compress_over_bytes if compression else sys.maxsize
+        over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)
+        self.compressed_bytes = over_bytes if compression else sys.maxsize
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
         self._key_bytes = len(f"UNIQ_KEY\x01{unique_key(origin, 0)}\x02")
@@ -91,23 +111,31 @@ class Encoder:
         self,
         body: Body,
         tags: str | None,
-        keys: str | None,
+        keys: Keys,
         shard: str | None,
         properties: Mapping[str, str] | None,
         flag: int,
         wait: bool = True,
         compressed: bool = True,
+        where: str = "",
     ) -> Draft:
-        """One message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it."""
+        """One message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it.
+
+        `where` is what an error names in front of an argument.
+        """
         if type(body) is not bytes:
-            body = _to_bytes(body)
+            body = _to_bytes(body, where + "body")
         if len(body) > self.terms.max_message_bytes > 0:
             raise too_large(len(body), self.terms.max_message_bytes)
-        if flag and not -(2**31) <= flag < 2**31:
-            raise InvalidMessage(
-                "the flag does not fit 32 bits", flag, "choose one from -2147483648 to 2147483647"
-            )
-        raw = _extra(properties, wait) if properties or not wait else b""
+        if type(flag) is not int or flag:
+            flag = _flag(flag, where + "flag")
+        if tags is not None and type(tags) is not str:
+            tags = check_text(where + "tags", tags, InvalidMessage)
+        if shard is not None and type(shard) is not str:
+            shard = check_text(where + "shard", shard, InvalidMessage)
+        if keys is not None and type(keys) is not str:
+            keys = check_keys(where + "keys", keys)
+        raw = b"" if properties is None and wait else _extra(properties, wait, where)
         if tags or keys or shard:
             raw = properties_of(tags, keys, shard, raw)
         if raw:
@@ -128,15 +156,21 @@ class Encoder:
 
         In a batch no body is compressed, as in RocketMQ.
         """
+        if isinstance(messages, _SINGLE) or not isinstance(messages, Iterable):
+            hint = "pass one message in a list, or use send"
+            raise wrong_type(InvalidMessage, "messages", messages, "a list of messages", hint)
         made = []
-        for each in messages:
+        for number, each in enumerate(messages):
             if isinstance(each, BatchMessage):
                 body, tags, keys = each.body, each.tags, each.keys
-                properties, flag = each.properties, each.flag
+                properties, flag, where = each.properties, each.flag, f"messages[{number}]."
+            elif isinstance(each, bytes | bytearray | memoryview):
+                body, tags, keys, properties, flag, where = each, None, None, None, 0, ""
             else:
-                body, tags, keys, properties, flag = each, None, None, None, 0
-            draft = self.draft(body, tags, keys, shard, properties, flag, wait, False)
-            made.append(draft)
+                name, expected = f"messages[{number}]", "a BatchMessage or bytes"
+                hint = _ENCODE if isinstance(each, str) else ""
+                raise wrong_type(InvalidMessage, name, each, expected, hint)
+            made.append(self.draft(body, tags, keys, shard, properties, flag, wait, False, where))
         if not made:
             raise InvalidMessage("the batch holds no message", None, "put at least one into it")
         body_bytes = sum([_lengths(draft)[0] for draft in made])
@@ -186,13 +220,15 @@ def check_ack(ack: str, wait: bool = True) -> str:
 
     A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
     """
+    if not isinstance(ack, str):
+        raise wrong_type(InvalidArgument, "ack", ack, _ACKS)
     if ack not in ("", "durable", "written"):
         raise InvalidArgument(
             "there is no such acknowledgement",
             repr(ack),
-            'ack is "durable", "written", or "" for the broker\'s default',
+            f'ack is {_ACKS}, or "" for the broker\'s default',
         )
-    if wait:
+    if check_bool("wait", wait):
         return ack
     if ack == "durable":
         raise InvalidArgument(
@@ -201,6 +237,23 @@ def check_ack(ack: str, wait: bool = True) -> str:
             "leave one of the two out",
         )
     return "written"
+
+
+def check_common(
+    topic: str, queue: int | None, ack: str, wait: bool
+) -> tuple[str, int | None, str]:
+    """What a message and a batch have in common, as the protocol has it.
+
+    Raises InvalidArgument, or InvalidMessage for the queue. What is wrong for one topic only is
+    found when its queues are known.
+    """
+    if type(topic) is not str:
+        topic = check_text("topic", topic)
+    if queue is not None and type(queue) is not int:
+        queue = check_whole("queue", queue, InvalidMessage)
+    if type(ack) is not str or ack or wait is not True:
+        ack = check_ack(ack, wait)
+    return topic, queue, ack
 
 
 def too_large(length: int, limit: int) -> InvalidMessage:
@@ -212,30 +265,49 @@ def too_large(length: int, limit: int) -> InvalidMessage:
     )
 
 
-def _to_bytes(body: Body) -> bytes:
+def _to_bytes(body: Body, name: str) -> bytes:
     if not isinstance(body, bytes | bytearray | memoryview):
-        raise InvalidMessage(
-            "the body is not bytes",
-            type(body).__name__,
-            "encode it: text.encode(), or json.dumps(value).encode()",
-        )
+        raise wrong_type(InvalidMessage, name, body, "bytes", _ENCODE)
     return bytes(body)
 
 
-def _extra(properties: Mapping[str, str] | None, wait: bool) -> bytes:
+def _flag(flag: int, name: str) -> int:
+    number = check_whole(name, flag, InvalidMessage)
+    if not -(2**31) <= number < 2**31:
+        raise InvalidMessage(f"{name} does not fit into 32 bits with a sign", number)
+    return number
+
+
+def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> bytes:
     """The properties that are not a message's own."""
     raw = b"" if wait else b"WAIT\x01false\x02"
-    if properties:
+    if properties is None:
+        return raw
+    _check_mapping(properties, where)
+    if not RESERVED.isdisjoint(properties):
         if DELAY in properties:
             raise delay_refused(properties[DELAY])
-        for reserved in RESERVED.intersection(properties):
-            raise InvalidMessage(
-                "a property has one of RocketMQ's own names",
-                reserved,
-                "use the arguments tags, keys, shard and wait, or another name",
-            )
-        raw += encode_properties(properties)
-    return raw
+        raise InvalidMessage(
+            "a property has one of RocketMQ's own names",
+            min(RESERVED.intersection(properties)),
+            "use the arguments tags, keys, shard and wait, or another name",
+        )
+    return raw + encode_properties(properties) if properties else raw
+
+
+def _check_mapping(properties: Mapping[str, str], where: str) -> None:
+    """Raise InvalidMessage for what is no text for a text."""
+    if type(properties) is not dict and not isinstance(properties, Mapping):
+        expected = "a mapping from str to str"
+        raise wrong_type(InvalidMessage, where + "properties", properties, expected)
+    for key, value in properties.items():
+        if type(key) is str and type(value) is str:
+            continue
+        if not isinstance(key, str):
+            raise wrong_type(InvalidMessage, f"a key of {where}properties", key, "a str")
+        if not isinstance(value, str):
+            place = f"{where}properties[{shown(key)}]"
+            raise wrong_type(InvalidMessage, place, value, "a str", "convert it: str(value)")
 
 
 @lru_cache(maxsize=1024)

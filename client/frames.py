@@ -8,6 +8,7 @@ out only when somebody asks. No sockets, no threads of its own.
 from __future__ import annotations
 
 import logging
+import os
 from bisect import bisect_right
 from collections.abc import Callable, Sequence
 from threading import Condition
@@ -15,7 +16,9 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from penstock.shared.errors import PUT_OK, ConnectError, FlushTimeout, PenstockError
+from penstock.client.arguments import check_timeout
+from penstock.client.timeouts import no_outcome
+from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.hot_loops import Draft, FrameOfRuns, Outcome, Run
 from penstock.shared.message_id import KeyOrigin, offset_message_id, unique_key
 from penstock.shared.messages import Appended, QueueRun, StoredRun
@@ -89,6 +92,14 @@ class Frame(FrameOfRuns):
         """The messages' futures; none any more once the frame is settled."""
         return [future for run in self.runs for future in run.futures]
 
+    def counted_futures(self) -> list[tuple[str, int, Any]]:
+        """Each future with its topic, and how many messages it is of."""
+        return [
+            (run.topic, len(future.keys or (0,)), future)
+            for run in self.runs
+            for future in run.futures
+        ]
+
     @property
     def unsettled(self) -> int:
         """How many futures there are."""
@@ -123,22 +134,28 @@ class Sender(NamedTuple):
 
     settled: Condition
     origin: KeyOrigin
-
-
-def unanswered(what: str, timeout_ms: int, endpoint: str) -> ConnectError:
-    """What a message is told that has waited for so long."""
-    return ConnectError(
-        f"{what} within {timeout_ms} ms",
-        endpoint,
-        "see whether a broker runs there: penstock status. A message that was on its way may "
-        "be stored",
-    )
+    endpoint: str = ""
+    # of the process whose thread settles them; 0: there is none that does
+    pid: int = 0
 
 
 class SendFuture(Outcome):
     """The outcome of one send, now or later."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Where it is, or why it is not; asks for nothing, so a failure stays unseen."""
+        run = self.run
+        topic = "" if run is None else f" to {run.topic}"
+        if not self.done():
+            return f"<SendFuture{topic}: no outcome yet>"
+        error = self.error or (None if run is None else run.frame.error)
+        if error is not None or run is None:
+            return f"<SendFuture{topic}: {type(error).__name__}>"
+        receipt = self._receipt(run)
+        where = f"{run.queue_id}@{receipt.queue_offset}"
+        return f"<SendFuture{topic}/{where}: {receipt.status}>"
 
     @property
     def unique_key(self) -> str:
@@ -148,20 +165,25 @@ class SendFuture(Outcome):
 
     def _find_error(self, timeout: float | None) -> PenstockError | None:
         if not self.done():
-            settled = self.sender.settled
-            with settled:
-                if not settled.wait_for(self.done, timeout):
-                    raise ConnectError(
-                        f"the message has no outcome after {timeout} s",
-                        None,
-                        "it may still be stored: ask the future again, or wait longer",
-                    )
+            self._wait(check_timeout(timeout))
         if self.error is not None or self.run is None:
             return self.error
         frame = self.run.frame
         if frame.answer is None or frame.stored:
             return frame.error
         return self._late(self.run)
+
+    def _wait(self, timeout: float | None) -> None:
+        settled, _, endpoint, pid = self.sender
+        if pid and pid != os.getpid():
+            raise StoreUnavailable(
+                "this process is a fork of the one that sent the message",
+                endpoint,
+                "only the process that sent a message can wait for its outcome",
+            )
+        with settled:
+            if not settled.wait_for(self.done, timeout):
+                raise no_outcome(endpoint, timeout)
 
     def _late(self, run: Run) -> FlushTimeout:
         error = FlushTimeout(
@@ -173,7 +195,7 @@ class SendFuture(Outcome):
         return error
 
     def result(self, timeout: float | None = None) -> Receipt:
-        """Where the message is stored. Raises its error; ConnectError after `timeout` seconds."""
+        """Where the message is stored. Raises its error; BrokerTimeout after `timeout` seconds."""
         error = self.exception(timeout)
         if error is not None:
             raise error

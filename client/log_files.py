@@ -15,13 +15,10 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
 from penstock.shared.errors import ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.messages import Pulled
 from penstock.shared.pure_ranges import RANGE
-from penstock.shared.run_directory import find_store
 
 # After a file could not be read.
 TRY_AGAIN_MS = 5000
@@ -51,6 +48,9 @@ class LogFiles:
         """
         if not self._wanted:
             raise ProtocolError("an answer names places that nobody asked for", answer.run_id)
+        # this and numpy take a while to import, and few clients ever need them
+        from penstock.shared.run_directory import find_store
+
         size = _check(answer, ranges)
         try:
             if answer.run_id != self._run_id:
@@ -66,6 +66,9 @@ class LogFiles:
         return None
 
     def _read(self, answer: Pulled, ranges: bytes | memoryview, size: int) -> memoryview:
+        import numpy as np
+
+        # memory that is not cleared before it is filled
         whole = np.empty(size, np.uint8).data
         at = 0
         for base, part in _parts(answer, ranges):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import deque
 
 from penstock.client.frames import Frame, SendFuture
+from penstock.client.routes import Parked
 from penstock.client.turns import Turns
 from penstock.shared.hot_loops import Draft, OpenFrame
 
@@ -44,6 +45,14 @@ class Outbox(OpenFrame):
     ) -> None:
         """A batch stays together."""
         self.frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future)
+
+    def enter(self, queue_id: int, parked: Parked) -> None:
+        """What was made to be sent, and has its queue now."""
+        topic, drafts, size, future, _, _, ack, batch = parked
+        if batch:
+            self.put_batch(topic, queue_id, ack, drafts, size, future)
+        else:
+            self.put(topic, queue_id, ack, drafts[0], size, future)
 
     def _begin(self, ack: str) -> Frame:
         self._end()

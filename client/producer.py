@@ -1,32 +1,40 @@
 """The producer: sends messages to a broker from ordinary, synchronous code.
 
-One thread of its own talks to the socket; `send` only encodes and queues, so messages pack into
-frames while earlier frames are on their way. Safe to use from several threads; not across a fork.
+One thread of its own talks to the socket (send_loop.py); `send` only encodes and queues, so
+messages pack into frames while earlier frames are on their way. Safe to use from several threads;
+not across a fork.
 """
 
 from __future__ import annotations
 
-import os
 import threading
+import warnings
 from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NoReturn
 
-import zmq
-
+from penstock.client.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.broker_address import BrokerAddress, Store
-from penstock.client.encoding import COMPRESS_OVER_BYTES, BatchMessage, Body, Encoder, check_ack
+from penstock.client.encoding import (
+    COMPRESS_OVER_BYTES,
+    BatchMessage,
+    Body,
+    Encoder,
+    Keys,
+    check_ack,
+)
 from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import Receipt, SendFuture
 from penstock.client.local_address import is_loopback
 from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
+from penstock.client.routes import create_request
+from penstock.client.send_loop import SendLoop
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
-from penstock.shared.errors import ConnectError, PenstockError, StoreUnavailable
-from penstock.shared.layout import check_topic
+from penstock.shared.compression import check_compression
+from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.message_id import key_origin
 from penstock.shared.pure_intake import FRAME_BYTES
 
@@ -36,17 +44,6 @@ __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 # follow. A longer queue makes it slower: the caller then never waits, and its thread keeps the
 # interpreter from the one that talks to the broker.
 MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
-
-# How often this process has been forked off: a producer does not work in a child.
-_forks = 0
-
-
-def _forked() -> None:
-    global _forks
-    _forks += 1
-
-
-os.register_at_fork(after_in_child=_forked)
 
 
 class Producer:
@@ -81,6 +78,10 @@ class Producer:
         wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
+        timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        check_bool("ring", ring)
+        check_compression(compression)
+        check_at_least("compress_over_bytes", compress_over_bytes, 0)
         self._clock = clock or SystemClock()
         self._now_ms = self._clock.now_ms
         self._timeout_ms = timeout_ms
@@ -96,15 +97,8 @@ class Producer:
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
         self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
         address.give(self._core.routes.aim)
-        self._forks = _forks
-        self._closing = False
-        self._asleep = False
-        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, address.endpoint)
-        self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
-        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
-        self._thread = threading.Thread(target=self._talk, name="penstock-producer", daemon=True)
-        self._thread.start()
+        self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
+        self._loop.start()
 
     def send(
         self,
@@ -112,7 +106,7 @@ class Producer:
         body: Body,
         *,
         tags: str | None = None,
-        keys: str | None = None,
+        keys: Keys = None,
         shard: str | None = None,
         queue: int | None = None,
         properties: Mapping[str, str] | None = None,
@@ -128,15 +122,15 @@ class Producer:
         Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
         StoreUnavailable when there is no room for `timeout_ms`.
         """
-        if self._closing or self._forks != _forks:
+        loop, core = self._loop, self._core
+        if loop.closing:
             self._refuse_use()
         if ack or not wait:
             ack = check_ack(ack, wait)
-        core = self._core
         with self._lock:
             if core.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
-            if self._closing:  # by another thread, meanwhile: nobody would answer any more
+            if loop.closing:  # by another thread, meanwhile: nobody would answer any more
                 self._refuse_use()
             future: SendFuture = core.send(
                 topic,
@@ -151,8 +145,8 @@ class Producer:
                 wait,
                 self._now_ms(),
             )
-            if self._asleep and core.may_send:
-                self._wake()
+            if loop.asleep and core.may_send:
+                loop.wake()
         return future
 
     def send_batch(
@@ -180,30 +174,29 @@ class Producer:
             self._check_usable()
             now_ms = self._now_ms()
             future: SendFuture = core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
-            if self._asleep and core.may_send:
-                self._wake()
+            if self._loop.asleep and core.may_send:
+                self._loop.wake()
         return future
 
     def flush(self, timeout: float | None = None) -> None:
         """Wait until every message has its outcome.
 
-        Raises ConnectError after `timeout` seconds, and the first error of a message whose future
-        nobody has asked, so that no failure stays unseen.
+        Raises BrokerTimeout after `timeout` seconds, and the first error of the messages that have
+        failed and whose futures nobody has asked, so that no failure stays unseen; a note of it
+        says how many there are, and of which topics.
         """
+        seconds = check_timeout(timeout)
         self._check_usable()
         with self._settled:
-            if not self._settled.wait_for(lambda: not self._core.unsettled, timeout):
-                raise ConnectError(
-                    "messages are still without an answer",
-                    f"{self._core.unsettled} after {timeout} s",
-                    "see whether the broker runs: penstock status",
-                )
-            self._raise_unseen()
+            if not self._settled.wait_for(lambda: not self._core.unsettled, seconds):
+                raise self._core.timeouts.flush(self._core.unsettled, timeout)
+            lost = self._core.failures.take()
+        if lost is not None:
+            raise lost.exception()
 
     def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
         """Create a topic, or give it more queues; how many it has then."""
-        request = messages.CreateTopic(0, check_topic(topic), queues)
-        answer = self._administer(request, timeout)
+        answer = self._administer(create_request(topic, queues), timeout)
         assert isinstance(answer, messages.Routed)
         return answer.queues
 
@@ -219,27 +212,29 @@ class Producer:
         return self._core.terms.max_message_bytes
 
     def close(self) -> None:
-        """Wait for all outcomes, then disconnect. Raises what `flush` raises."""
-        if self._closing:
+        """Wait for all outcomes, then disconnect. Raises what `flush` raises.
+
+        Ctrl-C ends the waiting; what has no outcome then is given up, and that is logged.
+        """
+        if self._loop.closing:
             return
         try:
-            self.flush(self._timeout_ms / 1000 + 1)
-        finally:
-            self._disconnect()
+            self._loop.finish()
+        except BaseException:
+            self._loop.leave()
+            raise
+        self._loop.stop()
+        lost = self._loop.take_lost()
+        if lost is not None:
+            raise lost.exception()
 
     def _disconnect(self) -> None:
-        self._closing = True
-        os.eventfd_write(self._waker, 1)
-        self._thread.join()
-        with self._settled:
-            unsettled = "the producer was closed before this message had its outcome"
-            self._core.fail_all(StoreUnavailable(unsettled))
-            self._settled.notify_all()
-            os.close(self._waker)  # whoever holds the lock and finds it open may write to it
-        self._socket.disable_monitor()
-        self._lost.close()
-        self._socket.close()
-        self._context.term()
+        """Close at once: what has no outcome is given up."""
+        self._loop.leave()
+
+    @property
+    def _closing(self) -> bool:
+        return self._loop.closing
 
     def __enter__(self) -> Producer:
         return self
@@ -252,52 +247,63 @@ class Producer:
     ) -> None:
         if error is None:
             self.close()
-        elif not self._closing:
-            self._disconnect()  # the block's own error counts; do not wait behind it
+        elif not self._loop.closing:
+            # the block's own error is raised; what was accepted before is sent all the same
+            try:
+                self._loop.finish()
+            except KeyboardInterrupt:
+                if not isinstance(error, KeyboardInterrupt):
+                    raise
+            finally:
+                self._loop.leave()
+
+    def __del__(self) -> None:
+        loop: SendLoop | None = self.__dict__.get("_loop")
+        if loop is not None and not loop.closing:
+            loop.orphaned = True  # it sends what it has, and ends; nothing may wait here
+            warnings.warn(f"unclosed {loop!r}", ResourceWarning, stacklevel=1, source=self)
+
+    def __repr__(self) -> str:
+        state = "closed" if self._loop.closing else f"{self._core.unsettled} without an outcome"
+        return f"<Producer of {self._address.name}: {state}>"
 
     def _administer(
         self, request: messages.CreateTopic | messages.ListTopics, timeout: float
     ) -> messages.Routed | messages.TopicList:
+        seconds = check_timeout(timeout)
         self._check_usable()
         found: list[messages.Routed | messages.TopicList | PenstockError] = []
         with self._settled:
             self._check_usable()
             number = self._core.routes.request(request)
-            self._wake()
+            self._loop.wake()
 
             def answered() -> bool:
                 answer = self._core.routes.answer(number)
                 found.extend([answer] if answer is not None else [])
-                return bool(found)
+                return bool(found) or self._loop.closing
 
-            if not self._settled.wait_for(answered, timeout):
-                raise ConnectError(
-                    "the broker gave no answer",
-                    f"within {timeout} s",
-                    "see whether it runs: penstock status",
-                )
+            if not self._settled.wait_for(answered, seconds):
+                raise self._core.timeouts.question(timeout)
+            if not found:  # another thread has closed the producer
+                self._refuse_use()
         if isinstance(found[0], PenstockError):
             raise found[0]
         return found[0]
 
     def _check_usable(self) -> None:
-        if self._closing or self._forks != _forks:
+        if self._loop.closing:
             self._refuse_use()
 
-    def _wake(self) -> None:
-        """Have the thread look what is to be sent; once for each time that it sleeps."""
-        self._asleep = False
-        os.eventfd_write(self._waker, 1)
-
     def _refuse_use(self) -> NoReturn:
-        if self._closing:
+        if self._loop.is_forked:
             raise StoreUnavailable(
-                "the producer is closed", None, "make another one: Producer(endpoint)"
+                "the producer belongs to another process",
+                "this one is a fork of it",
+                "make one after the fork",
             )
         raise StoreUnavailable(
-            "the producer belongs to another process",
-            "this one is a fork of it",
-            "make one after the fork",
+            "the producer is closed", self._address.name, "make another one: Producer(endpoint)"
         )
 
     def _wait_for_room(self) -> None:
@@ -310,65 +316,3 @@ class Producer:
                 self._core.waiting_bytes,
                 "it takes no more, or is down: send again later, and see penstock status",
             )
-
-    def _raise_unseen(self) -> None:
-        failed, self._core.failed = self._core.failed, type(self._core.failed)(maxlen=1000)
-        for future in failed:
-            if not future.seen:
-                future.result(0)
-
-    # --- the thread ---
-
-    def _talk(self) -> None:
-        poller = zmq.Poller()
-        poller.register(self._socket, zmq.POLLIN)
-        poller.register(self._waker, zmq.POLLIN)
-        poller.register(self._lost, zmq.POLLIN)
-        while not self._closing:
-            now_ms = self._clock.monotonic_ms()
-            if self._core.routes.aim.away:
-                self._address.follow(self._socket, self._core.routes.aim, now_ms)
-            with self._settled:
-                out = list(self._core.outgoing(now_ms))
-                wait_ms = self._core.wait_ms(now_ms)
-                self._asleep = True
-            if not self._send_out(out):
-                wait_ms = self._knock_soon()
-            for ready, _ in poller.poll(wait_ms):
-                if ready == self._waker:
-                    os.eventfd_read(self._waker)
-                elif ready == self._lost:
-                    self._lost.recv_multipart()
-                    self._knock_soon()
-            self._take_answers()
-
-    def _send_out(self, out: list[tuple[bytes | memoryview, ...]]) -> bool:
-        """Whether there was a connection for all of it."""
-        for parts in out:
-            try:
-                self._socket.send_multipart(parts, zmq.NOBLOCK)
-            except zmq.Again:
-                return False
-        return True
-
-    def _knock_soon(self) -> int:
-        """There is no connection: how long to wait before the next try."""
-        now_ms = self._clock.monotonic_ms()
-        with self._settled:
-            self._core.not_connected(now_ms)
-            return self._core.wait_ms(now_ms)
-
-    def _take_answers(self) -> None:
-        answers = []
-        while True:
-            try:
-                answers.append(self._socket.recv_multipart(zmq.NOBLOCK))
-            except zmq.Again:
-                break
-        now_ms = self._clock.monotonic_ms()
-        with self._settled:
-            self._asleep = False
-            for parts in answers:
-                self._core.received(parts, now_ms)
-            self._core.tick(now_ms)
-            self._settled.notify_all()

@@ -11,17 +11,19 @@ old. The sync and the asyncio producer both drive this class; every call passes 
 
 from __future__ import annotations
 
-import secrets
+import os
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from threading import Condition
 
 from penstock.client.busy_broker import BusyBroker
-from penstock.client.encoding import BatchMessage, Body
-from penstock.client.frames import Frame, Sender, SendFuture, unanswered
+from penstock.client.encoding import BatchMessage, Body, Keys, check_common
+from penstock.client.failures import Failures
+from penstock.client.frames import Frame, Sender, SendFuture
 from penstock.client.outbox import Outbox
 from penstock.client.packing import Packer
 from penstock.client.routes import Parked, Routes
+from penstock.client.timeouts import Timeouts
 from penstock.shared import messages
 from penstock.shared.errors import (
     PUT_OK,
@@ -55,14 +57,13 @@ class ProducerCore(Intake):
     def __init__(
         self, endpoint: str, settled: Condition, timeout_ms: int, ack: str, packer: Packer
     ) -> None:
-        self._endpoint = endpoint
-        self._timeout_ms = timeout_ms
+        self.timeouts = Timeouts(endpoint, timeout_ms)
         self._ack = ack
         self._packer, self._ring = packer, packer.ring
         self._encoder = encoder = packer.encoder
-        self._sender = Sender(settled, encoder.numbers.origin)
+        self._sender = Sender(settled, encoder.numbers.origin, endpoint, os.getpid())
         self.terms = encoder.terms
-        self._producer = secrets.randbits(62)
+        self._producer = int.from_bytes(os.urandom(8)) >> 2
         self._session = 1
         self._open = False
         self._next_seq = 1
@@ -82,7 +83,7 @@ class ProducerCore(Intake):
         sizes = encoder.fixed_bytes, encoder.compressed_bytes
         plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
         super().__init__(plain, self.routes, self._outbox)
-        self.failed: deque[SendFuture] = deque(maxlen=1000)
+        self.failures = Failures()
 
     # --- messages in ---
 
@@ -91,7 +92,7 @@ class ProducerCore(Intake):
         topic: str,
         body: Body,
         tags: str | None,
-        keys: str | None,
+        keys: Keys,
         shard: str | None,
         queue: int | None,
         properties: Mapping[str, str] | None,
@@ -100,12 +101,14 @@ class ProducerCore(Intake):
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
-        encoder, ack = self._encoder, ack or self._ack
+        encoder = self._encoder
+        topic, queue, ack = check_common(topic, queue, ack, wait)
+        ack = ack or self._ack
         draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft)
         future = SendFuture(self._sender, encoder.numbers.next(now_ms))
-        return self._enter(topic, queue_id, Parked([draft], size, future, shard, queue, ack))
+        return self._enter(queue_id, Parked(topic, [draft], size, future, shard, queue, ack))
 
     def _send_other_batch(
         self,
@@ -117,46 +120,40 @@ class ProducerCore(Intake):
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
-        encoder, ack = self._encoder, ack or self._ack
+        encoder = self._encoder
+        topic, queue, ack = check_common(topic, queue, ack, wait)
+        ack = ack or self._ack
         drafts = encoder.drafts(topic, messages, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = sum([encoder.room(topic, draft) for draft in drafts])
         numbers = encoder.numbers.several(now_ms, len(drafts))
         future = SendFuture(self._sender, numbers[0], numbers)
-        return self._enter(topic, queue_id, Parked(drafts, size, future, shard, queue, ack, True))
+        return self._enter(queue_id, Parked(topic, drafts, size, future, shard, queue, ack, True))
 
-    def _enter(self, topic: str, queue_id: int, parked: Parked) -> SendFuture:
+    def _enter(self, queue_id: int, parked: Parked) -> SendFuture:
         if queue_id < 0:
-            self.routes.park(topic, parked)
+            self.routes.park(parked)
         else:
-            self._put(topic, queue_id, parked)
+            self._outbox.enter(queue_id, parked)
         self.unsettled += 1
         self.waiting_bytes += parked.size
         return parked.future
-
-    def _put(self, topic: str, queue_id: int, parked: Parked) -> None:
-        """Into the frame that is open, or a new one."""
-        drafts, size, future, _, _, ack, batch = parked
-        if batch:
-            self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
-        else:
-            self._outbox.put(topic, queue_id, ack, drafts[0], size, future)
 
     @property
     def may_send(self) -> bool:
         """Whether something new could leave now, and not only when an answer comes."""
         return self._outbox.may_leave(len(self._in_flight))
 
-    def _assign(self, topic: str, parked: Parked) -> None:
+    def _assign(self, parked: Parked) -> None:
         future = parked.future
         try:
             # made before the broker had said what it takes
             self._encoder.check_again(parked.drafts)
-            queue_id = self.routes.queue_for(topic, parked.shard, parked.queue)
+            queue_id = self.routes.queue_for(parked.topic, parked.shard, parked.queue)
         except (InvalidMessage, InvalidArgument, QueueNotFound) as error:
-            self._fail_future(future, parked.size, error)
+            self._fail_parked([parked], error)
             return
-        self._put(topic, queue_id, parked)
+        self._outbox.enter(queue_id, parked)
         if future.watched and future.run is not None:
             future.run.frame.watched = True
 
@@ -215,6 +212,7 @@ class ProducerCore(Intake):
         self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + KNOCK_MS
         self._probes.clear()  # their answers will not come
         self.routes.not_connected()
+        self.timeouts.connected = False
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""
@@ -229,6 +227,7 @@ class ProducerCore(Intake):
     def received(self, parts: list[bytes], now_ms: int) -> None:
         """Take an answer of the broker."""
         answer = messages.decode_produce_answer(parts[0])
+        self.timeouts.connected = True
         if not self.routes.aim.heard(answer):
             self.not_connected(now_ms)
         elif isinstance(answer, messages.Appended):
@@ -243,7 +242,7 @@ class ProducerCore(Intake):
                 self._begin_session(now_ms)
         elif isinstance(answer, messages.Routed):
             for parked in self.routes.routed(answer):
-                self._assign(answer.topic, parked)
+                self._assign(parked)
         elif isinstance(answer, messages.TopicList):
             self.routes.listed(answer)
         elif isinstance(answer, messages.RingOpened):
@@ -269,9 +268,11 @@ class ProducerCore(Intake):
     ) -> None:
         self.unsettled -= frame.unsettled
         self.waiting_bytes -= frame.size
-        if error is not None or answer is not None and answer.status != PUT_OK:
-            self.failed.extend(frame.futures)
+        failed = error is not None or answer is not None and answer.status != PUT_OK
+        told = frame.counted_futures() if failed else ()
         frame.settle(answer, error)
+        for topic, count, future in told:
+            self.failures.add(topic, count, future)
 
     def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:
         if answer.session != self._session or self._untaken:
@@ -351,13 +352,10 @@ class ProducerCore(Intake):
 
     def _fail_parked(self, failed: Iterable[Parked], error: PenstockError) -> None:
         for parked in failed:
-            self._fail_future(parked.future, parked.size, error)
-
-    def _fail_future(self, future: SendFuture, size: int, error: PenstockError) -> None:
-        self.unsettled -= 1
-        self.waiting_bytes -= size
-        self.failed.append(future)
-        future.fail(error)
+            self.unsettled -= 1
+            self.waiting_bytes -= parked.size
+            parked.future.fail(error)
+            self.failures.add(parked.topic, len(parked.drafts), parked.future)
 
     # --- time ---
 
@@ -368,8 +366,8 @@ class ProducerCore(Intake):
         self._aged_ms = now_ms
         if self._open:
             self.routes.ask_again(now_ms)
-        before_ms = now_ms - self._timeout_ms
-        error = self._late("a topic's route is answered")
+        before_ms = now_ms - self.timeouts.timeout_ms
+        error = self._late("the broker has not said which queues the topic has")
         self._fail_parked(self.routes.give_up(now_ms, before_ms), error)
         for seq, frame in list(self._in_flight.items()):
             if frame.since_ms < before_ms:
@@ -377,16 +375,16 @@ class ProducerCore(Intake):
                 on_its_way = not 0 < self._untaken <= seq and frame not in self._resend
                 if frame in self._resend:
                     self._resend.remove(frame)
-                late = self._late("a frame is answered", on_its_way or frame.retry)
+                late = self._late("a message was not acknowledged", on_its_way or frame.retry)
                 self._settle(frame, None, late)
         for frame in self._outbox.give_up(now_ms, before_ms):
-            self._settle(frame, None, self._late("a frame can be sent"))
+            self._settle(frame, None, self._late("a message could not be sent"))
 
     def _late(self, what: str, may_be_stored: bool = False) -> PenstockError:
         """What a message is told whose time is over: the broker is busy, or does not answer."""
         if self._busy.error is not None and not may_be_stored:
             return self._busy.error
-        return self.routes.aim.elsewhere or unanswered(what, self._timeout_ms, self._endpoint)
+        return self.routes.aim.elsewhere or self.timeouts.message(what, may_be_stored)
 
     def fail_all(self, error: PenstockError) -> None:
         """Settle everything with an error: the producer is closed."""

@@ -5,11 +5,13 @@ Not for several threads, and not across a fork.
 
 from __future__ import annotations
 
+import os
 from types import TracebackType
 
 import zmq
 
 from penstock.client.broker_address import BrokerAddress, Store
+from penstock.client.closing import closer
 from penstock.client.message import Message
 from penstock.client.query_core import (
     DEFAULT_MAX_NUM,
@@ -23,6 +25,7 @@ from penstock.client.query_core import (
 )
 from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.errors import StoreUnavailable
 
 
 class MessageQuery:
@@ -33,7 +36,7 @@ class MessageQuery:
                 print(message.store_timestamp_ms, message.body)
 
     What was acknowledged before a question is found by it. `timeout_ms` is how long the broker may
-    be silent before ConnectError is raised.
+    be silent before BrokerTimeout is raised.
     """
 
     def __init__(
@@ -52,6 +55,9 @@ class MessageQuery:
         self._address.give(self._core.aim)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
+        name = f"query of {self._address.name}"
+        self._close = closer(self, name, self._socket, self._context)
+        self._pid = os.getpid()
 
     def __enter__(self) -> MessageQuery:
         return self
@@ -76,7 +82,7 @@ class MessageQuery:
         """The newest messages with this key among their keys, or as unique key; oldest first.
 
         `begin` and `end` are datetimes or ms since 1970, compared to the second. The broker gives
-        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, ConnectError.
+        at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, BrokerTimeout.
         """
         return self.ask(by_key(topic, key, max_num, begin, end))
 
@@ -90,6 +96,14 @@ class MessageQuery:
 
     def ask(self, question: Question) -> list[Message]:
         """The messages that answer a question of query_core's."""
+        if self._socket.closed:
+            raise StoreUnavailable("the query was closed", None, "make another one")
+        if os.getpid() != self._pid:
+            raise StoreUnavailable(
+                "this process is a fork of the one that made the query",
+                f"process {self._pid}",
+                "make a query after the fork",
+            )
         self._core.ask(question, self._clock.monotonic_ms())
         while self._core.found is None:
             now_ms = self._clock.monotonic_ms()
@@ -106,5 +120,5 @@ class MessageQuery:
         return self._core.found
 
     def close(self) -> None:
-        self._socket.close(linger=0)
-        self._context.term()
+        """Disconnect."""
+        self._close()

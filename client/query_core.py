@@ -10,9 +10,11 @@ import datetime as dt
 from typing import NamedTuple
 
 from penstock.client.aim import Aim
+from penstock.client.arguments import check_at_least, check_text, check_whole
 from penstock.client.message import Message, split_records
+from penstock.client.timeouts import silent
 from penstock.shared import messages
-from penstock.shared.errors import ConnectError, InvalidArgument, error_from_status
+from penstock.shared.errors import InvalidArgument, error_from_status
 from penstock.shared.layout import check_topic
 from penstock.shared.message_id import parse_message_id
 from penstock.shared.messages import encode
@@ -38,36 +40,36 @@ class Question(NamedTuple):
 
 def by_key(topic: str, key: str, max_num: int, begin: Time, end: Time) -> Question:
     """The newest messages of a topic with this key, in a time range if one is given."""
-    if not key:
+    if not check_text("key", key):
         raise InvalidArgument("the key is empty", repr(key), "name a key")
-    if max_num < 1:
-        raise InvalidArgument("fewer than one message is asked for", max_num, "ask for at least 1")
-    begin_ms = 0 if begin is None else _ms(begin)
-    end_ms = _MAX_TIME_MS if end is None else _ms(end)
+    max_num = check_at_least("max_num", max_num, 1)
+    begin_ms = 0 if begin is None else _ms("begin", begin)
+    end_ms = _MAX_TIME_MS if end is None else _ms("end", end)
     if begin_ms > end_ms:
         raise InvalidArgument(
             "the time range ends before it begins", f"{begin} to {end}", "exchange the two"
         )
-    return Question(check_topic(topic), key, max_num, begin_ms, end_ms)
+    return Question(check_topic(check_text("topic", topic)), key, max_num, begin_ms, end_ms)
 
 
 def by_unique_key(topic: str, unique_key: str) -> Question:
     """The messages of a topic that a producer gave this UNIQ_KEY: one, unless it was sent twice."""
+    check_text("unique_key", unique_key)
     return by_key(topic, unique_key, DEFAULT_MAX_NUM, None, None)._replace(unique=True)
 
 
 def by_id(message_id: str) -> Question:
     """The message that an offsetMsgId names."""
-    parse_message_id(message_id)
+    parse_message_id(check_text("message_id", message_id))
     return Question(message_id=message_id)
 
 
-def _ms(time: dt.datetime | int) -> int:
+def _ms(name: str, time: dt.datetime | int) -> int:
     """A datetime, or ms since 1970, as ms."""
-    ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else time
+    ms = int(time.timestamp() * 1000) if isinstance(time, dt.datetime) else check_whole(name, time)
     if not 0 <= ms <= _MAX_TIME_MS:
         raise InvalidArgument(
-            "the time is before 1970, or too far ahead", time, "give ms since 1970, or a datetime"
+            f"{name} is before 1970, or too far ahead", time, "give ms since 1970, or a datetime"
         )
     return ms
 
@@ -77,7 +79,7 @@ class QueryCore:
 
     def __init__(self, endpoint: str, timeout_ms: int) -> None:
         self._endpoint = endpoint
-        self._timeout_ms = timeout_ms
+        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         self._request = 0
         self._question = Question()
         self.aim = Aim()
@@ -98,17 +100,11 @@ class QueryCore:
         return messages.Query(self._request, *question[:-1], self.aim.run)
 
     def outgoing(self, now_ms: int) -> bytes | None:
-        """What to send now, if anything. Raises ConnectError when nobody has answered in time."""
+        """What to send now, if anything. Raises BrokerTimeout when nobody has answered in time."""
         if self.found is not None:
             return None
         if now_ms - self._began_ms > self._timeout_ms:
-            if self.aim.elsewhere is not None:
-                raise self.aim.elsewhere
-            raise ConnectError(
-                f"nobody has answered within {self._timeout_ms} ms",
-                self._endpoint,
-                "see whether the broker runs, and where: penstock status",
-            )
+            raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
         if now_ms - self._asked_ms < REPEAT_MS:
             return None
         self._asked_ms = now_ms

@@ -11,12 +11,14 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from penstock.client.aim import Aim
+from penstock.client.arguments import check_text, check_whole
 from penstock.client.encoding import topic_bytes
 from penstock.client.frames import SendFuture
 from penstock.client.turns import Turns
 from penstock.shared import messages
 from penstock.shared.errors import PenstockError
 from penstock.shared.hot_loops import Draft
+from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
 from penstock.shared.next_steps import no_such_queue
 from penstock.shared.string_hash import shard_queue
@@ -28,8 +30,12 @@ Answer = messages.Routed | messages.TopicList | PenstockError
 
 
 class Parked(NamedTuple):
-    """A message or a batch, of at most `size` bytes, whose topic's queues are not known yet."""
+    """A message or a batch of at most `size` bytes, on its way into a frame.
 
+    It waits where its topic's queues are not known yet.
+    """
+
+    topic: str
     drafts: list[Draft]
     size: int
     future: SendFuture
@@ -48,6 +54,12 @@ class _Question:
         # all 0 until it is asked
         self.request = self.since_ms = self.asked_ms = 0
         self.parked: list[Parked] = []
+
+
+def create_request(topic: str, queues: int) -> messages.CreateTopic:
+    """Asks for a topic, or for more queues of it. Raises InvalidArgument."""
+    check_topic(check_text("topic", topic))
+    return messages.CreateTopic(0, topic, check_whole("queues", queues))
 
 
 class Routes:
@@ -81,16 +93,16 @@ class Routes:
             return shard_queue(shard, count)
         return next(self.turns[topic])
 
-    def park(self, topic: str, parked: Parked) -> None:
+    def park(self, parked: Parked) -> None:
         """Keep a message until its topic's route is known, and ask for that.
 
         Raises InvalidArgument for what can be no topic.
         """
-        topic_bytes(topic)
-        question = self._questions.get(topic)
+        topic_bytes(parked.topic)
+        question = self._questions.get(parked.topic)
         if question is None:
-            question = self._questions[topic] = _Question()
-            self._outbox.append(topic)
+            question = self._questions[parked.topic] = _Question()
+            self._outbox.append(parked.topic)
         question.parked.append(parked)
 
     def _ask(self, topic: str, now_ms: int) -> bytes:

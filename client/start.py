@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import NamedTuple
 
+from penstock.client.arguments import check_whole, shown, wrong_type
 from penstock.shared.errors import InvalidArgument
 
 # The first number that is ms since 1970, and no offset.
@@ -38,8 +39,8 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
         return start
     if isinstance(start, dt.datetime):
         return StartAt(at_ms=int(start.timestamp() * 1000))
-    if isinstance(start, int) or _OFFSET.fullmatch(start):
-        number = check_offset(int(start))
+    if not isinstance(start, str) or _OFFSET.fullmatch(start):
+        number = check_offset(int(start) if isinstance(start, str) else start)
         return StartAt(at_ms=number) if number >= LEAST_MS else StartAt(offset=number)
     if start == "earliest":
         return StartAt()
@@ -52,18 +53,22 @@ def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartA
     except (ValueError, OverflowError):
         raise InvalidArgument(
             "this is no place to start from",
-            repr(start),
+            shown(start),
             "write earliest, latest, an offset (42), a time (2026-01-02T03:04), or how long ago "
             "(-15m)",
         ) from None
 
 
-def check_offset(offset: int) -> int:
+def check_offset(offset: int, name: str = "start") -> int:
     """The offset, if a queue can have it. Raises InvalidArgument."""
-    if not 0 <= offset < 1 << 62:
+    if isinstance(offset, bool) or not hasattr(type(offset), "__index__"):
+        expected = "earliest, latest, an offset, a datetime, or how long ago"
+        raise wrong_type(InvalidArgument, name, offset, expected)
+    number = check_whole(name, offset)
+    if not 0 <= number < 1 << 62:
         raise InvalidArgument(
             "no queue can have this offset",
-            offset,
+            number,
             "offsets go from 0 to 2**62 - 1; to begin with the oldest message write earliest",
         )
-    return offset
+    return number

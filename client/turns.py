@@ -3,50 +3,69 @@
 Each queue that a frame has messages of costs the broker something, and so it does who reads them.
 So those of one frame take turns among a few queues of their topic: those that have had the fewest,
 the first of these in front. What one frame gives to one queue is all that two queues can ever
-differ by; frames of one message each give one after the other. Knows no messages.
+differ by; frames of one message each give one after the other. Which queue is the first is left to
+chance, as in RocketMQ: else many producers of few messages would fill one queue. Knows no messages.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import os
+from collections.abc import Callable, Collection, Iterator
 from heapq import heappop, heappush
 from itertools import compress, cycle, repeat
 from operator import length_hint
+from typing import NamedTuple
 
 # Messages that may go anywhere go to about so many queues, of all topics of a frame together.
 QUEUES_OF_A_FRAME = 16
 _MOST = 1 << 62
 
 
+class _Had(NamedTuple):
+    """A queue with the turns it has had; of those with as many the lower `rank` is next."""
+
+    turns: int
+    rank: int
+    queue: int
+
+
+def any_queue(queues: int) -> int:
+    """One of so many, which no seed of the program's decides."""
+    return int.from_bytes(os.urandom(8)) % queues
+
+
 class _Few:
     """The queues of a topic that have their turns now, and how many turns were taken."""
 
-    def __init__(self, had: list[tuple[int, int]], most: int) -> None:
+    def __init__(self, had: list[_Had], most: int) -> None:
         self.chosen = [heappop(had) for _ in range(min(most, len(had)))]
         self._left = repeat(True, _MOST)
         # one step in C for each message; how often it was taken, `repeat` knows
-        self.turns = compress(cycle([queue for _, queue in self.chosen]), self._left)
+        self.turns = compress(cycle([each.queue for each in self.chosen]), self._left)
 
-    def give_back(self, had: list[tuple[int, int]]) -> None:
+    def give_back(self, had: list[_Had]) -> None:
         """Put the queues back among the others, with what each has had now."""
         rounds, more = divmod(_MOST - length_hint(self._left), len(self.chosen))
-        for place, (before, queue) in enumerate(self.chosen):
-            heappush(had, (before + rounds + (place < more), queue))
+        for place, (before, rank, queue) in enumerate(self.chosen):
+            heappush(had, _Had(before + rounds + (place < more), rank, queue))
 
 
 class Turns:
     """The turns of one producer's topics, of those whose queues are known."""
 
-    def __init__(self) -> None:
+    def __init__(self, first: Callable[[int], int] = any_queue) -> None:
+        """`first`: with which of so many queues a topic begins."""
+        self._first = first
         # topic -> the queues of its next messages
         self.now: dict[str, Iterator[int]] = {}
-        # topic -> (turns it has had, queue) of each queue, without those that have theirs: a heap
-        self._had: dict[str, list[tuple[int, int]]] = {}
+        # topic -> its queues without those that have their turns now: a heap
+        self._had: dict[str, list[_Had]] = {}
         self._few: dict[str, _Few] = {}
 
     def begin(self, topic: str, queues: int) -> None:
         """The topic has so many queues from now on."""
-        self._had[topic] = [(0, queue) for queue in range(queues)]
+        first = self._first(queues)
+        self._had[topic] = [_Had(0, rank, (first + rank) % queues) for rank in range(queues)]
         self._choose(topic, QUEUES_OF_A_FRAME)
 
     def go_on(self, topics: Collection[str]) -> None:

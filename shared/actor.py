@@ -31,7 +31,9 @@ from penstock.shared.bus import Bus
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.door import Door
+from penstock.shared.inlet import MOST_PARTS, Inlet
 from penstock.shared.log_line import log_line
+from penstock.shared.memory_allocator import Heaps
 from penstock.shared.positions import Positions
 from penstock.shared.pulse import Pulse
 from penstock.shared.run_directory import Run, join_run
@@ -40,6 +42,8 @@ from penstock.shared.run_directory import Run, join_run
 TICK_MS = 100
 # A deleted file takes room on the disk until the last who has it open closes it.
 LET_GO_MS = 1000
+# Heaps may keep as much for the next frames; behind a flood they keep no more.
+MOST_FREE_BYTES = 64 << 20
 # What a stopping actor may take to finish before it leaves anyway.
 DRAIN_TIMEOUT_MS = 8000
 # Blocked from before the fork until the actor has its handlers, so that none gets lost.
@@ -91,6 +95,20 @@ class Stage:
     def door(self, max_connections: int) -> Door:
         """The door of this actor's endpoints."""
         return Door(self.listening, max_connections, self.say)
+
+    def inlet(self, socket: zmq.Socket[bytes], count: str) -> Inlet:
+        """The requests of an endpoint. The position `count` says how many connections it closed."""
+
+        def closed() -> None:
+            number = self.positions[count] + 1
+            self.positions.publish(count, number)
+            if str(number).strip("0") == "1":  # the first, the tenth, the hundredth ...
+                self.say(
+                    f"closed a connection that sent a request of more than {MOST_PARTS} parts; "
+                    f"{number} so far"
+                )
+
+        return Inlet(socket, self.beat, closed)
 
     def close(self) -> None:
         self.disk.end()
@@ -162,12 +180,14 @@ def run_actor(
     stage.positions.begin_work(generation)
     deadline_ms = 0
     let_go_ms = stage.clock.monotonic_ms() + LET_GO_MS
+    heaps = Heaps(MOST_FREE_BYTES)
     while True:
         stage.beat()
         stage.bus.drain()
         done = actor.work()
         if stage.clock.monotonic_ms() >= let_go_ms:
             actor.let_go()
+            heaps.give_back()
             let_go_ms = stage.clock.monotonic_ms() + LET_GO_MS
         if stage.stopping:
             now_ms = stage.clock.monotonic_ms()

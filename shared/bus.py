@@ -21,13 +21,15 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import zmq
 
 from penstock.shared.errors import PortTaken
 from penstock.shared.faults import crash_point
-from penstock.shared.run_directory import Run
+
+if TYPE_CHECKING:
+    from penstock.shared.run_directory import Run
 
 RINGS = {
     "allocator": ("writer",),
@@ -42,6 +44,8 @@ RINGS = {
 # A larger frame makes ZeroMQ drop the peer without a word; up to here it gets a typed answer.
 FRAME_HEADROOM = 4
 REQUESTS_WAITING = 64
+# To a producer: places of a frame's runs, or the names of all topics.
+PRODUCE_ANSWER_BYTES = 64 << 20
 # A client that greets for longer is no client.
 GREETING_TIMEOUT_MS = 10_000
 # One that takes nothing of what is sent to it for so long is gone; it comes back when it can.
@@ -115,18 +119,6 @@ class Bus:
             rope.close()
 
 
-def receive(socket: zmq.Socket[bytes], copy: bool = True) -> list[Any] | None:
-    """The next request of a serving socket, as bytes or without a `copy` as ZeroMQ's frames; None
-    when there is none.
-
-    As long as requests keep coming ZeroMQ does not look at what clients have read meanwhile, counts
-    answers as unread, and drops the next ones. Asking for its events makes it look.
-    """
-    if not int(socket.get(zmq.EVENTS)) & _POLLIN:
-        return None
-    return socket.recv_multipart(zmq.NOBLOCK, copy=copy)
-
-
 def serve(
     context: zmq.Context[zmq.Socket[bytes]],
     endpoints: tuple[str, ...],
@@ -140,6 +132,7 @@ def serve(
 
     Endpoints of which `listening` has a descriptor listen already, and go on when this closes.
     """
+    _seed_identities()
     socket = context.socket(zmq.ROUTER)
     socket.linger = 0
     socket.maxmsgsize = FRAME_HEADROOM * max_frame_bytes
@@ -168,12 +161,25 @@ def serve(
     return socket
 
 
-def dial(context: zmq.Context[Any], endpoint: str) -> Any:
+def _seed_identities() -> None:
+    """Have ZeroMQ number connections from where nobody knows.
+
+    A ROUTER names them by a counter that begins with the C library's rand(), which begins with the
+    same number in each process; and ZeroMQ aborts when it comes to a name that a client has
+    announced as its own.
+    """
+    import ctypes  # brokers alone need it
+
+    ctypes.CDLL(None).srand(ctypes.c_uint(int.from_bytes(os.urandom(4), "big")))
+
+
+def dial(context: zmq.Context[Any], endpoint: str, max_answer_bytes: int = -1) -> Any:
     """A client's DEALER socket to an endpoint, sync or asyncio as the context is.
 
-    ZeroMQ reconnects it by itself.
+    ZeroMQ reconnects it by itself, and closes a connection by which longer answers come.
     """
     socket = context.socket(zmq.DEALER)
+    socket.maxmsgsize = max_answer_bytes
     socket.linger = 0
     socket.ipv6 = True
     socket.reconnect_ivl = 10

@@ -7,39 +7,33 @@ alone. Where records begin is not decided here, except that none crosses a segme
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from penstock.shared.config import Config
 from penstock.shared.durable_files import zero_from
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.hot_loops import Stamp, put_stamped
+from penstock.shared.hot_loops import Stamp, put_stamped, record_starts
 from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.mapped_file_queue import MappedFileQueue
 from penstock.shared.next_steps import verify
 from penstock.shared.positions import Positions
 from penstock.shared.quarantine import DamagedRanges, load_quarantine
 from penstock.shared.record import (
-    AT_PHYSICAL_OFFSET,
     BLANK,
     MAGIC_BLANK,
-    MAGIC_V1,
-    MAGIC_V2,
-    SMALLEST_RECORD_BYTES,
     blank_size,
     store_timestamp_ms,
 )
+from penstock.shared.record_crc import Checksum
 from penstock.shared.run_directory import Run
 from penstock.shared.transient_store_pool import TransientStorePool
 
-_WINDOW_BYTES = 8 << 20
+LOOK_BYTES = 8 << 20
 REST_MS = 1000
+_NO_END = 1 << 63
 # Who has no rest gives pages back after so much that was looked at.
 MOST_LOOKED_BYTES = 64 << 20
-_PLACE = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
-
-assert _PLACE.size - 8 == AT_PHYSICAL_OFFSET, "the skipped bytes follow from the layout"
 
 # A way to read the log: see LogReader.pieces.
 Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
@@ -232,11 +226,20 @@ class LogReader:
         """Close segments that are deleted: see MappedFileQueue."""
         return self._segments.let_go(now_ms)
 
-    def pieces(self, start: int, stop: int) -> Iterator[tuple[int, memoryview]]:
+    def record(self, position: int) -> memoryview:
+        """The record that begins at this offset; for the writer, like `pieces`."""
+        committed = self._positions["committed"] if self._pool is not None else _NO_END
+        size = first_size(self._piece(position, position + 4, committed))
+        return self._piece(position, position + size, committed)
+
+    def pieces(
+        self, start: int, stop: int, window_bytes: int = LOOK_BYTES
+    ) -> Iterator[tuple[int, memoryview]]:
         """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.
 
-        Only for the writer: nobody else may read what the writer could be filling. Raises
-        StoreDamaged where neither a record nor a blank begins: `start` may come from outside.
+        A piece has `window_bytes` at most, or one record. Only for the writer: nobody else may read
+        what the writer could be filling. Raises StoreDamaged where neither a record nor a blank
+        begins.
         """
         # the pool keeps what is below this until the writer itself writes over it
         committed = self._positions["committed"] if self._pool is not None else stop
@@ -250,7 +253,7 @@ class LogReader:
             segment_end = at - at % self.segment_bytes + self.segment_bytes
             limit = self.damaged.next_start(at, min(stop, segment_end))
             try:
-                piece = self._piece(at, min(limit, at + _WINDOW_BYTES), committed)
+                piece = self._piece(at, min(limit, at + window_bytes), committed)
             except FileNotFoundError:
                 if at >= self._positions["log_start"]:
                     raise
@@ -274,7 +277,9 @@ class LogReader:
 
     def _piece(self, at: int, limit: int, committed: int) -> memoryview:
         if at < committed:
-            return self._segments.view(at, min(limit, committed))
+            view = self._segments.view(at, min(limit, committed))
+            self._look(len(view))
+            return view
         assert self._pool is not None
         return memoryview(b"".join(self._pool.pieces(at, limit)))
 
@@ -291,12 +296,4 @@ def first_size(view: memoryview) -> int:
 
 def whole_records(view: memoryview, position: int) -> int:
     """How many bytes of whole records a piece of the log at `position` begins with."""
-    at, end = 0, len(view)
-    while end - at >= SMALLEST_RECORD_BYTES:
-        size, magic, named = _PLACE.unpack_from(view, at)
-        if magic not in (MAGIC_V1, MAGIC_V2) or named != position + at:
-            break
-        if not SMALLEST_RECORD_BYTES <= size <= end - at:
-            break
-        at += size
-    return at
+    return record_starts(view, position, Checksum.NONE)[-1]

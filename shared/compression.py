@@ -12,26 +12,19 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Protocol, cast
+from functools import cache
+from typing import Any, NamedTuple, Protocol
 
-import lz4.frame
 from isal import isal_zlib
 
 from penstock.shared.errors import InvalidArgument, UnreadableBody
 from penstock.shared.record import SYS_COMPRESSED
-
-if sys.version_info >= (3, 14):
-    from compression import zstd
-else:
-    from backports import zstd
 
 # What a body may expand to, where nobody says otherwise: 16 times RocketMQ's largest.
 MAX_BODY_BYTES = 64 << 20
 
 SYS_COMPRESSION_MASK = 0x700
 _ZLIB_LEGACY, _LZ4, _ZSTD, _ZLIB = 0x000, 0x100, 0x200, 0x300
-# isal's types take its error for a value
-_ERRORS = (cast(type[Exception], isal_zlib.error), RuntimeError, zstd.ZstdError)
 _ZLIB_LEVEL = 1  # of isal's four: as small as zlib's default to 2 %, in a seventh of its time
 
 
@@ -43,21 +36,43 @@ class _Decompressor(Protocol):
 
 _NAMES = {_ZLIB_LEGACY: "zlib", _LZ4: "lz4", _ZSTD: "zstd", _ZLIB: "zlib"}
 _FLAGS = {"zlib": _ZLIB, "lz4": _LZ4, "zstd": _ZSTD}
-_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "zlib": lambda body: isal_zlib.compress(body, _ZLIB_LEVEL),
-    "lz4": lambda body: lz4.frame.compress(body, block_linked=False),
-    "zstd": zstd.compress,
-}
-_DECOMPRESSORS: dict[str, Callable[[], _Decompressor]] = {
-    "zlib": isal_zlib.decompressobj,
-    "lz4": lz4.frame.LZ4FrameDecompressor,
-    "zstd": zstd.ZstdDecompressor,
-}
+
+
+class _Codec(NamedTuple):
+    """How bodies are compressed, and decompressed; and what the latter raises."""
+
+    compress: Callable[[bytes], bytes]
+    decompressor: Callable[[], _Decompressor]
+    error: Any
+
+
+@cache
+def _codec(name: str) -> _Codec:
+    """Imported when it is needed: most clients need none, and all would wait at their start."""
+    if name == "zlib":
+        return _Codec(
+            lambda body: isal_zlib.compress(body, _ZLIB_LEVEL),
+            isal_zlib.decompressobj,
+            isal_zlib.error,
+        )
+    if name == "lz4":
+        import lz4.frame
+
+        return _Codec(
+            lambda body: lz4.frame.compress(body, block_linked=False),
+            lz4.frame.LZ4FrameDecompressor,
+            RuntimeError,
+        )
+    if sys.version_info >= (3, 14):
+        from compression import zstd
+    else:
+        from backports import zstd
+    return _Codec(zstd.compress, zstd.ZstdDecompressor, zstd.ZstdError)
 
 
 def check_compression(name: str | None) -> str | None:
     """The name of a compression, or None for none. Raises InvalidArgument."""
-    if name is not None and name not in _FLAGS:
+    if name is not None and (not isinstance(name, str) or name not in _FLAGS):
         raise InvalidArgument(
             "there is no such compression",
             repr(name),
@@ -82,7 +97,7 @@ def compression_of(sys_flag: int) -> str | None:
 
 def compress(name: str, body: bytes) -> tuple[bytes, int]:
     """(the compressed body, the bits of sysFlag that say so), or the body itself if less, and 0."""
-    made = _COMPRESS[name](body)
+    made = _codec(name).compress(body)
     return (made, SYS_COMPRESSED | _FLAGS[name]) if len(made) < len(body) else (body, 0)
 
 
@@ -94,10 +109,11 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
     name = compression_of(sys_flag)
     if name is None:
         return stored
-    stream = _DECOMPRESSORS[name]()
+    codec = _codec(name)
+    stream = codec.decompressor()
     try:
         body = stream.decompress(stored, max_bytes + 1)
-    except _ERRORS as error:
+    except codec.error as error:
         raise _damaged(name, str(error)) from None
     if len(body) > max_bytes:
         raise UnreadableBody(

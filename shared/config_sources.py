@@ -121,7 +121,7 @@ def _from_file(file: Path) -> list[_Setting]:
             error,
             "name one that is there with --config FILE; penstock config show prints every key",
         ) from None
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             "the configuration file is not TOML", f"{file}: {error}", "correct that line"
         ) from None

@@ -20,13 +20,16 @@ from typing import Any
 from penstock.shared.bloom_filter import BITS, bit_positions
 from penstock.shared.clock import Clock
 from penstock.shared.config_json import encode_document, load_document, save_document
-from penstock.shared.errors import FilterError, StoreDamaged
+from penstock.shared.errors import StoreDamaged
 
 # RocketMQ's times: of a connection without a sign of life, of a start, and of the dead.
 SILENT_MS = 120_000
 DEAD_BEFORE_START_MS = 30_000
 KEEP_DEAD_MS = 24 * 3600 * 1000
-MAX_FILTERS = 10_000
+# What is written down at most; a filter that finds no room is obeyed, and not written down.
+MAX_FILTERS, MAX_EXPRESSION_BYTES = 2000, 1 << 20
+# Where all are alive, so long nobody looks for dead ones.
+LOOK_AGAIN_MS = 1000
 
 SAVE_EVERY_MS = 10_000
 
@@ -42,6 +45,8 @@ class ConsumerFilters:
         self._document = document
         self._topics = document.setdefault("filterDataByTopic", {})
         self._seen_ms: dict[tuple[str, str], int] = {}
+        self._count = self._bytes = 0
+        self._full_until_ms = 0
         self.changed = False
         if not isinstance(self._topics, dict):
             raise ValueError("filterDataByTopic is not an object")
@@ -49,6 +54,8 @@ class ConsumerFilters:
             groups = each.get("groupFilterData") if isinstance(each, dict) else None
             if not isinstance(groups, dict) or not all(map(_is_entry, groups.values())):
                 raise ValueError("groupFilterData is not an object of filters")
+            self._count += len(groups)
+            self._bytes += sum(len(entry["expression"]) for entry in groups.values())
 
     def all(self) -> list[Entry]:
         return [
@@ -72,10 +79,11 @@ class ConsumerFilters:
         now_ms: int,
         monotonic_ms: int,
     ) -> None:
-        """A consumer of a group shows up with its SQL92 filter. Raises FilterError."""
-        self._seen_ms[topic, group] = monotonic_ms
+        """A consumer of a group shows up with its SQL92 filter."""
         groups = self._topics.get(topic, {}).get("groupFilterData", {})
         old = groups.get(group)
+        if old is not None:
+            self._seen_ms[topic, group] = monotonic_ms
         if old is not None and version <= old["clientVersion"]:
             if version == old["clientVersion"] and old["deadTime"]:
                 self._revive(old, version)
@@ -85,12 +93,12 @@ class ConsumerFilters:
         if old is not None and kept == (expression, "SQL92", bits):
             self._revive(old, version)
         else:
-            if old is None and sum(map(len, self._groups())) >= MAX_FILTERS:
-                raise FilterError(
-                    f"the store holds {MAX_FILTERS} filters of groups, the most there can be",
-                    group,
-                    "subscribe without a group name",
-                )
+            grown = len(expression) - (len(old["expression"]) if old else 0)
+            if not self._make_room(grown, old, monotonic_ms):
+                return
+            self._count += old is None
+            self._bytes += grown
+            self._seen_ms[topic, group] = monotonic_ms
             made = self._topics.setdefault(topic, {"groupFilterData": {}, "topic": topic})
             made["groupFilterData"][group] = {
                 "bloomFilterData": bits,
@@ -115,18 +123,45 @@ class ConsumerFilters:
                 if entry["deadTime"] == 0 and monotonic_ms - seen_ms >= SILENT_MS:
                     self._bury(entry, now_ms)
                 if entry["deadTime"] and now_ms - entry["deadTime"] >= KEEP_DEAD_MS:
-                    del groups[group]
-                    self._seen_ms.pop((topic, group), None)
-                    self.changed = True
-            if not groups:
-                del self._topics[topic]
-                self.changed = True
+                    self._drop(topic, group)
 
     def encode(self) -> bytes:
         return encode_document(self._document)
 
-    def _groups(self) -> list[dict[str, Entry]]:
-        return [each["groupFilterData"] for each in self._topics.values()]
+    def _make_room(self, size: int, beside: Entry | None, monotonic_ms: int) -> bool:
+        """Have room for another filter of this size. Who has been dead for longest goes first."""
+
+        def has_room() -> bool:
+            is_one_more = beside is None
+            return (
+                self._count + is_one_more <= MAX_FILTERS
+                and self._bytes + size <= MAX_EXPRESSION_BYTES
+            )
+
+        if has_room() or monotonic_ms < self._full_until_ms:
+            return has_room()
+        self._full_until_ms = monotonic_ms + LOOK_AGAIN_MS
+        dead = [
+            (entry["deadTime"], topic, group)
+            for topic, each in self._topics.items()
+            for group, entry in each["groupFilterData"].items()
+            if entry["deadTime"] and entry is not beside
+        ]
+        # some at once: to look for them is to look at all
+        for number, (_, topic, group) in enumerate(sorted(dead)):
+            if number >= len(dead) // 8 and has_room():
+                break
+            self._drop(topic, group)
+        return has_room()
+
+    def _drop(self, topic: str, group: str) -> None:
+        groups = self._topics[topic]["groupFilterData"]
+        self._count -= 1
+        self._bytes -= len(groups.pop(group)["expression"])
+        self._seen_ms.pop((topic, group), None)
+        self.changed = True
+        if not groups:
+            del self._topics[topic]
 
     def _revive(self, entry: Entry, version: int) -> None:
         entry.update(clientVersion=version, deadTime=0, dead=False)
@@ -168,7 +203,7 @@ class ConsumerFilterFile:
         self.filters.began(clock.now_ms())
 
     def register(self, topic: str, group: str, expression: str, version: int) -> None:
-        """A consumer of a group shows up with its SQL92 filter. Raises FilterError."""
+        """A consumer of a group shows up with its SQL92 filter."""
         now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
         self.filters.register(topic, group, expression, version, now_ms, monotonic_ms)
 

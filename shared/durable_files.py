@@ -1,6 +1,7 @@
 """Making, replacing and cutting files so that a crash leaves the old state or the new one.
 
-Every function here says what is durable when it returns. No format knowledge, no policy.
+Every function here says what is durable when it returns. What is made is for its user's eyes only;
+what somebody else has made, or made readable, stays as it is. No format knowledge, no policy.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from penstock.shared.faults import crash_point
 
 # How a disk, a quota or a limit says that there is no room.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
 _ZEROS = bytes(1 << 20)
 _HERE, _RENAME_EXCHANGE = -100, 2  # Linux's AT_FDCWD and flag
 _WRITE = 2  # Linux's SYNC_FILE_RANGE_WRITE
@@ -67,7 +69,7 @@ def make_directory(directory: Path) -> None:
         return
     if is_new:
         make_directory(directory.parent)
-        directory.mkdir(exist_ok=True)
+        directory.mkdir(OWN_DIRECTORY, exist_ok=True)
     try:
         sync_directory(directory.parent)
     except OSError as error:
@@ -124,7 +126,7 @@ def make_files(half_made: Path, wanted: Sequence[NewFile], size: int, *, sparse:
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int]:
     """A file's descriptor, until the block is left."""
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, OWN_FILE)
     try:
         yield handle
     finally:
@@ -143,10 +145,15 @@ def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: b
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Replace a small file as a whole; durable on return."""
+    """Replace a small file as a whole; durable on return. Who could read it still can."""
     growing = target.with_name(target.name + ".tmp")
-    handle = os.open(growing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
     try:
+        mode = target.stat().st_mode & 0o666
+    except FileNotFoundError:
+        mode = OWN_FILE
+    handle = os.open(growing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWN_FILE)
+    try:
+        os.fchmod(handle, mode)
         while content:
             content = content[os.write(handle, content) :]
         os.fsync(handle)

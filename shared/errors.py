@@ -211,10 +211,15 @@ class StoreDamaged(PenstockError):
 def _sentence(hint: str) -> str:
     """The hint with a capital, unless it begins with a command to be copied, or a name."""
     first = hint.partition(" ")[0]
-    return hint if first in _COMMANDS or not first.isalpha() else hint[0].upper() + hint[1:]
+    return (
+        hint
+        if first in _COMMANDS or not first.rstrip(":,").isalpha()
+        else hint[0].upper() + hint[1:]
+    )
 
 
-_COMMANDS = frozenset(("penstock", "mv", "ls"))
+# what a hint may begin with that must be typed as it stands: commands, and an argument's name
+_COMMANDS = frozenset(("penstock", "pip", "apt", "mv", "rm", "ls", "kill", "ack"))
 
 BY_STATUS: dict[str, type[PenstockError]] = {
     kind.status: kind

@@ -17,7 +17,9 @@ A point that is passed for one of several (a doorbell for a pair of actors) can 
 them alone: bell.lost/writer-committer=yes:100. That goes before what is said for all.
 
 Each firing is a line in the file that PENSTOCK_FAULTS_FIRED names, which also counts them across
-processes; without the file each process counts for itself. A yes is not counted, nor limited.
+processes; without the file each process counts for itself, and so it does where the file has
+anything else in it, is a link or is long. A yes is not counted, nor limited. A broker that starts
+with something armed says so.
 Processes take the environment as it was when the first of them began. This file knows no actor.
 """
 
@@ -29,6 +31,7 @@ import os
 import random
 import re
 import signal
+import stat
 import time
 from typing import NamedTuple
 
@@ -143,6 +146,10 @@ _FAULT = re.compile(
 )
 
 
+_FIRING = re.compile(rb"[a-z_.0-9]+(?:/[a-z-]+)? \d+")
+MAX_FIRED_BYTES = 1 << 20
+
+
 class Fault(NamedTuple):
     """What happens at a point: from the `first` time on, `times` times."""
 
@@ -184,16 +191,33 @@ class Faults:
         if not self._file:
             self._fired[name] += 1
             return self._fired[name] <= times
-        handle = os.open(self._file, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o600)
+        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
+        try:
+            handle = os.open(self._file, flags, 0o600)
+        except OSError:
+            self._file = ""
+            return self._may_fire(name, times)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX)
-            lines = os.pread(handle, os.fstat(handle).st_size, 0).split(b"\n")
+            lines = _firings(handle)
+            if lines is None:
+                self._file = ""
+                return self._may_fire(name, times)
             if sum(line.split(b" ")[0] == name.encode() for line in lines) >= times:
                 return False
             os.write(handle, f"{name} {os.getpid()}\n".encode())
             return True
         finally:
             os.close(handle)
+
+
+def _firings(handle: int) -> list[bytes] | None:
+    """The lines of a file of firings; None for another file, to which nothing is added."""
+    found = os.fstat(handle)
+    if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FIRED_BYTES:
+        return None
+    lines = os.pread(handle, found.st_size, 0).splitlines()
+    return lines if all(map(_FIRING.fullmatch, lines)) else None
 
 
 def _fail(fault: Fault, name: str) -> None:
@@ -231,6 +255,12 @@ def parse_faults(text: str) -> dict[str, Fault]:
             )
         found[name] = Fault(action, number, int(first or 1), int(times or 1))
     return found
+
+
+def remark() -> str:
+    """What a broker says that starts with something armed; "" where nothing is."""
+    text = os.environ.get(VARIABLE, "")
+    return f"{VARIABLE} is set, this broker fails on purpose: {text}" if text else ""
 
 
 def _nothing(name: str, which: str = "") -> int:

@@ -71,6 +71,7 @@ class FilteredPulls:
         self._turns: OrderedDict[bytes, None] = OrderedDict()
         self._next_due_ms = 0
         self._queued = -1
+        self._has_time: Callable[[], bool] = lambda: True
 
     def __len__(self) -> int:
         return len(self._wanted)
@@ -98,7 +99,8 @@ class FilteredPulls:
         if moved:
             self._turns.update(dict.fromkeys(self._wanted))
         looks, began_ms = 0, now_ms()
-        while self._turns and looks < LOOKS_AT_ONCE and now_ms() - began_ms < TURN_MS:
+        self._has_time = lambda: now_ms() - began_ms < TURN_MS
+        while self._turns and looks < LOOKS_AT_ONCE and self._has_time():
             peer, _ = self._turns.popitem(last=False)
             looks += 1
             if self._look(self._wanted[peer]):
@@ -157,7 +159,7 @@ class FilteredPulls:
             if low <= cursor < stop and left > 0 and left_bytes > 0:
                 until = min(stop, cursor + left)
                 records, after = read_matching(
-                    self._queues, slot, cursor, until, left_bytes, wanted.filter
+                    self._queues, slot, cursor, until, left_bytes, wanted.filter, self._has_time
                 )
                 complete = complete or after == cursor  # it is lost: see _answer
                 left -= after - cursor
@@ -208,12 +210,19 @@ class FilteredPulls:
 
 
 def read_matching(
-    queues: QueueReader, slot: int, start: int, stop: int, max_bytes: int, chosen: Filter
+    queues: QueueReader,
+    slot: int,
+    start: int,
+    stop: int,
+    max_bytes: int,
+    chosen: Filter,
+    has_time: Callable[[], bool] = lambda: True,
 ) -> tuple[Found, int]:
     """Records that match, of the entries from `start` to below `stop`; where to go on.
 
     About `max_bytes` of them but at least one, if any matches, all in one segment, and none behind
-    one that is lost with a damaged part of the log. Nothing is copied.
+    one that is lost with a damaged part of the log. Nothing is copied. A condition may be long and
+    the properties too: without time it ends behind a record, but not before the first.
     """
     raw = queues.entries(slot, start, stop)
     found = entries(raw)
@@ -223,14 +232,15 @@ def read_matching(
     picked = np.flatnonzero(may)
     matching = bytearray()
     left = max_bytes
-    base = -1
+    base, looked = -1, False
     for number, at, size in zip(
         picked.tolist(), found["offset"][picked].tolist(), sizes[picked].tolist(), strict=True
     ):
         is_full = matching and (left < size or queues.base_of(at) != base)
-        if is_full or queues.is_damaged(at, size):
+        if is_full or queues.is_damaged(at, size) or looked and not has_time():
             stop = start + number
             break
+        looked = chosen.decided_by_broker
         if chosen.decided_by_broker and not chosen.matches(queues.view(at, at + size)):
             continue
         base = queues.base_of(at)

@@ -1,4 +1,5 @@
-"""Everything that can be wrong with a produce frame, before anything of it is stored.
+"""Everything that can be wrong with a produce frame, before anything of it is stored; and a frame
+with which nothing is.
 
 Knows the configuration and the topics; knows no store and no sessions.
 """
@@ -6,6 +7,7 @@ Knows the configuration and the topics; knows no store and no sessions.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -14,12 +16,37 @@ from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.frame_rules import check_batch
 from penstock.shared.hot_loops import RunOf, check_frame, check_properties
 from penstock.shared.layout import BLANK_HEADER_BYTES
-from penstock.shared.messages import Append, QueueRun
+from penstock.shared.messages import Append, QueueRun, StoredRun
 from penstock.shared.next_steps import no_such_queue
 from penstock.shared.record import Shape, body_span
 from penstock.shared.topic_admin import TopicAdmin
 
 _ACKS = ("", "durable", "written")
+
+
+class CheckedFrame(NamedTuple):
+    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
+
+    Of those `runs`, `data` and `starts` hold nothing any more.
+    """
+
+    peer: bytes
+    request: Append
+    runs: Sequence[QueueRun]
+    data: memoryview
+    starts: list[int]
+    stored: tuple[StoredRun, ...]
+    since_ms: int
+
+    def without(self, stored: tuple[StoredRun, ...]) -> CheckedFrame:
+        """The frame without its first records, which are stored there."""
+        cut = self.starts[len(stored)]
+        return self._replace(
+            runs=runs_behind(self.runs, len(stored)),
+            data=self.data[cut:],
+            starts=[start - cut for start in self.starts[len(stored) :]],
+            stored=stored,
+        )
 
 
 class FrameCheck:

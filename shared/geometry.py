@@ -40,6 +40,7 @@ from penstock.shared.geometry_search import (
 from penstock.shared.index_header import Geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import quoted, rebuild_index
+from penstock.shared.store_lock import check_place
 
 # RocketMQ's names, by which users of its stores look them up
 KEYS = {
@@ -80,6 +81,9 @@ def load_sizes(paths: StorePaths) -> Sizes:
         check_config(Config(**{**known, "max_message_size_bytes": 1}))
     except FileNotFoundError:
         return Sizes()
+    except NotADirectoryError:
+        check_place(paths.root)
+        raise
     except (UnicodeDecodeError, msgspec.MsgspecError, ConfigError) as error:
         raise StoreDamaged(
             f"{paths.geometry} does not hold the sizes of a store's files",

@@ -2,8 +2,8 @@
 
 `native_loops` is compiled. Its twin in Python, what it is held to and what runs where there was no
 compiler, are `pure_frame`, `pure_walk`, `pure_queues`, `pure_encode`, `pure_sends`, `pure_intake`,
-`pure_ranges` and `pure_message`. PENSTOCK_PURE=1 chooses the twin. A compiled module of other
-sources than these is not used: it says which INTERFACE it was made for.
+`pure_ranges`, `pure_message` and `pure_parts`. PENSTOCK_PURE=1 chooses the twin. A compiled module
+of other sources than these is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ __all__ = [
     "check_frame",
     "check_properties",
     "dispatch",
+    "drop_parts",
     "gather",
     "log_ranges",
     "messages",
@@ -48,7 +49,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 6
+INTERFACE = 7
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -77,6 +78,7 @@ if why_pure:
     from penstock.shared.pure_frame import check_frame, check_properties, put_stamped
     from penstock.shared.pure_intake import Intake, OpenFrame, wall_ms
     from penstock.shared.pure_message import Message, messages
+    from penstock.shared.pure_parts import drop_parts
     from penstock.shared.pure_queues import QueueNumbers, by_queue, move_ends, put_entries
     from penstock.shared.pure_ranges import gather, log_ranges
     from penstock.shared.pure_sends import FrameOfRuns, KeyNumbers, Outcome, Run
@@ -96,6 +98,7 @@ else:
         check_frame,
         check_properties,
         dispatch,
+        drop_parts,
         gather,
         log_ranges,
         messages,

@@ -111,7 +111,7 @@ def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> 
     """Whether the index is as a run of ours left it, or a part of that."""
     try:
         state = msgspec.json.decode(paths.index_state.read_bytes(), type=IndexState)
-    except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError):
+    except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return False
     names = [path.name for path in index_files(paths.index)]
     if recovered.mode != "unclean":

@@ -16,6 +16,7 @@ from penstock.shared.config import Config
 from penstock.shared.durable_files import (
     data_ranges,
     make_directory,
+    opened,
     sync_directory,
     write_again,
     zero_from,
@@ -62,7 +63,8 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
     number = 0
     while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
         number += 1
-    with target.open("xb") as file:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with opened(str(target), flags) as handle, open(handle, "wb", closefd=False) as file:
         for base in bases:
             at, stop = max(start, base), min(end, base + size)
             with (paths.commit_log / segment_name(base)).open("rb") as segment:

@@ -58,3 +58,20 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
             )
         at += size
     return made, at, named
+
+
+cdef inline bint is_exact(Message message, Parts *parts) noexcept:
+    return is_whole(message.at, message.size, parts) and parts.size == message.size
+
+
+cdef inline bytes piece_of(Bytes at, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char *> at, size)
+
+
+cdef object twin_of(Message message):
+    return pure_message.Message(message.record, message.most)
+
+
+cdef object unusual(Message message, str field):
+    """What the twin makes of a field."""
+    return getattr(twin_of(message), field)

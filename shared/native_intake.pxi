@@ -12,6 +12,8 @@ from penstock.shared import pure_intake
 cdef Py_ssize_t FRAME_BYTES = pure_intake.FRAME_BYTES
 cdef Py_ssize_t PLAIN_PROPERTIES_BYTES = pure_intake.PLAIN_PROPERTIES_BYTES
 cdef tuple NO_ARGUMENTS = ()
+# there is one 0; an equal object that is another one takes the longer way
+cdef object NO_FLAG = 0
 
 
 def wall_ms():
@@ -73,7 +75,7 @@ cdef class Intake:
             and type(ack) is str
             and wait is True
             and properties is None
-            and not flag
+            and flag is NO_FLAG
         ):
             future = self.take(topic, body, tags, keys, shard, queue, ack, now_ms)
             if future is not None:
@@ -105,15 +107,18 @@ cdef class Intake:
         cdef Py_ssize_t length = PyBytes_GET_SIZE(body)
         cdef Py_ssize_t size = self.fixed_bytes + PyUnicode_GET_LENGTH(topic) + length
         turn = self.turn_of(topic, length)
-        if turn is None or length >= self.compressed_bytes:
+        if turn is None or length >= self.compressed_bytes or not is_number(queue):
             return None
         draft = body
-        if tags or keys or shard:
+        if tags is not None or keys is not None or shard is not None:
+            if not (is_text(tags) and is_text(keys) and is_text(shard)):
+                return None
             raw = properties_of(tags, keys, shard, b"")
             if PyBytes_GET_SIZE(raw) > PLAIN_PROPERTIES_BYTES:
                 return None
-            size += PyBytes_GET_SIZE(raw)
-            draft = body, raw, 0, 0
+            if PyBytes_GET_SIZE(raw):
+                size += PyBytes_GET_SIZE(raw)
+                draft = body, raw, 0, 0
         queue_id = self.queue_of(topic, turn, shard, queue)
         future = self.make()
         future.key = self.numbers.another(now_ms)
@@ -132,7 +137,9 @@ cdef class Intake:
                 return None
             length += PyBytes_GET_SIZE(body)
         turn = self.turn_of(topic, length)
-        if turn is None or count == 0 or PyUnicode_READ_CHAR(topic, 0) == c"%":
+        if turn is None or count == 0 or not is_number(queue):
+            return None
+        if PyUnicode_READ_CHAR(topic, 0) == c"%":
             return None
         size = count * (self.fixed_bytes + PyUnicode_GET_LENGTH(topic)) + length
         drafts = messages[:]
@@ -170,3 +177,11 @@ cdef class Intake:
 
     def _send_other_batch(self, *arguments):
         raise NotImplementedError
+
+
+cdef inline bint is_text(value) noexcept:
+    return value is None or type(value) is str
+
+
+cdef inline bint is_number(value) noexcept:
+    return value is None or type(value) is int

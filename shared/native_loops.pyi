@@ -3,6 +3,8 @@
 from array import array
 from collections.abc import Sequence
 
+import zmq
+
 from penstock.shared.pure_encode import RecordMaker as RecordMaker  # one by one the same methods
 from penstock.shared.pure_frame import RunOf, Stamp
 from penstock.shared.pure_intake import Intake as Intake
@@ -50,6 +52,7 @@ def dispatch(
 def by_queue(rows: bytes, queues: QueueNumbers) -> Runs: ...
 def put_entries(rows: bytes, windows: array[int], area: memoryview) -> bytes: ...
 def move_ends(rows: bytes, words: memoryview, step: int) -> None: ...
+def drop_parts(socket: zmq.Socket[bytes], most: int) -> int: ...
 def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum) -> list[int]: ...
 def messages(
     payload: bytes | memoryview,

@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-INTERFACE = 6
+INTERFACE = 7
 
 cdef extern from "native_crc.h" nogil:
     void crc_begin(int portable)
@@ -67,3 +67,4 @@ include "native_intake.pxi"
 include "native_message.pxi"
 include "native_answer.pxi"
 include "native_ranges.pxi"
+include "native_parts.pxi"

@@ -149,3 +149,16 @@ cdef inline bint ends_in_crc(Bytes at, Py_ssize_t size) noexcept nogil:
     """Whether the checksum, or the room for it, is a record's last property."""
     cdef Bytes room = at + size - CRC_ROOM
     return memcmp(room, crc_lead, crc_lead_bytes) == 0 and room[CRC_ROOM - 1] == 2
+
+
+@cython.final
+@cython.no_gc
+cdef class Payload:
+    # Bytes that messages look at; they stay where they are while a message is left.
+    cdef Py_buffer buffer
+
+    def __cinit__(self, data):
+        PyObject_GetBuffer(data, &self.buffer, PyBUF_CONTIG_RO)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)

@@ -23,7 +23,7 @@ from penstock.shared.errors import StoreDamaged
 
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-VERSION = 7
+VERSION = 8
 
 ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
 
@@ -47,6 +47,7 @@ POSITIONS = (
     Position("wrote", "writer", "log offset", "records are complete in pool or segment up to here"),
     Position("wrote_timestamp", "writer", "ms", "store time of a record below `wrote`"),
     Position("rings", "writer", "rings", "producers that have a ring in shared memory"),
+    Position("closed_producers", "writer", "connections", "closed for what came by them"),
     Position("flush_wanted", "writer", "log offset", "somebody waits for the disk up to here"),
     Position("committed", "committer", "log offset", "records stand in segment files up to here"),
     Position("commit_error", "committer", "errno", "why segment files do not grow; 0 is none"),
@@ -60,6 +61,7 @@ POSITIONS = (
     Position("dispatch_error", "reput", "errno", "why consume queues do not grow; 0 is none"),
     Position("name_error", "reput", "errno", "a name of a queue file may not be on disk; 0: none"),
     Position("queue_count", "reput", "queues", "slots of the queue table that are in use"),
+    Position("closed_consumers", "reader", "connections", "closed for what came by them"),
     Position("read_only", "supervisor", "reason", "1: the log is damaged; 0: messages are taken"),
     Position("log_start", "cleaner", "log offset", "the first byte the log still holds"),
     Position("deleted_segments", "cleaner", "files", "expired log segments deleted by this run"),

@@ -89,7 +89,7 @@ class Intake:
         topic: str,
         body: Any,
         tags: str | None,
-        keys: str | None,
+        keys: Any,
         shard: str | None,
         queue: int | None,
         properties: Mapping[str, str] | None,
@@ -102,8 +102,12 @@ class Intake:
 
         Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
         """
-        usual = type(topic) is str and type(body) is bytes
-        usual = usual and properties is None and not flag and wait is True
+        usual = type(topic) is str and type(body) is bytes and type(ack) is str
+        usual = usual and properties is None and type(flag) is int and not flag and wait is True
+        usual = usual and (tags is None or type(tags) is str)
+        usual = usual and (keys is None or type(keys) is str)
+        usual = usual and (shard is None or type(shard) is str)
+        usual = usual and (queue is None or type(queue) is int)
         if usual and self._may_take(topic, len(body)) and len(body) < self._plain.compressed_bytes:
             raw = properties_of(tags, keys, shard, b"") if tags or keys or shard else b""
             if len(raw) <= PLAIN_PROPERTIES_BYTES:
@@ -130,6 +134,7 @@ class Intake:
     ) -> Any:
         """Take messages that are stored together or not at all. Raises what `send` raises."""
         usual = type(topic) is str and type(messages) is list and wait is True
+        usual = usual and type(ack) is str and (queue is None or type(queue) is int)
         usual = usual and shard is None and not topic.startswith("%")
         if usual and messages and all([type(each) is bytes for each in messages]):
             length = sum([len(each) for each in messages])

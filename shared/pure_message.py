@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from penstock.shared.compression import MAX_BODY_BYTES, compression_of, decompress
-from penstock.shared.errors import UnreadableBody
+from penstock.shared.errors import StoreDamaged, UnreadableBody
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import (
     KEYS,
@@ -42,6 +42,8 @@ from penstock.shared.record import (
 )
 from penstock.shared.record_crc import Checksum
 
+# of tags, and of keys, in a message's own text
+_MOST_SHOWN = 60
 _HEAD = struct.Struct(">iiqqiq")  # queueId, flag, queueOffset, physicalOffset, sysFlag, born
 _I64 = struct.Struct(">q")
 _PLACE = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
@@ -56,10 +58,15 @@ class Message:
     read, body and properties once.
     """
 
-    __slots__ = ("_body", "_max_body_bytes", "_properties", "record")
+    __slots__ = {
+        "record": "The whole record as the log has it.",
+        "_max_body_bytes": "",
+        "_body": "None until it is read.",
+        "_properties": "None until they are read.",
+    }
     record: memoryview
     _max_body_bytes: int
-    _body: bytes | None  # None until it is read
+    _body: bytes | None
     _properties: Mapping[str, str] | None
 
     def __init__(self, record: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES) -> None:
@@ -83,10 +90,26 @@ class Message:
         return hash((self.physical_offset, self.queue_offset))
 
     def __repr__(self) -> str:
-        return (
-            f"Message({self.topic}/{self.queue_id}@{self.queue_offset}, tags={self.tags!r}, "
-            f"keys={self.keys!r}, {len(self.stored_body)} bytes)"
-        )
+        try:
+            return (
+                f"Message({self.topic}/{self.queue_id}@{self.queue_offset}, "
+                f"tags={_short(self.tags)}, keys={_short(self.keys)}, "
+                f"{len(self.stored_body)} bytes)"
+            )
+        except (struct.error, StoreDamaged):
+            return f"Message(no record: {_short(bytes(self.record[:32]))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its own record alone, whatever it was a part of, for either twin to take."""
+        return remade, (bytes(self.record), self._max_body_bytes)
+
+    def __copy__(self) -> Message:
+        """Itself: it does not change."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Message:
+        """One that does not keep the answer it came in."""
+        return Message(bytes(self.record), self._max_body_bytes)
 
     @property
     def _head(self) -> tuple[int, int, int, int, int, int]:
@@ -94,6 +117,7 @@ class Message:
 
     @property
     def queue_id(self) -> int:
+        """The queue of its topic that it is in, from 0."""
         return self._head[0]
 
     @property
@@ -113,6 +137,7 @@ class Message:
 
     @property
     def sys_flag(self) -> int:
+        """RocketMQ's bits: how the body is compressed, what the hosts are, transactions."""
         return self._head[4]
 
     @property
@@ -199,6 +224,7 @@ class Message:
 
     @property
     def topic(self) -> str:
+        """The topic it was sent to."""
         return self._raw_topic.decode("utf-8", "replace")
 
     @property
@@ -217,11 +243,12 @@ class Message:
 
     @property
     def tags(self) -> str | None:
+        """The tag that consumers choose by; None without one."""
         return text_of(self._raw_properties, TAGS)
 
     @property
     def keys(self) -> str | None:
-        """The keys as one string; several are separated by a space."""
+        """The keys as one string; several are separated by a blank. None without any."""
         return text_of(self._raw_properties, KEYS)
 
     @property
@@ -233,6 +260,18 @@ class Message:
     def shard(self) -> str | None:
         """The sharding key: messages that share it are in one queue, in order."""
         return text_of(self._raw_properties, SHARDING_KEY)
+
+
+def remade(record: bytes, max_body_bytes: int) -> Any:
+    """A message of this process's twin: the one that was pickled may be of the other."""
+    from penstock.shared import hot_loops
+
+    return hot_loops.Message(record, max_body_bytes)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
 
 
 def text_of(properties: bytes, name: str) -> str | None:

@@ -78,7 +78,7 @@ def load_quarantine(paths: StorePaths) -> list[Damage]:
         return msgspec.json.decode(paths.quarantined.read_bytes(), type=list[Damage])
     except FileNotFoundError:
         return []
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise StoreDamaged(
             "penstock/quarantine.json cannot be read",
             f"{paths.quarantined}: {error}",

@@ -14,9 +14,15 @@ from penstock.shared.consume_queue import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delay
 from penstock.shared.properties import DELAY, TAGS, UNIQ_KEY, find_property
 from penstock.shared.record import (
     AT_BODY_V4,
+    AT_BORN_TIMESTAMP,
     AT_MAGIC,
     AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
+    AT_STORE_HOST_V4,
+    AT_STORE_TIMESTAMP_V4,
+    AT_SYS_FLAG,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
     MAGIC_V2,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
@@ -26,7 +32,9 @@ from penstock.shared.record import (
     body_span,
     store_timestamp_ms,
 )
+from penstock.shared.record_crc import PROP_CRC_BYTES, has_prop_crc
 
+_V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
 _ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _UNQUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _DELAY, _TAGS, _UNIQ_KEY = DELAY.encode(), TAGS.encode(), UNIQ_KEY.encode()
@@ -95,6 +103,38 @@ def raw_properties(record: memoryview) -> bytes:
 def unique_key(record: memoryview) -> bytes:
     """The UNIQ_KEY of one whole record; b"" when it has none."""
     return find_property(raw_properties(record), _UNIQ_KEY)
+
+
+def sent_part(record: memoryview) -> bytes:
+    """What of one whole record its sender decided: all but what a broker stamps.
+
+    A message has the same bytes here in each of its copies, whatever broker has stored it.
+    """
+    sys_flag = int.from_bytes(record[AT_SYS_FLAG:AT_BORN_TIMESTAMP], "big")
+    born_stop = AT_STORE_TIMESTAMP_V4
+    if sys_flag & SYS_BORN_HOST_V6:
+        born_stop += _V6_EXTRA_BYTES
+    rest_at = born_stop + AT_STORE_HOST_V4 - AT_STORE_TIMESTAMP_V4 + HOST_V4_BYTES
+    if sys_flag & SYS_STORE_HOST_V6:
+        rest_at += _V6_EXTRA_BYTES
+    rest: bytes | memoryview = record[rest_at:]
+    if has_prop_crc(record, len(record)):
+        rest = _without_prop_crc(record, rest_at)
+    return b"".join(
+        (
+            record[AT_MAGIC:AT_QUEUE_OFFSET],
+            (sys_flag & ~SYS_STORE_HOST_V6).to_bytes(4, "big"),
+            record[AT_BORN_TIMESTAMP:born_stop],
+            rest,
+        )
+    )
+
+
+def _without_prop_crc(record: memoryview, start: int) -> bytes:
+    """A record from `start` on, as it would be without its last property."""
+    properties = raw_properties(record)[:-PROP_CRC_BYTES]
+    lead = record[start : len(record) - PROP_CRC_BYTES - len(properties) - 2]
+    return b"".join((lead, len(properties).to_bytes(2, "big"), properties))
 
 
 def entry_tags_code(record: Outline, delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS) -> int:

@@ -30,7 +30,7 @@ def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
         return msgspec.json.decode(paths.recoveries.read_bytes(), type=list[PastRecovery])
     except FileNotFoundError:
         return []
-    except (UnicodeDecodeError, msgspec.DecodeError) as error:
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
         raise StoreDamaged(
             "penstock/recovery.json cannot be read",
             f"{paths.recoveries}: {error}",

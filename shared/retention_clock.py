@@ -99,5 +99,5 @@ def held_ms(file: Path, clock: Clock) -> int:
 def _load(file: Path) -> _Seen | None:
     try:
         return msgspec.json.decode(file.read_bytes(), type=_Seen)
-    except (OSError, UnicodeDecodeError, msgspec.MsgspecError):
+    except (OSError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
         return None  # nothing is known then, which is what a first start knows

@@ -20,7 +20,6 @@ from pathlib import Path
 
 from penstock.shared.errors import RingUnavailable
 from penstock.shared.faults import crash_point
-from penstock.shared.run_directory import run_places
 
 # As many frames of 256 KiB as a producer has on their way, and one for what the end cuts off.
 RING_BYTES = 9 * (256 << 10)
@@ -72,6 +71,9 @@ def take_ring(run_id: str, number: int, size: int, token: bytes) -> mmap.mmap:
     """
     if len(token) != TOKEN_BYTES or size != RING_BYTES:
         raise RingUnavailable("the broker names its ring as another version does", run_id)
+    # few producers ever come here, and all would wait for it at their start
+    from penstock.shared.run_directory import run_places
+
     refused: object = "no such file"
     for directory in run_places(run_id):
         try:

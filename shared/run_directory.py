@@ -219,20 +219,41 @@ def write_run(paths: StorePaths, run: Run) -> None:
 def read_run(paths: StorePaths) -> Run | None:
     """The last run on this store, running or not; None when there was none."""
     try:
-        return msgspec.json.decode(paths.run.read_bytes(), type=Run)
-    except (FileNotFoundError, NotADirectoryError, UnicodeDecodeError, msgspec.DecodeError):
+        run = msgspec.json.decode(paths.run.read_bytes(), type=Run)
+        return run if b"\0" not in os.fsencode(run.directory) else None
+    # what is no path is a ValueError, and so is what is no text
+    except (FileNotFoundError, NotADirectoryError, ValueError, msgspec.DecodeError, RecursionError):
         return None
 
 
 def read_last_run(paths: StorePaths) -> Run | None:
     """The last run, for who has the store's lock, and may take and remove its shared memory.
 
-    That of a copied store is the original's, which may need it: here it has none.
+    A store may come from elsewhere, and its run.json may name any directory. What is there counts
+    only if it was made for this store, by this user or the store's owner; else the store has no
+    memory here. That of a copied store is the original's, which may need it.
     """
     run = read_run(paths)
-    if run is not None and original_of(paths, run) is not None:
-        return msgspec.structs.replace(run, directory=_NOWHERE)
-    return run
+    if run is None or not os.path.lexists(run.path) or _is_of(paths, run):
+        return run
+    return msgspec.structs.replace(run, directory=_NOWHERE)
+
+
+def _is_of(paths: StorePaths, run: Run) -> bool:
+    """Whether the run's directory, which is there, is one of this store."""
+    found = run.path.lstat()
+    if not (_NAME.fullmatch(run.path.name) and stat.S_ISDIR(found.st_mode)):
+        return False
+    if found.st_uid not in (os.geteuid(), paths.root.stat().st_uid):
+        return False
+    try:
+        mark = (run.path / "store").read_bytes()
+    except FileNotFoundError:
+        return not any(run.path.iterdir())  # a removal was killed at its last step
+    named = Path(os.fsdecode(mark))
+    if not os.path.lexists(named):  # the store was moved
+        return run.path.parent in _places()
+    return mark == _identity(paths.root) or named.samefile(paths.root)
 
 
 def original_of(paths: StorePaths, run: Run) -> Path | None:
@@ -271,7 +292,7 @@ def remove_run_directory(run: Run) -> None:
 
     Killed half way, it leaves what no start takes for the memory of a run, and the next removes.
     """
-    if _NAME.fullmatch(run.path.name) and run.path.is_dir():
+    if _NAME.fullmatch(run.path.name) and run.path.is_dir() and not run.path.is_symlink():
         remove_directory(run.path)
 
 

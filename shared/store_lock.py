@@ -8,15 +8,22 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from penstock.shared.durable_files import OWN_FILE
 from penstock.shared.errors import ConfigError, StoreLocked, StoreUnavailable
 from penstock.shared.layout import StorePaths
-from penstock.shared.next_steps import look_at, quoted
+from penstock.shared.next_steps import look_at, move_away, quoted
 from penstock.shared.run_directory import Run, await_actors_gone, read_last_run, read_run, running
+
+
+def check_place(root: Path) -> None:
+    """Raise ConfigError for a file where a store's directory should be."""
+    if root.exists() and not root.is_dir():
+        raise ConfigError("this is a file, and no place for a store", root, move_away(root))
 
 
 def lock_store(paths: StorePaths) -> int:
     """Take RocketMQ's lock: byte 0 of the file `lock`, for as long as the handle is open."""
-    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, 0o644)
+    handle = os.open(paths.lock, os.O_RDWR | os.O_CREAT, OWN_FILE)
     try:
         fcntl.lockf(handle, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
     except OSError:

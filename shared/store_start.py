@@ -11,12 +11,13 @@ import os
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from penstock.shared import faults
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.disk_space import lacking_room
 from penstock.shared.durable_files import make_directory, replace_file, sync_directory
-from penstock.shared.errors import ConfigError, SegmentUnavailable, StoreUnavailable
+from penstock.shared.errors import SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.geometry import check_sizes, keep_sizes
 from penstock.shared.index_recovery import keep_index_state, recover_index
@@ -24,7 +25,7 @@ from penstock.shared.known_queues import make_known_queues
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.listening import Listeners, listen_ipc, listen_tcp
 from penstock.shared.mapped_file_queue import segment_bases
-from penstock.shared.next_steps import look_at, move_away, quoted
+from penstock.shared.next_steps import look_at, quoted
 from penstock.shared.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.quarantine import QUARANTINE, save_quarantine
 from penstock.shared.queue_recovery import recover_queues
@@ -43,7 +44,7 @@ from penstock.shared.run_directory import (
     write_run,
 )
 from penstock.shared.start_check import check_files
-from penstock.shared.store_lock import lock_store
+from penstock.shared.store_lock import check_place, lock_store
 from penstock.shared.transient_store_pool import create_pool
 from penstock.shared.unfinished_start import note_end, note_start
 from penstock.shared.watermark import Watermark, make_watermark
@@ -69,10 +70,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
     """Lock, recover, and set up shared memory. Raises PenstockError, having changed nothing that
     counts: the next try begins from the same state."""
     paths = StorePaths(config.store)
-    if paths.root.exists() and not paths.root.is_dir():
-        raise ConfigError(
-            "this is a file, and no place for a store", paths.root, move_away(paths.root)
-        )
+    check_place(paths.root)
     with ExitStack() as undo:
         try:
             for directory in (
@@ -110,7 +108,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         check_files(paths, config)
         keep_sizes(paths, config)
         recovered = recover_store(paths, config, last_run)
-        remarks = list(recovered.restored_queues)
+        remarks = [faults.remark(), *recovered.restored_queues]
         _check_first_segment(paths, config)
         note_start(paths.starting)
         save_quarantine(paths, recovered.quarantined, clock.now_ms())

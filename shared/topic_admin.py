@@ -5,16 +5,22 @@ It does not know sockets: requests come in as structs and answers go out as stru
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from penstock.shared import messages
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.durable_files import sync_directory
-from penstock.shared.errors import InvalidArgument, StoreUnavailable, TopicNotFound
+from penstock.shared.errors import (
+    InvalidArgument,
+    PenstockError,
+    StoreUnavailable,
+    TopicNotFound,
+)
 from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.next_steps import no_such_topic, topic_hint
-from penstock.shared.topics import load_topics, save_topics
+from penstock.shared.topics import Topics, load_topics, save_topics
 
 # RocketMQ keeps its own records in these; a producer may not.
 RESERVED_TOPICS = frozenset(
@@ -51,6 +57,12 @@ class TopicAdmin:
             topic, topic_hint(topic, self._topics.names(), self._file.parent.parent)
         )
 
+    def changes(self, request: messages.Route | messages.CreateTopic | messages.ListTopics) -> bool:
+        """Whether the request may change the file, which takes a disk some ms."""
+        if isinstance(request, messages.Route):
+            return request.create and not self._topics.queues(request.topic)
+        return isinstance(request, messages.CreateTopic)
+
     def answer(
         self, request: messages.Route | messages.CreateTopic | messages.ListTopics
     ) -> messages.Routed | messages.TopicList:
@@ -58,48 +70,80 @@ class TopicAdmin:
         nothing has changed."""
         if isinstance(request, messages.ListTopics):
             return messages.TopicList(request.request, self._topics.all())
-        topic = check_topic(request.topic)
+        (answer,) = self.answer_all([request])
+        if isinstance(answer, PenstockError):
+            raise answer
+        return answer
+
+    def answer_all(
+        self, requests: Sequence[messages.Route | messages.CreateTopic]
+    ) -> list[messages.Routed | PenstockError]:
+        """Do all that is asked, in order, with one change of the file."""
+        # what the file does not say must not be true in memory either
+        changed: Topics | None = None
+        answers: list[messages.Routed | PenstockError] = []
+        for request in requests:
+            try:
+                now = changed or self._topics
+                queues = self._wanted(request, now)
+                if queues != now.queues(request.topic):
+                    changed = changed or load_topics(self._file)
+                    changed.put(request.topic, queues, self._clock.now_ms())
+            except PenstockError as error:
+                answers.append(error)
+            else:
+                answers.append(messages.Routed(request.request, request.topic, queues))
+        if changed is None:
+            return answers
+        try:
+            save_topics(self._file, changed)
+        except OSError as error:
+            unsaved = StoreUnavailable(
+                "config/topics.json cannot be written",
+                error,
+                "look at the disk, then try again: penstock status",
+            )
+            return [self._unless_changed(each, unsaved) for each in answers]
+        self._topics = changed
+        return answers
+
+    def _unless_changed(
+        self, answer: messages.Routed | PenstockError, unsaved: StoreUnavailable
+    ) -> messages.Routed | PenstockError:
+        if isinstance(answer, PenstockError) or self._topics.queues(answer.topic) == answer.queues:
+            return answer
+        return unsaved
+
+    def _wanted(self, request: messages.Route | messages.CreateTopic, topics: Topics) -> int:
+        """How many queues the topic is to have. Raises what `answer` does."""
+        topic, now = check_topic(request.topic), topics.queues(request.topic)
         if topic in RESERVED_TOPICS:
             raise InvalidArgument(
                 "this topic is one of RocketMQ's own", topic, "choose another name"
             )
         if isinstance(request, messages.CreateTopic):
-            self._create(topic, request.queues)
-        elif not self._topics.queues(topic):
-            if not (request.create and self._config.auto_create_topic_enable):
-                raise self.not_found(topic)
-            self._create(topic, self._config.default_topic_queue_nums)
-        return messages.Routed(request.request, topic, self._topics.queues(topic))
-
-    def _create(self, topic: str, queues: int) -> None:
+            queues = request.queues
+        elif now:
+            return now
+        elif request.create and self._config.auto_create_topic_enable:
+            queues = self._config.default_topic_queue_nums
+        else:
+            raise self.not_found(topic)
         if not 1 <= queues <= MAX_QUEUES_PER_TOPIC:
             raise InvalidArgument(
                 "a topic cannot have so many queues", queues, f"choose 1 to {MAX_QUEUES_PER_TOPIC}"
             )
-        now = self._topics.queues(topic)
         if queues < now:
             raise InvalidArgument(
                 f"topic {topic} has {now} queues, and a topic loses none",
                 queues,
                 f"ask for {now} or more",
             )
-        in_all = sum(self._topics.all().values()) - now + queues
+        in_all = sum(topics.all().values()) - now + queues
         if in_all > self._config.max_queues:
             raise StoreUnavailable(
                 f"all topics together would have more than {self._config.max_queues} queues",
                 in_all,
                 f"start the broker with more: penstock up --set max_queues={in_all}",
             )
-        if queues != now:
-            # what the file does not say must not be true in memory either
-            changed = load_topics(self._file)
-            changed.put(topic, queues, self._clock.now_ms())
-            try:
-                save_topics(self._file, changed)
-            except OSError as error:
-                raise StoreUnavailable(
-                    "config/topics.json cannot be written",
-                    error,
-                    "look at the disk, then try again",
-                ) from None
-            self._topics = changed
+        return queues

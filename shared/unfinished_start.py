@@ -9,8 +9,10 @@ The file names the boot, and is not synced: behind the next boot, what is read i
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
+from penstock.shared.durable_files import opened
 from penstock.shared.run_directory import boot_id
 
 
@@ -22,7 +24,8 @@ def is_unfinished(file: Path) -> bool:
 def note_start(file: Path) -> None:
     """From here on files are changed."""
     if not is_unfinished(file):
-        file.write_bytes(boot_id().encode())
+        with opened(str(file), os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as handle:
+            os.write(handle, boot_id().encode())
 
 
 def note_end(file: Path) -> None:

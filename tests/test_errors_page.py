@@ -10,7 +10,9 @@ from pathlib import Path
 import click
 
 from penstock import errors
+from penstock.cli.error_lines import Interrupted
 from penstock.cli.main import penstock
+from penstock.cli.streams import OutputFailed
 from penstock.shared.errors import BY_STATUS, PenstockError
 
 PAGE = Path(__file__).parent.parent / "docs" / "errors.md"
@@ -48,6 +50,12 @@ def test_every_status_that_comes_over_a_socket_is_on_the_page() -> None:
     internal = {"RING_UNAVAILABLE"}  # a producer that meets it sends by the socket
     shown = set().union(*(_words(statuses) for _, statuses, *_ in ROWS.values()))
     assert set(BY_STATUS) - internal <= shown
+
+
+def test_what_only_commands_end_with_is_on_the_page() -> None:
+    text = PAGE.read_text()
+    for kind in (OutputFailed, Interrupted):
+        assert f"`{kind.status}`" in text and f"| {kind.exit_code} |" in text
 
 
 def test_the_commands_of_the_page_are_there() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from penstock.shared.messages import (
     Pulled,
     QueueSlice,
     Refused,
+    Subscription,
     decode_consume_answer,
     encode,
 )
@@ -228,6 +230,44 @@ def test_an_offset_that_is_still_to_come_waits(
     _store(broker, reput, work)
     ((answer, found),) = client.pull({0: 1_000_000})
     assert found == [] and isinstance(answer, Pulled)
+
+
+@pytest.mark.parametrize("looked_at", ["queues", "range"])
+@pytest.mark.parametrize(("filtered", "look_number"), [(False, 1), (True, 1), (True, 2)])
+def test_a_queue_that_grows_while_a_pull_is_looked_at_takes_no_consumer_back(
+    running: Callable[..., Any],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    looked_at: str,
+    filtered: bool,
+    look_number: int,
+) -> None:
+    """Whether the queues are complete is looked at before their ends are, never after.
+
+    Who looks through them for a filter looks twice.
+    """
+    broker, reader, client = running()
+    reput = broker.start(Reput)
+    if looked_at == "range":
+        _store(broker, reput, work)
+    _store(broker, reput, lambda _: None, count=3)
+    cursor = 3 + (looked_at == "range")
+    look, looks = getattr(reader._queues, looked_at), count(1)
+
+    def then_the_reput_goes_on(asked: Any) -> Any:
+        found = look(asked)
+        found = dict(found) if isinstance(found, dict) else found
+        if next(looks) == look_number:
+            work(reput)
+        return found
+
+    monkeypatch.setattr(reader._queues, looked_at, then_the_reput_goes_on)
+    subscription = Subscription("TAG", "a || b", {}, "", 0) if filtered else None
+    pull = Pull(1, "orders", {0: cursor}, 1, 1 << 20, 0, subscription)
+    ((answer, found),) = client.ask(encode(pull))
+    assert broker.positions["queued"] == broker.positions["wrote"], "it did go on"
+    assert isinstance(answer, Pulled) and found == []
+    assert [part for part in answer.slices if part.next_offset != cursor] == []
 
 
 def test_a_successor_answers_from_where_the_consumer_is(

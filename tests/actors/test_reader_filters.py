@@ -16,7 +16,7 @@ from penstock.shared.filtered_read import TURN_MS, Answers, FilteredPulls, Wante
 from penstock.shared.messages import Pull, Pulled, Refused, Subscription, decode_consume_answer
 from penstock.shared.messages import encode as encoded
 from penstock.shared.queue_table import QueueTable
-from penstock.shared.subscription import SQL92, TAG, parse_tags
+from penstock.shared.subscription import SQL92, TAG, parse_filter, parse_tags
 
 # a look takes in 10 entries
 SETTINGS = {"transient_store_pool_enable": False, "max_filter_message_size_bytes": 200}
@@ -200,6 +200,27 @@ def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
     assert cursors == {b"one": {0: 45, 1: 45}, b"two": {0: 45}} and answers == []
     first = [(peer, queue) for peer, queue, _ in steps[:4]]
     assert first == [(b"one", 0), (b"two", 0), (b"one", 1), (b"two", 0)], "none waits for another"
+
+
+def test_a_look_ends_when_its_time_is_over_and_not_before_a_record(running: Running) -> None:
+    """A condition may take long with each record."""
+    broker, reader, _, store = running
+    store(*["b"] * 9)
+    filtered = FilteredPulls(
+        reader._queues, 200, Answers(lambda *_: None, lambda *_: None, lambda: 1 << 20)
+    )
+    chosen = parse_filter(SQL92, "n = 6")
+    assert chosen is not None
+    cursors = {0: 0}
+    pull = Pull(1, "orders", {0: 0}, 9, 1 << 20, NEVER_MS)
+    filtered.put(Wanted(b"one", pull, chosen, {}, NEVER_MS, 0, cursors))
+    for expected in (1, 2, 3):
+        # the time is over as soon as anything was looked at
+        times = chain([0, 0], repeat(TURN_MS))
+        filtered.turn(broker.positions["dispatched"], partial(next, times))
+        assert cursors == {0: expected}
+    filtered.turn(broker.positions["dispatched"], lambda: 0)
+    assert cursors == {0: 9}
 
 
 def test_an_offset_behind_the_end_is_set_back_once_the_queues_are_complete(

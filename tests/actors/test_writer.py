@@ -18,7 +18,7 @@ from penstock.shared.messages import (
     Refused,
 )
 from penstock.shared.pure_walk import walk
-from penstock.shared.queue_table import QueueKey
+from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.record import blank_size
 
 SEGMENT_BYTES = 64 << 10
@@ -262,6 +262,36 @@ def test_a_retry_after_a_crash_is_stored_once(
         assert offsets == [1]
 
 
+def test_a_new_writer_numbers_on_though_the_reput_goes_on_while_it_looks(
+    pipeline: Callable[..., Any],
+    client: Callable[..., Any],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It looks at what is dispatched before the ends of the queues, never after."""
+    broker = pipeline(transient_store_pool_enable=False)
+    reput = broker.start(Reput)
+    for count in (1, 3):
+        broker.append(count)
+        for name in ("committed", "flushed"):
+            broker.positions.initialise(name, broker.positions["wrote"])
+        if count == 1:
+            work(reput)
+    look = QueueTable.max_offset
+
+    def then_the_reput_goes_on(table: QueueTable, slot: int) -> int:
+        monkeypatch.undo()
+        found = look(table, slot)
+        work(reput)
+        return found
+
+    monkeypatch.setattr(QueueTable, "max_offset", then_the_reput_goes_on)
+    producer = client(broker, broker.start(Writer))
+    assert broker.positions["dispatched"] == broker.positions["wrote"], "it did go on"
+    (answer,) = producer.append([b"a"])
+    assert answer.runs[0].queue_offset == 4
+
+
 def test_a_retry_of_which_the_beginning_is_stored_stores_the_rest(
     pipeline: Callable[..., Any], client: Callable[..., Any]
 ) -> None:
@@ -285,7 +315,8 @@ def test_a_retry_that_names_an_offset_where_no_record_begins_harms_nobody(
     producer.append([b"a"], keys="k-")
     producer.hello(stored_after=offset)
     (answer,) = producer.append([b"b"], keys="l-", retry=True)
-    assert isinstance(answer, Refused | Appended)
+    assert isinstance(answer, Appended), "what it names is no reason to refuse it"
+    assert [run.queue_offset for run in answer.runs] == [1]
     producer.hello(stored_after=0)
     (answer,) = producer.append([b"a"], keys="k-", retry=True)
     assert [run.queue_offset for run in answer.runs] == [0], "the others still find theirs"

@@ -9,14 +9,17 @@ buffers.
 from __future__ import annotations
 
 import os
+import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from itertools import chain, count
 from pathlib import Path
 from threading import Condition
 from typing import Any, NamedTuple
 
 import pytest
+import zmq
 from msgspec.structs import replace
 
 from penstock.client import frame_ring
@@ -26,7 +29,7 @@ from penstock.client.frame_ring import FrameRing
 from penstock.client.frames import SendFuture
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
-from penstock.shared import messages, producer_rings, ring_file, run_directory
+from penstock.shared import introduction, messages, producer_rings, ring_file, run_directory
 from penstock.shared.commit_log import place
 from penstock.shared.errors import (
     BrokerBusy,
@@ -37,6 +40,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.hot_loops import check_frame
+from penstock.shared.introduction import PROTOCOL, Greeted
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.message_id import key_origin
 from penstock.shared.messages import encode, refusal
@@ -377,6 +381,46 @@ def make_wire_with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Call
         return Wire(timeout_ms, run)
 
     return make
+
+
+class Mute(NamedTuple):
+    """Two endpoints where somebody says that he is a broker, and nothing else."""
+
+    produce: str
+    consume: str
+
+
+@pytest.fixture
+def mute() -> Iterator[Mute]:
+    """A broker that hangs: it takes connections and answers nobody, as long as the test runs."""
+    with zmq.Context() as context, ExitStack() as stack:
+        sockets = [stack.enter_context(context.socket(zmq.ROUTER)) for _ in range(2)]
+        waker = os.eventfd(0)
+        stack.callback(os.close, waker)
+        ports = [each.bind_to_random_port("tcp://127.0.0.1") for each in sockets]
+        found = Mute(*(f"tcp://127.0.0.1:{port}" for port in ports))
+
+        def greet() -> None:
+            poller = zmq.Poller()
+            for each in (*sockets, waker):
+                poller.register(each, zmq.POLLIN)
+            while True:
+                for ready, _ in poller.poll():
+                    if ready == waker:
+                        return
+                    peer, said = ready.recv_multipart()[:2]
+                    if introduction.decode_greet(said) is not None:
+                        serves = ("producers", "consumers")[sockets.index(ready)]
+                        words = Greeted(PROTOCOL, "1", serves, *found, "0" * 16, "/mute", 1)
+                        ready.send_multipart((peer, introduction.encode(words)))
+
+        thread = threading.Thread(target=greet)
+        thread.start()
+        yield found
+        os.eventfd_write(waker, 1)
+        thread.join()
+        for each in sockets:
+            each.linger = 0
 
 
 # --- the consumer's side ---

@@ -17,6 +17,7 @@ import pytest
 import penstock
 import penstock.errors
 from penstock.client import Consumer, MessageQuery, Producer, aio, broker_address
+from penstock.shared import find_broker
 from penstock.shared.errors import (
     BrokerTimeout,
     ConnectError,
@@ -367,7 +368,7 @@ def test_a_run_json_that_leads_to_another_stores_broker_is_found_out(
     run, there = (read_run(StorePaths(each.store)) for each in (mine, other))
     assert run is not None and there is not None
     misled = replace(run, endpoints=there.endpoints)
-    monkeypatch.setattr(broker_address, "find_running", lambda store: misled)
+    monkeypatch.setattr(find_broker, "find_running", lambda store: misled)
     for client in (Producer, consumer, MessageQuery):
         with pytest.raises(WrongStore) as caught:
             client(store=mine.store)

@@ -524,7 +524,7 @@ def test_what_is_no_start_is_a_typed_error(
         make_consumer(make_reader(), start=start)
 
 
-@pytest.mark.parametrize(("start", "ends"), [(4, 3), (1 << 40, 3), (1, 0)])
+@pytest.mark.parametrize(("start", "ends"), [(4, 3), (1 << 30, 3), (1, 0)])
 def test_a_start_behind_the_end_of_every_queue_is_an_error_and_not_nothing(
     start: int, ends: int, make_consumer: WireMaker, make_reader: WireMaker
 ) -> None:

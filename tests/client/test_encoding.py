@@ -167,7 +167,8 @@ def test_a_topic_has_few_characters_and_a_length(topic: str, value: str) -> None
 @pytest.mark.parametrize("body", ["text", None, 5, [1], {"a": 1}])
 def test_a_body_is_bytes(body: object) -> None:
     error = refused(body=body)
-    assert error.what == "the body is not bytes" and error.value == type(body).__name__
+    found = "None" if body is None else f"{type(body).__name__} {body!r}"
+    assert error.what == "body is not bytes" and error.value == found
     assert "encode" in error.hint
 
 

@@ -159,7 +159,7 @@ def test_a_named_sql92_filter_is_written_down_and_shown(start_broker: Callable[.
         assert list(consumer) == []
     assert broker.stop() == 0
     with StoreDirectory(broker.store) as store:
-        (shown,) = gather(store, 50, 200)["consumer_filters"]
+        (shown,) = gather(store)["consumer_filters"]
     assert shown == {
         "topic": "orders",
         "group": "billing",

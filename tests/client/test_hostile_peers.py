@@ -214,6 +214,19 @@ def test_a_frame_that_is_far_too_large_ends_its_connection_and_no_other(
     good()
 
 
+@pytest.mark.parametrize("endpoint", ["produce", "consume"])
+def test_a_message_of_very_many_parts_ends_its_connection_and_no_other(
+    broker: Any, peer: Peer, good: Callable[[], None], endpoint: str
+) -> None:
+    raw = peer(getattr(broker, endpoint))
+    monitor = raw.socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    raw.send(*[b""] * 300_000)
+    assert monitor.poll(WAIT_S * 1000), "it stays connected"
+    raw.socket.disable_monitor()
+    monitor.close()
+    good()
+
+
 def test_frames_out_of_order_or_of_a_session_nobody_opened_are_out_of_step(
     session: RawPeer, good: Callable[[], None]
 ) -> None:

@@ -3,6 +3,10 @@ asked for."""
 
 from __future__ import annotations
 
+import copy
+import inspect
+import pickle  # noqa: TID251 - what others do with messages
+import pydoc
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.client.message import Message, split_records
+from penstock.shared import hot_loops, pure_message
 from penstock.shared.compression import compress
 from penstock.shared.errors import UnreadableBody
 from penstock.shared.message_id import offset_message_id
@@ -171,3 +176,53 @@ def test_it_has_no_room_for_what_is_not_its_record(message: Message) -> None:
 
 def test_its_text_says_where_it_is(message: Message) -> None:
     assert repr(message) == "Message(orders/0@0, tags='t', keys=None, 11 bytes)"
+
+
+# --- in both twins ---
+
+FORMS = pytest.mark.parametrize("kind", [hot_loops.Message, pure_message.Message])
+
+
+@FORMS
+@pytest.mark.parametrize("name", NAMES)
+def test_help_says_what_each_attribute_is(kind: type, name: str) -> None:
+    said = inspect.getdoc(getattr(kind, name))
+    assert said and said == inspect.getdoc(getattr(pure_message.Message, name))
+    assert said in pydoc.render_doc(kind, renderer=pydoc.plaintext)
+
+
+@FORMS
+def test_a_message_can_be_pickled_and_copied(kind: Any, make_record: RecordMaker) -> None:
+    raw = encode_record(make_record(body=b"of many", properties=encode_properties({"KEYS": "k"})))
+    message = kind(memoryview(raw * 100)[len(raw) : 2 * len(raw)], max_body_bytes=77)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        packed = pickle.dumps(message, protocol)
+        assert len(packed) < 10 * len(raw), "and not the answer that it came in"
+        again = pickle.loads(packed)
+        assert type(again) is hot_loops.Message
+        assert again == hot_loops.Message(raw) and again.body == b"of many" and again.keys == "k"
+    assert copy.copy(message) is message
+    own = copy.deepcopy([message])[0]
+    assert type(own) is kind and own == message and own.body == b"of many"
+    assert own.record.obj == raw, "it holds its own bytes only"
+
+
+@FORMS
+def test_what_a_message_may_expand_to_goes_with_its_copies(
+    kind: Any, make_record: RecordMaker
+) -> None:
+    stored, bits = compress("zlib", bytes(5000))
+    message = kind(encode_record(make_record(body=stored, sys_flag=bits)), max_body_bytes=4999)
+    for again in (message, copy.deepcopy(message), pickle.loads(pickle.dumps(message))):
+        with pytest.raises(UnreadableBody, match="max_body_bytes"):
+            _ = again.body
+
+
+@FORMS
+def test_the_text_of_a_message_is_short_whatever_is_in_it(
+    kind: Any, make_record: RecordMaker
+) -> None:
+    long = encode_properties({"KEYS": "k" * 20_000, "TAGS": "t" * 10_000})
+    assert len(repr(kind(encode_record(make_record(properties=long))))) < 250
+    assert repr(kind(b"no record at all")) == "Message(no record: b'no record at all')"
+    assert "no record" in repr(kind(b""))

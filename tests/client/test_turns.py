@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import random
 from array import array
 from collections import Counter
+from collections.abc import Callable
 from threading import Condition
 
 import pytest
@@ -12,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.client.frames import Frame, Sender, SendFuture
 from penstock.client.outbox import Outbox
-from penstock.client.turns import QUEUES_OF_A_FRAME, Turns
+from penstock.client.turns import QUEUES_OF_A_FRAME, Turns, any_queue
 from penstock.shared.message_id import KeyOrigin
 
 PAIR = array("q", [0, 1])
@@ -22,8 +24,8 @@ SENDER = Sender(Condition(), KeyOrigin("0A" * 10, 0))
 class Sends:
     """Messages of one producer, on their way into frames."""
 
-    def __init__(self, **topics: int) -> None:
-        self.turns = Turns()
+    def __init__(self, first: Callable[[int], int] = lambda queues: 0, **topics: int) -> None:
+        self.turns = Turns(first)
         self.outbox = Outbox(self.turns)
         for topic, queues in topics.items():
             self.turns.begin(topic, queues)
@@ -52,6 +54,27 @@ def test_a_topic_of_few_queues_has_them_all_in_turn(queues: int) -> None:
     sends = Sends(t=queues)
     sent = [sends.send("t", 5000) for _ in range(500)]
     assert sent == [number % queues for number in range(500)]
+
+
+@pytest.mark.parametrize("queues", [1, 4, QUEUES_OF_A_FRAME, 3 * QUEUES_OF_A_FRAME])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_turns_begin_with_any_queue_and_go_on_from_there(queues: int, first: int) -> None:
+    sends = Sends(lambda count: first % count, t=queues)
+    sent = []
+    for _ in range(3 * queues):
+        sent.append(sends.send("t"))
+        sends.frames()
+    assert sent == [(first + number) % queues for number in range(3 * queues)]
+
+
+def test_which_queue_is_the_first_is_left_to_chance_and_to_no_seed_of_the_program() -> None:
+    """Twelve producers with one message each: all in one queue of four once in 4**11 times."""
+    found = set()
+    for _ in range(12):
+        random.seed(1)
+        sends = Sends(any_queue, t=4)
+        found.add(sends.send("t"))
+    assert len(found) > 1 and found <= set(range(4))
 
 
 @given(

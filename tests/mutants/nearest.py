@@ -55,8 +55,11 @@ def nearest_tests(root: Path, path: Path) -> list[Path]:
                 waiting.append(other)
     far = max(distance.values()) + 1
 
+    # all compiled sources make one module, which these try as a whole
+    own = f"test_{path.stem}" if path.suffix == ".py" else "test_native_"
+
     def rank(test: Path) -> tuple[bool, bool, int, str]:
-        its_own = not test.stem.startswith(f"test_{path.stem.removeprefix('native_')}")
+        its_own = not test.stem.startswith(own)
         near = min((distance.get(name, far) for name in imported(test)), default=far)
         return its_own, test.parent.name in _LAST, near, str(test)
 

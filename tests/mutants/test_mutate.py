@@ -81,3 +81,9 @@ def test_the_tests_of_a_file_come_first_and_those_far_away_last() -> None:
         i for i, name in enumerate(names) if "quarantine" in (ROOT / "tests" / name).read_text()
     )
     assert direct < 5 and names.index("spark/test_scan.py") > len(names) - 60
+
+
+def test_the_compiled_loops_are_tried_by_the_tests_of_the_compiled_module_first() -> None:
+    tests = nearest.nearest_tests(ROOT, ROOT / "shared" / "native_record.pxi")
+    first = {test.name for test in tests[:3]}
+    assert first == {"test_native_bounds.py", "test_native_loops.py", "test_native_sends.py"}

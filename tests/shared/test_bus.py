@@ -10,7 +10,8 @@ from typing import Any
 
 import zmq
 
-from penstock.shared.bus import receive, serve
+from penstock.shared.bus import serve
+from penstock.shared.inlet import Inlet
 
 ASKED = 5000
 WAIT_S = 60
@@ -36,11 +37,12 @@ def test_a_client_that_reads_its_answers_gets_every_one_however_fast_it_asks(
     endpoint = f"ipc://{tmp_path}/serve"
     context: zmq.Context[Any] = zmq.Context()
     serving = serve(context, (endpoint,), 1 << 16, {}, 4)
+    inlet = Inlet(serving, lambda: None, lambda: None)
     asking = subprocess.Popen([sys.executable, "-c", ASK, endpoint, str(ASKED)])
     deadline = time.monotonic() + WAIT_S
     while asking.poll() is None and time.monotonic() < deadline:
         for _ in range(64):
-            parts = receive(serving)
+            parts = inlet.receive()
             if parts is None:
                 break
             serving.send_multipart(parts)
@@ -48,3 +50,23 @@ def test_a_client_that_reads_its_answers_gets_every_one_however_fast_it_asks(
     serving.close()
     context.term()
     assert asking.wait() == 0
+
+
+FIRST_NAME = """
+import zmq
+from penstock.shared.bus import dial, serve
+
+context = zmq.Context()
+serving = serve(context, ("tcp://127.0.0.1:*",), 1 << 16, {}, 4)
+dial(context, serving.get(zmq.LAST_ENDPOINT).decode().rstrip(chr(0))).send(b"x")
+print(serving.recv().hex())
+"""
+
+
+def test_nobody_knows_the_names_of_the_connections_to_come() -> None:
+    """ZeroMQ aborts when it comes to a name that a client has announced."""
+    names = {
+        subprocess.run([sys.executable, "-c", FIRST_NAME], capture_output=True, check=True).stdout
+        for _ in range(3)
+    }
+    assert len(names) == 3

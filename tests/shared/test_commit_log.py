@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.commit_log import (
+    LOOK_BYTES,
     MOST_LOOKED_BYTES,
     REST_MS,
     LogAppender,
@@ -130,10 +131,10 @@ class Log:
                 file.write(self.raw[at : at + 1])
         self.positions.initialise("committed", position)
 
-    def read(self, start: int = 0) -> list[int]:
+    def read(self, start: int = 0, window_bytes: int = LOOK_BYTES) -> list[int]:
         """The positions of the records from `start` to the log's end."""
         found = []
-        for position, piece in self.reader.pieces(start, self.end):
+        for position, piece in self.reader.pieces(start, self.end, window_bytes):
             assert bytes(piece) == self.raw[position : position + len(piece)]
             found += [dispatch.position for dispatch in walk(piece, position)]
         return found
@@ -188,14 +189,14 @@ def test_pieces_may_begin_at_any_record_and_at_a_blank(log: Log) -> None:
     assert log.read(log.end) == []
 
 
-def test_a_record_larger_than_a_look_is_read_whole(
-    log: Log, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("penstock.shared.commit_log._WINDOW_BYTES", 1024)
+def test_a_record_larger_than_a_look_is_read_whole(log: Log) -> None:
     log.append(100, 2000, 100, 1500)
     for committed in (0, log.end):
         log.commit(committed)
-        assert log.read() == log.records()
+        assert log.read(window_bytes=1024) == log.records()
+        for at in log.records():
+            size = int.from_bytes(log.raw[at : at + 4], "big")
+            assert bytes(log.reader.record(at)) == log.raw[at : at + size]
 
 
 def test_pieces_leave_out_what_has_expired(log: Log) -> None:

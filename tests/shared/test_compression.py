@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 import tracemalloc
 import zlib
@@ -16,9 +17,13 @@ from penstock.shared.compression import (
     compress,
     compression_of,
     decompress,
-    zstd,
 )
 from penstock.shared.errors import InvalidArgument, UnreadableBody
+
+if sys.version_info >= (3, 14):
+    from compression import zstd
+else:
+    from backports import zstd
 
 NAMES = ("zlib", "lz4", "zstd")
 BITS = {"legacy": 0x001, "lz4": 0x101, "zstd": 0x201, "zlib": 0x301}

@@ -12,6 +12,9 @@ from penstock.shared.clock import ManualClock
 from penstock.shared.consumer_filters import (
     DEAD_BEFORE_START_MS,
     KEEP_DEAD_MS,
+    LOOK_AGAIN_MS,
+    MAX_EXPRESSION_BYTES,
+    MAX_FILTERS,
     SAVE_EVERY_MS,
     SILENT_MS,
     ConsumerFilterFile,
@@ -183,3 +186,40 @@ def test_a_disk_that_refuses_is_asked_again(file: Path) -> None:
     file.parent.unlink()
     running.save(at_once=True)
     assert len(load_consumer_filters(file).all()) == 1
+
+
+def test_where_there_is_no_room_the_dead_go_first_and_nobody_is_refused() -> None:
+    filters = ConsumerFilters({})
+    for number in range(MAX_FILTERS + 5):
+        filters.register("orders", f"evil-{number}", "a = 1", 1, 1000, 0)
+    assert len(filters.all()) == MAX_FILTERS, "the others are obeyed, and not written down"
+    filters.clean(2000, SILENT_MS)  # all of them are dead now
+    filters.register("orders", "honest", "b = 1", 1, 3000, SILENT_MS + LOOK_AGAIN_MS)
+    groups = {entry["consumerGroup"]: entry["dead"] for entry in filters.all()}
+    assert groups["honest"] is False and len(groups) <= MAX_FILTERS
+    assert sum(groups.values()) >= MAX_FILTERS // 2, "and not all of the dead"
+
+
+def test_long_filters_take_no_more_room_than_many() -> None:
+    filters = ConsumerFilters({})
+    long = "a = 1" + " " * 8000
+    for number in range(500):
+        filters.register(f"topic-{number}", "evil", long, 1, 1000, 0)
+    assert sum(len(entry["expression"]) for entry in filters.all()) <= MAX_EXPRESSION_BYTES
+    assert len(filters.encode()) < 2 * MAX_EXPRESSION_BYTES
+    # a longer filter of a group that has its place needs room for what it is longer by
+    filters.register("topic-0", "evil", long + " " * 100_000, 2, 1000, 0)
+    assert filters.all()[0]["clientVersion"] == 1
+    filters.register("topic-0", "evil", "b = 1", 2, 1000, 0)
+    filters.register("topic-9999", "honest", "b = 1", 2, 1000, 0)
+    assert [entry["topic"] for entry in filters.all()][-1] == "topic-9999"
+
+
+def test_after_a_restart_the_dead_make_room_at_once() -> None:
+    before = ConsumerFilters({})
+    for number in range(MAX_FILTERS):
+        before.register("orders", f"evil-{number}", "a = 1", 1, 1000, 0)
+    after = ConsumerFilters(json.loads(before.encode()))
+    after.began(1_000_000)
+    after.register("orders", "honest", "b = 1", 1, 1_000_000, 0)
+    assert "honest" in {entry["consumerGroup"] for entry in after.all()}

@@ -50,6 +50,27 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return done
 
 
+def test_what_is_made_is_for_its_user_alone_and_what_was_there_stays_readable(
+    tmp_path: Path,
+) -> None:
+    before = os.umask(0o022)
+    try:
+        made = tmp_path / "made" / "deeper"
+        make_directory(made)
+        make_file(made, made / "segment", 4096, sparse=False)
+        replace_file(made / "small", b"1")
+        shared = tmp_path / "shared"
+        shared.write_bytes(b"RocketMQ's")
+        shared.chmod(0o644)
+        replace_file(shared, b"ours")
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes.pop(shared) == 0o644
+    assert {modes.pop(made), modes.pop(made.parent)} == {0o700}
+    assert set(modes.values()) == {0o600}
+
+
 def test_a_directory_and_its_parents_are_durable(tmp_path: Path, synced: list[str]) -> None:
     (tmp_path / "other").touch()
     make_directory(tmp_path / "a" / "b")

@@ -171,6 +171,20 @@ def test_the_environment_arms_a_process(tmp_path: Path) -> None:
     assert codes[1].stdout == b"alive\n" and _lines(fired) == {POINT: 1}
 
 
+@pytest.mark.parametrize("content", [b"dear diary\n", b"x" * (2 << 20)])
+def test_a_file_that_is_not_of_firings_stays_as_it_is(tmp_path: Path, content: bytes) -> None:
+    diary, link = tmp_path / "diary", tmp_path / "link"
+    diary.write_bytes(content)
+    link.symlink_to(tmp_path / "made")
+    for fired in (diary, link):
+        armed = Faults(parse_faults(f"{POINT}=error:EIOx2"), str(fired))
+        for _ in range(2):
+            with pytest.raises(OSError):
+                armed.hit(POINT)
+        armed.hit(POINT)  # it counts by itself
+    assert diary.read_bytes() == content and not (tmp_path / "made").exists()
+
+
 def test_a_point_can_be_armed_for_one_pair_alone_and_says_how_late() -> None:
     text = "bell.late/writer-committer=upto:40 bell.lost=yes:100 bell.lost/writer-reput=yes:0"
     armed = Faults(parse_faults(text), "")

@@ -211,9 +211,9 @@ def test_very_many_new_files_do_not_need_as_many_descriptors(
     monkeypatch.setattr(queue_windows, "FILES_AT_ONCE", 2)
     windows = windows_in(tmp_path)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
-    spare = os.dup(0)
-    os.close(spare)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (spare + 3, limits[1]))
+    taken = {int(name) for name in os.listdir("/proc/self/fd")}
+    spare = [number for number in range(len(taken) + 3) if number not in taken][:3]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (spare[-1] + 1, limits[1]))
     try:
         windows.put(b"".join(rows_of(queue, 0, entries(0, 3)) for queue in range(4)))
     finally:

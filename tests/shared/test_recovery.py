@@ -532,6 +532,25 @@ def test_what_was_quarantined_is_found_before_the_scan_s_usual_start_until_it_is
     assert store.recover().quarantined == ()
 
 
+def test_what_rocketmq_left_behind_where_it_cut_the_log_is_not_damage(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    """It cuts queues, and of the log its own notion of the end: a torn record stays on disk, and
+    whole ones behind it."""
+    store = stopped_store(twelve)
+    *records, end = store.starts()
+    for queue_id in (0, 1):
+        (file,) = store.paths.queue("orders", queue_id).iterdir()
+        raw = file.read_bytes()
+        file.write_bytes(raw[: 5 * 20] + bytes(len(raw) - 5 * 20))
+    log = store.log()
+    log[records[10] + 120] ^= 1
+    store.write_log(log)
+    found = store.recover()
+    assert (found.quarantined, found.log_end) == ((), records[10])
+    assert not any(store.log()[records[10] :]), "so that the next record has zeros behind it"
+
+
 def test_a_clean_store_s_last_record_is_not_cut_when_a_queue_names_it(
     stopped_store: Callable[..., Any], twelve: list[Record]
 ) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -23,6 +25,7 @@ from penstock.shared.run_directory import (
     boot_id,
     join_run,
     new_run_directory,
+    read_last_run,
     read_run,
     remove_run_directory,
     remove_strays,
@@ -124,10 +127,67 @@ def test_a_run_is_found_again_in_every_field(paths: StorePaths, run: Run) -> Non
     assert run.socket("produce") == f"ipc://{run.directory}/produce.ipc"
 
 
-@pytest.mark.parametrize("raw", [b"", b"{", b"[]", b'{"run_id":1}', b'{"run_id":"\xff"}'])
+@pytest.mark.parametrize(
+    "raw",
+    [b"", b"{", b"[]", b'{"run_id":1}', b'{"run_id":"\xff"}', b"[" * 100_000, b'{"a":' * 100_000],
+)
 def test_what_is_no_run_is_no_last_run(paths: StorePaths, raw: bytes) -> None:
     paths.run.write_bytes(raw)
     assert read_run(paths) is None
+
+
+@pytest.mark.parametrize("directory", ["/tmp/penstock-\0", "\ud800"])
+def test_a_directory_that_is_no_path_is_no_last_run(
+    paths: StorePaths, run: Run, directory: str
+) -> None:
+    raw = json.loads(msgspec.json.encode(run)) | {"directory": directory}
+    paths.run.write_text(json.dumps(raw))
+    assert read_run(paths) is None
+
+
+def test_the_memory_of_a_last_run_is_its_stores_own_directory_and_no_other(
+    paths: StorePaths, places: tuple[Path, Path], run: Run, tmp_path: Path
+) -> None:
+    """A store may come from elsewhere: run.json names what its maker likes."""
+
+    def named(directory: Path) -> bool:
+        write_run(paths, msgspec.structs.replace(run, directory=str(directory)))
+        return read_last_run(paths).directory == str(directory)
+
+    own = new_run_directory(paths.root, 0)[1]
+    other_store = StorePaths(tmp_path / "another store")
+    other_store.own.mkdir(parents=True)
+    of_another = new_run_directory(other_store.root, 0)[1]
+    precious = tmp_path / "precious"
+    precious.mkdir()
+    (precious / "letter").write_text("dear")
+    link = places[0] / f"penstock-{'1' * 16}"
+    link.symlink_to(precious)
+    to_own = places[1] / f"penstock-{'2' * 16}"
+    to_own.symlink_to(own)
+    no_mark = places[0] / f"penstock-{'3' * 16}"
+    no_mark.mkdir()
+    assert named(own) and named(no_mark), "what a killed removal leaves is empty"
+    (no_mark / "letter").write_text("dear")
+    for wrong in (of_another, precious, link, to_own, no_mark, Path("/etc/hosts")):
+        assert not named(wrong), wrong
+    remove_run_directory(msgspec.structs.replace(run, directory=str(link)))
+    assert (precious / "letter").exists()
+    assert named(places[0] / f"penstock-{'4' * 16}"), "what is gone is no danger"
+
+
+def test_a_store_that_was_moved_has_its_memory_and_a_copy_of_it_has_not(
+    paths: StorePaths, places: tuple[Path, Path], run: Run, tmp_path: Path
+) -> None:
+    directory = new_run_directory(paths.root, 0)[1]
+    write_run(paths, msgspec.structs.replace(run, directory=str(directory)))
+    copy, moved = tmp_path / "copy", tmp_path / "moved"
+    shutil.copytree(paths.root, copy)
+    assert read_last_run(StorePaths(copy)).directory != str(directory), (
+        "the first one may still need it"
+    )
+    paths.root.rename(moved)
+    assert read_last_run(StorePaths(moved)).directory == str(directory)
 
 
 def test_a_place_without_a_store_has_no_run(tmp_path: Path) -> None:

@@ -463,10 +463,10 @@ def flush_tried_again_after_eio(flusher: Any) -> None:
     flusher.Flusher._fail = lambda self, error: None
 
 
-@canary("actors.writer", "points")
-def retries_stored_twice(writer: Any) -> None:
+@canary("shared.retry_index", "points")
+def retries_stored_twice(retry_index: Any) -> None:
     """A frame that is sent again is stored again."""
-    writer.Writer._without_stored = lambda self, frame, stored_after: frame
+    retry_index.RetryIndex.find = lambda self, sent: None
 
 
 @canary("supervisor", "kills")
@@ -556,3 +556,30 @@ def unread_answers_are_forgotten(unsent: Any) -> None:
 def no_memory_is_a_failed_disk(flusher: Any) -> None:
     """A flusher that cannot map a segment takes that for an error of the disk."""
     flusher.LACKING = frozenset()
+
+
+# --- clients that mean harm ---
+
+
+@canary("shared.retry_index", "attack")
+def retries_by_key_alone(retry_index: Any) -> None:
+    """A retry is taken for stored where any message has its key."""
+    retry_index.sent_part = retry_index.unique_key
+
+
+@canary("shared.retry_index", "attack")
+def offsets_believed(retry_index: Any) -> None:
+    """The log is looked through from where a client says that a record begins."""
+    retry_index.RetryIndex._known_before = lambda self, position: position
+
+
+@canary("shared.inlet", "attack")
+def parts_without_end(inlet: Any) -> None:
+    """All parts of a message are taken, however many there are."""
+    inlet.MOST_PARTS = 1 << 60
+
+
+@canary("shared.memory_allocator", "attack")
+def memory_kept(memory_allocator: Any) -> None:
+    """What a flood has left free in the heaps stays there."""
+    memory_allocator.Heaps.give_back = lambda self: False

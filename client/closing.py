@@ -1,0 +1,39 @@
+"""Closing the socket of a client that has no thread, whatever becomes of the client.
+
+ZeroMQ's context waits for its sockets when it is collected, and in a reference cycle it may be
+collected before them: then it waits for ever. So both are held here until the client is closed,
+collected, or its process ends. Knows nothing of what goes through the socket.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+import weakref
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+
+def closer(owner: object, name: str, socket: Any, context: Any) -> Callable[[], None]:
+    """What closes both, once; called by itself, with a warning, where the owner does not."""
+    left = weakref.finalize(owner, _close_left, name, socket, context, os.getpid())
+
+    def close() -> None:
+        if left.detach() is not None:
+            _close(socket, context)
+
+    return close
+
+
+def _close(socket: Any, context: Any) -> None:
+    # nothing waits to be sent that anybody still wants an answer to
+    with suppress(RuntimeError):  # an event loop that is closed cannot be told
+        socket.close(linger=0)
+    context.term()
+
+
+def _close_left(name: str, socket: Any, context: Any, pid: int) -> None:
+    _close(socket, context)
+    if pid == os.getpid():
+        warnings.warn(f"unclosed <{name}>", ResourceWarning, stacklevel=1)

@@ -1,0 +1,88 @@
+"""What failed of one producer's messages while nobody asked for its outcome, to be said once.
+
+An outcome that somebody asks for is theirs to deal with. Of all others this knows how many there
+were, of which topics, and the first error. Memory is bounded: of many failures the oldest are only
+counted. No sockets; the caller holds the producer's lock.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter, deque
+from typing import NamedTuple, Protocol
+
+_log = logging.getLogger("penstock")
+
+# So many may still be asked for; those before them count as failures that nobody asks for.
+MOST_KEPT = 1000
+MOST_TOPICS_NAMED = 3
+
+
+class Failed(Protocol):
+    """A future that has failed."""
+
+    @property
+    def seen(self) -> bool: ...
+
+    def exception(self, timeout: float | None = None) -> BaseException | None: ...
+
+
+class Lost(NamedTuple):
+    """Failures that nobody has asked for: messages of each topic, and the first error."""
+
+    topics: Counter[str]
+    error: BaseException
+
+    @property
+    def messages(self) -> int:
+        return self.topics.total()
+
+    def __str__(self) -> str:
+        count = self.messages
+        what = "1 message was" if count == 1 else f"{count:,} messages were"
+        return f"{what} not acknowledged: {named(self.topics)}"
+
+    def log(self, why: str) -> None:
+        """Say it in one line."""
+        _log.error("%s, %s. The first error: %s", why, self, self.error)
+
+    def exception(self) -> BaseException:
+        """The first error; with a note when there are more."""
+        if self.messages > 1:
+            self.error.add_note(f"in all, {self}")
+        return self.error
+
+
+def named(topics: Counter[str]) -> str:
+    """The topics with most messages, and how many others."""
+    most = [f"{count:,} of {topic}" for topic, count in topics.most_common(MOST_TOPICS_NAMED)]
+    others = len(topics) - MOST_TOPICS_NAMED
+    return ", ".join(most) + (f" and others of {others} more topics" if others > 0 else "")
+
+
+class Failures:
+    """See the head of this file."""
+
+    def __init__(self) -> None:
+        self._kept: deque[tuple[str, int, Failed]] = deque()
+        self._older: Counter[str] = Counter()
+        self._first: BaseException | None = None
+
+    def add(self, topic: str, messages: int, future: Failed) -> None:
+        """So many messages of the topic have failed, or are about to, with one outcome."""
+        if len(self._kept) == MOST_KEPT:
+            self._count(*self._kept.popleft())
+        self._kept.append((topic, messages, future))
+
+    def take(self) -> Lost | None:
+        """All failures that nobody has asked for by now, once."""
+        while self._kept:
+            self._count(*self._kept.popleft())
+        first, topics = self._first, self._older
+        self._first, self._older = None, Counter()
+        return None if first is None else Lost(topics, first)
+
+    def _count(self, topic: str, messages: int, future: Failed) -> None:
+        if not future.seen and (error := future.exception(0)) is not None:
+            self._older[topic] += messages
+            self._first = self._first or error

@@ -1,0 +1,59 @@
+"""What a caller is told when its time is over: how long was waited, for what, from whom.
+
+All of it is BrokerTimeout, which `except TimeoutError` catches like any other. Pure.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.errors import BrokerTimeout
+
+STATUS = "penstock status shows whether a broker runs"
+_MAY_BE_STORED = "it was on its way and may be stored: look for its unique_key before sending again"
+
+
+class Timeouts:
+    """Those of one client. `connected` is what it last knew of its connection."""
+
+    __slots__ = ("endpoint", "timeout_ms", "connected")
+
+    def __init__(self, endpoint: str, timeout_ms: int) -> None:
+        self.endpoint, self.timeout_ms = endpoint, timeout_ms
+        self.connected = True
+
+    def message(self, what: str, may_be_stored: bool) -> BrokerTimeout:
+        """A message has waited for so long."""
+        hint = f"{_MAY_BE_STORED}; {STATUS}" if may_be_stored else STATUS
+        return BrokerTimeout(f"{what} within {self.timeout_ms} ms", self._where, hint)
+
+    def flush(self, messages: int, timeout_s: float | None) -> BrokerTimeout:
+        """Somebody waited for all outcomes."""
+        have = "1 message has" if messages == 1 else f"{messages:,} messages have"
+        return BrokerTimeout(
+            f"{have} no outcome after {timeout_s} s",
+            self._where,
+            f"they are still being sent: flush again; {STATUS}",
+        )
+
+    def question(self, timeout_s: float | None) -> BrokerTimeout:
+        """Somebody waited for the answer to a question."""
+        return BrokerTimeout(
+            f"the broker has not answered within {timeout_s} s", self._where, STATUS
+        )
+
+    @property
+    def _where(self) -> str:
+        return self.endpoint if self.connected else f"{self.endpoint} (there is no connection)"
+
+
+def no_outcome(endpoint: str, timeout_s: float | None) -> BrokerTimeout:
+    """Somebody waited for the outcome of one message."""
+    return BrokerTimeout(
+        f"a message has no outcome after {timeout_s} s",
+        endpoint or None,
+        f"it may still be stored: ask its future again; {STATUS}",
+    )
+
+
+def silent(endpoint: str, silent_ms: int) -> BrokerTimeout:
+    """A consumer or a query has asked for so long."""
+    return BrokerTimeout(f"the broker has not answered for {silent_ms} ms", endpoint, STATUS)

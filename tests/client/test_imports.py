@@ -1,0 +1,45 @@
+"""What a program waits for when it imports the client: ZeroMQ, msgspec, and little else."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+# large, or for what few clients do: those import it when they do it
+LATER = {
+    "numpy",
+    "pyarrow",
+    "rich",
+    "click",
+    "asyncio",
+    "concurrent.futures",
+    "multiprocessing",
+    "ctypes",
+    "lz4",
+    "backports.zstd",
+    "compression.zstd",
+    "tomllib",
+    "secrets",
+    "penstock.cli",
+    "penstock.actors",
+    "penstock.spark",
+    "penstock.shared.sql92",
+    "penstock.shared.run_directory",
+}
+
+
+@pytest.mark.parametrize(
+    ("module", "later"),
+    [
+        ("penstock.client", LATER),
+        ("penstock.errors", LATER | {"zmq"}),
+        ("penstock.client.aio", LATER - {"asyncio", "concurrent.futures"}),
+    ],
+)
+def test_a_client_imports_nothing_large(module: str, later: set[str]) -> None:
+    code = f"import {module}, json, sys; json.dump(sorted(sys.modules), sys.stdout)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
+    assert set(json.loads(done.stdout)) & later == set()
