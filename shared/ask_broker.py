@@ -296,6 +296,8 @@ class _Talk:
                 peer.settimeout(SILENCE_MS / 1000)
                 peer.connect(target)
                 context.wrap_socket(peer).close()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return False  # it has hung up on this, too
         except ssl.SSLError as error:
             return error.reason not in ("WRONG_VERSION_NUMBER", None)
         except (OSError, ConnectError):

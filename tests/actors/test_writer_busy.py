@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import resource
 import time
@@ -170,6 +171,7 @@ def test_a_writer_that_lacks_files_ends_and_its_successor_stores_the_frame(
     (before,) = producer.append(LARGE, keys="before-")
     wrote = broker.positions["wrote"]
     broker.allocate(1)
+    gc.collect()  # else what others have left is closed meanwhile, and makes room
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)
     spare = os.dup(0)
     os.close(spare)

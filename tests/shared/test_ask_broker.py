@@ -137,6 +137,12 @@ def _echo(peer: socket.socket) -> None:
         peer.sendall(data)
 
 
+def _reads_and_hangs_up(peer: socket.socket) -> None:
+    """So that the end comes in order, and not as a reset."""
+    peer.recv(4096)
+    peer.close()
+
+
 def _after_a_line(said: bytes) -> Handler:
     def serve(peer: socket.socket) -> None:
         heard = b""
@@ -170,6 +176,7 @@ def _at_once(said: bytes) -> Handler:
         (_at_once(b"\x00\x01\x02 what else there is"), "another program is there"),
         (_at_once(b"?"), "another program is there"),
         (lambda peer: peer.close(), "hangs up"),
+        (_reads_and_hangs_up, "hangs up"),
         (
             _at_once(b"\xff\0\0\0\0\0\0\0\x01\x7f\x03\0" + b"x" * 52 + b"\x02" + b"\xff" * 9),
             "another",

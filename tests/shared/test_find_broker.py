@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from penstock.shared import run_directory
 from penstock.shared.broker_status import read_status
 from penstock.shared.errors import ConnectError
 from penstock.shared.find_broker import NotRunning, find_running, lock_holder
@@ -199,8 +200,9 @@ def test_a_copy_takes_nothing_of_its_originals_memory(
 
 
 def test_a_store_that_was_moved_keeps_its_memory_and_a_copy_has_none(
-    paths: StorePaths, run: Run, tmp_path: Path
+    paths: StorePaths, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(run_directory, "_MEMORY", run.path.parent)
     write_run(paths, run)
     (run.path / "store").write_bytes(os.fsencode(paths.root))
     assert original_of(paths, run) is None and read_last_run(paths) == run
