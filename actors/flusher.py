@@ -167,12 +167,12 @@ class Flusher:
         self._marked_at_ms = now_ms
         return self._write_watermark()
 
-    def _write_watermark(self) -> int:
+    def _write_watermark(self, *, is_last: bool = False) -> int:
         """A log that is damaged is vouched for by nobody."""
         if self._positions["read_only"]:
             return 0
         with self._stage.disk:
-            return self._mark.write(self._flushed, self._checkpoint.durable)
+            return self._mark.write(self._flushed, self._checkpoint.durable, is_last=is_last)
 
     # --- consume queues and checkpoint ---
 
@@ -288,4 +288,4 @@ class Flusher:
         self._begin_round(0, last=True)
         while self._go_on():
             self._stage.beat()
-        self._write_watermark()
+        self._write_watermark(is_last=True)

@@ -184,9 +184,13 @@ class _Judge:
                 is_named = any(f"/{TOPIC}/{queue}" in file for file in named)
                 if repaired or not is_named:
                     missing.append(f"{queue}:{offset}")
-        if missing and not self._is_unheard_of():
+        if missing and not self._are_hit("consumequeue", "queues"):
             wrong.append(lost(len(missing), "which were not hit", missing))
-        if not found.quarantined and not self._is_unheard_of():
+        # who knows where the log ends, or a queue, was hit together with it
+        unheard_of = self._are_hit("consumequeue", "queues") or self._are_hit(
+            "commitlog", "watermark"
+        )
+        if not found.quarantined and not unheard_of:
             newest = {each.sent.queue_id: each.sent.queue_offset for each in self._original}
             wrong += [
                 f"queue {queue} goes on at {ends.get(queue, 0)}, and has had {newest[queue]}"
@@ -197,10 +201,10 @@ class _Judge:
                 wrong.append(f"the log goes on at {found.log_end}, in the midst of what was told")
         return wrong[:4]
 
-    def _is_unheard_of(self) -> bool:
-        """Whether a queue, or the log, was hit together with who knows where it ended."""
+    def _are_hit(self, *names: str) -> bool:
+        """Whether a file of each of these was hit."""
         parts = {part for file in self._files for part in file.relative_to(self._root).parts[:2]}
-        return {"consumequeue", "queues"} <= parts or {"commitlog", "watermark"} <= parts
+        return set(names) <= parts
 
     def _is_hit(self, each: Placed) -> bool:
         return any(each.position < end and start < each.end for start, end in self._bent)

@@ -59,12 +59,16 @@ def _flip(scene: Scene, dice: random.Random) -> list[Hit]:
         return []
     used = _used(file)
     at = dice.randrange(min(file.stat().st_size, used + used // 20 + 1))
+    return [_flip_at(file, at, dice)]
+
+
+def _flip_at(file: Path, at: int, dice: random.Random) -> Hit:
     with file.open("r+b") as handle:
         handle.seek(at)
         byte = handle.read(1)[0]
         handle.seek(at)
         handle.write(bytes([byte ^ 1 << dice.randrange(8)]))
-    return [Hit("a flipped bit", file, at, at + 1)]
+    return Hit("a flipped bit", file, at, at + 1)
 
 
 def _cut(scene: Scene, dice: random.Random) -> list[Hit]:
@@ -169,6 +173,27 @@ def _bend_checkpoint(scene: Scene, dice: random.Random) -> list[Hit]:
     return [Hit("bent words", file, 0, 40)]
 
 
+def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
+    """A bit of the log flips, and nobody is left who says how far the log was on disk."""
+    paths = StorePaths(scene.root)
+    logs = sorted(paths.commit_log.iterdir())
+    file = dice.choice(logs) if logs else None
+    if file is None or not _used(file):
+        return []
+    hits = [_flip_at(file, dice.randrange(_used(file)), dice)]
+    for witness in (paths.checkpoint, paths.watermark):
+        older = scene.earlier / witness.relative_to(scene.root)
+        how = dice.choice(("deleted", "emptied", "zeroed", "an older copy"))
+        if how == "deleted":
+            witness.unlink(missing_ok=True)
+        elif how == "an older copy" and older.is_file():
+            shutil.copyfile(older, witness)
+        else:
+            witness.write_bytes(bytes(4096) if how == "zeroed" else b"")
+        hits.append(Hit(how, witness, 0, 4096))
+    return hits
+
+
 def _make_abort(scene: Scene, dice: random.Random) -> list[Hit]:
     file = StorePaths(scene.root).abort
     file.write_bytes(dice.choice((b"", b"0", b"4711", b"x" * 30)))
@@ -186,6 +211,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "swap": (_swap, 6),
     "nonsense": (_talk_nonsense, 5),
     "checkpoint": (_bend_checkpoint, 8),
+    "silence": (_silence, 8),
     "abort": (_make_abort, 3),
 }
 

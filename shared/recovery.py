@@ -37,7 +37,7 @@ from penstock.shared.durable_files import (
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.known_queues import QueueEnd, load_known_queues, with_memory
-from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.log_cut import cut_log, doubted_log, keep_torn
 from penstock.shared.mapped_file_queue import segment_bases
 from penstock.shared.next_steps import repair
@@ -181,6 +181,17 @@ def _look(
     return _Look(vouched, start, scanned, dispatch_from, witness.checkpoint, restored)
 
 
+def _refuse_lost_memory(paths: StorePaths, config: Config, last_run: Run) -> None:
+    """Raises StoreDamaged where a segment is gone that the last run had committed to."""
+    positions = Positions(last_run.positions)
+    committed = positions["committed"]
+    positions.close()
+    size = config.mapped_file_size_commit_log_bytes
+    whole = [path for path in paths.commit_log.iterdir() if path.stat().st_size]
+    bases = [int(path.name) for path in whole if is_segment_name(path.name)]
+    _refuse_short_log(paths, max(bases, default=-size) + size, committed)
+
+
 def _ends(
     wrote: int, files_end: int, known: list[Damage], witness: Witness, dispatched: int
 ) -> tuple[Ends, Witness]:
@@ -197,6 +208,7 @@ def _ends(
 def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> tuple[int, int]:
     """The log's end by the last run's memory, -1 without; and how many bytes that gave the log."""
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
+        _refuse_lost_memory(paths, config, last_run)
         return empty_pool(paths, config, last_run)
     return -1, 0
 
@@ -256,11 +268,15 @@ def _refuse_lost_segments(
 ) -> None:
     """The log was written to where no file is any more: its offsets would be given again."""
     log_end = max(wrote, find_witness(store, last_run, 0).flushed)
+    _refuse_short_log(store.paths, files_end, log_end)
+
+
+def _refuse_short_log(paths: StorePaths, files_end: int, log_end: int) -> None:
     if log_end > files_end:
-        missing = store.paths.commit_log / segment_name(files_end)
+        missing = paths.commit_log / segment_name(files_end)
         raise StoreDamaged(
             "the log's last segment is missing",
             f"{missing}; the log was written up to {log_end}",
             "put the file back; or make it anew, with marks for the messages that it had; run: "
-            f"{repair(store.paths.root)}",
+            f"{repair(paths.root)}",
         )

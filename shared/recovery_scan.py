@@ -153,8 +153,10 @@ def _close(
     if ends.known is not None and ends.known <= store.segments[-1].end:
         least_end = max(least_end, ends.known)
     if pending and pending[0].position < witness.told_to:
-        scanned.quarantined += pending  # no torn tail: somebody was told of it
-        scanned.end, pending = pending[-1].end, []
+        # no torn tail: somebody was told of it, if not of what may be behind that
+        told = [each for each in pending if each.position < witness.told_to]
+        scanned.quarantined += told
+        scanned.end, pending = told[-1].end, pending[len(told) :]
     scanned.damaged = bool(pending or scanned.quarantined)
     if scanned.end < least_end:
         reasons = [*(each.reason for each in pending[:1]), f"the log was written up to {least_end}"]

@@ -5,7 +5,8 @@
     off  field             type
       0  magic             8 bytes
       8  run id            16 hex digits   the run whose flusher wrote it
-     24  flags             u64             1: consume queues follow the flush
+     24  flags             u64             1: consume queues follow the flush; 2: the run has
+                                           ended in order, and nothing comes behind
      32  flushed           i64             records that end here or before it are on disk
      40  the checkpoint's five words, as they were on disk then
      80  CRC-32 of all that
@@ -37,7 +38,7 @@ WATERMARK_MS = 100
 _MAGIC = b"PNSTKWM1"
 _WORDS = struct.Struct("<8s16sQq5q")
 _CRC = struct.Struct("<I")
-_FOLLOW_FLUSH = 1
+_FOLLOW_FLUSH, _LAST = 1, 2
 
 assert _WORDS.size + _CRC.size <= 512, "a disk writes it whole or not at all"
 
@@ -49,11 +50,12 @@ class Watermark(msgspec.Struct, frozen=True):
     queues_follow_flush: bool  # no queue has an entry of a record that was not flushed
     flushed: int
     checkpoint: Checkpoint = Checkpoint()
+    is_last: bool = False  # of its run, which has ended in order
 
 
 def encode_watermark(mark: Watermark) -> bytes:
     words = (getattr(mark.checkpoint, field) for field in Checkpoint.__struct_fields__)
-    flags = _FOLLOW_FLUSH if mark.queues_follow_flush else 0
+    flags = _FOLLOW_FLUSH * mark.queues_follow_flush + _LAST * mark.is_last
     raw = _WORDS.pack(_MAGIC, mark.run_id.encode("ascii"), flags, mark.flushed, *words)
     return raw + _CRC.pack(zlib.crc32(raw))
 
@@ -66,7 +68,11 @@ def decode_watermark(raw: bytes) -> Watermark | None:
         return None
     _, run_id, flags, flushed, *words = _WORDS.unpack_from(raw)
     return Watermark(
-        run_id.decode("ascii", "replace"), bool(flags & _FOLLOW_FLUSH), flushed, Checkpoint(*words)
+        run_id.decode("ascii", "replace"),
+        bool(flags & _FOLLOW_FLUSH),
+        flushed,
+        Checkpoint(*words),
+        bool(flags & _LAST),
     )
 
 
@@ -93,9 +99,9 @@ class WatermarkKeeper:
         self._written: Watermark | None = None
         self._handle = os.open(file, os.O_RDWR)
 
-    def write(self, flushed: int, checkpoint: Checkpoint) -> bool:
+    def write(self, flushed: int, checkpoint: Checkpoint, *, is_last: bool = False) -> bool:
         """Write what is on disk by now, if it has changed; durable on return. Whether it had."""
-        mark = Watermark(self._run_id, self._follow_flush, flushed, checkpoint)
+        mark = Watermark(self._run_id, self._follow_flush, flushed, checkpoint, is_last)
         if mark == self._written:
             return False
         write_at(self._handle, encode_watermark(mark), 0)

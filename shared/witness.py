@@ -61,7 +61,8 @@ def find_witness(store: StoreDirectory, last_run: Run | None, dispatched: int) -
         return least
     if not unclean:
         # nobody else's stop leaves the checkpoint as our own has left it
-        return least._replace(is_exact=checkpoint == mark.checkpoint)
+        ours = mark.is_last and checkpoint == mark.checkpoint and dispatched <= mark.flushed
+        return least._replace(is_exact=ours)
     if not is_named_by(paths.abort, last_run):
         return least
     told_to = max(mark.flushed, dispatched if mark.queues_follow_flush else 0)

@@ -105,7 +105,8 @@ def test_a_queue_that_is_longer_than_it_was_left_is_made_again_only_if_nobody_el
     run = make_run(known.config)
     end = known.starts()[-1]
     words = Checkpoint(5, 6, 7)
-    make_watermark(known.paths.watermark, Watermark(run.run_id, True, end, words))
+    mark = Watermark(run.run_id, True, end, words, is_last=True)
+    make_watermark(known.paths.watermark, mark)
     assert known.recover(run).restored_queues == [], "the checkpoint is not as our stop has left it"
     from penstock.shared.checkpoint import encode_checkpoint
 

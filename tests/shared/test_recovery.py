@@ -355,6 +355,22 @@ def test_a_watermark_that_is_older_than_the_checkpoint_is_no_witness(hit: Bench)
     assert hit.stays(hit.run)
 
 
+@pytest.mark.parametrize("is_last", [False, True])
+def test_an_older_watermark_does_not_end_the_log_of_a_store_that_was_left_clean(
+    hit: Bench, is_last: bool
+) -> None:
+    """It has the words of a checkpoint that nobody had written to, as a lost checkpoint has."""
+    hit.store.paths.abort.unlink()
+    mark = Watermark(hit.run.run_id, True, hit.records[9], Checkpoint(), is_last)
+    make_watermark(hit.store.paths.watermark, mark)
+    log = hit.store.log()
+    found = hit.store.recover(hit.run)
+    if is_last:  # our own words: what is behind it nobody has written
+        assert found.log_end == hit.records[9] and found.torn_bytes
+    else:
+        assert hit.store.log() == log and found.log_end == hit.end
+
+
 def test_what_a_queue_names_was_flushed_where_queues_follow_the_flush(
     hit: Bench, twelve: list[Record]
 ) -> None:

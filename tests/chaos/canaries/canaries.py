@@ -388,10 +388,11 @@ def lost_end_not_missed(recovery_scan: Any) -> None:
 def watermark_before_flush(flusher: Any) -> None:
     """The watermark says that what is committed is flushed."""
 
-    def write_committed(self: Any) -> int:
+    def write_committed(self: Any, *, is_last: bool = False) -> int:
         if self._positions["read_only"]:
             return 0
-        return int(self._mark.write(self._positions["committed"], self._checkpoint.durable))
+        committed, words = self._positions["committed"], self._checkpoint.durable
+        return int(self._mark.write(committed, words, is_last=is_last))
 
     flusher.Flusher._write_watermark = write_committed
 
