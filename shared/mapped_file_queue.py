@@ -186,7 +186,6 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
                     _mend(directory),
                 )
             bases.append(int(entry.name))
-    bases.sort()
     for before, after in zip(bases, bases[1:], strict=False):
         if after != before + segment_bytes:
             raise StoreDamaged(

@@ -88,6 +88,13 @@ def test_the_slots_of_an_index_file_are_found_by_looking(
         assert find_geometry([path], [wrong]) == size
 
 
+def test_one_key_is_enough_to_see_that_a_guess_is_wrong(tmp_path: Path) -> None:
+    path, size, wrong = tmp_path / "20240101000000000", Geometry(50, 40), Geometry(45, 41)
+    assert wrong.file_bytes == size.file_bytes
+    _index_file(path, size, [33], [0])
+    assert find_geometry([path], [wrong, size]) == size
+
+
 def test_the_fullest_of_the_files_tells(tmp_path: Path) -> None:
     empty, full = tmp_path / "20240101000000001", tmp_path / "20240101000000000"
     _index_file(empty, TINY, [], [])

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.shared import log_scan
 from penstock.shared.layout import segment_name
-from penstock.shared.record import Found, Record
+from penstock.shared.record import Found, Record, encode_record
 from penstock.shared.record_crc import Checksum
 from penstock.shared.repair import plan_repair
 from penstock.shared.segment_files import FileCache
@@ -134,3 +134,20 @@ def test_a_repair_of_damage_all_over_is_planned_by_one_pass(
     assert [lost.queue_offset for each in plan.ranges for lost in each.lost] == list(
         range(0, COUNT, 2)
     )
+
+
+@pytest.mark.parametrize("left", [8, 9, 16])
+def test_a_blank_of_the_last_bytes_of_a_segment_is_a_blank(
+    store_builder: Callable[..., Path], make_record: Callable[..., Record], left: int
+) -> None:
+    """Its header is eight bytes, so it may be all that fits."""
+    shorter = len(encode_record(make_record(body=b"")))
+    first = make_record(body=bytes(4096 - left - shorter))
+    root = store_builder([first, make_record(body=b"x" * 300)], segment_bytes=4096)
+    with StoreDirectory(root) as store:
+        steps = [(at, found, size) for at, found, size, _, _ in store.scan_log()]
+    assert steps[:3] == [
+        (0, Found.RECORD, 4096 - left),
+        (4096 - left, Found.BLANK, left),
+        (4096, Found.RECORD, shorter + 300),
+    ]

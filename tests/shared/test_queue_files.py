@@ -35,3 +35,11 @@ def test_garbage_behind_a_queue_s_end_does_not_make_it_longer(
     assert queue.max_offset == count
     assert list(queue.entries(0, count)["offset"]) == list(range(0, 100 * count, 100))
     files.close()
+
+
+def test_a_queue_without_a_file_begins_and_ends_at_zero(tmp_path: Path) -> None:
+    files = FileCache()
+    queue = QueueFiles(files, tmp_path, "orders", 0, 0)
+    assert (queue.first_slot, queue.min_offset, queue.max_offset) == (0, 0, 0)
+    assert not len(queue.entries(0, 0))
+    files.close()

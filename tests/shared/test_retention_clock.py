@@ -8,7 +8,7 @@ import pytest
 
 from penstock.shared import retention_clock
 from penstock.shared.clock import ManualClock
-from penstock.shared.retention_clock import RetentionClock
+from penstock.shared.retention_clock import JUMP_MS, RetentionClock
 
 HOUR_MS = 3_600_000
 RESERVED_MS = 72 * HOUR_MS
@@ -90,6 +90,24 @@ def test_after_a_boot_the_newest_message_says_whether_the_clock_is_right(
     machine.newest_ms = machine.clock.now_ms()
     monkeypatch.setattr(retention_clock, "boot_id", lambda: "a third")
     assert machine.start().now_ms() == 0
+
+
+@pytest.mark.parametrize(
+    ("jump_ms", "is_believed"),
+    [
+        (RESERVED_MS, True),
+        (RESERVED_MS + 1, False),
+        (-JUMP_MS, True),
+        (-JUMP_MS - 1, False),
+    ],
+)
+def test_after_a_boot_a_clock_is_believed_up_to_the_reserved_time_and_a_jump_back(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, jump_ms: int, is_believed: bool
+) -> None:
+    machine.start()
+    monkeypatch.setattr(retention_clock, "boot_id", lambda: "another")
+    machine.clock.jump(jump_ms)
+    assert machine.start().now_ms() == (machine.clock.now_ms() if is_believed else 0)
 
 
 def test_a_boot_with_a_right_clock_and_a_broken_file_are_nothing_special(
