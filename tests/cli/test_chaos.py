@@ -33,6 +33,7 @@ DONE_BY = {
     "frozen": ("frozen for a while: .+",),
     "crowd": ("stuck consumer", "connection that comes and goes"),
     "memory": ("greedy request", "out of memory: refused"),
+    "attack": ("key dense", "many parts", "foreign key", "long filters"),
     "mixed": ("harm among others",),
 }
 

@@ -22,6 +22,7 @@ from penstock.shared.errors import UnreadableBody
 from penstock.shared.message_id import offset_message_id
 from penstock.shared.properties import decode_properties, encode_properties
 from penstock.shared.record import (
+    MAX_QUEUE_OFFSET,
     SYS_COMPRESSED,
     Record,
     decode_record,
@@ -42,7 +43,7 @@ records = st.builds(
     ).map(encode_properties),
     queue_id=st.integers(0, 2**31 - 1),
     flag=st.integers(-(2**31), 2**31 - 1),
-    queue_offset=st.integers(0, 2**63 - 1),
+    queue_offset=st.integers(0, MAX_QUEUE_OFFSET - 1),
     physical_offset=st.integers(0, 2**63 - 1),
     sys_flag=st.sampled_from([0, 1, 3]),
     born_timestamp_ms=st.integers(-(2**63), 2**63 - 1),
