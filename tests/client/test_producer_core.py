@@ -36,6 +36,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.message_id import offset_message_id
+from penstock.shared.messages import Hello, decode_produce_request
 from penstock.shared.pure_intake import FRAME_BYTES
 from penstock.shared.record import Shape
 from penstock.shared.string_hash import shard_queue
@@ -379,6 +380,27 @@ def test_a_wrong_run_fails_alone_and_the_others_keep_their_order(
     for found in offsets.values():
         assert found == list(range(1, 1 + len(found)))
     assert wire.core.unsettled == wire.core.waiting_bytes == 0
+
+
+def test_what_is_sent_again_is_looked_for_from_the_last_answer_on(wire: Any) -> None:
+    """Of all that was stored before it there is nothing to look through."""
+    for _ in range(3):
+        wire.send("a", None, 0, "", 1)
+        wire.heal(5)
+    unanswered = wire.send("a", None, 0, "", 1)
+    wire.pump(1000)
+    wire.cut(0)
+    hellos: list[Hello] = []
+    while not hellos:
+        wire.now_ms += 100
+        wire.pump(1000)
+        wire.connect()
+        sent = [decode_produce_request(parts[0]) for parts in wire.now.up]
+        hellos = [each for each in sent if isinstance(each, Hello)]
+    last = wire.writer.log[-1]
+    assert hellos[0].stored_after == last.position > 0
+    wire.heal(8)
+    assert unanswered.result(0).queue_offset == last.queue_offset + 1
 
 
 def test_a_refusal_of_everything_is_not_tried_again_in_parts(wire: Any) -> None:
