@@ -38,12 +38,12 @@ DONE_BY = {
 }
 
 
-def _chaos(*arguments: str, timeout_s: float = 280) -> subprocess.CompletedProcess[str]:
+def _chaos(*arguments: str, timeout_s: float = 880) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "penstock.cli.main", "chaos", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s)
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)  # as long as the machine is busy
 def test_a_round_of_each_kind_breaks_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     left_out = TRIED_ELSEWHERE if shutil.which("cc") else TRIED_ELSEWHERE | NEED_A_COMPILER
     kinds = [kind for kind in KINDS if kind not in left_out]

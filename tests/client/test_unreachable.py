@@ -65,10 +65,11 @@ def test_whatever_takes_too_long_is_a_timeout_that_says_so(
 ) -> None:
     met = mute if is_there else gone
     with (
-        Producer(met.produce, timeout_ms=400) as producer,
+        Producer(met.produce, timeout_ms=3000) as producer,
         Consumer(met.consume, "orders", timeout_ms=300) as consumer,
         MessageQuery(met.consume, timeout_ms=300) as query,
     ):
+        # within the producer's time a busy machine has made the connection that is asked about
         gone.kill()
         future = producer.send("orders", b"x")
         calls: dict[str, Callable[[], object]] = {
@@ -79,7 +80,7 @@ def test_whatever_takes_too_long_is_a_timeout_that_says_so(
             "0.09 s": lambda: producer.create_topic("orders", 1, 0.09),
             "300 ms": lambda: consumer.poll(5),
             "not answered for 300 ms": lambda: query.by_key("orders", "k"),
-            "400 ms": lambda: future.result(5),
+            "3000 ms": lambda: future.result(30),
         }
         for said, call in calls.items():
             with pytest.raises(TimeoutError, match=re.escape(said)) as caught:
