@@ -172,7 +172,9 @@ class Flusher:
         if self._positions["read_only"]:
             return 0
         with self._stage.disk:
-            return self._mark.write(self._flushed, self._checkpoint.durable, is_last=is_last)
+            written = self._mark.write(self._flushed, self._checkpoint.durable, is_last=is_last)
+        self._queues.watermark = self._flushed
+        return written
 
     # --- consume queues and checkpoint ---
 

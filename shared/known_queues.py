@@ -9,6 +9,8 @@ A checkpoint vouches for the entries of all queues. Should a queue be gone, or i
 miss it, and what it held would never be dispatched again: so the flusher writes lines before a
 checkpoint may count on them, and a start compares. New lines are appended, and their numbers are
 overwritten in place: a crash leaves a line that its checksum does not fit, and that says nothing.
+The line of "./0", which is no queue, has in its first number what the watermark said by then: a
+watermark that says less is an older copy.
 Lines of the first versions of this file have names alone.
 """
 
@@ -39,6 +41,10 @@ _LINE = re.compile(rb"([!-~]+/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]
 UNKNOWN = -1
 
 
+# the name of the line that is no queue's
+WATERMARK = "./0"
+
+
 class QueueEnd(NamedTuple):
     """How far a queue is on disk; (0, 0) where only its name is known."""
 
@@ -56,7 +62,7 @@ def _decode(line: bytes) -> tuple[str, QueueEnd] | None:
     if found is None:
         return None
     name, end, last_position, crc = found.groups()
-    if not is_stored_topic(name.decode().partition("/")[0]):
+    if name.decode() != WATERMARK and not is_stored_topic(name.decode().partition("/")[0]):
         return None
     if crc is None:
         return name.decode(), QueueEnd()
@@ -77,6 +83,15 @@ def _lines(content: bytes) -> Generator[tuple[int, str, QueueEnd], None, None]:
 
 def load_known_queues(file: Path) -> dict[str, QueueEnd]:
     """By name; none where there is no file."""
+    return {name: end for name, end in _load(file).items() if name != WATERMARK}
+
+
+def load_known_flush(file: Path) -> int:
+    """The log was on disk up to here at least, and the watermark said so; 0 where nobody knows."""
+    return _load(file).get(WATERMARK, QueueEnd()).end
+
+
+def _load(file: Path) -> dict[str, QueueEnd]:
     try:
         return {name: end for _, name, end in _lines(file.read_bytes())}
     except (FileNotFoundError, IsADirectoryError):

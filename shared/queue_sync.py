@@ -24,7 +24,7 @@ from penstock.shared.durable_files import (
     write_again,
 )
 from penstock.shared.faults import crash_point
-from penstock.shared.known_queues import KnownQueues, QueueEnd
+from penstock.shared.known_queues import WATERMARK, KnownQueues, QueueEnd
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueKey, QueueTable
@@ -52,6 +52,7 @@ class ConsumeQueueSync:
         # of each slot the offset up to which entries are on disk
         self._synced: list[int] = []
         self._topics: set[str] = set()
+        self.watermark = 0  # what the flusher has on disk of it
 
     def sync(self, least_pages: int) -> Generator[None, None, bool]:
         """Sync queues that have grown by so many pages, 0 for any growth; whether none is left.
@@ -65,6 +66,8 @@ class ConsumeQueueSync:
         grown, complete = self._grown(ends, least_pages)
         for at in range(0, len(grown), QUEUES_AT_ONCE):
             yield from self._sync_group(grown[at : at + QUEUES_AT_ONCE], ends)
+        if self.watermark:
+            self._known.note({WATERMARK: QueueEnd(self.watermark)})
         crash_point("known.ends_written")
         yield from self._known.sync()
         return complete

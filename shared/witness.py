@@ -18,6 +18,7 @@ from typing import NamedTuple
 
 from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.errors import OffsetOutOfRange
+from penstock.shared.known_queues import load_known_flush
 from penstock.shared.pool_recovery import is_named_by
 from penstock.shared.record import Found, examine, store_timestamp_ms
 from penstock.shared.run_directory import Run, boot_id
@@ -66,10 +67,12 @@ def find_witness(store: StoreDirectory, last_run: Run | None, dispatched: int) -
     if not is_named_by(paths.abort, last_run):
         return least
     told_to = max(mark.flushed, dispatched if mark.queues_follow_flush else 0)
-    if checkpoint.confirm_offset >= max(mark.flushed, 1):
-        # none is written before the watermark has its record: one of the two is another's
+    listed = load_known_flush(paths.known_queues)
+    if max(checkpoint.confirm_offset, listed - 1) >= max(mark.flushed, 1):
+        # neither is written before the watermark says the same: one of them is an older copy
         older = _older(checkpoint, mark.checkpoint)
-        return Witness(older, mark.flushed, told_to, may_be_cut=True)
+        flushed = max(mark.flushed, listed)
+        return Witness(older, flushed, max(told_to, flushed), may_be_cut=True)
     # the last checkpoint may have been written, and the watermark not again
     newest = checkpoint if _is_ours(store, checkpoint, mark.checkpoint) else mark.checkpoint
     # in this boot whatever was written is there, flushed or not
