@@ -140,6 +140,7 @@ class AioSendLoop:
                 except zmq.Again:
                     self._core.not_connected(now_ms)
                     break
+                self._core.timeouts.connected = True
             await self._sleep(self._core.wait_ms(now_ms))
             now_ms = self._clock.monotonic_ms()
             while await self._socket.poll(0):

@@ -134,6 +134,8 @@ class SendLoop:
             self.asleep = True
         if not self._send_out(out):
             wait_ms = self._knock_soon()
+        elif out:
+            self.core.timeouts.connected = True
         for ready, _ in self._poller.poll(wait_ms):
             if ready == self._waker:
                 os.eventfd_read(self._waker)
