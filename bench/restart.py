@@ -97,9 +97,9 @@ def _use(broker: Broker, messages: int) -> None:
 
 
 def _restart(broker: Broker, gib: float, queues: int) -> Restart:
-    with Producer(broker.produce) as producer:
-        began = time.monotonic()
-        broker.launch()
+    began = time.monotonic()
+    broker.launch()
+    with Producer(broker.produce, wait_for_broker_ms=ANSWER_TIMEOUT_S * 1000) as producer:
         producer.send(TOPIC, BODY, queue=0).result(ANSWER_TIMEOUT_S)
         acknowledged = time.monotonic()
         cpu_s = _cpu_s(broker.process.pid)
