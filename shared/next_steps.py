@@ -6,7 +6,6 @@ may have 10,000 topics, and a client may ask it for topics that there are not as
 
 from __future__ import annotations
 
-import difflib
 import os
 import shlex
 from bisect import bisect
@@ -28,6 +27,8 @@ _LOOKED_AT, _COMPARED = 1000, 12
 
 def nearest(name: str, known: Iterable[str]) -> list[str]:
     """Those of the known names that somebody may have meant, the nearest first; a few at most."""
+    import difflib  # a client that makes no mistake starts sooner without
+
     names = sorted(known)
     first = max(0, bisect(names, name) - _LOOKED_AT // 2)
     around = names[first : first + _LOOKED_AT]

@@ -22,6 +22,7 @@ LATER = {
     "backports.zstd",
     "compression.zstd",
     "tomllib",
+    "difflib",
     "secrets",
     "penstock.cli",
     "penstock.actors",
