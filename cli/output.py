@@ -176,7 +176,8 @@ class _Bar:
         # rich would send what goes to standard output to the console as well
         bar = Progress(*columns, console=console, transient=True, redirect_stdout=False)
         with bar:
-            task = bar.add_task(self._label, total=None, said="")
+            said = self._text(*self._now)
+            task = bar.add_task(self._label, total=None, said=said)
             while not self._over.wait(self.LOOK_S):
                 done, total = self._now
                 said = self._text(done, total)
