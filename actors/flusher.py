@@ -274,8 +274,10 @@ class Flusher:
             try:
                 self._flush_everything()
             except OSError as error:  # there is no later any more
+                self._stage.say(f"the last flush has failed: {error}")
                 self._positions.publish("flush_error", error.errno or 1)
-            except StoreDamaged:
+            except StoreDamaged as error:
+                self._stage.say(f"the last flush has failed: {error}")
                 self._positions.publish("flush_error", errno.EIO)
         self._mark.close()
         self._checkpoint.close()

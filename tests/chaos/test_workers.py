@@ -31,7 +31,7 @@ def test_an_error_arrives_as_it_was_raised() -> None:
     finally:
         workers.close()
     assert (caught.value.what, caught.value.value) == (
-        "a fault is POINT=ACTION[@N][xM]",
+        "this is no fault of the form POINT=ACTION[@N][xM]",
         "nonsense",
     )
 

@@ -54,7 +54,9 @@ class Terminal:
         while not until or until not in self.text:
             left_s = deadline - time.monotonic()
             assert left_s > 0, f"{until!r} is not shown:\n{self.text}"
-            if not select.select([self._screen], [], [], left_s)[0]:
+            screen = select.poll()  # select() knows no descriptor above 1023
+            screen.register(self._screen, select.POLLIN)
+            if not screen.poll(left_s * 1000):
                 continue
             try:
                 shown = os.read(self._screen, 65536)

@@ -330,7 +330,7 @@ def checkpoint_ahead_of_log(checkpoint_file: Any) -> None:
 @canary("shared.queue_recovery", "power")
 def queue_entries_past_log_end_kept(queue_recovery: Any) -> None:
     """A start leaves queue entries of records that the log does not have."""
-    queue_recovery._cut = lambda directory, bases, size, good_to, again: None
+    queue_recovery._cut = lambda cut, size, again: None
 
 
 @canary("shared.recovery", "power")
