@@ -243,6 +243,8 @@ class Producer:
                     await self._loop.next_change()
         except TimeoutError:
             raise self._core.timeouts.question(timeout) from None
+        finally:
+            self._core.routes.forget(number)
         if isinstance(answer, PenstockError):
             raise answer
         return answer

@@ -283,7 +283,11 @@ class Producer:
                 found.extend([answer] if answer is not None else [])
                 return bool(found) or self._loop.closing
 
-            if not self._settled.wait_for(answered, seconds):
+            try:
+                in_time = self._settled.wait_for(answered, seconds)
+            finally:
+                self._core.routes.forget(number)
+            if not in_time:
                 raise self._core.timeouts.question(timeout)
             if not found:  # another thread has closed the producer
                 self._refuse_use()

@@ -73,6 +73,8 @@ class Routes:
         self.turns = self.rotation.now
         self._questions: dict[str, _Question] = {}
         self._answers: dict[int, Answer] = {}
+        # requests without an answer, and when each was sent last; 0 until that is looked at
+        self._asked: dict[int, tuple[messages.CreateTopic | messages.ListTopics, int]] = {}
         self._last_request = 0
         # requests, and topics whose routes are to be asked for
         self._outbox: list[bytes | str] = []
@@ -120,12 +122,23 @@ class Routes:
     def request(self, wanted: messages.CreateTopic | messages.ListTopics) -> int:
         """Ask something about topics; `answer` has the answer once it is there."""
         number = self.number()
-        if isinstance(wanted, messages.CreateTopic):
-            wanted = messages.CreateTopic(number, wanted.topic, wanted.queues, self.aim.run)
-        else:
-            wanted = messages.ListTopics(number, self.aim.run)
-        self._outbox.append(encode(wanted))
+        self._asked[number] = wanted, 0
+        self._outbox.append(self._numbered(number, wanted))
         return number
+
+    def _numbered(self, number: int, wanted: messages.CreateTopic | messages.ListTopics) -> bytes:
+        if isinstance(wanted, messages.CreateTopic):
+            return encode(messages.CreateTopic(number, wanted.topic, wanted.queues, self.aim.run))
+        return encode(messages.ListTopics(number, self.aim.run))
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for the answer to this request any more."""
+        self._asked.pop(number, None)
+        self._answers.pop(number, None)
+
+    def _answered(self, number: int, answer: Answer) -> None:
+        if self._asked.pop(number, None) is not None:  # else it is a second answer
+            self._answers[number] = answer
 
     def answer(self, number: int) -> Answer | None:
         """The answer to a request, once."""
@@ -149,11 +162,11 @@ class Routes:
             self.rotation.begin(answer.topic, answer.queues)
         question = self._questions.pop(answer.topic, None)
         if question is None or question.request != answer.request:
-            self._answers[answer.request] = answer
+            self._answered(answer.request, answer)
         return question.parked if question is not None else []
 
     def listed(self, answer: messages.TopicList) -> None:
-        self._answers[answer.request] = answer
+        self._answered(answer.request, answer)
 
     def refused(self, request: int, error: PenstockError) -> list[Parked]:
         """Take a refusal; the messages that fail with it."""
@@ -161,7 +174,7 @@ class Routes:
             if question.request == request:
                 del self._questions[topic]
                 return question.parked
-        self._answers[request] = error
+        self._answered(request, error)
         return []
 
     def ask_again(self, now_ms: int) -> None:
@@ -169,6 +182,13 @@ class Routes:
         for topic, question in self._questions.items():
             if question.request and now_ms - question.asked_ms > ASK_AGAIN_MS:
                 self._outbox.append(topic)
+        # both can be repeated: to create a topic that is there changes nothing
+        for number, (wanted, asked_ms) in self._asked.items():
+            if not asked_ms:
+                self._asked[number] = wanted, now_ms
+            elif now_ms - asked_ms > ASK_AGAIN_MS:
+                self._asked[number] = wanted, now_ms
+                self._outbox.append(self._numbered(number, wanted))
 
     def not_connected(self) -> None:
         """What was asked will not be answered: it is repeated as soon as that is looked at."""

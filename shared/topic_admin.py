@@ -98,6 +98,8 @@ class TopicAdmin:
                     changed.put(request.topic, queues, self._clock.now_ms())
             except PenstockError as error:
                 answers.append(error)
+            except OSError as error:
+                answers.append(_unsaved(error))
             else:
                 answers.append(messages.Routed(request.request, request.topic, queues))
         if changed is None:
@@ -105,12 +107,7 @@ class TopicAdmin:
         try:
             save_topics(self._file, changed)
         except OSError as error:
-            unsaved = StoreUnavailable(
-                "config/topics.json cannot be written",
-                error,
-                "look at the disk, then try again: penstock status",
-            )
-            return [self._unless_changed(each, unsaved) for each in answers]
+            return [self._unless_changed(each, _unsaved(error)) for each in answers]
         self._topics = changed
         return answers
 
@@ -154,3 +151,11 @@ class TopicAdmin:
                 f"start the broker with more: penstock up --set max_queues={in_all}",
             )
         return queues
+
+
+def _unsaved(error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        "config/topics.json cannot be written",
+        error,
+        "look at the disk, then try again: penstock status",
+    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from collections.abc import Callable
@@ -161,3 +162,19 @@ def test_no_topic_is_made_whose_queues_the_broker_has_no_room_for(
     admin.answer(CreateTopic(3, "b", 2))
     assert admin.answer(CreateTopic(4, "a", 8)) == Routed(4, "a", 8)
     assert load_topics(file).all() == {"a": 8, "b": 2}
+
+
+def test_a_file_that_cannot_be_read_is_an_answer_and_not_the_end_of_the_writer(
+    file: Path, make_config: ConfigMaker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    admin = TopicAdmin(file, make_config(), ManualClock())
+    admin.answer(CreateTopic(1, "orders", 4))
+
+    def fails(file: Path) -> Topics:
+        raise OSError(errno.EIO, "Input/output error", str(file))
+
+    with monkeypatch.context() as disk:
+        disk.setattr("penstock.shared.topic_admin.load_topics", fails)
+        (answer,) = admin.answer_all([CreateTopic(2, "payments", 4)])
+    assert isinstance(answer, StoreUnavailable) and "Input/output error" in str(answer)
+    assert admin.answer(CreateTopic(3, "payments", 4)) == Routed(3, "payments", 4)
