@@ -36,6 +36,7 @@ class Typed(NamedTuple):
 
 # {s} is the store of the broker that runs, {e} and {c} are its endpoints, {f} a file of 500 lines
 LOOKING_ROUND = [
+    Typed("topics create wide --queues 8 --store {s}", 0, "8 queues"),
     Typed("", 2, "Commands:"),
     Typed("--help", 0, "Commands:"),
     Typed("-h", 0, "Commands:"),
@@ -94,7 +95,6 @@ SENDING = [
     Typed("produce orders --endpoint {e} -o json", 0, "PUT_OK", "by endpoint\n"),
     Typed("produce orders --timeout 300ms --endpoint tcp://127.0.0.1:1", 3, "nobody", "x\n"),
     Typed("send orders --store {s}", 2, "penstock produce", "x\n"),
-    Typed("topics create wide --queues 8 --store {s}", 0, "8 queues"),
     Typed("topics create wide --queues 2 --store {s}", 2, "wide"),
     Typed("topics create wide --queues 0 --store {s}", 2, "not in the range"),
     Typed("topics create 'no space' --store {s}", 2, "no space"),

@@ -144,7 +144,8 @@ def test_the_printed_command_sends_exactly_what_is_missing(
     lines.write_text("\n".join(content) + "\n")
     done = command("produce", "long", lines, "--store", broker.store)
     assert done.returncode == 2 and "MESSAGE_ILLEGAL" in done.stderr
-    assert "7000 lines are stored; the first that is not is line 7001" in done.stderr
+    said = "7000 lines are stored; the first that is not is line 7001"
+    assert said in done.stderr, done.stderr
     assert len(stored("long")) == 7000
     content[7000] = "shorter"
     lines.write_text("\n".join(content) + "\n")
