@@ -160,6 +160,7 @@ def _torn_behind_the_third(image: Image) -> Image:
         "store/checkpoint": bytes(4096),
         "store/penstock/watermark": encode_watermark(Watermark(mark.run_id, False, 0)),
     }
+    del files["store/penstock/queues"]  # it says what the watermark said
     return Image(tuple((path, changed.get(path, content)) for path, content in files.items()))
 
 
