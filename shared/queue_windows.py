@@ -158,9 +158,7 @@ class QueueWindows:
         for queue, queue_offset, entry in wanted:
             crash_point("reput.new_cq_file")
             directory, name, at = self._file_of(queue, queue_offset)
-            try:
-                os.makedirs(directory)
-            except FileExistsError:
+            if not _make_directory(directory):
                 # a power failure must not leave this one without those before it
                 _sync_names(Path(directory))
             # a queue that begins mid-way has blanks before its first entry
@@ -174,6 +172,22 @@ class QueueWindows:
 
     def close(self) -> None:
         self._area.close()
+
+
+def _make_directory(directory: str) -> bool:
+    """Make a queue's directory, its topic's and the one of all topics; whether it is new.
+
+    Not the store's: one that was moved away must not begin a second time in its place.
+    """
+    topic = os.path.dirname(directory)
+    is_new = False
+    for each in (os.path.dirname(topic), topic, directory):
+        try:
+            os.mkdir(each)
+            is_new = True
+        except FileExistsError:
+            is_new = False
+    return is_new
 
 
 def _sync_names(directory: Path) -> None:

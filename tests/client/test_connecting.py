@@ -396,6 +396,8 @@ def test_a_store_that_is_moved_while_its_broker_runs_keeps_its_clients(
     moved = tmp_path / "moved"
     with Producer(store=running.store) as producer:
         producer.send("orders", b"0", queue=0).result(WAIT_S)
+        with Consumer(store=running.store, topic="orders") as consumer:
+            assert consumer.poll(WAIT_S)  # it has its queue, whose files are made by name
         running.store.rename(moved)
         try:
             assert producer.send("orders", b"1", queue=0).result(WAIT_S).queue_offset == 1
