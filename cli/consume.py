@@ -135,10 +135,15 @@ def consume(
         )
 
 
-def _offsets(asked: dict[str, Any], end: str) -> dict[int, int]:
-    """Where each queue is at `end`: where one would begin who began there."""
+def _offsets(asked: dict[str, Any], end: str) -> dict[int, int] | int:
+    """Where each queue is at `end`: where a consumer would begin that began there."""
     from penstock.client.consumer import Consumer
+    from penstock.client.start import parse_start
+    from penstock.shared.clock import SystemClock
 
+    at = parse_start(end, SystemClock().now_ms())
+    if at.offset >= 0:  # a queue may end before it, as it may end before a time
+        return at.offset
     with Consumer(**asked, start=end, follow=False) as there:
         while not there.starts:
             there.poll(_LOOK_S)

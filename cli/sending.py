@@ -93,6 +93,10 @@ class Sending:
                 while self.error is None and (body := self._next(lines)) is not None:
                     self._waiting.append((self.sent + 1, self._send(body)))
                     self.sent += 1
+                    if self.sent == 1:
+                        # what refuses it would refuse the others too, and how long a line may be
+                        # is known behind it
+                        self._take()
                     self._settle()
             except _Ended:
                 pass

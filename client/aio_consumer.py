@@ -82,8 +82,11 @@ class Consumer(Link):
         """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
 
-    def end_at(self, ends: Mapping[int, int]) -> None:
-        """Without `follow`: stop before these offsets of queues. Say so before the first `poll`."""
+    def end_at(self, ends: Mapping[int, int] | int) -> None:
+        """Without `follow`: stop before these offsets of queues, or before this one in each queue.
+
+        Say so before the first `poll`.
+        """
         self._core.end_at(ends)
 
     async def __aiter__(self) -> AsyncIterator[Message]:

@@ -116,8 +116,9 @@ class Consumer:
         """How many offsets were passed over: their messages have expired or are lost."""
         return self._core.skipped
 
-    def end_at(self, ends: Mapping[int, int]) -> None:
-        """Without `follow`: stop before these offsets of queues, where they come before the end.
+    def end_at(self, ends: Mapping[int, int] | int) -> None:
+        """Without `follow`: stop before these offsets of queues, or before this one in each queue,
+        where they come before the end.
 
         Say so before the first message is asked for.
         """

@@ -106,7 +106,7 @@ class ConsumerCore:
         self._described = False
         self._known = 0
         self._ends: dict[int, int] = {}
-        self._end_at: Mapping[int, int] = {}
+        self._end_at: Mapping[int, int] | int = {}
         # where each queue was begun; empty until the broker has said what queues there are
         self.starts: dict[int, int] = {}
         self.cursors: dict[int, int] = {}
@@ -115,9 +115,15 @@ class ConsumerCore:
         self._refused: PenstockError | None = None
         self.skipped = 0
 
-    def end_at(self, ends: Mapping[int, int]) -> None:
-        """Without `follow`: stop before these offsets of queues, if they come before the end."""
+    def end_at(self, ends: Mapping[int, int] | int) -> None:
+        """Without `follow`: stop before these offsets of queues, or before this one in each queue,
+        if they come before the end."""
         self._end_at = ends
+
+    def _end_of(self, queue: messages.QueueRange) -> int:
+        ends = self._end_at
+        wanted = ends if isinstance(ends, int) else ends.get(queue.queue_id, queue.max_offset)
+        return min(wanted, queue.max_offset)
 
     @property
     def ready(self) -> bool:
@@ -259,9 +265,7 @@ class ConsumerCore:
         for queue_id in wanted:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
             self.cursors[queue_id] = self._first(queue)
-            self._ends[queue_id] = min(
-                queue.max_offset, self._end_at.get(queue_id, queue.max_offset)
-            )
+            self._ends[queue_id] = self._end_of(queue)
         longest = max((found[each].max_offset for each in wanted & found.keys()), default=0)
         if not self._follow and self._start.offset > longest:  # nothing would come, nor be said
             raise OffsetOutOfRange(
