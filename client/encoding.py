@@ -283,7 +283,9 @@ def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> byte
     raw = b"" if wait else b"WAIT\x01false\x02"
     if properties is None:
         return raw
-    _check_mapping(properties, where)
+    if type(properties) is not dict and not isinstance(properties, Mapping):
+        expected = "a mapping from str to str"
+        raise wrong_type(InvalidMessage, where + "properties", properties, expected)
     if not RESERVED.isdisjoint(properties):
         if DELAY in properties:
             raise delay_refused(properties[DELAY])
@@ -292,19 +294,17 @@ def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> byte
             min(RESERVED.intersection(properties)),
             "use the arguments tags, keys, shard and wait, or another name",
         )
-    return raw + encode_properties(properties) if properties else raw
+    try:
+        return raw + encode_properties(properties)
+    except TypeError:
+        _check_texts(properties, where)
+        raise  # an error of the mapping's own
 
 
-def _check_mapping(properties: Mapping[str, str], where: str) -> None:
+def _check_texts(properties: Mapping[str, str], where: str) -> None:
     """Raise InvalidMessage for what is no text for a text."""
-    if type(properties) is not dict and not isinstance(properties, Mapping):
-        expected = "a mapping from str to str"
-        raise wrong_type(InvalidMessage, where + "properties", properties, expected)
     for key, value in properties.items():
-        if type(key) is str and type(value) is str:
-            continue
-        if not isinstance(key, str):
-            raise wrong_type(InvalidMessage, f"a key of {where}properties", key, "a str")
+        check_text(f"a key of {where}properties", key, InvalidMessage)
         if not isinstance(value, str):
             place = f"{where}properties[{shown(key)}]"
             raise wrong_type(InvalidMessage, place, value, "a str", "convert it: str(value)")

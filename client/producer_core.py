@@ -108,7 +108,11 @@ class ProducerCore(Intake):
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft)
         future = SendFuture(self._sender, encoder.numbers.next(now_ms))
-        return self._enter(queue_id, Parked(topic, [draft], size, future, shard, queue, ack))
+        if queue_id < 0:
+            self.routes.park(Parked(topic, [draft], size, future, shard, queue, ack))
+        else:
+            self._outbox.put(topic, queue_id, ack, draft, size, future)
+        return self._accepted(future, size)
 
     def _send_other_batch(
         self,
@@ -128,16 +132,16 @@ class ProducerCore(Intake):
         size = sum([encoder.room(topic, draft) for draft in drafts])
         numbers = encoder.numbers.several(now_ms, len(drafts))
         future = SendFuture(self._sender, numbers[0], numbers)
-        return self._enter(queue_id, Parked(topic, drafts, size, future, shard, queue, ack, True))
-
-    def _enter(self, queue_id: int, parked: Parked) -> SendFuture:
         if queue_id < 0:
-            self.routes.park(parked)
+            self.routes.park(Parked(topic, drafts, size, future, shard, queue, ack, True))
         else:
-            self._outbox.enter(queue_id, parked)
+            self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
+        return self._accepted(future, size)
+
+    def _accepted(self, future: SendFuture, size: int) -> SendFuture:
         self.unsettled += 1
-        self.waiting_bytes += parked.size
-        return parked.future
+        self.waiting_bytes += size
+        return future
 
     @property
     def may_send(self) -> bool:

@@ -26,9 +26,14 @@ _END = "\x02"
 
 
 def encode_properties(properties: Mapping[str, str]) -> bytes:
-    """The string as bytes. Raises InvalidMessage for what the format cannot carry."""
+    """The string as bytes. Raises InvalidMessage for what the format cannot carry.
+
+    Raises TypeError where a key or a value is no text.
+    """
     parts = []
     for key, value in properties.items():
+        if type(key) is not str or type(value) is not str:
+            key, value = str.__str__(key), str.__str__(value)  # an enum's member is its value
         if not key or not value:
             raise InvalidMessage(
                 "a property has an empty key or an empty value",
