@@ -32,9 +32,8 @@ from penstock.shared.messages import encode
 
 # Another client's wait at the 99th percentile during one attack, where nothing else is done.
 WAIT_S = 1.0
-# Besides what heaps may keep: what a broker under load takes for itself. Sound runs on a busy
-# machine kept up to 137 MiB.
-GROWN_BYTES = 192 << 20
+# Besides what heaps may keep: what a broker under load takes for itself.
+GROWN_BYTES = 128 << 20
 GIVEN_BACK_TIMEOUT_S = 45
 _PAUSE_S = 0.02
 

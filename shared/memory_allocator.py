@@ -38,9 +38,9 @@ class Heaps:
     """What this process has of heaps: after a flood they are large and empty, and stay so."""
 
     def __init__(self, most_bytes: int) -> None:
-        """They may keep so much that is free."""
+        """They may keep so much that is free and takes memory."""
         self._most = most_bytes
-        self._left = 0
+        self._rest = 0  # what is resident without being a block in use, at the least
 
     def give_back(self) -> bool:
         """Give free memory back to the system where that is worth it; whether it was."""
@@ -50,12 +50,20 @@ class Heaps:
         except AttributeError:  # another C library
             return False
         mallinfo2.restype = _Mallinfo2
-        # what is given back counts as free all the same, so look at what has come since
-        if mallinfo2().fordblks <= self._most or _own_bytes() <= self._left + self._most:
+        # What was given back counts as free all the same, so look at what is resident. What is in
+        # use is left out: given back amid a flood, it is a flood's that may be kept afterwards.
+        rest = _unused_bytes(mallinfo2())
+        self._rest = min(self._rest, rest)
+        if rest <= self._rest + self._most:
             return False
         trim(ctypes.c_size_t(0))
-        self._left = _own_bytes()
+        self._rest = _unused_bytes(mallinfo2())
         return True
+
+
+def _unused_bytes(heaps: _Mallinfo2) -> int:
+    """Resident memory of this process alone that no block of its heaps is in."""
+    return max(0, _own_bytes() - int(heaps.uordblks) - int(heaps.hblkhd))
 
 
 def _own_bytes() -> int:
