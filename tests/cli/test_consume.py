@@ -107,7 +107,7 @@ def test_an_end_is_an_offset_a_time_or_how_long_ago(
     assert bodies("--to", "-0s") == bodies() and bodies("--to", "earliest") == []
     assert bodies("--from", "3", "--to", "1") == []
     # an end that is not there yet is no mistake: what there is is before it
-    assert bodies("--queue", "0", "--to", "99") == ["a", "b", "c"]
+    assert bodies("--queue", "0", "--to", "99") == bodies("--queue", "0")
     assert bodies("--to", "99") == bodies()
 
 
