@@ -124,8 +124,11 @@ def scan(
         if pending and ends.known is not None and pending[0].position >= ends.known:
             break  # left behind the log's end by a RocketMQ that cut it there
         is_record = found is Found.RECORD
-        is_known = is_record and witness.covers(position, store_timestamp_ms(record, 0))
-        if pending and witness.tears(pending[0].position) and not is_known:
+        may_be_torn = bool(pending) and witness.tears(pending[0].position)
+        # not asked of each record: a store timestamp costs as much as the rest of the round
+        if may_be_torn and not (
+            is_record and witness.covers(position, store_timestamp_ms(record, 0))
+        ):
             held += is_record
             scanned.torn_end = position + size
             continue
