@@ -15,14 +15,13 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import serve
 from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.descriptions import describe
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.filter_turns import FilterTurns
 from penstock.shared.filtered_read import Answers, FilteredPulls, Wanted
 from penstock.shared.found_records import Found, piece_of, places_of, ranges_of
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, check_topic
+from penstock.shared.layout import StorePaths
 from penstock.shared.messages import (
     Pull,
     Pulled,
@@ -32,9 +31,11 @@ from penstock.shared.messages import (
     QueueSlice,
     encode,
 )
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.query_turns import QueryTurns
 from penstock.shared.queue_reader import MAX_PULL_BYTES, QueueReader, Standing, unreadable
 from penstock.shared.reception import Reception
+from penstock.shared.sockets import serve
 from penstock.shared.unsent import Unsent
 
 REQUESTS_AT_ONCE = 64

@@ -19,7 +19,6 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.bus import serve
 from penstock.shared.commit_log import LOOK_BYTES, LogReader
 from penstock.shared.errors import (
     LACKING,
@@ -42,6 +41,7 @@ from penstock.shared.retry_index import RetryIndex
 from penstock.shared.ring_file import RING_BYTES
 from penstock.shared.send_queue import SendQueue
 from penstock.shared.sessions import Sessions
+from penstock.shared.sockets import serve
 from penstock.shared.store_state import check_disk, check_writable, no_room, segment_missing
 from penstock.shared.topic_admin import TopicAdmin
 from penstock.shared.topic_turns import TopicTurns

@@ -18,7 +18,7 @@ from itertools import cycle
 import msgspec
 
 from penstock.client import Consumer, Producer, SendFuture
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
 # A latency of each so many messages is kept, and of them so many leave the process.
 SAMPLE_EVERY = 16

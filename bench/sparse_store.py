@@ -17,7 +17,8 @@ from penstock.shared.hot_loops import QueueNumbers
 from penstock.shared.index_building import rebuild_index
 from penstock.shared.index_directory import index_geometry
 from penstock.shared.index_recovery import index_is_rebuilt
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths, segment_name
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.properties import UNIQ_KEY, encode_properties
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.queue_windows import QueueWindows

@@ -19,7 +19,8 @@ from penstock.bench.load import stored_in
 from penstock.bench.stack import running_stack
 from penstock.client import Producer
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, StorePaths
+from penstock.shared.layout import StorePaths
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.positions import ACTORS, Positions
 from penstock.shared.run_directory import Run, read_run, running
 

@@ -26,9 +26,9 @@ from penstock.chaos.under_load import one_load
 from penstock.chaos.usage import own_memory_bytes
 from penstock.client.producer import Producer
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.errors import PenstockError
 from penstock.shared.messages import encode
+from penstock.shared.sockets import dial
 
 # Another client's wait at the 99th percentile during one attack, where nothing else is done.
 WAIT_S = 1.0

@@ -22,10 +22,10 @@ from penstock.chaos.broker import Broker
 from penstock.chaos.crowd import stuck_consumers
 from penstock.chaos.load import TOPIC
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.messages import Append, Appended, Hello, Pull, QueueRun, Subscription, encode
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record
+from penstock.shared.sockets import dial
 
 ANSWER_MS = 20_000
 PARTS, DENSE_BYTES, ENDLESS_BYTES = 1_500_000, 60_000, 160 << 20

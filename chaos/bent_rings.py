@@ -20,13 +20,13 @@ import zmq
 from penstock.chaos.history import Sent, digest
 from penstock.chaos.load import QUEUES, TOPIC
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.messages import Append, Appended, QueueRun, RingSpan, encode
 from penstock.shared.properties import encode_properties
 from penstock.shared.record import Record, encode_record, pack_host
 from penstock.shared.ring_file import RING_BYTES, ring_path, take_ring
 from penstock.shared.run_directory import Run
+from penstock.shared.sockets import dial
 
 ANSWER_MS = 10_000
 _HOST = pack_host("127.0.0.1", 1)

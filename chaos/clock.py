@@ -24,9 +24,9 @@ from penstock.chaos.scene import Scene, scene
 from penstock.chaos.usage import cpu_seconds
 from penstock.client.consumer import Consumer
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.messages import encode
 from penstock.shared.positions import ACTORS
+from penstock.shared.sockets import dial
 
 SOURCE = Path(__file__).with_name("skew.c")
 YEARS_S = 10 * 365 * 86_400

@@ -21,9 +21,9 @@ from penstock.chaos.scene import Scene, await_true, scene
 from penstock.chaos.usage import cpu_seconds, own_memory_bytes
 from penstock.client.producer import Producer
 from penstock.shared import messages
-from penstock.shared.bus import GREETING_TIMEOUT_MS, dial
 from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.messages import encode
+from penstock.shared.sockets import GREETING_TIMEOUT_MS, dial
 from penstock.shared.unsent import MAX_UNSENT_BYTES
 
 FILES = (192, 256, 512)

@@ -28,11 +28,12 @@ from penstock.chaos.under_load import one_load
 from penstock.chaos.usage import own_memory_bytes
 from penstock.client.producer import Producer
 from penstock.shared import messages
-from penstock.shared.bus import RINGS, dial
+from penstock.shared.bus import RINGS
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths
 from penstock.shared.messages import encode
 from penstock.shared.run_directory import Run, read_run
+from penstock.shared.sockets import dial
 
 # in a round, at each endpoint and on each way to it
 FRAMES, GARBAGE, BELLS = 5000, 20, 200

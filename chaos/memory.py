@@ -19,9 +19,9 @@ from penstock.chaos.load import TOPIC
 from penstock.chaos.scene import Scene, scene
 from penstock.chaos.usage import address_space_bytes, own_memory_bytes
 from penstock.shared import messages
-from penstock.shared.bus import dial
 from penstock.shared.messages import encode
 from penstock.shared.positions import ACTORS
+from penstock.shared.sockets import dial
 
 # in a round; the supervisor gives up after five failures in a minute
 STARVED = 3

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
 Command = Callable[..., Any]
 # A week: who waits longer has forgotten it.

@@ -135,7 +135,7 @@ def _say(line: str) -> None:
 
 def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[], None]:
     """What prints a line whenever messages begin to be taken, or to be refused for want of disk."""
-    from penstock.shared.store_state import why_full
+    from penstock.shared.disk_full import why_full
 
     last: str | None = None
 

@@ -32,10 +32,11 @@ from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.client.routes import create_request
 from penstock.shared import messages
-from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.clock import Clock
 from penstock.shared.compression import check_compression
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.message_id import key_origin
+from penstock.shared.producer_clock import ProducerClock
 
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
@@ -73,7 +74,7 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
-        self._clock = clock or SystemClock()
+        self._clock = clock or ProducerClock()
         self._timeout_ms = timeout_ms
         self._ack, self._ring = check_ack(ack), check_bool("ring", ring)
         over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)

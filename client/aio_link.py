@@ -12,8 +12,8 @@ from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
 from penstock.client.consumer_core import ConsumerCore
 from penstock.client.query_core import QueryCore
-from penstock.shared.bus import dial
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.sockets import dial
 
 
 class Link:

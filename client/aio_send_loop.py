@@ -23,9 +23,9 @@ from penstock.client.broker_address import BrokerAddress
 from penstock.client.frames import Receipt
 from penstock.client.producer_core import ProducerCore
 from penstock.client.send_loop import GRACE_S, SendLoop, ended
-from penstock.shared.bus import PRODUCE_ANSWER_BYTES, dial
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.sockets import PRODUCE_ANSWER_BYTES, dial
 
 
 class AioSendLoop:

@@ -13,7 +13,7 @@ from penstock.client.arguments import check_text
 from penstock.client.message import Message
 from penstock.shared import messages
 from penstock.shared.errors import FilterError
-from penstock.shared.layout import check_group
+from penstock.shared.names import check_group
 from penstock.shared.subscription import SQL92, TAG, Filter, parse_filter
 
 

@@ -19,10 +19,10 @@ from penstock.client.closing import closer
 from penstock.client.consumer_core import ConsumerCore
 from penstock.client.message import Message
 from penstock.client.start import Start
-from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.sockets import dial
 
 # A shorter frame is copied: ZeroMQ keeps more in memory for one.
 _LONG_FRAME_BYTES = 64 << 10

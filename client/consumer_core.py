@@ -33,8 +33,8 @@ from penstock.shared.errors import (
     ProtocolError,
     error_from_status,
 )
-from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
+from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic
 from penstock.shared.tombstone import is_tombstone
 

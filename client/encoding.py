@@ -26,9 +26,9 @@ from penstock.shared.compression import check_compression, compress
 from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.frame_rules import check_batch, delay_refused
 from penstock.shared.hot_loops import Draft, KeyNumbers, RecordMaker, properties_of
-from penstock.shared.layout import MAX_TOPIC_BYTES, check_topic
 from penstock.shared.message_id import KeyOrigin, unique_key
 from penstock.shared.messages import Welcome
+from penstock.shared.names import MAX_TOPIC_BYTES, check_topic
 from penstock.shared.properties import DELAY, RESERVED, encode_properties
 from penstock.shared.pure_encode import check_properties_size
 from penstock.shared.record import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape

@@ -32,10 +32,11 @@ from penstock.client.producer_core import ProducerCore
 from penstock.client.routes import create_request
 from penstock.client.send_loop import SendLoop
 from penstock.shared import messages
-from penstock.shared.clock import Clock, SystemClock
+from penstock.shared.clock import Clock
 from penstock.shared.compression import check_compression
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.message_id import key_origin
+from penstock.shared.producer_clock import ProducerClock
 from penstock.shared.pure_intake import FRAME_BYTES
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
@@ -82,7 +83,7 @@ class Producer:
         check_bool("ring", ring)
         check_compression(compression)
         check_at_least("compress_over_bytes", compress_over_bytes, 0)
-        self._clock = clock or SystemClock()
+        self._clock = clock or ProducerClock()
         self._now_ms = self._clock.now_ms
         self._timeout_ms = timeout_ms
         self._lock = threading.RLock()

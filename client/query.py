@@ -23,9 +23,9 @@ from penstock.client.query_core import (
     by_key,
     by_unique_key,
 )
-from penstock.shared.bus import dial
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.sockets import dial
 
 
 class MessageQuery:

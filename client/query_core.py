@@ -15,9 +15,9 @@ from penstock.client.message import Message, split_records
 from penstock.client.timeouts import silent
 from penstock.shared import messages
 from penstock.shared.errors import InvalidArgument, error_from_status
-from penstock.shared.layout import check_topic
 from penstock.shared.message_id import parse_message_id
 from penstock.shared.messages import encode
+from penstock.shared.names import check_topic
 
 REPEAT_MS = 500
 DEFAULT_MAX_NUM = 32

@@ -18,8 +18,8 @@ from penstock.client.turns import Turns
 from penstock.shared import messages
 from penstock.shared.errors import PenstockError
 from penstock.shared.hot_loops import Draft
-from penstock.shared.layout import check_topic
 from penstock.shared.messages import encode
+from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue
 from penstock.shared.string_hash import shard_queue
 

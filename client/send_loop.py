@@ -16,9 +16,9 @@ from penstock.client import leaving
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.failures import Lost
 from penstock.client.producer_core import ProducerCore
-from penstock.shared.bus import PRODUCE_ANSWER_BYTES, dial
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.sockets import PRODUCE_ANSWER_BYTES, dial
 
 # What is given up after its own timeout has an outcome a little later.
 GRACE_S = 1.0

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.frame_rules import check_batch
-from penstock.shared.layout import MAX_PROPERTIES_BYTES, check_topic
+from penstock.shared.names import MAX_PROPERTIES_BYTES, check_topic
 from penstock.shared.record import SYS_TRANSACTION_MASK, Record, Shape, encode_record
 from penstock.shared.record_crc import with_prop_crc_room
 

@@ -8,8 +8,6 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-from penstock.shared.hot_loops import wall_ms
-
 
 class Clock(Protocol):
     """What an actor may know of time."""
@@ -28,8 +26,8 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    # a producer asks for each message
-    now_ms = staticmethod(wall_ms)
+    def now_ms(self) -> int:
+        return time.time_ns() // 1_000_000
 
     def monotonic_ms(self) -> int:
         return time.monotonic_ns() // 1_000_000

@@ -13,7 +13,6 @@ from typing import Literal
 import msgspec
 
 from penstock.shared.layout import CQ_ENTRY_BYTES, RECORD_OVERHEAD_BYTES
-from penstock.shared.record_crc import Checksum
 
 DEFAULT_PRODUCE_PORT = 20911
 DEFAULT_CONSUME_PORT = 20912
@@ -95,13 +94,6 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     @property
     def sync_flush(self) -> bool:
         return self.flush_disk_type == "sync"
-
-    @property
-    def recovery_checksum(self) -> Checksum:
-        """What a start compares of each record it scans."""
-        if not self.check_crc_on_recover:
-            return Checksum.NONE
-        return Checksum.RECORD if self.force_verify_prop_crc else Checksum.BODY
 
     @property
     def max_record_bytes(self) -> int:

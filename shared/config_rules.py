@@ -12,12 +12,8 @@ from collections.abc import Callable
 
 from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError
-from penstock.shared.layout import (
-    CQ_ENTRY_BYTES,
-    MAX_QUEUES_PER_TOPIC,
-    MAX_SEGMENT_BYTES,
-    PAGE_BYTES,
-)
+from penstock.shared.layout import CQ_ENTRY_BYTES, MAX_SEGMENT_BYTES, PAGE_BYTES
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
 # A queue of the table takes 320 bytes of memory once it is in use.
 MAX_QUEUES = 1 << 24

@@ -12,13 +12,12 @@ from msgspec import structs
 
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
-from penstock.shared.deletions import Deletion, Deletions, describe
+from penstock.shared.deletions import Deletion, Deletions, Reason, describe
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.queue_expiry import QueueExpiry
 from penstock.shared.record import store_timestamp_ms
-from penstock.shared.retention import Reason
 
 # Between two pauses.
 QUEUES_AT_ONCE = 1000

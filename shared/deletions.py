@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from datetime import UTC, datetime
+from enum import StrEnum
 
 import msgspec
 
@@ -21,9 +22,17 @@ from penstock.shared.durable_files import replace_file
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
-from penstock.shared.retention import Reason
 
 KEPT = 100
+
+
+class Reason(StrEnum):
+    """Why something goes. All but FORCED only let go what has had its time."""
+
+    DELETE_WHEN = "delete_when"
+    DISK_USED = "disk_used"
+    ASKED = "asked"
+    FORCED = "forced"
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,8 +11,8 @@ from collections import OrderedDict
 
 from penstock.shared.consumer_filters import ConsumerFilterFile
 from penstock.shared.errors import FilterError
-from penstock.shared.layout import check_group
 from penstock.shared.messages import Pull
+from penstock.shared.names import check_group
 from penstock.shared.subscription import SQL92, Filter, KnownFilters
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.layout import RETRY_PREFIX
+from penstock.shared.names import RETRY_PREFIX
 
 
 def delay_refused(level: object) -> InvalidMessage:

@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.config import Config
+from penstock.shared.file_cache import FileCache
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_header import HEADER, ITEM, SLOT_BYTES, Geometry
 from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths, is_segment_name
 from penstock.shared.queue_files import QueueFiles
-from penstock.shared.segment_files import FileCache, shown
+from penstock.shared.segment_files import shown
 
 LOG, QUEUE = "mapped_file_size_commit_log_bytes", "mapped_file_size_consume_queue_bytes"
 SLOTS, ITEMS = "max_hash_slot_num", "max_index_num"

@@ -15,13 +15,11 @@ from penstock.shared.index_directory import index_files
 from penstock.shared.index_file import KeyBatch
 from penstock.shared.index_files import IndexFile, IndexFiles
 from penstock.shared.index_header import Geometry
-from penstock.shared.properties import KEYS, UNIQ_KEY, find_property
-from penstock.shared.record import SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK, Found
+from penstock.shared.record import Found
 from penstock.shared.record_crc import Checksum
-from penstock.shared.record_outline import Outline, outline
+from penstock.shared.record_outline import outline, record_keys
 from penstock.shared.store_directory import StoreDirectory
 
-_KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
 _BATCH_KEYS = 1 << 16
 
 Progress = Callable[[int, int], None]
@@ -32,16 +30,6 @@ class RebuiltIndex(NamedTuple):
 
     files: int
     keys: int
-
-
-def record_keys(record: Outline) -> tuple[bytes, bytes]:
-    """(unique key, keys) that a record is to be indexed under; empty where there are none."""
-    if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
-        return b"", b""
-    return (
-        find_property(record.properties, _UNIQ_KEY),
-        find_property(record.properties, _KEYS),
-    )
 
 
 def rebuild_index(

@@ -31,7 +31,7 @@ from penstock.shared.durable_files import (
     write_at,
 )
 from penstock.shared.faults import crash_point
-from penstock.shared.layout import is_stored_topic
+from penstock.shared.names import is_stored_topic
 from penstock.shared.queue_table import QueueTable
 
 _LINE = re.compile(rb"([!-~]+/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]{8}))?")

@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from penstock.shared.clock import Clock
-from penstock.shared.commit_log import LogAppender, Pieces, Placed, place
+from penstock.shared.commit_log import Pieces
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import ENTRY
 from penstock.shared.faults import crash_point
 from penstock.shared.hot_loops import QueueNumbers, Stamp, by_queue, dispatch
+from penstock.shared.log_appender import LogAppender, Placed, place
 from penstock.shared.messages import QueueRun, StoredRun
 from penstock.shared.positions import Positions
 from penstock.shared.queue_table import QueueTable

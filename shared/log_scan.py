@@ -21,6 +21,7 @@ import struct
 from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 
+from penstock.shared.file_cache import FileCache
 from penstock.shared.hot_loops import record_starts
 from penstock.shared.record import (
     AT_PHYSICAL_OFFSET,
@@ -34,7 +35,7 @@ from penstock.shared.record import (
     examine,
 )
 from penstock.shared.record_crc import Checksum, has_prop_crc
-from penstock.shared.segment_files import FileCache, Segment
+from penstock.shared.segment_files import Segment
 
 WINDOW_BYTES = 8 << 20
 # Behind damage so many bytes are walked at a time, then twice what was taken.

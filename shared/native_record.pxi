@@ -3,11 +3,8 @@
 #
 # All words are big-endian. Nothing is looked at behind a length that is_whole() has not bounded.
 
-from penstock.shared.layout import (
-    MAX_QUEUE_OFFSET,
-    MAX_RETRY_TOPIC_BYTES,
-    STORED_TOPIC_CHARACTERS,
-)
+from penstock.shared.layout import MAX_QUEUE_OFFSET
+from penstock.shared.names import MAX_RETRY_TOPIC_BYTES, STORED_TOPIC_CHARACTERS
 from penstock.shared.record_crc import PROP_CRC_LEAD
 
 cdef enum:

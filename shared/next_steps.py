@@ -16,7 +16,7 @@ from os.path import commonprefix
 from pathlib import Path
 
 from penstock.shared.errors import QueueNotFound, TopicNotFound
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, is_group_topic
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC, is_group_topic
 
 # So many names are told, and twice as many where none is near.
 _TOLD = 3

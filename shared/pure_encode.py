@@ -14,8 +14,8 @@ from collections.abc import Iterable, Sequence
 from isal import isal_zlib
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.layout import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.message_id import KeyOrigin, sent_ms, unique_key
+from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.record import (
     HOST_V4_BYTES,
     HOST_V6_BYTES,

@@ -15,7 +15,7 @@ from isal import isal_zlib
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.frame_rules import delay_refused
-from penstock.shared.layout import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
+from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.properties import DELAY, find_property
 from penstock.shared.record import (
     AT_BODY_V4,

@@ -21,14 +21,13 @@ from penstock.shared.errors import (
     OffsetOutOfRange,
     StoreDamaged,
 )
-from penstock.shared.index_building import record_keys
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_file import key_hashes
 from penstock.shared.index_files import IndexFile
 from penstock.shared.index_header import ITEM, Geometry
 from penstock.shared.message_id import parse_message_id
 from penstock.shared.record import Found, examine, store_host
-from penstock.shared.record_outline import outline
+from penstock.shared.record_outline import outline, record_keys
 
 # An answer is about so large at most, but it holds at least one record.
 MAX_ANSWER_BYTES = 8 << 20

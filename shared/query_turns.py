@@ -14,8 +14,9 @@ from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
 from penstock.shared.errors import LACKING, PenstockError, StoreDamaged, StoreUnavailable
 from penstock.shared.index_directory import index_geometry
-from penstock.shared.layout import StorePaths, check_topic
+from penstock.shared.layout import StorePaths
 from penstock.shared.messages import Query, QueryById
+from penstock.shared.names import check_topic
 from penstock.shared.next_steps import verify
 from penstock.shared.positions import Positions
 from penstock.shared.query import IndexView, Wanted

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.file_cache import FileCache
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.next_steps import verify
-from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
+from penstock.shared.segment_files import Problem, Segment, list_segments, shown
 
 if TYPE_CHECKING:
     import numpy as np

@@ -28,9 +28,9 @@ import msgspec
 from isal import isal_zlib
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.layout import (
+from penstock.shared.layout import MAX_QUEUE_OFFSET
+from penstock.shared.names import (
     MAX_PROPERTIES_BYTES,
-    MAX_QUEUE_OFFSET,
     MAX_RETRY_TOPIC_BYTES,
     STORED_TOPIC_CHARACTERS,
 )

@@ -11,7 +11,7 @@ from functools import lru_cache
 import msgspec
 
 from penstock.shared.consume_queue import DELAY_LEVELS_MS, SCHEDULE_TOPIC, delay_due_ms, tags_code
-from penstock.shared.properties import DELAY, TAGS, UNIQ_KEY, find_property
+from penstock.shared.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
 from penstock.shared.record import (
     AT_BODY_V4,
     AT_BORN_TIMESTAMP,
@@ -37,7 +37,8 @@ from penstock.shared.record_crc import PROP_CRC_BYTES, has_prop_crc
 _V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
 _ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _UNQUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
-_DELAY, _TAGS, _UNIQ_KEY = DELAY.encode(), TAGS.encode(), UNIQ_KEY.encode()
+_DELAY, _TAGS = DELAY.encode(), TAGS.encode()
+_KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
 # queueId, queueOffset, sysFlag, storeTimestamp and body length, where both hosts are IPv4
 _USUAL = struct.Struct(">12xi4xq8xi16xq20xi")
@@ -103,6 +104,16 @@ def raw_properties(record: memoryview) -> bytes:
 def unique_key(record: memoryview) -> bytes:
     """The UNIQ_KEY of one whole record; b"" when it has none."""
     return find_property(raw_properties(record), _UNIQ_KEY)
+
+
+def record_keys(record: Outline) -> tuple[bytes, bytes]:
+    """(unique key, keys) that a record is to be indexed under; empty where there are none."""
+    if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
+        return b"", b""
+    return (
+        find_property(record.properties, _UNIQ_KEY),
+        find_property(record.properties, _KEYS),
+    )
 
 
 def sent_part(record: memoryview) -> bytes:

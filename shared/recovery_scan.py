@@ -21,6 +21,7 @@ from penstock.shared.record import (
     decode_record,
     store_timestamp_ms,
 )
+from penstock.shared.record_crc import Checksum
 from penstock.shared.store_directory import StoreDirectory
 from penstock.shared.witness import Witness, confirmed_record, first_timestamp_ms
 
@@ -101,13 +102,20 @@ class Ends(NamedTuple):
     known: int | None  # where it ends in a store that was left clean; None where nobody says so
 
 
+def _checksum(config: Config) -> Checksum:
+    """What is compared of each record."""
+    if not config.check_crc_on_recover:
+        return Checksum.NONE
+    return Checksum.RECORD if config.force_verify_prop_crc else Checksum.BODY
+
+
 def scan(
     store: StoreDirectory, config: Config, start: int, ends: Ends, witness: Witness
 ) -> Scanned:
     """Walk from `start` to the end of the log."""
     scanned, pending, wrote = Scanned(start, start), list[Damage](), ends.wrote
     held = 0  # whole records behind damage that nobody has flushed
-    segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, config.recovery_checksum
+    segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, _checksum(config)
     for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
         if found is Found.END or 0 <= wrote <= position:
             break

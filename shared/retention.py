@@ -20,21 +20,12 @@ Which segments may go at all, whatever their age, is not decided here, and nothi
 from __future__ import annotations
 
 from collections.abc import Sequence
-from enum import StrEnum
 from typing import NamedTuple
 
 from penstock.shared.config import Config
+from penstock.shared.deletions import Reason
 
 HOUR_MS = 3_600_000
-
-
-class Reason(StrEnum):
-    """Why something goes. All but FORCED only let go what has had its time."""
-
-    DELETE_WHEN = "delete_when"
-    DISK_USED = "disk_used"
-    ASKED = "asked"
-    FORCED = "forced"
 
 
 class Decision(NamedTuple):

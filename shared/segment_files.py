@@ -8,18 +8,15 @@ on. This file knows no records, and maps nothing: a mapping of a file that shrin
 
 from __future__ import annotations
 
-import errno
 import os
 import stat
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
 
 from penstock.shared.layout import is_segment_name
-
-OPEN_FILES = 16
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -126,76 +123,3 @@ def _misfits(
         ]
         expected = segment.base + usual
     return problems
-
-
-class FileCache:
-    """Reads at offsets, keeping the last few files open, and counts. For one thread."""
-
-    def __init__(self, open_files: int = OPEN_FILES) -> None:
-        self._open_files = open_files
-        self._files: OrderedDict[Path, int] = OrderedDict()
-        self._read: set[Path] = set()
-        self.bytes_read = 0
-
-    def descriptor(self, path: Path) -> int:
-        """An open descriptor, good until the next call. A link in the file's place is refused."""
-        fd = self._files.pop(path, -1)
-        if fd < 0:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            # Reads are large as they are. Pages that the kernel reads ahead into a hole count as
-            # data afterwards, so `next_data` would creep through a gigabyte of nothing.
-            os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
-            if len(self._files) >= self._open_files:
-                os.close(self._files.popitem(last=False)[1])
-        self._files[path] = fd
-        return fd
-
-    @property
-    def files_read(self) -> int:
-        """How many files something was read of."""
-        return len(self._read)
-
-    def exists(self, path: Path) -> bool:
-        """Whether it can be read; from now on that stays so for a while, deleted or not."""
-        try:
-            self.descriptor(path)
-        except FileNotFoundError:
-            return False
-        return True
-
-    def read(self, path: Path, offset: int, size: int) -> bytes:
-        """`size` bytes, or fewer where the file ends."""
-        fd = self.descriptor(path)
-        try:
-            raw = os.pread(fd, size, offset)
-        except OSError as error:
-            error.filename = str(path)  # a disk that cannot read does not say it
-            raise
-        self._read.add(path)
-        self.bytes_read += len(raw)
-        if len(raw) == size or not raw:
-            return raw
-        parts = [raw]  # one call moves 2 GiB at most and may be interrupted
-        while size > (have := sum(map(len, parts))):
-            raw = os.pread(fd, size - have, offset + have)
-            if not raw:
-                break
-            self.bytes_read += len(raw)
-            parts.append(raw)
-        return b"".join(parts)
-
-    def next_data(self, path: Path, offset: int) -> int | None:
-        """Where the file's next written part begins; None when only a hole follows.
-
-        Only saves reading: a file system may not know its holes, and zeros may have been written.
-        """
-        try:
-            return os.lseek(self.descriptor(path), offset, os.SEEK_DATA)
-        except OSError as error:
-            if error.errno == errno.ENXIO:
-                return None
-            raise
-
-    def close(self) -> None:
-        while self._files:
-            os.close(self._files.popitem()[1])

@@ -16,14 +16,16 @@ from types import TracebackType
 
 from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
+from penstock.shared.file_cache import FileCache
 from penstock.shared.geometry import Sizes, load_sizes
-from penstock.shared.layout import PAGE_BYTES, StorePaths, is_stored_topic
+from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.log_scan import Step, scan
+from penstock.shared.names import is_stored_topic
 from penstock.shared.next_steps import quoted, verify
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import BLANK, Found, Record, decode_record, examine
 from penstock.shared.record_crc import Checksum
-from penstock.shared.segment_files import FileCache, Problem, Segment, list_segments, shown
+from penstock.shared.segment_files import Problem, Segment, list_segments, shown
 
 
 class StoreDirectory:

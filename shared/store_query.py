@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import TracebackType
 
 from penstock.shared.geometry import index_sizes
-from penstock.shared.layout import check_topic
+from penstock.shared.names import check_topic
 from penstock.shared.query import IndexView, Wanted, find_by_id, look_up
 from penstock.shared.store_directory import StoreDirectory
 

@@ -1,14 +1,10 @@
-"""Whether the store takes messages, by the words of the positions page, and the errors if not.
-
-What producers are told and what `penstock up` says are the same words.
-"""
+"""Whether the store takes messages, by the words of the positions page, and the errors if not."""
 
 from __future__ import annotations
 
 import os
 
-from penstock.shared.config import Config
-from penstock.shared.disk_space import describe_disk, lacking_room
+from penstock.shared.disk_space import describe_disk
 from penstock.shared.errors import BrokerBusy, PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import quoted
@@ -77,25 +73,3 @@ def check_disk(positions: Positions, paths: StorePaths) -> None:
             "the message is not stored. Free disk space, or delete what has had its time: penstock "
             f"clean --store {quoted(paths.root)}; then send it again",
         )
-
-
-def why_full(positions: Positions, paths: StorePaths, config: Config) -> str:
-    """Why no message is taken for want of disk, for whoever runs the broker; "" where one is."""
-    if percent := positions["disk_full"]:
-        warning = config.disk_space_warning_level_ratio_percent
-        until = warning + 1
-        if config.clean_file_forcibly_enable:
-            until = config.disk_space_clean_forcibly_ratio_percent + 1
-        return (
-            f"the disk of {paths.root} is {percent}% full (disk_space_warning_level_ratio_percent "
-            f"is {warning}); messages are taken again below {until}%"
-        )
-    if positions["commit_error"]:
-        return f"the log cannot be written: {os.strerror(positions['commit_error'])}"
-    wanted = max(positions["wrote"] + 1, positions["append_wanted"])
-    if wanted <= positions["allocated"] or positions["read_only"]:
-        return ""
-    if lacking := lacking_room(paths.commit_log, config):
-        return lacking
-    number = positions["allocate_error"]
-    return f"the next segment of the log cannot be made: {os.strerror(number)}" if number else ""

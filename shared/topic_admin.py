@@ -19,7 +19,7 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC, check_topic
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.topics import Topics, load_topics, save_topics
 

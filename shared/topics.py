@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.shared.config_json import encode_document, load_document, save_document
-from penstock.shared.layout import check_topic
+from penstock.shared.names import check_topic
 
 PERM_READ, PERM_WRITE = 4, 2
 

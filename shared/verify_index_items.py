@@ -14,12 +14,11 @@ from pathlib import Path
 
 import numpy as np
 
-from penstock.shared.index_building import record_keys
 from penstock.shared.index_directory import index_files
 from penstock.shared.index_file import SLOT_DTYPE, Entries, KeyBatch, put
 from penstock.shared.index_files import IndexFile
 from penstock.shared.index_header import ITEM, Geometry, IndexHeader
-from penstock.shared.record_outline import Outline
+from penstock.shared.record_outline import Outline, record_keys
 from penstock.shared.segment_files import shown
 from penstock.shared.verify_report import Findings
 

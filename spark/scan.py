@@ -16,10 +16,10 @@ import pyarrow as pa
 
 from penstock.shared.consume_queue import BLANK_SIZE
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.file_cache import FileCache
 from penstock.shared.next_steps import verify
 from penstock.shared.queue_files import QueueFiles
 from penstock.shared.record import SMALLEST_RECORD_BYTES, Found, examine
-from penstock.shared.segment_files import FileCache
 from penstock.shared.store_directory import StoreDirectory
 from penstock.spark.decode import Batch, Misfit, entry_columns, record_columns
 from penstock.spark.gather import Integers

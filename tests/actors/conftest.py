@@ -20,7 +20,7 @@ import zmq
 
 from penstock.shared import messages
 from penstock.shared.actor import Actor, Stage
-from penstock.shared.bus import RINGS, dial
+from penstock.shared.bus import RINGS
 from penstock.shared.checkpoint import Checkpoint
 from penstock.shared.checkpoint_file import make_checkpoint
 from penstock.shared.clock import ManualClock
@@ -37,6 +37,7 @@ from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.record import Record, Shape, encode_record, pack_host
 from penstock.shared.record_crc import with_prop_crc_room
 from penstock.shared.run_directory import Endpoints, Run, boot_id
+from penstock.shared.sockets import dial
 from penstock.shared.transient_store_pool import create_pool
 from penstock.shared.watermark import Watermark, make_watermark
 

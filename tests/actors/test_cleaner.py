@@ -18,13 +18,12 @@ from penstock.shared import deletions, durable_files
 from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
-from penstock.shared.deletions import Deletion, load_deletions
+from penstock.shared.deletions import Deletion, Reason, load_deletions
 from penstock.shared.disk_space import disk_used_percent
 from penstock.shared.index_header import HEADER
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.queue_table import QueueKey, QueueTable
 from penstock.shared.record import store_timestamp_ms
-from penstock.shared.retention import Reason
 from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
 
 SEGMENT_BYTES = 64 << 10

@@ -30,7 +30,6 @@ from penstock.client.frames import SendFuture
 from penstock.client.packing import Packer
 from penstock.client.producer_core import ProducerCore
 from penstock.shared import introduction, messages, producer_rings, ring_file, run_directory
-from penstock.shared.commit_log import place
 from penstock.shared.errors import (
     BrokerBusy,
     PenstockError,
@@ -42,6 +41,7 @@ from penstock.shared.errors import (
 from penstock.shared.hot_loops import check_frame
 from penstock.shared.introduction import PROTOCOL, Greeted
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log_appender import place
 from penstock.shared.message_id import key_origin
 from penstock.shared.messages import encode, refusal
 from penstock.shared.positions import Positions, create_positions

@@ -10,15 +10,15 @@ from typing import Any
 
 import zmq
 
-from penstock.shared.bus import serve
 from penstock.shared.inlet import Inlet
+from penstock.shared.sockets import serve
 
 ASKED = 5000
 WAIT_S = 60
 # a client in a process of its own: beside the server it would wait for the interpreter's lock
 ASK = """
 import sys, zmq
-from penstock.shared.bus import dial
+from penstock.shared.sockets import dial
 
 endpoint, asked = sys.argv[1], int(sys.argv[2])
 peer = dial(zmq.Context(), endpoint)
@@ -54,7 +54,7 @@ def test_a_client_that_reads_its_answers_gets_every_one_however_fast_it_asks(
 
 FIRST_NAME = """
 import zmq
-from penstock.shared.bus import dial, serve
+from penstock.shared.sockets import dial, serve
 
 context = zmq.Context()
 serving = serve(context, ("tcp://127.0.0.1:*",), 1 << 16, {}, 4)

@@ -13,14 +13,13 @@ from penstock.shared.commit_log import (
     LOOK_BYTES,
     MOST_LOOKED_BYTES,
     REST_MS,
-    LogAppender,
     LogReader,
-    place,
     whole_records,
 )
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log_appender import LogAppender, place
 from penstock.shared.positions import Positions
 from penstock.shared.pure_walk import walk
 from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record

@@ -19,9 +19,9 @@ from typing import Any
 import pytest
 import zmq
 
-from penstock.shared.bus import serve
 from penstock.shared.door import LOOK_MS, Door
 from penstock.shared.listening import listen_ipc, listen_tcp
+from penstock.shared.sockets import serve
 
 WAIT_S = 5
 # one more may have come before the look at the door

@@ -10,8 +10,8 @@ import pytest
 import zmq
 
 from penstock.shared import hot_loops, pure_parts
-from penstock.shared.bus import dial, serve
 from penstock.shared.inlet import MOST_PARTS, Inlet
+from penstock.shared.sockets import dial, serve
 
 WAIT_MS = 15_000
 MANY = 250_000

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 
 from penstock.shared import log_scan
+from penstock.shared.file_cache import FileCache
 from penstock.shared.layout import segment_name
 from penstock.shared.record import Found, Record, encode_record
 from penstock.shared.record_crc import Checksum
 from penstock.shared.repair import plan_repair
-from penstock.shared.segment_files import FileCache
 from penstock.shared.store_directory import StoreDirectory
 
 COUNT = 2000

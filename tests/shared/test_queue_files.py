@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.consume_queue import ENTRY
+from penstock.shared.file_cache import FileCache
 from penstock.shared.layout import segment_name
 from penstock.shared.queue_files import QueueFiles
-from penstock.shared.segment_files import FileCache
 
 ROOM = 400
 

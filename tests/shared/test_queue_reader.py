@@ -12,13 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared import queue_reader
-from penstock.shared.commit_log import place
 from penstock.shared.config import Config
 from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.found_records import piece_of
 from penstock.shared.hot_loops import QueueNumbers
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log_appender import place
 from penstock.shared.positions import Positions, create_positions
 from penstock.shared.pure_queues import rows_of
 from penstock.shared.pure_ranges import RANGE

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.config import Config
-from penstock.shared.retention import Decision, Reason, choose, decide
+from penstock.shared.deletions import Reason
+from penstock.shared.retention import Decision, choose, decide
 
 HOUR_MS = 3_600_000
 NOW_MS = 1_700_000_000_000

@@ -11,9 +11,9 @@ import pytest
 
 from penstock.shared import disk_space
 from penstock.shared.config import Config
+from penstock.shared.disk_full import why_full
 from penstock.shared.layout import StorePaths
 from penstock.shared.positions import Positions
-from penstock.shared.store_state import why_full
 
 SEGMENT_BYTES = 4096
 

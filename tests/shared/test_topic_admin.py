@@ -20,8 +20,8 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-from penstock.shared.layout import MAX_QUEUES_PER_TOPIC
 from penstock.shared.messages import CreateTopic, ListTopics, Route, Routed, TopicList
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.topic_admin import RESERVED_TOPICS, TopicAdmin
 from penstock.shared.topics import Topics, load_topics, save_topics
 

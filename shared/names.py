@@ -1,0 +1,64 @@
+"""What topics and groups may be called, after RocketMQ 5.3.
+
+Every name from outside is checked here before it meets a path.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.errors import InvalidArgument
+
+MAX_PROPERTIES_BYTES = 32767
+MAX_TOPIC_BYTES = 127
+MAX_RETRY_TOPIC_BYTES = 255
+MAX_GROUP_CHARACTERS = 120
+RETRY_PREFIX = "%RETRY%"
+DLQ_PREFIX = "%DLQ%"
+MAX_QUEUES_PER_TOPIC = 1024
+_TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+# RocketMQ names topics of its own after clusters and brokers, these after machines and addresses
+STORED_TOPIC_CHARACTERS = _TOPIC_CHARACTERS | frozenset(".:")
+
+
+def check_topic(topic: str) -> str:
+    """The topic, or raise InvalidArgument. Every topic passes here before it meets a path."""
+    if not topic:
+        raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
+    bad = sorted(set(topic) - _TOPIC_CHARACTERS)
+    if bad:
+        raise InvalidArgument(
+            "the topic's name has characters that none may have",
+            f"{''.join(bad[:8])!r} in {topic[:80]!r}",
+            "use ASCII letters, digits and % | - _ only",
+        )
+    limit = MAX_RETRY_TOPIC_BYTES if is_group_topic(topic) else MAX_TOPIC_BYTES
+    if len(topic) > limit:
+        raise InvalidArgument(
+            f"the topic's name is longer than {limit} characters", len(topic), "use a shorter one"
+        )
+    return topic
+
+
+def is_stored_topic(topic: str) -> bool:
+    """Whether records of that topic may be in a store: the rule for users, and what RocketMQ
+    itself makes beside that."""
+    return (
+        0 < len(topic) <= MAX_RETRY_TOPIC_BYTES
+        and not set(topic) - STORED_TOPIC_CHARACTERS
+        and topic not in (".", "..")
+    )
+
+
+def check_group(group: str) -> str:
+    """Return the name of a consumer group, or raise InvalidArgument."""
+    if not 0 < len(group) <= MAX_GROUP_CHARACTERS or set(group) - _TOPIC_CHARACTERS:
+        raise InvalidArgument(
+            "this can be no name of a group",
+            repr(group[:80]),
+            f"use 1 to {MAX_GROUP_CHARACTERS} ASCII letters, digits and % | - _",
+        )
+    return group
+
+
+def is_group_topic(topic: str) -> bool:
+    """Whether the topic holds a group's retries or dead letters."""
+    return topic.startswith((RETRY_PREFIX, DLQ_PREFIX))
