@@ -33,7 +33,7 @@ BETWEEN := $(filter-out $(FIRST) $(LAST) tests/interop tests/__pycache__, \
 setup: $(READY) ## make .venv and install Penstock with all extras into it
 
 # what is compiled counts like what is configured: either changed, it is installed again
-$(READY): pyproject.toml shared/native_loops.pyx $(wildcard shared/native_*.pxi) shared/native_crc.h
+$(READY): pyproject.toml $(wildcard shared/loops/native/*)
 	@test -n "$(PYTHON)" || { \
 	  echo 'error: no Python 3.11 or later with its venv module was found on PATH.' >&2; \
 	  echo '  Debian, Ubuntu: apt install python3 python3-venv' >&2; \
@@ -104,7 +104,7 @@ bench-peers: setup ## measure Penstock beside other brokers for 40 minutes, writ
 
 .PHONY: clean
 clean: ## remove .venv and everything else that was made here
-	rm -rf .venv build dist src/*.egg-info shared/*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv build dist src/*.egg-info shared/loops/*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help

@@ -28,17 +28,21 @@ from penstock.actors.cleaner import Cleaner
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.writer import Writer
-from penstock.shared.actor import SIGNALS, Actor, Stage, die_with_parent, run_actor
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
-from penstock.shared.log_line import log_line
-from penstock.shared.memory_allocator import keep_large_blocks
-from penstock.shared.positions import STATES
-from penstock.shared.process_state import is_stopped
-from penstock.shared.recovery_history import keep_recovery
-from penstock.shared.store_start import OpenStore, finish_store, open_store
+from penstock.shared.memory.positions import STATES
+from penstock.shared.memory.process_state import is_stopped
+from penstock.shared.process.actor import SIGNALS, Actor, Stage, die_with_parent, run_actor
+from penstock.shared.process.log_line import log_line
+from penstock.shared.process.malloc_tuning import keep_large_blocks
+from penstock.shared.recovery.history import keep_recovery
+from penstock.shared.recovery.open_store import (
+    OpenStore,
+    finish_store,
+    open_store,
+)
 
 # Those come first whom an acknowledgement needs. All can start at once, for what they need to know
 # stands in shared memory.

@@ -19,13 +19,13 @@ import errno
 
 import zmq
 
-from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.durable_files import write_at
 from penstock.shared.errors import LACKING, StoreDamaged
 from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import write_at
+from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.layout import PAGE_BYTES, StorePaths
-from penstock.shared.mapped_file_queue import MappedFileQueue
-from penstock.shared.transient_store_pool import TransientStorePool
+from penstock.shared.memory.transient_store_pool import TransientStorePool
+from penstock.shared.process.actor import TICK_MS, Stage
 
 # One call copies at most this; the heartbeat comes between.
 _COPY_BYTES = 8 << 20

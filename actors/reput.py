@@ -24,21 +24,21 @@ from __future__ import annotations
 
 import zmq
 
-from penstock.shared.actor import TICK_MS, Stage
-from penstock.shared.commit_log import LogReader
-from penstock.shared.consume_queue import ENTRY, parse_delay_levels
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
-from penstock.shared.hot_loops import QueueNumbers, dispatch
-from penstock.shared.index_directory import index_geometry
-from penstock.shared.index_file import Entries
-from penstock.shared.index_files import IndexFiles
+from penstock.shared.formats.index_chains import Entries
+from penstock.shared.formats.queue_entry import ENTRY, parse_delay_levels
+from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, blank_size, jumps
+from penstock.shared.index.directory import index_geometry
+from penstock.shared.index.index_file import IndexFiles
 from penstock.shared.layout import StorePaths
+from penstock.shared.log.reader import LogReader
+from penstock.shared.loops.active import QueueNumbers, dispatch
+from penstock.shared.loops.pure.queues import ROW, rows_of
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
-from penstock.shared.pure_queues import ROW, rows_of
-from penstock.shared.queue_table import QueueKey, QueueTable
-from penstock.shared.queue_windows import NamesInDoubt, QueueWindows
-from penstock.shared.record import SMALLEST_RECORD_BYTES, blank_size, jumps
+from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.queue.windows import NamesInDoubt, QueueWindows
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20

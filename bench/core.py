@@ -15,18 +15,26 @@ from typing import Any
 
 import msgspec
 
-from penstock.shared import (
-    hot_loops,
-    pure_encode,
-    pure_frame,
-    pure_message,
-    pure_queues,
-    pure_walk,
+from penstock.shared.formats.compression import MAX_BODY_BYTES
+from penstock.shared.formats.message_id import KeyOrigin
+from penstock.shared.formats.record import Shape, pack_host
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.loops import active
+from penstock.shared.loops.pure import (
+    encode as pure_encode,
 )
-from penstock.shared.compression import MAX_BODY_BYTES
-from penstock.shared.message_id import KeyOrigin
-from penstock.shared.record import Shape, pack_host
-from penstock.shared.record_crc import Checksum
+from penstock.shared.loops.pure import (
+    frame as pure_frame,
+)
+from penstock.shared.loops.pure import (
+    message as pure_message,
+)
+from penstock.shared.loops.pure import (
+    queues as pure_queues,
+)
+from penstock.shared.loops.pure import (
+    walk as pure_walk,
+)
 
 FRAME_BYTES = 256 << 10
 TOPIC, NAME = b"orders", b"\6orders"
@@ -57,9 +65,9 @@ def _forms() -> list[Any]:
     pure = SimpleNamespace(native=False)
     for module in (pure_encode, pure_frame, pure_message, pure_queues, pure_walk):
         vars(pure).update(vars(module))
-    if hot_loops.why_pure:
+    if active.why_pure:
         return [pure]
-    return [SimpleNamespace(**{**vars(hot_loops), "native": True}), pure]
+    return [SimpleNamespace(**{**vars(active), "native": True}), pure]
 
 
 def _frame(loops: Any, body_bytes: int) -> tuple[bytes, int]:

@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 
 from penstock.shared.clock import SystemClock
-from penstock.shared.index_file import KeyBatch
-from penstock.shared.index_files import IndexFiles
-from penstock.shared.index_header import Geometry
+from penstock.shared.formats.index_chains import KeyBatch
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.index.index_file import IndexFiles
 
 TOPIC = b"bench"
 RECORD_BYTES = 1200

@@ -22,7 +22,7 @@ from penstock.bench.produce import produce
 from penstock.bench.report import Result, Shape, percentile
 from penstock.bench.target import Target, Where, opened
 from penstock.shared.errors import InvalidArgument
-from penstock.shared.positions import Positions
+from penstock.shared.memory.positions import Positions
 
 LOOK_S = 0.002
 MEMORY_S = 0.5

@@ -21,7 +21,7 @@ from penstock.chaos.broker import SETTINGS, Broker, fixed_ports
 from penstock.client.producer import Producer
 from penstock.shared.config_sources import load_config
 from penstock.shared.layout import StorePaths
-from penstock.shared.recovery_history import load_recoveries
+from penstock.shared.recovery.history import load_recoveries
 
 TOPIC, QUEUES, BODY = "bench", 4, bytes(1000)
 ANSWER_TIMEOUT_S = 60

@@ -11,19 +11,19 @@ from collections.abc import Callable
 from pathlib import Path
 
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import ENTRY
-from penstock.shared.durable_files import make_directory
-from penstock.shared.hot_loops import QueueNumbers
-from penstock.shared.index_building import rebuild_index
-from penstock.shared.index_directory import index_geometry
-from penstock.shared.index_recovery import index_is_rebuilt
+from penstock.shared.files.durable import make_directory
+from penstock.shared.formats.properties import UNIQ_KEY, encode_properties
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.loops.active import QueueNumbers
+from penstock.shared.loops.pure.queues import rows_of
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
-from penstock.shared.properties import UNIQ_KEY, encode_properties
-from penstock.shared.pure_queues import rows_of
-from penstock.shared.queue_windows import QueueWindows
-from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.queue.windows import QueueWindows
+from penstock.shared.recovery.build_index import rebuild_index
+from penstock.shared.recovery.recover_index import index_is_rebuilt
+from penstock.shared.store.directory import StoreDirectory
 
 BODY = b"one of many"
 

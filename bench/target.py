@@ -20,9 +20,9 @@ from penstock.bench.stack import running_stack
 from penstock.client import Producer
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.memory.run_directory import Run, read_run, running
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
-from penstock.shared.positions import ACTORS, Positions
-from penstock.shared.run_directory import Run, read_run, running
 
 CAUGHT_UP_TIMEOUT_S = 120
 

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from penstock.chaos.broker import Broker
-from penstock.chaos.preload import build_library
+from penstock.chaos.interposed.preload import build_library
+from penstock.chaos.machine.workers import Result, Task, Workers
 from penstock.chaos.report import Report
 from penstock.chaos.under_load import one_load
-from penstock.chaos.workers import Result, Task, Workers
 from penstock.shared.config import Config
 
 

@@ -20,15 +20,15 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from penstock.chaos.processes import MARK, descriptors, processes_of, run_directories_below
-from penstock.shared.broker_status import read_status
-from penstock.shared.checkpoint_file import load_checkpoint
+from penstock.chaos.machine.processes import MARK, descriptors, processes_of, run_directories_below
 from penstock.shared.config import DEFAULT_PRODUCE_PORT, Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import read_run
-from penstock.shared.watermark import load_watermark
+from penstock.shared.memory.run_directory import read_run
+from penstock.shared.process.broker_status import read_status
+from penstock.shared.store.checkpoint_file import load_checkpoint
+from penstock.shared.store.watermark import load_watermark
 
 READY_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 40

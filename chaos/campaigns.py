@@ -12,26 +12,26 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.attack import attack_round
-from penstock.chaos.bells import bells_round
-from penstock.chaos.clock import clock_round
-from penstock.chaos.crowd import crowd_round
-from penstock.chaos.cut import cut_round
-from penstock.chaos.damage import damage_round
-from penstock.chaos.disk import disk_round
-from penstock.chaos.events import events_round
-from penstock.chaos.frames import frames_round
-from penstock.chaos.frozen import frozen_round
-from penstock.chaos.full import full_round
-from penstock.chaos.kills import kills_round
-from penstock.chaos.leaks import Baseline
-from penstock.chaos.memory import memory_round
-from penstock.chaos.missing import missing_round
-from penstock.chaos.mixed import mixed_round
-from penstock.chaos.points import points_round
-from penstock.chaos.power import power_round
-from penstock.chaos.recovery import recovery_round
-from penstock.chaos.slow import slow_round
+from penstock.chaos.clients.attack import attack_round
+from penstock.chaos.clients.crowd import crowd_round
+from penstock.chaos.clients.frames import frames_round
+from penstock.chaos.crashes.points import points_round
+from penstock.chaos.crashes.recovery import recovery_round
+from penstock.chaos.machine.leaks import Baseline
+from penstock.chaos.running.bells import bells_round
+from penstock.chaos.running.clock import clock_round
+from penstock.chaos.running.frozen import frozen_round
+from penstock.chaos.running.kills import kills_round
+from penstock.chaos.running.memory import memory_round
+from penstock.chaos.running.mixed import mixed_round
+from penstock.chaos.stepped.events import events_round
+from penstock.chaos.storage.cut import cut_round
+from penstock.chaos.storage.damage import damage_round
+from penstock.chaos.storage.disk import disk_round
+from penstock.chaos.storage.full import full_round
+from penstock.chaos.storage.missing import missing_round
+from penstock.chaos.storage.power import power_round
+from penstock.chaos.storage.slow import slow_round
 from penstock.shared.errors import PenstockError
 
 

@@ -15,8 +15,8 @@ import re
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from penstock.shared.record import decode_record
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.record import decode_record
+from penstock.shared.store.directory import StoreDirectory
 
 SHOWN = 3
 _LOST = re.compile(r"\b(\d+) messages lost,")

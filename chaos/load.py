@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.chaos.history import Sent, Stored, digest
 from penstock.client.consumer import Consumer
-from penstock.client.message import Message
+from penstock.client.core.message import Message
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError, StoreUnavailable
 

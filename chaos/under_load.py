@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import check_acknowledged, check_order
 from penstock.chaos.load import QUEUES, TOPIC, Follower, Load, read_all
-from penstock.chaos.replay import check_index, check_whole
+from penstock.chaos.stepped.replay import check_index, check_whole
 from penstock.client.producer import Producer
 from penstock.shared.errors import StoreUnavailable
 

@@ -47,7 +47,7 @@ def index(keys: int, batch: int, runs: int, output: str) -> None:
     """
     from penstock.bench.index import bench_index
     from penstock.shared.config import Config
-    from penstock.shared.index_directory import index_geometry
+    from penstock.shared.index.directory import index_geometry
 
     results = []
     with progress("putting") as moved:

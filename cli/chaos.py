@@ -141,7 +141,7 @@ def chaos(
 
 def _possible(kinds: list[str]) -> list[str]:
     """Those that this machine can do. Raises MissingDependency when it can do none."""
-    from penstock.chaos.preload import find_compiler
+    from penstock.chaos.interposed.preload import find_compiler
     from penstock.shared.errors import MissingDependency
 
     left_out = [] if find_compiler() else [kind for kind in kinds if kind in NEED_A_COMPILER]
@@ -166,7 +166,7 @@ def _run(
 ) -> None:
     from penstock.chaos.arena import Arena
     from penstock.chaos.campaigns import run_chaos
-    from penstock.chaos.leaks import Baseline
+    from penstock.chaos.machine.leaks import Baseline
 
     home = Path(tempfile.mkdtemp(prefix="penstock-chaos-", dir=place))
     began = time.monotonic()
@@ -205,7 +205,7 @@ def _tell(report: Report, told: int) -> int:
 
 
 def _replay(bundle: Path, image: str | None, report: Report) -> None:
-    from penstock.chaos.power import ImageName, check_images
+    from penstock.chaos.storage.power import ImageName, check_images
 
     try:
         flush, share, number = (image or "").split(":")

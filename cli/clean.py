@@ -83,14 +83,14 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     import os
 
     from penstock.shared.clock import SystemClock
-    from penstock.shared.deletions import load_deletions
     from penstock.shared.errors import BrokerTimeout
-    from penstock.shared.find_broker import find_running
     from penstock.shared.layout import StorePaths
-    from penstock.shared.positions import Positions
-    from penstock.shared.quarantine import read_only_error
-    from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
-    from penstock.shared.run_directory import running
+    from penstock.shared.log.damage import read_only_error
+    from penstock.shared.memory.positions import Positions
+    from penstock.shared.memory.run_directory import running
+    from penstock.shared.process.find_broker import find_running
+    from penstock.shared.store.deletions import load_deletions
+    from penstock.shared.store.retention_clock import TRUST_CLOCK, held_ms
 
     run = find_running(store)
     paths = StorePaths(store)

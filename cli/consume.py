@@ -27,7 +27,7 @@ from penstock.shared.errors import UnreadableBody
 
 if TYPE_CHECKING:
     from penstock.client.consumer import Consumer
-    from penstock.client.message import Message
+    from penstock.client.core.message import Message
 
 Print = Callable[["Message"], None]
 
@@ -138,7 +138,7 @@ def consume(
 def _offsets(asked: dict[str, Any], end: str) -> dict[int, int] | int:
     """Where each queue is at `end`: where a consumer would begin that began there."""
     from penstock.client.consumer import Consumer
-    from penstock.client.start import parse_start
+    from penstock.client.core.start import parse_start
     from penstock.shared.clock import SystemClock
 
     at = parse_start(end, SystemClock().now_ms())
@@ -194,7 +194,7 @@ def _printer(output: str) -> Print:
 
 def _print_json(message: Message) -> None:
     from penstock.cli.store_records import row
-    from penstock.shared.record import decode_record
+    from penstock.shared.formats.record import decode_record
 
     fields = row(decode_record(message.record), with_body=True)
     print_json(fields)

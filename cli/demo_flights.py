@@ -18,10 +18,10 @@ import msgspec
 from penstock.bench.stack import Stack
 from penstock.cli.flights_csv import read_flights
 from penstock.client.consumer import Consumer
-from penstock.client.frames import SendFuture
+from penstock.client.core.sending.frames import SendFuture
 from penstock.client.producer import Producer
-from penstock.shared.broker_status import read_status
 from penstock.shared.errors import ConnectError
+from penstock.shared.process.broker_status import read_status
 
 if TYPE_CHECKING:
     from penstock.cli.demo_progress import Bars

@@ -14,7 +14,7 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 Command = Callable[..., Any]
 # A week: who waits longer has forgotten it.
 MAX_TIMEOUT_S = 604_800
-# What a broker is asked for fits its numbers; see shared/messages.py.
+# What a broker is asked for fits its numbers; see shared/wire/messages.py.
 MAX_COUNT = (1 << 31) - 1
 
 

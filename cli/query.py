@@ -24,7 +24,7 @@ from penstock.cli.suggestions import Group
 from penstock.shared.errors import InvalidArgument, MessageNotFound
 
 if TYPE_CHECKING:
-    from penstock.client.message import Message
+    from penstock.client.core.message import Message
 
 # slots and items of the index, where somebody says them
 _Geometry = tuple[int | None, int | None]
@@ -77,7 +77,7 @@ def by_key(
 
     Exits with 1 when there is none.
     """
-    from penstock.client import query_core
+    from penstock.client.core import query_core
 
     times = _time("--begin", begin), _time("--end", end)
     question = query_core.by_key(topic, key, max_num, *times)
@@ -108,7 +108,7 @@ def by_unique_key(
 
     Exits with 1 when there is none.
     """
-    from penstock.client import query_core
+    from penstock.client.core import query_core
 
     question = query_core.by_unique_key(topic, unique_key)
     _run(question, store, endpoint, timeout, (index_slots, index_items), output)
@@ -133,7 +133,7 @@ def by_id(
     output: str,
 ) -> None:
     """The message that MESSAGE_ID names: its broker's address and its offset in the log."""
-    from penstock.client import query_core
+    from penstock.client.core import query_core
 
     _run(query_core.by_id(message_id), store, endpoint, timeout, (index_slots, index_items), output)
 
@@ -174,8 +174,8 @@ def _ask(
     """From the broker, or from the files where none runs."""
     from penstock.client.query import MessageQuery
     from penstock.shared.config_sources import default_store
-    from penstock.shared.find_broker import NotRunning
     from penstock.shared.layout import StorePaths
+    from penstock.shared.process.find_broker import NotRunning
 
     try:
         broker = broker_of(store, endpoint)
@@ -189,9 +189,9 @@ def _ask(
 
 
 def _look(question: Any, root: Path, slots: int | None, items: int | None) -> list[Message]:
-    from penstock.client.message import Message
-    from penstock.shared.store_directory import StoreDirectory
-    from penstock.shared.store_query import StoreQuery
+    from penstock.client.core.message import Message
+    from penstock.maintenance.store_query import StoreQuery
+    from penstock.shared.store.directory import StoreDirectory
 
     with StoreDirectory(root) as opened, StoreQuery(opened, slots, items) as looking:
         if question.message_id:
@@ -201,7 +201,7 @@ def _look(question: Any, root: Path, slots: int | None, items: int | None) -> li
 
 def _print(found: Iterable[Message], output: str) -> None:
     from penstock.cli.store_records import row
-    from penstock.shared.record import decode_record
+    from penstock.shared.formats.record import decode_record
 
     rows = [row(decode_record(message.record), with_body=True) for message in found]
     if output == "json":
@@ -234,7 +234,7 @@ def _time(option: str, text: str | None) -> int | None:
         return None
     if text.isascii() and text.isdigit():
         return int(text)
-    from penstock.client.start import parse_start
+    from penstock.client.core.start import parse_start
     from penstock.shared.clock import SystemClock
 
     try:

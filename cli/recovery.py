@@ -30,7 +30,7 @@ def show(store: Path | None, output: str) -> None:
     """Show the last starts that were not clean, oldest first. Needs no broker."""
     from penstock.shared.config_sources import default_store
     from penstock.shared.layout import StorePaths
-    from penstock.shared.recovery_history import load_recoveries
+    from penstock.shared.recovery.history import load_recoveries
 
     paths = StorePaths(store or Path(default_store()))
     rows = load_recoveries(paths)

@@ -27,7 +27,7 @@ from penstock.cli.streams import OutputFailed, discard_output, stop_when_unread
 from penstock.shared.errors import FlushTimeout, PenstockError, StoreUnavailable
 
 if TYPE_CHECKING:
-    from penstock.client.frames import SendFuture
+    from penstock.client.core.sending.frames import SendFuture
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 # So many outcomes wait to be looked at, at most; the bytes are the producer's to bound.

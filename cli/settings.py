@@ -78,7 +78,7 @@ def show(
       penstock config show file_reserved_time_h delete_when -o json
     """
     from penstock.shared.config_sources import STORE_KEY, check_known, load_config
-    from penstock.shared.geometry import settled_sizes
+    from penstock.shared.store.geometry import settled_sizes
 
     for key in keys:
         check_known(key, "argument")

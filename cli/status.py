@@ -56,8 +56,8 @@ def status(store: Path | None, whole: bool, output: str) -> None:
     json there is everything, and of rates what they are counted from. Exits with 3 when no broker
     runs on the store.
     """
-    from penstock.shared.broker_status import read_status
     from penstock.shared.config_sources import default_store
+    from penstock.shared.process.broker_status import read_status
 
     root = store or Path(default_store())
     found = read_status(root)
@@ -73,9 +73,9 @@ def status(store: Path | None, whole: bool, output: str) -> None:
 
 def _look(store: Path) -> Look:
     """Count. What has a place in its queue is a message that consumers can have."""
-    from penstock.shared.find_broker import find_running
-    from penstock.shared.positions import Positions
-    from penstock.shared.queue_table import QueueTable
+    from penstock.shared.memory.positions import Positions
+    from penstock.shared.memory.queue_table import QueueTable
+    from penstock.shared.process.find_broker import find_running
 
     run = find_running(store)
     positions, queues = Positions(run.positions), QueueTable(run.queues)
@@ -144,7 +144,7 @@ def _deletion(row: dict[str, Any]) -> tuple[object, ...]:
 
 
 def _print_all(found: dict[str, Any]) -> None:
-    from penstock.shared.positions import POSITIONS
+    from penstock.shared.memory.positions import POSITIONS
 
     click.echo()
     print_table(

@@ -58,7 +58,7 @@ def info(directory: Path, output: str) -> None:
       penstock store info ~/store -o json
     """
     from penstock.cli.store_info import gather
-    from penstock.shared.store_directory import StoreDirectory
+    from penstock.shared.store.directory import StoreDirectory
 
     with progress("looking"), StoreDirectory(directory) as opened:
         found = gather(opened)
@@ -105,12 +105,12 @@ def verify(
       penstock store verify ./store --checksum record
       penstock store verify ./store --delay-levels "1s 10s 2h"
     """
+    from penstock.maintenance.verify import verify_store
     from penstock.shared.config_sources import load_config
-    from penstock.shared.consume_queue import parse_delay_levels
-    from penstock.shared.geometry import index_sizes
+    from penstock.shared.formats.queue_entry import parse_delay_levels
+    from penstock.shared.formats.record_crc import Checksum
     from penstock.shared.layout import StorePaths
-    from penstock.shared.record_crc import Checksum
-    from penstock.shared.verify import verify_store
+    from penstock.shared.store.geometry import index_sizes
 
     config = load_config(flags={"message_delay_level": delay_levels}).config
     asked = index_slots, index_items
@@ -161,8 +161,8 @@ def inspect(
       penstock store inspect ./store -o json | jq -r .message_id
     """
     from penstock.cli.store_records import row, select
-    from penstock.shared.record import Found, decode_record
-    from penstock.shared.store_directory import StoreDirectory
+    from penstock.shared.formats.record import Found, decode_record
+    from penstock.shared.store.directory import StoreDirectory
 
     if offset is not None and (topic is None or queue_id is None):
         raise click.UsageError("--offset counts within one queue: give --topic and --queue too")

@@ -16,8 +16,8 @@ from penstock.cli.output import few, output_option, print_json, printable, progr
 from penstock.cli.settings import config_option, set_option
 
 if TYPE_CHECKING:
+    from penstock.maintenance.repair import RangeRepair, Repair
     from penstock.shared.config import Config
-    from penstock.shared.repair import RangeRepair, Repair
 
 EXIT_PROBLEM = 1
 
@@ -29,7 +29,7 @@ directory_argument = click.argument(
 def _config(file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path) -> Config:
     """The settings of the store's broker; the index is about to be made anew, in any size."""
     from penstock.shared.config_sources import load_config
-    from penstock.shared.geometry import settled_but_index
+    from penstock.shared.store.geometry import settled_but_index
 
     flags: dict[str, object] = {**dict(settings), "store_path_root_dir": str(directory)}
     return load_config(file, flags, os.environ, settled_but_index).config
@@ -62,9 +62,9 @@ def rebuild(
       penstock store rebuild ./store --queues -o json
       penstock store rebuild ./store --index --set max_index_num=1000000
     """
+    from penstock.maintenance.rebuild import rebuild_store
     from penstock.shared.clock import SystemClock
-    from penstock.shared.rebuild import rebuild_store
-    from penstock.shared.store_lock import stopped_store
+    from penstock.shared.store.lock import stopped_store
 
     config = _config(file, settings, directory)
     both = not queues and not index
@@ -118,9 +118,9 @@ def repair(
       penstock store repair ./store
       penstock store repair ./store --apply
     """
+    from penstock.maintenance.repair import plan_repair, repair_store
     from penstock.shared.clock import SystemClock
-    from penstock.shared.repair import plan_repair, repair_store
-    from penstock.shared.store_lock import stopped_store
+    from penstock.shared.store.lock import stopped_store
 
     config = _config(file, settings, directory)
     with stopped_store(directory) as (paths, last_run), progress("looking") as moved:

@@ -13,19 +13,18 @@ from typing import Any
 
 import msgspec
 
-from penstock.shared.consumer_filters import load_consumer_filters
 from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, StoreUnavailable
-from penstock.shared.geometry import Size, store_sizes
-from penstock.shared.geometry_search import ITEMS, SLOTS
-from penstock.shared.index_directory import index_files
-from penstock.shared.index_header import Geometry
-from penstock.shared.record import BLANK, Found
-from penstock.shared.record_crc import Checksum
-from penstock.shared.segment_files import Problem, shown
-from penstock.shared.store_directory import StoreDirectory
-from penstock.shared.subscription import parse_filter
-from penstock.shared.topics import load_topics
-from penstock.shared.verify_index import read_index_header
+from penstock.shared.files.segments import Problem, shown
+from penstock.shared.filters.message_filter import parse_filter
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.record import BLANK, Found
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.index.directory import index_files, read_index_header
+from penstock.shared.store.consumer_filters import load_consumer_filters
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import Size, store_sizes
+from penstock.shared.store.geometry_search import ITEMS, SLOTS
+from penstock.shared.store.topics import load_topics
 
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 64-bit struct flock
 

@@ -11,14 +11,14 @@ import hashlib
 from collections.abc import Iterator
 from typing import Any
 
-from penstock.shared.compression import decompress
 from penstock.shared.errors import PenstockError, UnreadableBody
-from penstock.shared.log_scan import Step
-from penstock.shared.message_id import offset_message_id
-from penstock.shared.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from penstock.shared.record import Found, Record, host_text
-from penstock.shared.record_outline import outline
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.compression import decompress
+from penstock.shared.formats.message_id import offset_message_id
+from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
+from penstock.shared.formats.record import Found, Record, host_text
+from penstock.shared.formats.record_outline import outline
+from penstock.shared.log.scan import Step
+from penstock.shared.store.directory import StoreDirectory
 
 
 def select(

@@ -42,9 +42,9 @@ def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) ->
 def _topics(store: Path | None, endpoint: str | None, timeout: float) -> dict[str, int]:
     from penstock.client.producer import Producer
     from penstock.shared.config_sources import default_store
-    from penstock.shared.find_broker import NotRunning
     from penstock.shared.layout import StorePaths
-    from penstock.shared.topics import load_topics
+    from penstock.shared.process.find_broker import NotRunning
+    from penstock.shared.store.topics import load_topics
 
     try:
         timeout_ms = int(timeout * 1000)

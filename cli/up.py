@@ -21,7 +21,7 @@ from penstock.shared.layout import StorePaths
 
 if TYPE_CHECKING:
     from penstock.shared.config import Config
-    from penstock.shared.recovery import Recovered
+    from penstock.shared.recovery.recover_log import Recovered
     from penstock.supervisor import Supervisor
 
 _PORTS = ("produce_port", "consume_port")
@@ -68,7 +68,7 @@ def up(
     What happens meanwhile is told on standard error, each line with its time in UTC.
     """
     from penstock.shared.config_sources import load_config
-    from penstock.shared.geometry import settled_sizes
+    from penstock.shared.store.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
     if port:  # one of the two may be named all the same
@@ -128,14 +128,14 @@ def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], s
 def _say(line: str) -> None:
     """Tell whoever watches."""
     from penstock.shared.clock import SystemClock
-    from penstock.shared.log_line import log_line
+    from penstock.shared.process.log_line import log_line
 
     log_line(SystemClock().now_ms(), "supervisor", line)
 
 
 def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[], None]:
     """What prints a line whenever messages begin to be taken, or to be refused for want of disk."""
-    from penstock.shared.disk_full import why_full
+    from penstock.shared.process.disk_full import why_full
 
     last: str | None = None
 

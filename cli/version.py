@@ -24,7 +24,7 @@ def version(output: str) -> None:
     more slowly. An installation without a compiler has the second only; PENSTOCK_PURE=1 chooses it.
     """
     from penstock import __version__
-    from penstock.shared.hot_loops import why_pure
+    from penstock.shared.loops.active import why_pure
 
     if output == "json":
         python = platform.python_version()

@@ -2,7 +2,7 @@
 
 from penstock.client.connection import Connection
 from penstock.client.consumer import Consumer
-from penstock.client.message import Message
+from penstock.client.core.message import Message
 from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
 from penstock.client.query import MessageQuery
 

@@ -7,8 +7,8 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Any
 
-from penstock.client.aio import Producer
 from penstock.client.aio_consumer import Consumer
+from penstock.client.aio_producer import Producer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.broker_address import Store
 from penstock.client.connection import Where

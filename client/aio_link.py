@@ -10,10 +10,10 @@ import zmq.asyncio
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
-from penstock.client.consumer_core import ConsumerCore
-from penstock.client.query_core import QueryCore
+from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.query_core import QueryCore
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.sockets import dial
+from penstock.shared.wire.sockets import dial
 
 
 class Link:

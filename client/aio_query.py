@@ -6,8 +6,8 @@ import zmq
 
 from penstock.client.aio_link import Link
 from penstock.client.broker_address import Store
-from penstock.client.message import Message
-from penstock.client.query_core import (
+from penstock.client.core.message import Message
+from penstock.client.core.query_core import (
     DEFAULT_MAX_NUM,
     REPEAT_MS,
     QueryCore,

@@ -20,12 +20,12 @@ import zmq.asyncio
 
 from penstock.client import leaving
 from penstock.client.broker_address import BrokerAddress
-from penstock.client.frames import Receipt
-from penstock.client.producer_core import ProducerCore
+from penstock.client.core.sending.frames import Receipt
+from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.send_loop import GRACE_S, SendLoop, ended
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.sockets import PRODUCE_ANSWER_BYTES, dial
+from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 
 class AioSendLoop:

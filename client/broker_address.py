@@ -24,18 +24,18 @@ from typing import TYPE_CHECKING, Any
 from msgspec.structs import replace
 
 from penstock import __version__
-from penstock.client.aim import Aim
+from penstock.client.core.aim import Aim
 from penstock.client.local_address import local_address
-from penstock.shared.ask_broker import NobodyThere, ask_broker, meet_broker
-from penstock.shared.endpoint import at_port, parse_endpoint
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
-from penstock.shared.introduction import PROTOCOL, Greeted, Serves
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import quoted
+from penstock.shared.wire.ask_broker import NobodyThere, ask_broker, meet_broker
+from penstock.shared.wire.endpoint import at_port, parse_endpoint
+from penstock.shared.wire.introduction import PROTOCOL, Greeted, Serves
 
 if TYPE_CHECKING:
     # few clients look into a store's files, and all would wait for these at their start
-    from penstock.shared.run_directory import Run
+    from penstock.shared.memory.run_directory import Run
 
 # Between two tries to find a broker that is not there yet, and two looks for a new run.
 AGAIN_MS = 100
@@ -95,7 +95,7 @@ class BrokerAddress:
         if self._store is None or now_ms - self._looked_ms < AGAIN_MS:
             return False
         self._looked_ms = now_ms
-        from penstock.shared.run_directory import read_run
+        from penstock.shared.memory.run_directory import read_run
 
         try:
             run = read_run(StorePaths(self._store))
@@ -121,7 +121,7 @@ class BrokerAddress:
         if self._store is None:
             broker, self.endpoint = meet_broker(self.endpoint, self._timeout_ms)
             return self._judge(broker)
-        from penstock.shared.find_broker import find_running
+        from penstock.shared.process.find_broker import find_running
 
         self._take(find_running(self._store))
         until = time.monotonic() + self._timeout_ms / 1000
@@ -140,7 +140,7 @@ class BrokerAddress:
             return True
         if self._store is None:
             return False
-        from penstock.shared.find_broker import NotRunning
+        from penstock.shared.process.find_broker import NotRunning
 
         return isinstance(error, NotRunning)
 
@@ -168,7 +168,7 @@ class BrokerAddress:
                 f"see what runs on yours: penstock status --store {quoted(self._store)}",
             )
         if broker.serves != self._serves:
-            from penstock.shared.reception import wrong_port
+            from penstock.shared.process.reception import wrong_port
 
             raise wrong_port(broker.serves, _as_seen_from(self.endpoint, broker))
         return broker

@@ -15,8 +15,8 @@ from penstock.client.broker_address import Store, check_one, check_store
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
-from penstock.shared.ask_broker import ask_broker
-from penstock.shared.endpoint import at_port, parse_endpoint
+from penstock.shared.wire.ask_broker import ask_broker
+from penstock.shared.wire.endpoint import at_port, parse_endpoint
 
 _SCHEMES = ("tcp:", "ipc:")
 # A directory of such a name can be given as ./NAME, or as store="NAME".

@@ -12,17 +12,17 @@ from types import TracebackType
 
 import zmq
 
-from penstock.client.arguments import check_timeout
 from penstock.client.broker_address import BrokerAddress, Store
-from penstock.client.choice import choose
 from penstock.client.closing import closer
-from penstock.client.consumer_core import ConsumerCore
-from penstock.client.message import Message
-from penstock.client.start import Start
+from penstock.client.core.arguments import check_timeout
+from penstock.client.core.choice import choose
+from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.message import Message
+from penstock.client.core.start import Start
 from penstock.shared.clock import Clock, SystemClock
-from penstock.shared.compression import MAX_BODY_BYTES
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.sockets import dial
+from penstock.shared.formats.compression import MAX_BODY_BYTES
+from penstock.shared.wire.sockets import dial
 
 # A shorter frame is copied: ZeroMQ keeps more in memory for one.
 _LONG_FRAME_BYTES = 64 << 10

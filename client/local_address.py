@@ -5,8 +5,8 @@ from __future__ import annotations
 import ipaddress
 import socket
 
-from penstock.shared.endpoint import parse_endpoint
 from penstock.shared.errors import ConnectError
+from penstock.shared.wire.endpoint import parse_endpoint
 
 
 def is_loopback(ip: bytes) -> bool:

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Mapping
 from types import TracebackType
 from typing import NoReturn
 
-from penstock.client.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.broker_address import BrokerAddress, Store
-from penstock.client.encoding import (
+from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
+from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
     BatchMessage,
     Body,
@@ -23,21 +23,21 @@ from penstock.client.encoding import (
     Keys,
     check_ack,
 )
-from penstock.client.frame_ring import FrameRing
-from penstock.client.frames import Receipt, SendFuture
+from penstock.client.core.sending.frame_ring import FrameRing
+from penstock.client.core.sending.frames import Receipt, SendFuture
+from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
+from penstock.client.core.sending.packing import Packer
+from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.routes import create_request
 from penstock.client.local_address import is_loopback
-from penstock.client.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
-from penstock.client.packing import Packer
-from penstock.client.producer_core import ProducerCore
-from penstock.client.routes import create_request
 from penstock.client.send_loop import SendLoop
-from penstock.shared import messages
 from penstock.shared.clock import Clock
-from penstock.shared.compression import check_compression
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.message_id import key_origin
-from penstock.shared.producer_clock import ProducerClock
-from penstock.shared.pure_intake import FRAME_BYTES
+from penstock.shared.formats.compression import check_compression
+from penstock.shared.formats.message_id import key_origin
+from penstock.shared.loops.producer_clock import ProducerClock
+from penstock.shared.loops.pure.intake import FRAME_BYTES
+from penstock.shared.wire import messages
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 

@@ -12,8 +12,8 @@ import zmq
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
-from penstock.client.message import Message
-from penstock.client.query_core import (
+from penstock.client.core.message import Message
+from penstock.client.core.query_core import (
     DEFAULT_MAX_NUM,
     REPEAT_MS,
     QueryCore,
@@ -25,7 +25,7 @@ from penstock.client.query_core import (
 )
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.sockets import dial
+from penstock.shared.wire.sockets import dial
 
 
 class MessageQuery:

@@ -14,11 +14,11 @@ import zmq
 
 from penstock.client import leaving
 from penstock.client.broker_address import BrokerAddress
-from penstock.client.failures import Lost
-from penstock.client.producer_core import ProducerCore
+from penstock.client.core.sending.failures import Lost
+from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.sockets import PRODUCE_ANSWER_BYTES, dial
+from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 # What is given up after its own timeout has an outcome a little later.
 GRACE_S = 1.0

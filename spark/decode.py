@@ -16,10 +16,10 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.shared.compression import decompress
 from penstock.shared.errors import UnreadableBody
-from penstock.shared.properties import KEYS, TAGS
-from penstock.shared.record import (
+from penstock.shared.formats.compression import decompress
+from penstock.shared.formats.properties import KEYS, TAGS
+from penstock.shared.formats.record import (
     AT_BODY_CRC,
     AT_BORN_TIMESTAMP,
     AT_PHYSICAL_OFFSET,

@@ -13,8 +13,8 @@ import msgspec
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from penstock.shared.next_steps import did_you_mean, other_topics
-from penstock.shared.queue_files import QueueFiles
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.queue.snapshot import QueueFiles
+from penstock.shared.store.directory import StoreDirectory
 
 EARLIEST, LATEST = -2, -1  # as numbers in the offsets options
 SMALLEST_SPLIT_BYTES, LARGEST_SPLIT_BYTES = 8 << 20, 128 << 20

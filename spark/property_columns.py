@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from penstock.shared.properties import decode_properties
+from penstock.shared.formats.properties import decode_properties
 from penstock.spark.gather import gather
 
 MAP = pa.map_(pa.string(), pa.string())

@@ -14,13 +14,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from penstock.shared.consume_queue import BLANK_SIZE
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
-from penstock.shared.file_cache import FileCache
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.formats.queue_entry import BLANK_SIZE
+from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Found, examine
 from penstock.shared.next_steps import verify
-from penstock.shared.queue_files import QueueFiles
-from penstock.shared.record import SMALLEST_RECORD_BYTES, Found, examine
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.queue.snapshot import QueueFiles
+from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.decode import Batch, Misfit, entry_columns, record_columns
 from penstock.spark.gather import Integers
 from penstock.spark.plan import QueueRange

@@ -81,7 +81,7 @@ class StoreReader(DataSourceReader):
         self.schema = schema
 
     def partitions(self) -> list[InputPartition]:
-        from penstock.shared.store_directory import StoreDirectory
+        from penstock.shared.store.directory import StoreDirectory
         from penstock.spark.plan import plan
 
         with StoreDirectory(self.options.path) as store:
@@ -91,7 +91,7 @@ class StoreReader(DataSourceReader):
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        from penstock.shared.store_directory import StoreDirectory
+        from penstock.shared.store.directory import StoreDirectory
         from penstock.spark.scan import read_range
 
         arrow_schema = to_arrow_schema(self.schema, timezone="UTC")

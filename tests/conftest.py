@@ -16,23 +16,23 @@ import msgspec
 import pytest
 from hypothesis import HealthCheck, settings
 
-from penstock.shared.broker_status import read_status
-from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import ENTRY
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.positions import create_positions
-from penstock.shared.queue_table import create_queue_table
-from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
-from penstock.shared.record_outline import entry_tags_code, outline
-from penstock.shared.run_directory import (
+from penstock.shared.memory.positions import create_positions
+from penstock.shared.memory.queue_table import create_queue_table
+from penstock.shared.memory.run_directory import (
     Endpoints,
     Run,
     boot_id,
     read_run,
     remove_run_directory,
 )
-from penstock.shared.transient_store_pool import create_pool
+from penstock.shared.memory.transient_store_pool import create_pool
+from penstock.shared.process.broker_status import read_status
 
 # A shell starts what runs in the background with SIGINT ignored, and nohup with SIGHUP; brokers
 # would inherit that, and they are to be stopped by both.

@@ -18,10 +18,10 @@ import pytest
 from penstock.bench.stack import Stack, running_stack
 from penstock.cli.demo import FLIGHTS
 from penstock.cli.main import penstock
-from penstock.shared.bus import RINGS
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
-from penstock.shared.positions import POSITIONS
+from penstock.shared.memory.positions import POSITIONS
+from penstock.shared.process.doorbells import RINGS
 from penstock.spark.plan import Options
 from penstock.spark.source import COLUMNS
 

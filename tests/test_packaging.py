@@ -18,7 +18,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 NOT_PRODUCT = (".*", "build", "dist", "tests", "docs", "*.egg-info", "__pycache__", "*.so")
-NATIVE = f"penstock/shared/native_loops{sysconfig.get_config_var('EXT_SUFFIX')}"
+NATIVE = f"penstock/shared/loops/compiled{sysconfig.get_config_var('EXT_SUFFIX')}"
 HAS_COMPILER = shutil.which(shlex.split(sysconfig.get_config_var("CC"))[0]) is not None
 
 
@@ -104,11 +104,11 @@ def test_the_source_distribution_holds_all_that_is_compiled(wheel: Path, tmp_pat
     with tarfile.open(made) as archive:
         found = {name.partition("/")[2] for name in archive.getnames()}
     needed = {
-        f"src/penstock/shared/{path.name}"
+        f"src/penstock/{path.relative_to(source)}"
         for suffix in ("pyx", "pxi", "h", "pyi")
-        for path in (source / "shared").glob(f"native_*.{suffix}")
+        for path in (source / "shared" / "loops").rglob(f"*.{suffix}")
     }
-    assert "src/penstock/shared/native_frame.pxi" in needed
+    assert "src/penstock/shared/loops/native/frame.pxi" in needed
     assert needed - found == set()
 
 

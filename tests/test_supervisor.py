@@ -21,10 +21,10 @@ import pytest
 
 from penstock import supervisor
 from penstock.client import Producer
-from penstock.shared.broker_status import read_status
-from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import read_run, remove_run_directory
+from penstock.shared.memory.run_directory import read_run, remove_run_directory
+from penstock.shared.process.broker_status import read_status
+from penstock.shared.store.checkpoint_file import load_checkpoint
 
 READY_TIMEOUT_S = 30
 SCRIPT = """\

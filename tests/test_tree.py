@@ -14,7 +14,7 @@ import pytest
 from penstock.shared.faults import POINTS
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("shared", "actors", "client", "spark", "cli", "chaos")
+PRODUCT = ("shared", "actors", "client", "maintenance", "spark", "cli", "chaos")
 PACKAGES = (*PRODUCT, "bench", "configs")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -29,10 +29,33 @@ MAY_IMPORT = {
     "actors": {"shared"},
     "supervisor": {"shared", "actors"},
     "client": {"shared"},
+    "maintenance": {"shared"},
     "spark": {"shared", "client"},
-    "chaos": {"shared", "actors", "client"},
-    "cli": {"shared", "actors", "supervisor", "client", "spark", "bench", "chaos", "configs"},
+    "chaos": {"shared", "actors", "client", "maintenance"},
+    "bench": {"shared", "actors", "client", "chaos"},
+    "cli": {
+        *("shared", "actors", "supervisor", "client", "maintenance"),
+        *("spark", "bench", "chaos", "configs"),
+    },
 }
+
+# The rooms of shared/, from the ground up: each may import those before it, and no other.
+ROOMS = (
+    "formats",
+    "files",
+    "filters",
+    "wire",
+    "loops",
+    "memory",
+    "log",
+    "queue",
+    "index",
+    "store",
+    "process",
+    "recovery",
+)
+MAX_GROUND_FILES = 12
+MAX_ROOM_FILES = 16
 
 
 def _sources(*packages: str) -> list[Path]:
@@ -75,15 +98,75 @@ def test_imports_follow_the_direction_of_the_design(package: str) -> None:
     assert wrong == []
 
 
-def test_actors_never_import_each_other() -> None:
-    """One module is one process; what two of them need is in shared/."""
+def test_an_actors_organs_are_its_own() -> None:
+    """One folder is one process; what two of them need is in shared/. Chaos may open them all."""
+    actors = {path.stem for path in (ROOT / "actors").iterdir()} - {"__init__", "__pycache__"}
+    wrong = []
+    for path in _sources(*PRODUCT, "supervisor", "bench"):
+        own = path.relative_to(ROOT).with_suffix("").parts[:2]
+        for name in _imports(path):
+            is_face = name[:1] == ("actors",) and len(name) == 3  # actors.writer.Writer
+            if name[0] != "actors" or name[:2] == own or own[0] == "chaos":
+                continue
+            if own[0] == "actors" or not is_face or name[1] not in actors:
+                wrong.append(f"{path.relative_to(ROOT)} imports {'.'.join(name)}")
+    assert wrong == []
+
+
+def _room(name: tuple[str, ...]) -> str:
+    """The room of shared/ that a dotted name below `penstock` is in; "" for the ground."""
+    return name[1] if name[1] in ROOMS else ""
+
+
+def test_the_rooms_of_shared_import_only_what_is_below_them() -> None:
+    below = {"": {""}} | {room: {"", *ROOMS[: at + 1]} for at, room in enumerate(ROOMS)}
     wrong = [
         f"{path.relative_to(ROOT)} imports {'.'.join(name)}"
-        for path in _sources("actors")
+        for path in _sources("shared")
         for name in _imports(path)
-        if name[0] == "actors"
+        if name[0] == "shared"
+        and _room(name) not in below[_room(path.relative_to(ROOT).with_suffix("").parts)]
     ]
     assert wrong == []
+
+
+def test_the_files_of_a_room_import_each_other_in_one_direction() -> None:
+    graph: dict[str, set[str]] = {}
+    for path in _sources(*PRODUCT):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        if path.name != "__init__.py":  # a face imports what is behind it
+            graph[".".join(parts)] = {
+                ".".join(name[:n]) for name in _imports(path) for n in range(2, len(name) + 1)
+            }
+    done: set[str] = set()
+
+    def circle(name: str, way: tuple[str, ...]) -> tuple[str, ...]:
+        if name in way:
+            return way[way.index(name) :]
+        if name in done or name not in graph:
+            return ()
+        for other in sorted(graph[name] - {name}):
+            if found := circle(other, (*way, name)):
+                return found
+        done.add(name)
+        return ()
+
+    assert [found for name in sorted(graph) if (found := circle(name, ()))] == []
+
+
+def test_every_room_is_small_and_says_what_it_is_for_and_what_must_stay_out() -> None:
+    shared = ROOT / "shared"
+    assert {path.name for path in shared.iterdir() if path.is_dir()} - {"__pycache__"} == {*ROOMS}
+    assert len(list(shared.glob("*.py"))) <= MAX_GROUND_FILES
+    for package in PRODUCT:
+        folders = [path.parent for path in _sources(package) if path.name == "__init__.py"]
+        for folder in folders:
+            files = [path for path in folder.iterdir() if path.suffix in (".py", ".pxi", ".pyx")]
+            if folder.parent != ROOT:
+                assert len(files) <= MAX_ROOM_FILES, folder
+    for room in ROOMS:
+        head = ast.get_docstring(ast.parse((shared / room / "__init__.py").read_bytes())) or ""
+        assert "ay import" in head and re.search(r"\b(Never|no|No)\b", head), room
 
 
 def test_the_import_package_links_every_top_level_package() -> None:
@@ -104,7 +187,7 @@ def test_no_file_is_longer_than_400_lines() -> None:
 
 def _compiled() -> list[Path]:
     """The sources of the compiled module."""
-    native = sorted((ROOT / "shared").glob("native_*"))
+    native = sorted((ROOT / "shared" / "loops" / "native").iterdir())
     return [path for path in native if path.suffix in (".pyx", ".pxi", ".h")]
 
 
@@ -115,7 +198,7 @@ def test_no_file_that_is_compiled_is_longer_than_200_lines_or_has_a_line_over_10
 
 
 def test_every_file_that_is_compiled_is_included_and_named_to_the_build() -> None:
-    head = (ROOT / "shared" / "native_loops.pyx").read_text("utf-8")
+    head = (ROOT / "shared" / "loops" / "native" / "compiled.pyx").read_text("utf-8")
     included = set(re.findall(r'^include "(.+)"$', head, re.M))
     assert included == {path.name for path in _compiled() if path.suffix == ".pxi"}
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))
@@ -180,7 +263,7 @@ def test_no_class_is_more_than_one_step_from_its_root() -> None:
 
 
 def test_every_message_type_is_used_by_somebody() -> None:
-    declared = ROOT / "shared" / "messages.py"
+    declared = ROOT / "shared" / "wire" / "messages.py"
     names = [
         node.name
         for node in ast.parse(declared.read_bytes()).body

@@ -18,28 +18,28 @@ import msgspec
 import pytest
 import zmq
 
-from penstock.shared import messages
-from penstock.shared.actor import Actor, Stage
-from penstock.shared.bus import RINGS
-from penstock.shared.checkpoint import Checkpoint
-from penstock.shared.checkpoint_file import make_checkpoint
+from penstock.actors.writer.log_tail import LogEnd
 from penstock.shared.clock import ManualClock
-from penstock.shared.commit_log import LogReader
 from penstock.shared.config import Config
-from penstock.shared.durable_files import make_directory, make_file
-from penstock.shared.known_queues import make_known_queues
+from penstock.shared.files.durable import make_directory, make_file
+from penstock.shared.formats.checkpoint import Checkpoint
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, Shape, encode_record, pack_host
+from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.listening import listen_ipc, listen_tcp
-from penstock.shared.log_end import LogEnd
-from penstock.shared.positions import Positions, create_positions
-from penstock.shared.properties import encode_properties
-from penstock.shared.queue_table import QueueKey, QueueTable, create_queue_table
-from penstock.shared.record import Record, Shape, encode_record, pack_host
-from penstock.shared.record_crc import with_prop_crc_room
-from penstock.shared.run_directory import Endpoints, Run, boot_id
-from penstock.shared.sockets import dial
-from penstock.shared.transient_store_pool import create_pool
-from penstock.shared.watermark import Watermark, make_watermark
+from penstock.shared.log.reader import LogReader
+from penstock.shared.memory.positions import Positions, create_positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.memory.run_directory import Endpoints, Run, boot_id
+from penstock.shared.memory.transient_store_pool import create_pool
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.doorbells import RINGS
+from penstock.shared.process.listeners import listen_ipc, listen_tcp
+from penstock.shared.queue.known_queues import make_known_queues
+from penstock.shared.store.checkpoint_file import make_checkpoint
+from penstock.shared.store.watermark import Watermark, make_watermark
+from penstock.shared.wire import messages
+from penstock.shared.wire.sockets import dial
 
 SEGMENT_BYTES = 64 << 10
 QUEUE_SEGMENT_BYTES = 20 * 50

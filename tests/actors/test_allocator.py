@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.actors import allocator
-from penstock.actors.allocator import RETRY_MS, UNLOCK_MS, Allocator
-from penstock.shared import disk_space
+from penstock.actors.allocator import Allocator
+from penstock.actors.allocator.actor import RETRY_MS, UNLOCK_MS
+from penstock.shared.files import disk_space
 from penstock.shared.layout import segment_name
 
 SEGMENT_BYTES = 64 << 10

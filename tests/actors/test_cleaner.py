@@ -11,20 +11,22 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.actors import cleaner as cleaner_module
-from penstock.actors.cleaner import SETTLE_MS, Cleaner
+from penstock.actors.cleaner import actor as cleaner_module
+from penstock.actors.cleaner import Cleaner
+from penstock.actors.cleaner.actor import SETTLE_MS
 from penstock.actors.reput import Reput
-from penstock.shared import deletions, durable_files
-from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.config import Config
-from penstock.shared.consume_queue import BLANK_ENTRY, ENTRY
-from penstock.shared.deletions import Deletion, Reason, load_deletions
-from penstock.shared.disk_space import disk_used_percent
-from penstock.shared.index_header import HEADER
+from penstock.shared.files import durable
+from penstock.shared.files.disk_space import disk_used_percent
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.formats.index_layout import HEADER
+from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
+from penstock.shared.formats.record import store_timestamp_ms
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.queue_table import QueueKey, QueueTable
-from penstock.shared.record import store_timestamp_ms
-from penstock.shared.retention_clock import TRUST_CLOCK, held_ms
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.store import deletions
+from penstock.shared.store.deletions import Deletion, Reason, load_deletions
+from penstock.shared.store.retention_clock import TRUST_CLOCK, held_ms
 
 SEGMENT_BYTES = 64 << 10
 QUEUE_SEGMENT_BYTES = 20 * 50
@@ -412,9 +414,9 @@ def test_a_successor_makes_the_last_deletion_durable_before_the_next_one(
         if path.parent == it.broker.paths.commit_log or path == it.broker.paths.commit_log:
             steps.append((event, path.name))
 
-    unlink, sync = Path.unlink, durable_files.sync_directory
+    unlink, sync = Path.unlink, durable.sync_directory
     monkeypatch.setattr(Path, "unlink", lambda self, **how: note("go", self) or unlink(self, **how))
-    for module in (durable_files, cleaner_module):
+    for module in (durable, cleaner_module):
         monkeypatch.setattr(module, "sync_directory", lambda path: note("sync", path) or sync(path))
     it.run(it.cleaner())
     one, two = segment_name(SEGMENT_BYTES), segment_name(2 * SEGMENT_BYTES)

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.actors import committer as committer_module
 from penstock.actors.committer import RETRY_MS, Committer
-from penstock.shared.transient_store_pool import TransientStorePool
+from penstock.shared.memory.transient_store_pool import TransientStorePool
 
 PAGE = 4096
 SEGMENT_BYTES = 64 << 10

@@ -12,14 +12,15 @@ from typing import Any
 import pytest
 
 from penstock.actors.committer import Committer
-from penstock.actors.flusher import QUEUES_AT_ONCE, Flusher
+from penstock.actors.flusher import Flusher
+from penstock.actors.flusher.actor import QUEUES_AT_ONCE
 from penstock.actors.reput import Reput
-from penstock.shared.checkpoint import Checkpoint, decode_checkpoint
+from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
 from penstock.shared.layout import segment_name
-from penstock.shared.positions import Positions
-from penstock.shared.pure_queues import rows_of
-from penstock.shared.quarantine import QUARANTINE
-from penstock.shared.queue_table import QueueKey, QueueTable
+from penstock.shared.log.damage import QUARANTINE
+from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
 
 PAGE = 4096
 SEGMENT_BYTES = 64 << 10

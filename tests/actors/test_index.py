@@ -11,21 +11,22 @@ from typing import Any
 import pytest
 
 from penstock.actors.flusher import Flusher
-from penstock.actors.reader import SOON_MS, Reader
+from penstock.actors.reader import Reader
+from penstock.actors.reader.actor import SOON_MS
+from penstock.actors.reader.query_turns import CATCH_UP_MS
 from penstock.actors.reput import RETRY_MS, Reput
-from penstock.shared import messages
-from penstock.shared.actor import TICK_MS
-from penstock.shared.checkpoint_file import load_checkpoint
-from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC
-from penstock.shared.index_building import rebuild_index
-from penstock.shared.index_directory import index_files
-from penstock.shared.index_header import Geometry, decode_header
-from penstock.shared.message_id import offset_message_id
-from penstock.shared.messages import Queried, Query, QueryById, Refused, encode
-from penstock.shared.properties import encode_properties
-from penstock.shared.query_turns import CATCH_UP_MS
-from penstock.shared.record import Record, decode_record, encode_record
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.index_layout import Geometry, decode_header
+from penstock.shared.formats.message_id import offset_message_id
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.queue_entry import ENTRY, SCHEDULE_TOPIC
+from penstock.shared.formats.record import Record, decode_record, encode_record
+from penstock.shared.index.directory import index_files
+from penstock.shared.process.actor import TICK_MS
+from penstock.shared.recovery.build_index import rebuild_index
+from penstock.shared.store.checkpoint_file import load_checkpoint
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import Queried, Query, QueryById, Refused, encode
 
 SMALL = Geometry(slots=7, items=20)
 SETTINGS = {

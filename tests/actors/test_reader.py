@@ -13,12 +13,15 @@ import pytest
 import zmq
 
 from penstock.actors.cleaner import Cleaner
-from penstock.actors.reader import CATCH_UP_MS, Reader
+from penstock.actors.reader import Reader
+from penstock.actors.reader.actor import CATCH_UP_MS
 from penstock.actors.reput import Reput
-from penstock.client.message import split_records
-from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.client.core.message import split_records
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.layout import segment_name
-from penstock.shared.messages import (
+from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.memory.queue_table import QueueKey
+from penstock.shared.wire.messages import (
     Describe,
     Described,
     Pull,
@@ -29,8 +32,6 @@ from penstock.shared.messages import (
     decode_consume_answer,
     encode,
 )
-from penstock.shared.pure_ranges import RANGE
-from penstock.shared.queue_table import QueueKey
 
 SEGMENT_BYTES = 64 << 10
 MAPPED = {"transient_store_pool_enable": False}

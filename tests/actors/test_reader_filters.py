@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 
 from penstock.actors.reader import Reader
+from penstock.actors.reader.filtered_pulls import TURN_MS, Answers, FilteredPulls, Wanted
 from penstock.actors.reput import Reput
-from penstock.client.message import split_records
-from penstock.shared.filtered_read import TURN_MS, Answers, FilteredPulls, Wanted
-from penstock.shared.messages import Pull, Pulled, Refused, Subscription, decode_consume_answer
-from penstock.shared.messages import encode as encoded
-from penstock.shared.queue_table import QueueTable
-from penstock.shared.subscription import SQL92, TAG, parse_filter, parse_tags
+from penstock.client.core.message import split_records
+from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter, parse_tags
+from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.wire.messages import Pull, Pulled, Refused, Subscription, decode_consume_answer
+from penstock.shared.wire.messages import encode as encoded
 
 # a look takes in 10 entries
 SETTINGS = {"transient_store_pool_enable": False, "max_filter_message_size_bytes": 200}

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 import zmq
 
-from penstock.shared import messages
-from penstock.shared.introduction import PROTOCOL, Greet, decode_greeted, encode
-from penstock.shared.messages import (
+from penstock.shared.memory.run_directory import find_store
+from penstock.shared.wire import messages
+from penstock.shared.wire.introduction import PROTOCOL, Greet, decode_greeted, encode
+from penstock.shared.wire.messages import (
     CreateTopic,
     Describe,
     Hello,
@@ -21,7 +22,6 @@ from penstock.shared.messages import (
     Refused,
     Route,
 )
-from penstock.shared.run_directory import find_store
 
 ANOTHER_RUN = "f" * 16
 OF_PRODUCERS = [

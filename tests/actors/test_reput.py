@@ -14,15 +14,15 @@ import pytest
 from penstock.actors import reput as reput_module
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import RETRY_MS, Reput
-from penstock.shared.checkpoint_file import load_checkpoint
-from penstock.shared.consume_queue import BLANK_SIZE, ENTRY
-from penstock.shared.file_cache import FileCache
-from penstock.shared.known_queues import load_known_queues
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.files.segments import list_segments
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+from penstock.shared.formats.record import AT_QUEUE_OFFSET, Found, decode_record
 from penstock.shared.layout import segment_name
-from penstock.shared.log_scan import scan
-from penstock.shared.queue_table import SLOT_BYTES, QueueKey, QueueTable
-from penstock.shared.record import AT_QUEUE_OFFSET, Found, decode_record
-from penstock.shared.segment_files import list_segments
+from penstock.shared.log.scan import scan
+from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
+from penstock.shared.queue.known_queues import load_known_queues
+from penstock.shared.store.checkpoint_file import load_checkpoint
 
 MAPPED = {"transient_store_pool_enable": False}
 

@@ -11,15 +11,12 @@ import pytest
 from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
-from penstock.actors.writer import ALLOCATE_TIMEOUT_MS, LINGER_MS, Writer
-from penstock.shared.messages import (
-    Appended,
-    OutOfStep,
-    Refused,
-)
-from penstock.shared.pure_walk import walk
-from penstock.shared.queue_table import QueueKey, QueueTable
-from penstock.shared.record import blank_size
+from penstock.actors.writer import Writer
+from penstock.actors.writer.actor import ALLOCATE_TIMEOUT_MS, LINGER_MS
+from penstock.shared.formats.record import blank_size
+from penstock.shared.loops.pure.walk import walk
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.wire.messages import Appended, OutOfStep, Refused
 
 SEGMENT_BYTES = 64 << 10
 

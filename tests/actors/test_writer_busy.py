@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from penstock.actors.committer import Committer
-from penstock.actors.writer import ALLOCATE_TIMEOUT_MS, Writer
-from penstock.shared.messages import Appended, OutOfStep, Refused, Welcome
+from penstock.actors.writer import Writer
+from penstock.actors.writer.actor import ALLOCATE_TIMEOUT_MS
+from penstock.shared.wire.messages import Appended, OutOfStep, Refused, Welcome
 
 WAIT_MS, PAGE_CACHE_MS = 200, 1000
 LARGE = [bytes(15_000)] * 4

@@ -9,9 +9,9 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.shared.messages import Appended, Refused
-from penstock.shared.record import Found, Shape, blank_size, decode_record, examine
-from penstock.shared.record_crc import Checksum
+from penstock.shared.formats.record import Found, Shape, blank_size, decode_record, examine
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.wire.messages import Appended, Refused
 
 SEGMENT_BYTES = 64 << 10
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from penstock.actors.writer import Writer
-from penstock.shared.messages import Append, Appended, CreateTopic, QueueRun, encode
-from penstock.shared.retries import MEMORY_MS
+from penstock.actors.writer.retries import MEMORY_MS
+from penstock.shared.wire.messages import Append, Appended, CreateTopic, QueueRun, encode
 
 Maker = Callable[..., Any]
 
@@ -68,7 +68,7 @@ def test_an_offset_in_a_body_is_no_place_to_look_from(
 @pytest.fixture
 def long_log(pipeline: Maker, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A store in whose log a retry has a long way to go."""
-    monkeypatch.setattr("penstock.shared.retry_index.STEP_BYTES", 1024)
+    monkeypatch.setattr("penstock.actors.writer.retry_index.STEP_BYTES", 1024)
     broker = pipeline(transient_store_pool_enable=False, mapped_file_size_commit_log_bytes=1 << 20)
     broker.allocate(1)
     broker.append(400, size=2000, topic="evil")
@@ -131,7 +131,7 @@ def test_what_waits_behind_a_retry_that_is_turned_away_goes_with_it(
 def test_who_sends_too_much_again_is_turned_away_and_comes_back(
     long_log: Any, client: Maker, frame: Maker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("penstock.shared.retries.MAX_WAITING_BYTES", 4000)
+    monkeypatch.setattr("penstock.actors.writer.retries.MAX_WAITING_BYTES", 4000)
     writer = long_log.start(Writer)
     retrying = client(long_log, writer)
     retrying.hello(stored_after=0)

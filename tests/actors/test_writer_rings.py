@@ -13,9 +13,12 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.shared import run_directory
-from penstock.shared.hot_loops import check_frame
-from penstock.shared.messages import (
+from penstock.shared.formats.record import AT_BODY_V4
+from penstock.shared.loops.active import check_frame
+from penstock.shared.loops.pure.walk import walk
+from penstock.shared.memory import run_directory
+from penstock.shared.memory.ring_file import RING_BYTES, ring_files, take_ring
+from penstock.shared.wire.messages import (
     Append,
     Appended,
     OpenRing,
@@ -25,9 +28,6 @@ from penstock.shared.messages import (
     RingSpan,
     encode,
 )
-from penstock.shared.pure_walk import walk
-from penstock.shared.record import AT_BODY_V4
-from penstock.shared.ring_file import RING_BYTES, ring_files, take_ring
 
 SEGMENT_BYTES = 64 << 10
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.actors.writer import Writer
-from penstock.shared.messages import Appended, OutOfStep, QueueRun, Refused
+from penstock.shared.wire.messages import Appended, OutOfStep, QueueRun, Refused
 
 SEGMENT_BYTES = 64 << 10
 

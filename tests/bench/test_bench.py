@@ -18,8 +18,8 @@ from penstock.bench.pipeline import MOST_TOLD, Lag, growth_mib
 from penstock.bench.report import percentile
 from penstock.bench.stack import Stack, running_stack
 from penstock.bench.target import Where, opened
+from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.verify import verify_store
 
 SMALL = ("--set", "mapped_file_size_commit_log_bytes=67108864")
 LIMITS = (

@@ -8,7 +8,7 @@ import pytest
 
 from penstock.bench.core import bench_core
 from penstock.cli.main import main
-from penstock.shared.hot_loops import why_pure
+from penstock.shared.loops.active import why_pure
 
 LOOPS = (
     "encode",

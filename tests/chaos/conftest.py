@@ -17,7 +17,7 @@ from penstock.chaos import load as chaos_load
 from penstock.chaos.broker import Broker
 from penstock.chaos.history import Stored, check_acknowledged, check_order
 from penstock.chaos.load import Follower, Load
-from penstock.chaos.replay import check_index, check_whole
+from penstock.chaos.stepped.replay import check_index, check_whole
 
 
 @pytest.fixture

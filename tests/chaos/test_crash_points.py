@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.armed import BELLS
-from penstock.chaos.points import WAYS, run_way
+from penstock.chaos.crashes.armed import BELLS
+from penstock.chaos.crashes.points import WAYS, run_way
 from penstock.chaos.report import Report
 from penstock.shared.faults import POINTS
 

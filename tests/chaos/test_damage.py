@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos.arena import growing_store
-from penstock.chaos.damage import Task, check_copies
-from penstock.chaos.harm import HARM, Scene, do_harm
+from penstock.chaos.storage.damage import Task, check_copies
+from penstock.chaos.storage.harm import HARM, Scene, do_harm
 
 LEFT = ("stopped", "killed", "killed, its memory gone", "without power")
 SEEDS = range(8)

@@ -19,10 +19,10 @@ from typing import Any
 
 import pytest
 
-from penstock.chaos.event_judge import Depth, Judged, judge_trace
-from penstock.chaos.event_trace import Trace, record_trace
-from penstock.chaos.events import MOST_ACTS, ROUND
-from penstock.chaos.replay import in_memory
+from penstock.chaos.stepped.event_judge import Depth, Judged, judge_trace
+from penstock.chaos.stepped.event_trace import Trace, record_trace
+from penstock.chaos.stepped.events import MOST_ACTS, ROUND
+from penstock.chaos.stepped.replay import in_memory
 
 CANARIES = runpy.run_path(str(Path(__file__).parent / "canaries" / "canaries.py"))["CANARIES"]
 TRACES = int(os.environ.get("PENSTOCK_CHAOS_TRACES", "0"))

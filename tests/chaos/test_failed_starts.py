@@ -17,19 +17,19 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.chaos.event_trace import small_config
 from penstock.chaos.history import Sent
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import check_store, in_another_boot, in_memory
-from penstock.chaos.stepped import SteppedBroker, SteppedProducer, create_topic
-from penstock.chaos.tap import Tap
-from penstock.chaos.uncertain_disk import Image
+from penstock.chaos.stepped.event_trace import small_config
+from penstock.chaos.stepped.replay import check_store, in_another_boot, in_memory
+from penstock.chaos.stepped.stepped import SteppedBroker, SteppedProducer, create_topic
+from penstock.chaos.stepped.tap import Tap
+from penstock.chaos.stepped.uncertain_disk import Image
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.run_directory import remove_strays
-from penstock.shared.store_start import open_store
-from penstock.shared.watermark import Watermark, decode_watermark, encode_watermark
+from penstock.shared.memory.run_directory import remove_strays
+from penstock.shared.recovery.open_store import open_store
+from penstock.shared.store.watermark import Watermark, decode_watermark, encode_watermark
 
 MOST_SYNCS = 80
 SEEDS = range(int(os.environ.get("PENSTOCK_CHAOS_TRACES", "2")))

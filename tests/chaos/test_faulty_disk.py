@@ -15,9 +15,9 @@ from signal import SIGSEGV
 import pytest
 
 from penstock.chaos.broker import Broker
-from penstock.chaos.faulty_disk import FLUSH, GROW, SOURCE, FaultyDisk
-from penstock.chaos.preload import build_library
-from penstock.chaos.short_life import ShortLife, short_life
+from penstock.chaos.interposed.faulty_disk import FLUSH, GROW, SOURCE, FaultyDisk
+from penstock.chaos.interposed.preload import build_library
+from penstock.chaos.storage.short_life import ShortLife, short_life
 from penstock.shared.errors import FlushTimeout, StoreUnavailable
 from penstock.shared.layout import StorePaths
 

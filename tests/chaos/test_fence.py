@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.client.producer import Producer
-from penstock.shared.find_broker import find_running
-from penstock.shared.positions import ACTORS, Positions
-from penstock.shared.process_state import is_stopped
+from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.memory.process_state import is_stopped
+from penstock.shared.process.find_broker import find_running
 
 FENCED_EXIT_CODE = 3
 TIMEOUT_S = 10

@@ -18,9 +18,9 @@ import pytest
 from penstock.cli.clean import request_clean
 from penstock.client import Consumer, Producer
 from penstock.errors import StoreUnavailable, TopicNotFound
-from penstock.shared.broker_status import read_status
-from penstock.shared.checkpoint_file import load_checkpoint
 from penstock.shared.layout import StorePaths
+from penstock.shared.process.broker_status import read_status
+from penstock.shared.store.checkpoint_file import load_checkpoint
 
 TIMEOUT_S = 30
 MIB = 1 << 20

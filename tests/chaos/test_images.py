@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.chaos.images import SECTOR_BYTES, Disk, FileState, mixed, read_disk
-from penstock.chaos.recorder import PAGE_BYTES, Flush
+from penstock.chaos.interposed.images import SECTOR_BYTES, Disk, FileState, mixed, read_disk
+from penstock.chaos.interposed.recorder import PAGE_BYTES, Flush
 
 ROOT = Path("/nowhere")
 PAGES = st.dictionaries(

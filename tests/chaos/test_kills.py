@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.kills import run_kills
 from penstock.chaos.report import Report
+from penstock.chaos.running.kills import run_kills
 
 KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "10"))
 

@@ -18,13 +18,13 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos.broker import Broker
-from penstock.chaos.leaks import Baseline
-from penstock.chaos.power import record_run
-from penstock.chaos.preload import build_library
-from penstock.chaos.processes import MARK, descriptors
-from penstock.chaos.recorder import SOURCE
+from penstock.chaos.interposed.preload import build_library
+from penstock.chaos.interposed.recorder import SOURCE
+from penstock.chaos.machine.leaks import Baseline
+from penstock.chaos.machine.processes import MARK, descriptors
+from penstock.chaos.storage.power import record_run
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.positions import ACTORS
+from penstock.shared.memory.positions import ACTORS
 
 KILLS = 30
 # what an actor opens by the clock, it has opened by then

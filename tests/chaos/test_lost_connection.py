@@ -9,7 +9,8 @@ from signal import SIGKILL, SIGSTOP
 import pytest
 
 from penstock.chaos.broker import Broker
-from penstock.client import Producer, producer_core
+from penstock.client import Producer
+from penstock.client.core.sending import producer_core
 
 WAIT_S = 20
 

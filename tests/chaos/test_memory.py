@@ -1,6 +1,6 @@
 """Memory that runs out where it hurts: an actor without it ends, and its successor goes on.
 
-What chance finds of that is chaos/memory.py's; here it is one place, reached for certain.
+What chance finds of that is chaos/running/memory.py's; here it is one place, reached for certain.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import resource
 from collections.abc import Callable
 from typing import Any
 
-from penstock.chaos.usage import address_space_bytes
+from penstock.chaos.machine.usage import address_space_bytes
 from penstock.client.producer import Producer
 
 TOPIC = "chaos"

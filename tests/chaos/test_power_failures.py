@@ -14,17 +14,17 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from penstock.chaos.event_trace import small_config
 from penstock.chaos.load import TOPIC
-from penstock.chaos.replay import in_memory
-from penstock.chaos.stepped import SteppedBroker, SteppedProducer, create_topic
-from penstock.chaos.tap import Tap
-from penstock.chaos.uncertain_disk import Image, UncertainDisk
+from penstock.chaos.stepped.event_trace import small_config
+from penstock.chaos.stepped.replay import in_memory
+from penstock.chaos.stepped.stepped import SteppedBroker, SteppedProducer, create_topic
+from penstock.chaos.stepped.tap import Tap
+from penstock.chaos.stepped.uncertain_disk import Image, UncertainDisk
+from penstock.maintenance.rebuild import rebuild_store
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
-from penstock.shared.rebuild import rebuild_store
-from penstock.shared.run_directory import remove_strays
+from penstock.shared.memory.run_directory import remove_strays
 
 QUEUES, MESSAGES = 2, 14
 # Behind each event so many states by chance, and up to so many of what changed last.

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from penstock.chaos.preload import build_library
-from penstock.chaos.recorder import SOURCE, Flush, Recorder, read_flushes
+from penstock.chaos.interposed.preload import build_library
+from penstock.chaos.interposed.recorder import SOURCE, Flush, Recorder, read_flushes
 
 pytestmark = pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.chaos.arena import Arena
-from penstock.chaos.recovery import KINDS, check_recovery, points
+from penstock.chaos.crashes.recovery import KINDS, check_recovery, points
 from penstock.chaos.report import Report
 
 

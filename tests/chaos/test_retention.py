@@ -22,10 +22,10 @@ import pytest
 from penstock.chaos.history import digest
 from penstock.cli.clean import request_clean
 from penstock.client.consumer import Consumer
-from penstock.shared.deletions import KEPT
-from penstock.shared.find_broker import find_running
 from penstock.shared.layout import StorePaths
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.process.find_broker import find_running
+from penstock.shared.store.deletions import KEPT
+from penstock.shared.store.directory import StoreDirectory
 
 TOPIC = "chaos"
 QUEUES = 4

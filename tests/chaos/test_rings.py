@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from penstock.chaos.broker import Broker
-from penstock.chaos.leaks import Baseline
-from penstock.chaos.senders import rings_left
+from penstock.chaos.crashes.senders import rings_left
+from penstock.chaos.machine.leaks import Baseline
 from penstock.client import Consumer, Producer, aio
-from penstock.client.frame_ring import ENOUGH_BYTES
+from penstock.client.core.sending.frame_ring import ENOUGH_BYTES
 from penstock.shared.faults import VARIABLE
-from penstock.shared.ring_file import make_ring, ring_files, ring_path
+from penstock.shared.memory.ring_file import make_ring, ring_files, ring_path
 
 BODY_BYTES = 4000
 WAIT_S = 30

@@ -19,8 +19,8 @@ from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError, SegmentUnavailable, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.positions import Positions
-from penstock.shared.run_directory import read_run
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.run_directory import read_run
 
 TOPIC = "chaos"
 QUEUES = 4

@@ -19,7 +19,7 @@ import pytest
 
 from penstock.client.producer import Producer
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import read_run
+from penstock.shared.memory.run_directory import read_run
 
 TOPIC = "chaos"
 QUEUES = 4

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from penstock.chaos.seen_files import Killed
-from penstock.chaos.tap import Tap
-from penstock.chaos.uncertain_disk import BYTES
-from penstock.shared.durable_files import (
+from penstock.chaos.stepped.seen_files import Killed
+from penstock.chaos.stepped.tap import Tap
+from penstock.chaos.stepped.uncertain_disk import BYTES
+from penstock.shared.files.durable import (
     exchange,
     make_directory,
     make_file,
@@ -22,8 +22,8 @@ from penstock.shared.durable_files import (
     sync_directory,
     write_again,
 )
-from penstock.shared.index_files import IndexFile
-from penstock.shared.index_header import Geometry
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.index.index_file import IndexFile
 
 MAP_BYTES = 4096
 

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from penstock.chaos.replay import in_memory
-from penstock.shared.checkpoint import Checkpoint, encode_checkpoint
+from penstock.chaos.stepped.replay import in_memory
 from penstock.shared.config import Config
-from penstock.shared.durable_files import make_directory
-from penstock.shared.hot_loops import Stamp, put_stamped
+from penstock.shared.files.durable import make_directory
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.properties import encode_properties
-from penstock.shared.record import Record, encode_record, pack_host
-from penstock.shared.record_crc import with_prop_crc_room
-from penstock.shared.recovery import recover_store
+from penstock.shared.loops.active import Stamp, put_stamped
+from penstock.shared.recovery.recover_log import recover_store
 
 RECORDS = 20
 SEGMENT_BYTES = 8192

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
-from penstock.chaos.uncertain_disk import (
+from penstock.chaos.stepped.uncertain_disk import (
     BYTES,
     NAME,
     ROOT,

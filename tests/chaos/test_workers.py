@@ -7,7 +7,7 @@ import math
 import psutil
 import pytest
 
-from penstock.chaos.workers import Workers, batched
+from penstock.chaos.machine.workers import Workers, batched
 from penstock.shared.errors import ConfigError
 from penstock.shared.faults import parse_faults
 

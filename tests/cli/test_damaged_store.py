@@ -13,8 +13,8 @@ from penstock.cli.main import main
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.record import Found, decode_record
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.record import Found, decode_record
+from penstock.shared.store.directory import StoreDirectory
 
 COUNT = 60
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.shared.verify import verify_store
+from penstock.maintenance.verify import verify_store
 
 LAST_LINE = (
     "demo ok: 336776 published, 336776 consumed, 336776 in Spark, 1 actor killed and restarted"

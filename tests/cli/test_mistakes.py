@@ -32,7 +32,7 @@ from typing import Any
 import pytest
 
 from penstock.client import Producer
-from penstock.shared.broker_status import read_status
+from penstock.shared.process.broker_status import read_status
 
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "mistakes.txt"

@@ -16,11 +16,11 @@ from penstock.client.aio import MessageQuery as AsyncMessageQuery
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
 from penstock.shared.errors import ConnectError, InvalidArgument, MessageNotFound
-from penstock.shared.index_building import rebuild_index
-from penstock.shared.index_header import Geometry
-from penstock.shared.properties import encode_properties
-from penstock.shared.record import Record
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record
+from penstock.shared.recovery.build_index import rebuild_index
+from penstock.shared.store.directory import StoreDirectory
 
 Run = Callable[..., tuple[int, str]]
 

@@ -16,13 +16,13 @@ import pytest
 
 from penstock.cli.main import COMMANDS, main
 from penstock.cli.store_info import gather
-from penstock.shared.consume_queue import SCHEDULE_TOPIC
-from penstock.shared.hot_loops import why_pure
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
+from penstock.shared.formats.record import Record, pack_host
 from penstock.shared.layout import segment_name
-from penstock.shared.properties import encode_properties
-from penstock.shared.queue_files import QueueFiles
-from penstock.shared.record import Record, pack_host
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.loops.active import why_pure
+from penstock.shared.queue.snapshot import QueueFiles
+from penstock.shared.store.directory import StoreDirectory
 
 Builder = Callable[..., Path]
 Maker = Callable[..., Record]

@@ -15,7 +15,7 @@ import pytest
 
 from penstock.client import Producer
 from penstock.shared.layout import StorePaths
-from penstock.shared.positions import ACTORS, POSITIONS, STATES
+from penstock.shared.memory.positions import ACTORS, POSITIONS, STATES
 
 WAIT_S = 15
 

@@ -22,14 +22,17 @@ import pytest
 import zmq
 from msgspec.structs import replace
 
-from penstock.client import frame_ring
-from penstock.client.consumer_core import REPEAT_MS, ConsumerCore
-from penstock.client.encoding import Encoder
-from penstock.client.frame_ring import FrameRing
-from penstock.client.frames import SendFuture
-from penstock.client.packing import Packer
-from penstock.client.producer_core import ProducerCore
-from penstock.shared import introduction, messages, producer_rings, ring_file, run_directory
+from penstock.actors.writer import producer_rings
+from penstock.actors.writer.log_appender import place
+from penstock.actors.writer.producer_rings import ProducerRings
+from penstock.actors.writer.sessions import Sessions
+from penstock.client.core.consumer_core import REPEAT_MS, ConsumerCore
+from penstock.client.core.sending import frame_ring
+from penstock.client.core.sending.encoding import Encoder
+from penstock.client.core.sending.frame_ring import FrameRing
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.core.sending.packing import Packer
+from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.shared.errors import (
     BrokerBusy,
     PenstockError,
@@ -38,27 +41,26 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-from penstock.shared.hot_loops import check_frame
-from penstock.shared.introduction import PROTOCOL, Greeted
+from penstock.shared.formats.message_id import key_origin
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_outline import unique_key
+from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.log_appender import place
-from penstock.shared.message_id import key_origin
-from penstock.shared.messages import encode, refusal
-from penstock.shared.positions import Positions, create_positions
-from penstock.shared.producer_rings import ProducerRings
-from penstock.shared.properties import encode_properties
-from penstock.shared.pure_ranges import RANGE
-from penstock.shared.record import Record, encode_record
-from penstock.shared.record_outline import unique_key
-from penstock.shared.run_directory import (
+from penstock.shared.loops.active import check_frame
+from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.memory import ring_file, run_directory
+from penstock.shared.memory.positions import Positions, create_positions
+from penstock.shared.memory.run_directory import (
     Endpoints,
     Run,
     boot_id,
     new_run_directory,
     write_run,
 )
-from penstock.shared.sessions import Sessions
-from penstock.shared.tombstone import LOST
+from penstock.shared.wire import introduction, messages
+from penstock.shared.wire.introduction import PROTOCOL, Greeted
+from penstock.shared.wire.messages import encode, refusal
 
 SEGMENT = 2048
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"

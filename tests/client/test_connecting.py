@@ -17,15 +17,10 @@ import pytest
 import penstock
 import penstock.errors
 from penstock.client import Consumer, MessageQuery, Producer, aio, broker_address
-from penstock.shared import find_broker
-from penstock.shared.errors import (
-    BrokerTimeout,
-    ConnectError,
-    InvalidArgument,
-    WrongStore,
-)
+from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import read_run
+from penstock.shared.memory.run_directory import read_run
+from penstock.shared.process import find_broker
 
 WAIT_S = 30
 # Far less than a client's timeout of 30 s, however busy this machine is.

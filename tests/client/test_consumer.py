@@ -20,7 +20,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import read_run
+from penstock.shared.memory.run_directory import read_run
 
 WAIT_S = 15
 

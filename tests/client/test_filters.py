@@ -12,7 +12,7 @@ import pytest
 from penstock.cli.store_info import gather
 from penstock.client import Consumer, Message, Producer, aio
 from penstock.shared.errors import FilterError, InvalidArgument
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.store.directory import StoreDirectory
 
 WAIT_S = 15
 MESSAGES = 3000

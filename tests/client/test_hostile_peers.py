@@ -15,8 +15,10 @@ import pytest
 import zmq
 
 from penstock.client import Consumer, Producer
-from penstock.shared import messages
-from penstock.shared.messages import (
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import (
     MAX_RUNS,
     Append,
     Describe,
@@ -27,8 +29,6 @@ from penstock.shared.messages import (
     Route,
     encode,
 )
-from penstock.shared.properties import encode_properties
-from penstock.shared.record import Record, encode_record
 
 WAIT_S = 15
 PRODUCERS = count(4711)

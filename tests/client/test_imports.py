@@ -27,8 +27,8 @@ LATER = {
     "penstock.cli",
     "penstock.actors",
     "penstock.spark",
-    "penstock.shared.sql92",
-    "penstock.shared.run_directory",
+    "penstock.shared.filters.sql92_parser",
+    "penstock.shared.memory.run_directory",
 }
 
 

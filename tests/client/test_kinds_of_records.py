@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from penstock.client import BatchMessage, Consumer, Producer, aio
+from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.message_id import parse_message_id
-from penstock.shared.record_crc import Checksum
-from penstock.shared.verify import verify_store
+from penstock.shared.formats.message_id import parse_message_id
+from penstock.shared.formats.record_crc import Checksum
 
 WAIT_S = 15
 

@@ -20,8 +20,8 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
-from penstock.shared.message_id import parse_message_id
-from penstock.shared.string_hash import shard_queue
+from penstock.shared.formats.java_hash import shard_queue
+from penstock.shared.formats.message_id import parse_message_id
 
 WAIT_S = 15
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from penstock.shared.config import Config
-from penstock.shared.index_header import Geometry
-from penstock.shared.query import IndexView, Wanted, look_up
-from penstock.shared.record import AT_PHYSICAL_OFFSET
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.record import AT_PHYSICAL_OFFSET
+from penstock.shared.index.lookup import IndexView, Wanted, look_up
+from penstock.shared.store.directory import StoreDirectory
 
 HERE = Path(__file__).parent
 INDEX_GEOMETRY = Geometry(slots=50, items=200)

@@ -13,15 +13,11 @@ from typing import Any
 import pytest
 
 from penstock.cli.main import main
-from penstock.shared.checkpoint import decode_checkpoint, encode_checkpoint
-from penstock.shared.consume_queue import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
-from penstock.shared.geometry import store_sizes
-from penstock.shared.index_building import rebuild_index
-from penstock.shared.index_directory import index_files
-from penstock.shared.index_header import Geometry
-from penstock.shared.layout import StorePaths
-from penstock.shared.properties import DELAY, TAGS, decode_properties
-from penstock.shared.record import (
+from penstock.shared.formats.checkpoint import decode_checkpoint, encode_checkpoint
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.properties import DELAY, TAGS, decode_properties
+from penstock.shared.formats.queue_entry import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
+from penstock.shared.formats.record import (
     BLANK,
     MAGIC_BLANK,
     MAGIC_V1,
@@ -33,7 +29,11 @@ from penstock.shared.record import (
     decode_record,
     encode_record,
 )
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.index.directory import index_files
+from penstock.shared.layout import StorePaths
+from penstock.shared.recovery.build_index import rebuild_index
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import store_sizes
 
 HERE = Path(__file__).parent
 SEGMENT_BYTES = 16 * 1024

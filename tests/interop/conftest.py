@@ -25,7 +25,7 @@ import psutil
 import pytest
 
 from penstock.shared.layout import StorePaths
-from penstock.shared.run_directory import read_run, remove_run_directory
+from penstock.shared.memory.run_directory import read_run, remove_run_directory
 
 HERE = Path(__file__).parent
 RUN_53 = HERE / "rocketmq" / "run.sh"

@@ -33,7 +33,7 @@ from mutate import Mutant, compiled_mutants, python_mutants
 from nearest import nearest_tests
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("actors", "shared", "client", "supervisor.py")
+PLACES = ("actors", "shared", "client", "maintenance", "supervisor.py")
 # Test files that one pytest runs; the first call has only the nearest ones.
 STEPS = (6, 20, 1000)
 NO_TESTS_RAN = 5
@@ -81,7 +81,9 @@ def copy_tree(to: Path) -> Path:
 
 
 def compiled() -> list[str]:
-    return [str(path.relative_to(ROOT)) for path in (ROOT / "shared").glob("native_loops*.so")]
+    return [
+        str(path.relative_to(ROOT)) for path in (ROOT / "shared" / "loops").glob("compiled*.so")
+    ]
 
 
 def try_bug(tree: Path, bug: Bug, limit_s: float) -> Outcome:
@@ -131,8 +133,8 @@ _BUILD = """
 from setuptools import Extension
 from setuptools.dist import Distribution
 from Cython.Build import cythonize
-folder = "src/penstock/shared"
-module = Extension("penstock.shared.native_loops", [f"{folder}/native_loops.pyx"],
+folder = "src/penstock/shared/loops/native"
+module = Extension("penstock.shared.loops.compiled", [f"{folder}/compiled.pyx"],
                    include_dirs=[folder], extra_compile_args=["-O1"])
 build = Distribution({"ext_modules": cythonize([module], force=True, quiet=True),
                       "package_dir": {"": "src"}}).get_command_obj("build_ext")

@@ -22,7 +22,7 @@ _LAST = {"chaos", "spark", "test_chaos.py"}
 def module_name(root: Path, path: Path) -> str:
     """The dotted name of a product file; a compiled source counts as the module it is part of."""
     if path.suffix != ".py":
-        return "penstock.shared.hot_loops"
+        return "penstock.shared.loops.active"
     return ".".join(("penstock", *path.relative_to(root).with_suffix("").parts))
 
 

@@ -53,7 +53,9 @@ def test_each_rule_makes_the_bug_that_it_names() -> None:
     }
 
 
-@pytest.mark.parametrize("name", ["shared/recovery_scan.py", "actors/reader.py", "supervisor.py"])
+@pytest.mark.parametrize(
+    "name", ["shared/recovery/find_log_end.py", "actors/reput.py", "supervisor.py"]
+)
 def test_every_mutant_of_a_real_file_is_another_program(name: str) -> None:
     source = (ROOT / name).read_bytes()
     sound = ast.dump(ast.parse(source))
@@ -74,16 +76,18 @@ def test_a_compiled_source_has_its_operators_changed_and_nothing_else() -> None:
 
 
 def test_the_tests_of_a_file_come_first_and_those_far_away_last() -> None:
-    tests = nearest.nearest_tests(ROOT, ROOT / "shared" / "quarantine.py")
+    tests = nearest.nearest_tests(ROOT, ROOT / "shared" / "log" / "damage.py")
     names = [str(test.relative_to(ROOT / "tests")) for test in tests]
     assert len(names) == len(set(names)) > 50
     direct = next(
-        i for i, name in enumerate(names) if "quarantine" in (ROOT / "tests" / name).read_text()
+        i
+        for i, name in enumerate(names)
+        if "shared.log.damage" in (ROOT / "tests" / name).read_text()
     )
     assert direct < 5 and names.index("spark/test_scan.py") > len(names) - 60
 
 
 def test_the_compiled_loops_are_tried_by_the_tests_of_the_compiled_module_first() -> None:
-    tests = nearest.nearest_tests(ROOT, ROOT / "shared" / "native_record.pxi")
+    tests = nearest.nearest_tests(ROOT, ROOT / "shared" / "loops" / "native" / "record.pxi")
     first = {test.name for test in tests[:3]}
     assert first == {"test_native_bounds.py", "test_native_loops.py", "test_native_sends.py"}

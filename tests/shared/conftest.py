@@ -13,11 +13,11 @@ from typing import NamedTuple
 import pytest
 
 from penstock.shared.config import Config
+from penstock.shared.formats.record import Found, Record
 from penstock.shared.layout import StorePaths
-from penstock.shared.record import Found, Record
-from penstock.shared.recovery import Recovered, recover_store
-from penstock.shared.run_directory import Run
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.recovery.recover_log import Recovered, recover_store
+from penstock.shared.store.directory import StoreDirectory
 
 SEGMENT = 4096
 RECORD = Found.RECORD

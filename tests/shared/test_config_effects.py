@@ -34,4 +34,4 @@ def test_no_key_of_the_configuration_is_dead() -> None:
 
 
 def _sources(place: Path) -> list[Path]:
-    return [place] if place.is_file() else sorted(place.glob("*.py"))
+    return [place] if place.is_file() else sorted(place.rglob("*.py"))

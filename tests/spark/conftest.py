@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from penstock.shared.consume_queue import ENTRY, tags_code
+from penstock.shared.formats.properties import decode_properties, encode_properties
+from penstock.shared.formats.queue_entry import ENTRY, tags_code
+from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.properties import decode_properties, encode_properties
-from penstock.shared.record import BLANK, MAGIC_BLANK, Record, encode_record
 
 BORN_MS, STORED_MS = 1_700_000_000_123, 1_700_000_000_456
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import QueueRange, parse_options, plan
 
 from .conftest import StoreBuilder

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.properties import decode_properties
+from penstock.shared.formats.properties import decode_properties
 from penstock.spark.property_columns import property_map, value_of
 
 

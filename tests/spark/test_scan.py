@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from penstock.shared.compression import compress
-from penstock.shared.consume_queue import BLANK_SIZE
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged, UnreadableBody
-from penstock.shared.properties import decode_properties
-from penstock.shared.record import MAGIC_V2, Record, decode_record, encode_record, pack_host
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.compression import compress
+from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.queue_entry import BLANK_SIZE
+from penstock.shared.formats.record import MAGIC_V2, Record, decode_record, encode_record, pack_host
+from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
 from penstock.spark.plan import QueueRange, parse_options, plan
 from penstock.spark.source import COLUMNS

@@ -13,9 +13,9 @@ import pytest
 from pyspark.errors import AnalysisException, PythonException
 from pyspark.sql import DataFrame, SparkSession
 
-from penstock.shared.compression import decompress
-from penstock.shared.record import pack_host
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.compression import decompress
+from penstock.shared.formats.record import pack_host
+from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import register
 from penstock.spark.plan import parse_options
 from penstock.spark.source import PenstockSource, StoreReader

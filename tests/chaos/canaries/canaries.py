@@ -100,7 +100,7 @@ def release(name: str) -> None:
 # --- told too early ---
 
 
-@canary("actors.writer", "power")
+@canary("actors.writer.actor", "power")
 def acknowledged_before_flush(writer: Any) -> None:
     """A producer who waits for the disk is answered as soon as the message is in memory."""
     acknowledge = writer.Writer._acknowledge
@@ -112,7 +112,7 @@ def acknowledged_before_flush(writer: Any) -> None:
     writer.Writer._acknowledge = at_once
 
 
-@canary("actors.flusher", "power")
+@canary("actors.flusher.actor", "power")
 def flushed_before_sync(flusher: Any) -> None:
     """`flushed` is published before the segment is synced."""
     flush_log = flusher.Flusher._flush_log
@@ -126,7 +126,7 @@ def flushed_before_sync(flusher: Any) -> None:
     flusher.Flusher._flush_log = publish_first
 
 
-@canary("shared.producer_rings", "frames")
+@canary("actors.writer.producer_rings", "frames")
 def ring_not_copied(producer_rings: Any) -> None:
     """A frame is checked and stored where it stands in a ring, whose producer can change it."""
     read = producer_rings.ProducerRings.read
@@ -139,7 +139,7 @@ def ring_not_copied(producer_rings: Any) -> None:
     producer_rings.ProducerRings.read = in_place
 
 
-@canary("shared.log_end", "points")
+@canary("actors.writer.log_tail", "points")
 def wrote_before_bytes(log_end: Any) -> None:
     """`wrote` is published before the frame's bytes are in their place."""
     append = log_end.LogEnd.append
@@ -170,7 +170,7 @@ def cursor_ahead_of_queue_entries(reput: Any) -> None:
     dispatch = reput.Reput._dispatch
 
     def publish_first(self: Any, view: memoryview) -> int:
-        from penstock.shared.commit_log import whole_records
+        from penstock.shared.log.reader import whole_records
 
         end = self._dispatched + whole_records(view, self._dispatched)
         self._positions.publish("dispatched", end)
@@ -202,13 +202,13 @@ def index_cursor_ahead(reput: Any) -> None:
 # --- not synced ---
 
 
-@canary("shared.durable_files", "power")
+@canary("shared.files.durable", "power")
 def directories_not_synced(durable_files: Any) -> None:
     """Files are flushed, the directories that name them are not."""
     durable_files.sync_directory = lambda directory: None
 
 
-@canary("shared.durable_files", "power")
+@canary("shared.files.durable", "power")
 def segment_names_not_synced(durable_files: Any) -> None:
     """A new log segment's name is not made durable; every other name is."""
     sync = durable_files.sync_directory
@@ -220,7 +220,7 @@ def segment_names_not_synced(durable_files: Any) -> None:
     durable_files.sync_directory = sync_others
 
 
-@canary("shared.durable_files", "power")
+@canary("shared.files.durable", "power")
 def queue_names_not_synced(durable_files: Any) -> None:
     """A new queue file's name is not made durable; every other name is."""
     sync = durable_files.sync_directory
@@ -232,7 +232,7 @@ def queue_names_not_synced(durable_files: Any) -> None:
     durable_files.sync_directory = sync_others
 
 
-@canary("actors.flusher", "power")
+@canary("actors.flusher.actor", "power")
 def only_last_segment_synced(flusher: Any) -> None:
     """A flush that goes over a segment's end syncs the new segment only."""
     flush_log = flusher.Flusher._flush_log
@@ -246,7 +246,7 @@ def only_last_segment_synced(flusher: Any) -> None:
     flusher.Flusher._flush_log = from_last_segment
 
 
-@canary("shared.queue_sync", "power")
+@canary("actors.flusher.queue_sync", "power")
 def only_last_queue_file_synced(queue_sync: Any) -> None:
     """A sync of a queue that has grown into a new file syncs the new file only."""
     sync_file = queue_sync.ConsumeQueueSync._sync_file
@@ -259,13 +259,13 @@ def only_last_queue_file_synced(queue_sync: Any) -> None:
     queue_sync.ConsumeQueueSync._sync_file = only_last
 
 
-@canary("actors.flusher", "power")
+@canary("actors.flusher.actor", "power")
 def last_partial_page_skipped(flusher: Any) -> None:
     """A flush leaves out the last page when it is not full yet."""
     _flush_by_pages(flusher, lambda start, stop: stop - stop % PAGE_BYTES)
 
 
-@canary("actors.flusher", "power")
+@canary("actors.flusher.actor", "power")
 def flush_length_not_page_rounded(flusher: Any) -> None:
     """A flush begins at a page, as it must, and its length is still that of the new bytes."""
     _flush_by_pages(flusher, lambda start, stop: stop - start % PAGE_BYTES)
@@ -289,7 +289,7 @@ def _flush_by_pages(flusher: Any, last_byte: Callable[[int, int], int]) -> None:
     flusher.Flusher._flush_log = by_ranges
 
 
-@canary("shared.index_sync", "power")
+@canary("actors.flusher.index_sync", "power")
 def index_items_not_synced(index_sync: Any) -> None:
     """New items of the index count as synced, and are not."""
     index_sync.IndexSync._sync_items = lambda self, handle, start, stop: iter(())
@@ -298,7 +298,7 @@ def index_items_not_synced(index_sync: Any) -> None:
 # --- the checkpoint ahead ---
 
 
-@canary("shared.checkpoint_file", "power")
+@canary("shared.store.checkpoint_file", "power")
 def checkpoint_ahead_of_queues(checkpoint_file: Any) -> None:
     """The checkpoint names the newest dispatched record when a sync begins, not when it ends."""
     sample = checkpoint_file.CheckpointKeeper.sample_queues
@@ -311,7 +311,7 @@ def checkpoint_ahead_of_queues(checkpoint_file: Any) -> None:
     checkpoint_file.CheckpointKeeper.sample_queues = count_as_synced
 
 
-@canary("shared.checkpoint_file", "power")
+@canary("shared.store.checkpoint_file", "power")
 def checkpoint_ahead_of_log(checkpoint_file: Any) -> None:
     """The checkpoint's time is that of the newest record, flushed or not."""
     sample = checkpoint_file.CheckpointKeeper.sample_log
@@ -327,19 +327,19 @@ def checkpoint_ahead_of_log(checkpoint_file: Any) -> None:
 # --- starts that believe too much ---
 
 
-@canary("shared.queue_recovery", "power")
+@canary("shared.recovery.cut_queues", "power")
 def queue_entries_past_log_end_kept(queue_recovery: Any) -> None:
     """A start leaves queue entries of records that the log does not have."""
     queue_recovery._cut = lambda cut, size, again: None
 
 
-@canary("shared.recovery", "power")
+@canary("shared.recovery.recover_log", "power")
 def torn_tail_kept(recovery: Any) -> None:
     """A start leaves what stands behind the log's end."""
     recovery.cut_log = lambda directory, bases, size, start, end, doubted: 0
 
 
-@canary("shared.durable_files", "kills")
+@canary("shared.files.durable", "kills")
 def files_reused_without_zeroing(durable_files: Any) -> None:
     """A new file is made of the one before it, with the bytes that one had."""
     make_file = durable_files.make_file
@@ -353,26 +353,26 @@ def files_reused_without_zeroing(durable_files: Any) -> None:
     durable_files.make_file = reuse
 
 
-@canary("shared.recovery", "missing")
+@canary("shared.recovery.recover_log", "missing")
 def known_queues_not_compared(recovery: Any) -> None:
     """A start does not ask whether a queue that has been dispatched to is still there."""
     recovery.load_known_queues = lambda file: {}
 
 
-@canary("shared.recovery", "damage")
+@canary("shared.recovery.recover_log", "damage")
 def queue_ends_not_compared(recovery: Any) -> None:
     """A start believes a queue where it ends, however short it has become."""
     recovery.find_lost_queues = lambda store, known, is_exact: {}
 
 
-@canary("shared.witness", "damage")
+@canary("shared.recovery.witness", "damage")
 def torn_without_a_witness(witness: Any) -> None:
     """What stands behind damage is taken for what a power failure has left, whoever was told."""
     witness.Witness.tears = lambda self, position: self.may_be_cut
     witness.Witness.covers = lambda self, position, timestamp_ms: False
 
 
-@canary("shared.recovery_scan", "damage")
+@canary("shared.recovery.find_log_end", "damage")
 def lost_end_not_missed(recovery_scan: Any) -> None:
     """A log that has lost its end is taken for a shorter one."""
     scan = recovery_scan.scan
@@ -384,7 +384,7 @@ def lost_end_not_missed(recovery_scan: Any) -> None:
     recovery_scan.scan = without_ends
 
 
-@canary("actors.flusher", "power")
+@canary("actors.flusher.actor", "power")
 def watermark_before_flush(flusher: Any) -> None:
     """The watermark says that what is committed is flushed."""
 
@@ -397,7 +397,7 @@ def watermark_before_flush(flusher: Any) -> None:
     flusher.Flusher._write_watermark = write_committed
 
 
-@canary("shared.pool_recovery", "kills")
+@canary("shared.recovery.empty_pool", "kills")
 def pool_not_recovered(pool_recovery: Any) -> None:
     """What a killed run had in its pool is forgotten."""
     empty_pool = pool_recovery.empty_pool
@@ -412,13 +412,13 @@ def pool_not_recovered(pool_recovery: Any) -> None:
     pool_recovery.empty_pool = without_pool
 
 
-@canary("shared.pool_recovery", "recovery")
+@canary("shared.recovery.empty_pool", "recovery")
 def pool_counted_before_copied(pool_recovery: Any) -> None:
     """A start takes the pool's bytes for committed before they are in the segments."""
     empty_pool = pool_recovery.empty_pool
 
     def count_first(paths: Any, config: Any, run: Any) -> tuple[int, int]:
-        from penstock.shared.positions import Positions
+        from penstock.shared.memory.positions import Positions
 
         positions = Positions(run.positions, owner="supervisor")
         committed, wrote = positions["committed"], positions["wrote"]
@@ -443,7 +443,7 @@ def abort_marker_removed_early(supervisor: Any) -> None:
     stop, finish_store = supervisor.Supervisor.stop, supervisor.finish_store
 
     def unlink_first(self: Any) -> bool:
-        from penstock.shared.durable_files import delete_file
+        from penstock.shared.files.durable import delete_file
 
         delete_file(self.store.paths.abort)
         return bool(stop(self))
@@ -458,13 +458,13 @@ def abort_marker_removed_early(supervisor: Any) -> None:
 # --- after a failure ---
 
 
-@canary("actors.flusher", "disk")
+@canary("actors.flusher.actor", "disk")
 def flush_tried_again_after_eio(flusher: Any) -> None:
     """The flusher goes on after an error, as if it had not been."""
     flusher.Flusher._fail = lambda self, error: None
 
 
-@canary("shared.retry_index", "points")
+@canary("actors.writer.retry_index", "points")
 def retries_stored_twice(retry_index: Any) -> None:
     """A frame that is sent again is stored again."""
     retry_index.RetryIndex.find = lambda self, sent: None
@@ -482,7 +482,7 @@ def generation_check_left_out(supervisor: Any) -> None:
             watch(self, child, now_ms)
 
     supervisor.Supervisor._watch = replace_only
-    from penstock.shared.positions import Positions
+    from penstock.shared.memory.positions import Positions
 
     beat = Positions.beat
 
@@ -493,7 +493,7 @@ def generation_check_left_out(supervisor: Any) -> None:
     Positions.beat = always  # type: ignore[method-assign]
 
 
-@canary("shared.log_end", "points")
+@canary("actors.writer.log_tail", "points")
 def offsets_from_queues_only(log_end: Any) -> None:
     """A new writer takes queue offsets from the queues, not from the log behind them."""
     next_offsets = log_end._next_offsets
@@ -502,7 +502,7 @@ def offsets_from_queues_only(log_end: Any) -> None:
     )
 
 
-@canary("shared.index_files", "kills")
+@canary("shared.index.index_file", "kills")
 def index_not_cut(index_files: Any) -> None:
     """A new reput puts keys into the index that are there already."""
     index_files.IndexFiles.cut = lambda self, offset, stored_ms: None
@@ -523,13 +523,13 @@ def descriptor_left_by_each_start(supervisor: Any) -> None:
 # --- clocks and crowds ---
 
 
-@canary("shared.retention_clock", "clock")
+@canary("shared.store.retention_clock", "clock")
 def retention_believes_the_clock(retention_clock: Any) -> None:
     """What expires goes by the wall clock, whatever it has just done."""
     retention_clock.RetentionClock.now_ms = lambda self: self._clock.now_ms()
 
 
-@canary("shared.log_end", "clock")
+@canary("actors.writer.log_tail", "clock")
 def store_times_go_back(log_end: Any) -> None:
     """A message's store time is the clock's, also where that is before the last one's."""
     append = log_end.LogEnd.append
@@ -541,19 +541,19 @@ def store_times_go_back(log_end: Any) -> None:
     log_end.LogEnd.append = at_any_time
 
 
-@canary("shared.door", "crowd")
+@canary("shared.process.connection_limit", "crowd")
 def everybody_is_let_in(door: Any) -> None:
     """Connections are not counted: they come until there are no files left."""
     door.Door.tend = lambda self, now_ms: None
 
 
-@canary("shared.unsent", "crowd")
+@canary("actors.reader.unread_answers", "crowd")
 def unread_answers_are_forgotten(unsent: Any) -> None:
     """What consumers have not read is not counted."""
     unsent.Unsent.add = lambda self, tracker, size: None
 
 
-@canary("actors.flusher", "memory")
+@canary("actors.flusher.actor", "memory")
 def no_memory_is_a_failed_disk(flusher: Any) -> None:
     """A flusher that cannot map a segment takes that for an error of the disk."""
     flusher.LACKING = frozenset()
@@ -562,25 +562,25 @@ def no_memory_is_a_failed_disk(flusher: Any) -> None:
 # --- clients that mean harm ---
 
 
-@canary("shared.retry_index", "attack")
+@canary("actors.writer.retry_index", "attack")
 def retries_by_key_alone(retry_index: Any) -> None:
     """A retry is taken for stored where any message has its key."""
     retry_index.sent_part = retry_index.unique_key
 
 
-@canary("shared.retry_index", "attack")
+@canary("actors.writer.retry_index", "attack")
 def offsets_believed(retry_index: Any) -> None:
     """The log is looked through from where a client says that a record begins."""
     retry_index.RetryIndex._known_before = lambda self, position: position
 
 
-@canary("shared.inlet", "attack")
+@canary("shared.process.inlet", "attack")
 def parts_without_end(inlet: Any) -> None:
     """All parts of a message are taken, however many there are."""
     inlet.MOST_PARTS = 1 << 60
 
 
-@canary("shared.memory_allocator", "attack")
+@canary("shared.process.malloc_tuning", "attack")
 def memory_kept(memory_allocator: Any) -> None:
     """What a flood has left free in the heaps stays there."""
     memory_allocator.Heaps.give_back = lambda self: False

@@ -23,21 +23,21 @@ import pytest
 
 from penstock.cli.store_records import row
 from penstock.client.consumer import Consumer
-from penstock.client.encoding import BatchMessage
-from penstock.client.message import Message
+from penstock.client.core.message import Message
+from penstock.client.core.sending.encoding import BatchMessage
 from penstock.client.producer import Producer, SendFuture
 from penstock.client.query import MessageQuery
-from penstock.shared.checkpoint_file import load_checkpoint
-from penstock.shared.consume_queue import SCHEDULE_TOPIC
+from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import PenstockError
-from penstock.shared.index_directory import index_files
-from penstock.shared.index_file import ITEM_DTYPE
-from penstock.shared.index_header import Geometry, decode_header
+from penstock.shared.formats.index_chains import ITEM_DTYPE
+from penstock.shared.formats.index_layout import Geometry, decode_header
+from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
+from penstock.shared.formats.record import SYS_COMPRESSED, Found, decode_record
+from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths
-from penstock.shared.log_scan import Step
-from penstock.shared.record import SYS_COMPRESSED, Found, decode_record
-from penstock.shared.store_directory import StoreDirectory
-from penstock.shared.verify import verify_store
+from penstock.shared.log.scan import Step
+from penstock.shared.store.checkpoint_file import load_checkpoint
+from penstock.shared.store.directory import StoreDirectory
 
 Key = tuple[str, int, int]  # topic, queue, offset
 Item = tuple[int, int]  # of an index file: hash of topic and key, offset in the log

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from penstock.shared.index_header import Geometry
-from penstock.shared.query import IndexView, Wanted, look_up
-from penstock.shared.store_directory import StoreDirectory
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.index.lookup import IndexView, Wanted, look_up
+from penstock.shared.store.directory import StoreDirectory
 
 TOPICS = {"orders": 4, "payments": 2}
 MESSAGES = 4000  # in each topic

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from penstock.shared.index_file import key_hashes
-from penstock.shared.index_header import Geometry
+from penstock.shared.formats.index_chains import key_hashes
+from penstock.shared.formats.index_layout import Geometry
 
 TOPICS = {"orders": 4, "batched": 2, "compressed": 1, "payments": 3}
 MESSAGES = 5000  # in each of the topics orders and payments

@@ -1,0 +1,184 @@
+"""The allocator: makes commit log segments ahead of the writer.
+
+Owns:     `allocated`, `allocate_error`, `lock_error`; the making of segment files, and their bytes
+          until `allocated` counts them.
+Reads:    `wrote`, `append_wanted`, `read_only`.
+Hears:    the writer's doorbell.
+Rings:    the writer.
+On crash: the next one goes on at `allocated`. What its predecessor made and did not count goes:
+          its name may not be durable. What it had locked its successor locks again.
+
+With warm_mapped_file_enable a new segment is warmed before it is counted, unless the writer already
+waits for it. The allocator holds the lock, because it outlives no segment that is being written.
+With the pool on nobody stores into a mapping, so there is nothing to warm.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+
+import zmq
+
+from penstock.actors.allocator.warm_segment import WarmSegment
+from penstock.shared.faults import crash_point
+from penstock.shared.files.disk_space import lacking_room
+from penstock.shared.files.durable import make_file
+from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.process.actor import TICK_MS, Stage
+
+# After a failure, usually a full disk, the next try waits this long.
+RETRY_MS = 200
+# A segment stays locked so long after it is full: the flusher and readers are still at its end.
+UNLOCK_MS = 6000
+
+
+class Allocator:
+    """See the head of this file."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._positions = stage.positions
+        self._segment_bytes = stage.config.mapped_file_size_commit_log_bytes
+        self._paths = StorePaths(stage.config.store)
+        self._retry_at_ms = 0
+        self._warm = stage.config.warm_mapped_file_enable
+        # being warmed, and not counted yet; and those that are counted, and locked
+        self._warming: WarmSegment | None = None
+        self._locked: list[WarmSegment] = []
+        self._filled_ms: dict[int, int] = {}
+
+    def start(self) -> None:
+        self._allocated = self._positions["allocated"]
+        for growing in self._paths.half_made.glob("commitlog-*"):
+            growing.unlink()
+        for base in segment_bases(self._paths.commit_log, self._segment_bytes):
+            if base >= self._allocated:
+                (self._paths.commit_log / segment_name(base)).unlink()
+        self._positions.publish("lock_error", 0)
+        if self._warm and self._stage.config.transient_store_pool_enable:
+            self._warm = False
+            self._stage.say("with the transient pool on, warm_mapped_file_enable has no effect")
+        if self._warm:
+            wrote = self._positions["wrote"]
+            start = wrote - wrote % self._segment_bytes
+            for base in range(start, self._allocated, self._segment_bytes):
+                self._lock(self._open(base))
+
+    def work(self) -> int:
+        self._unlock_filled()
+        if self._warming is not None:
+            self._go_on_warming(self._warming)
+            return 1
+        if self._allocated >= self._target() or self._positions["read_only"]:
+            return 0
+        if self._stage.clock.monotonic_ms() < self._retry_at_ms:
+            return 0
+        path = self._paths.commit_log / segment_name(self._allocated)
+        try:
+            if not path.exists():  # there already when mapping it failed
+                crash_point("alloc.before_fallocate")
+                # a file system takes all it has before it says that this is not enough, and what
+                # others write meanwhile finds no room
+                if lacking_room(self._paths.commit_log, self._stage.config):
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+                with self._stage.disk:
+                    make_file(self._paths.half_made, path, self._segment_bytes, sparse=False)
+                crash_point("alloc.after_dirfsync")
+            if self._warm:
+                self._warming = self._open(self._allocated)
+                return 1
+        except OSError as error:
+            self._refused(error)
+            return 0
+        self._count()
+        return 1
+
+    def _refused(self, error: OSError) -> None:
+        number = error.errno or 1
+        if number != self._positions["allocate_error"]:
+            why = lacking_room(self._paths.commit_log, self._stage.config) or str(error)
+            self._stage.say(f"there is no next segment: {why}; trying again")
+        self._positions.publish("allocate_error", number)
+        self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
+
+    def _count(self) -> None:
+        """The new segment is the writer's now."""
+        self._allocated += self._segment_bytes
+        # first the error: a successor that finds enough segments has no work, and would leave it
+        self._positions.publish("allocate_error", 0)
+        self._positions.publish("allocated", self._allocated)
+        crash_point("alloc.publish")
+        self._stage.bus.ring("writer")
+
+    # --- warm segments ---
+
+    def _open(self, base: int) -> WarmSegment:
+        config = self._stage.config
+        sync_pages = config.flush_least_pages_when_warm_mapped_file if config.sync_flush else 0
+        path = self._paths.commit_log / segment_name(base)
+        return WarmSegment(path, base, self._segment_bytes, sync_pages)
+
+    def _go_on_warming(self, segment: WarmSegment) -> None:
+        """Touch some more of it; it is counted when all is touched, or the writer cannot wait."""
+        try:
+            if self._positions["append_wanted"] <= self._allocated and not segment.step():
+                return
+        except OSError as error:
+            self._warming = None
+            segment.close()
+            self._refused(error)
+            return
+        self._warming = None
+        self._count()
+        self._lock(segment)
+
+    def _lock(self, segment: WarmSegment) -> None:
+        """Lock it, or say once why that cannot be: it is as good as a segment without a lock."""
+        number = segment.lock()
+        if not number:
+            self._locked.append(segment)
+            return
+        segment.close()
+        if not self._positions["lock_error"]:
+            self._stage.say(
+                f"segments are not locked into memory: {os.strerror(number)}; raise the limit "
+                f"(ulimit -l), {2 * self._segment_bytes >> 10} KiB are needed"
+            )
+        self._positions.publish("lock_error", number)
+
+    def _unlock_filled(self) -> None:
+        wrote, now_ms = self._positions["wrote"], self._stage.clock.monotonic_ms()
+        for segment in [each for each in self._locked if each.end <= wrote]:
+            if now_ms - self._filled_ms.setdefault(segment.end, now_ms) >= UNLOCK_MS:
+                self._locked.remove(segment)
+                del self._filled_ms[segment.end]
+                segment.close()
+
+    def _target(self) -> int:
+        """Segments should exist up to here: the one being written, and one more once it is used.
+
+        A store that has nothing in its last segment needs no second one yet.
+        """
+        wrote = self._positions["wrote"]
+        into = wrote % self._segment_bytes
+        ahead = wrote - into + (2 if into else 1) * self._segment_bytes
+        return max(ahead, self._positions["append_wanted"])
+
+    def inputs(self) -> list[zmq.Socket[bytes]]:
+        return []
+
+    def idle_ms(self) -> int:
+        return TICK_MS
+
+    def let_go(self) -> None:
+        """What it has open is unlocked and closed long before it expires."""
+
+    def drained(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        """Segments behind the log's end go when the whole store is stopped."""
+        for segment in (*self._locked, *([self._warming] if self._warming else [])):
+            segment.close()

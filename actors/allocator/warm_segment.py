@@ -1,0 +1,51 @@
+"""A new segment made ready for who will store into its mapping: every page touched, then locked.
+
+The first store to a page of a file costs its writer a fault: the kernel finds memory, clears it and
+asks the file system for leave. Touching each page beforehand leaves the writer a short fault that
+only enters the page into its tables. A touch writes a zero over a zero, so it is for segments that
+nobody else writes to yet. With sync flushing what was touched is written out bit by bit, for else
+the writer's first flush would find a gigabyte to write.
+
+A lock belongs to the process that asks for it, and keeps the pages in memory for all: they are the
+file's. Used by the allocator alone.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from penstock.shared.files.mapped_file_queue import MappedFile
+from penstock.shared.layout import PAGE_BYTES
+
+# One step touches at most so many pages.
+STEP_PAGES = 4096
+
+
+class WarmSegment:
+    """One segment, mapped to be warmed and locked; unlocked when it is closed."""
+
+    def __init__(self, path: Path, base: int, size: int, sync_pages: int) -> None:
+        self.end = base + size
+        self._file = MappedFile(path, base, size, writable=True)
+        self._sync_bytes = sync_pages * PAGE_BYTES
+        self._touched = self._synced = 0
+
+    def step(self) -> bool:
+        """Touch some more pages; whether all are touched, and synced where that is wanted."""
+        size = self._file.size
+        stop = min(size, self._touched + STEP_PAGES * PAGE_BYTES)
+        pages = self._file.view[self._touched : stop : PAGE_BYTES]
+        pages[:] = bytes(len(pages))
+        self._touched = stop
+        done = stop == size
+        if self._sync_bytes and (done or stop - self._synced >= self._sync_bytes):
+            self._file.sync(self._synced, stop)
+            self._synced = stop
+        return done
+
+    def lock(self) -> int:
+        """Keep the pages in memory while this is open; 0, or the errno of why not."""
+        return self._file.lock()
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,321 @@
+"""The cleaner: deletes messages that have had their time, and says when the disk is full.
+
+Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_used`, `disk_full`; a
+          queue's min offset, once `queue_count` counts its slot; penstock/retention.json and
+          deletions.json; the deletion of expired files.
+Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`; the
+          checkpoint, segments' times.
+Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
+Rings:    nobody.
+On crash: the next one brings to its end what the last one had begun. What goes is written down
+          first, then `log_start` is stored, then the queues' min offsets, then files go, oldest
+          first, each deletion durable before the next. A start of the whole store begins at the
+          first segment that is still there, and what did not go is struck off the list.
+
+The segment with the last record stays, whatever its age, and so does whatever is not flushed, not
+dispatched, or behind the record at which the next start would begin its scan. Of a damaged log
+nothing goes before somebody has looked at it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import zmq
+
+from penstock.actors.cleaner.deletion_notes import QUEUES_AT_ONCE, DeletionNotes
+from penstock.actors.cleaner.queue_expiry import QueueExpiry
+from penstock.actors.cleaner.retention import HOUR_MS, Decision, choose, decide
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.files.disk_space import disk_used_percent
+from penstock.shared.files.durable import delete_file, sync_directory
+from penstock.shared.index.directory import index_files, read_index_header
+from penstock.shared.layout import StorePaths, is_segment_name, segment_name
+from penstock.shared.process.actor import LET_GO_MS, TICK_MS, Stage
+from penstock.shared.store.checkpoint_file import load_checkpoint
+from penstock.shared.store.retention_clock import TRUST_CLOCK, RetentionClock
+
+# Asked by hand it goes on for as many batches; RocketMQ's number.
+BATCHES_WHEN_ASKED = 20
+# By then every actor has closed a file that is deleted, unless it is in use.
+SETTLE_MS = LET_GO_MS + 200
+
+# Pauses in ms, one behind each deletion.
+Steps = Generator[int, None, None]
+
+
+class Cleaner:
+    """See the head of this file."""
+
+    def __init__(self, stage: Stage, used_percent: Callable[[Path, int], int] = disk_used_percent):
+        self._stage = stage
+        self._config = stage.config
+        self._clock = stage.clock
+        self._positions = stage.positions
+        self._used_percent = used_percent
+        self._paths = StorePaths(stage.config.store)
+        self._segment_bytes = stage.config.mapped_file_size_commit_log_bytes
+        self._request = stage.run.clean_request
+        self._asked = False
+        self._round: Steps | None = None
+        self._paused_until_ms = 0
+        self._error = 0
+        self._unreadable: set[int] = set()
+        # directories of which every deletion is durable
+        self._settled: set[Path] = set()
+
+    def start(self) -> None:
+        self._queues = QueueExpiry(self._config, self._stage.run, self._positions)
+        self._log_start = self._positions["log_start"]
+        self._due_ms = self._look_ms = self._clock.monotonic_ms()
+        self._time = RetentionClock(
+            self._paths.retention,
+            self._clock,
+            self._config.file_reserved_time_h * HOUR_MS,
+            self._positions["wrote_timestamp"],
+            self._stage.say,
+        )
+        self._notes = DeletionNotes(self._config, self._clock, self._queues, self._stage.say)
+        self._decide()  # who starts the broker is told at once when the disk is full
+        if not self._positions["read_only"]:
+            self._round = self._finish()
+
+    def work(self) -> int:
+        now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._look_ms:  # also while a long round goes on
+            self._look_ms = now_ms + self._config.clean_resource_interval_ms
+            self._time.now_ms()  # a jump is seen when it comes, not when something may go
+            self._decide()
+        if self._round is None and not self._begin(now_ms):
+            return 0
+        if now_ms < self._paused_until_ms:
+            return 0
+        assert self._round is not None
+        try:
+            with self._stage.disk:
+                self._paused_until_ms = now_ms + next(self._round)
+        except StopIteration:
+            self._end(self._config.clean_resource_interval_ms)
+        except OSError as error:
+            self._error = error.errno or 1
+            if self._error != self._positions["clean_error"]:
+                self._stage.say(f"what has expired cannot be deleted: {error}; trying again")
+            self._end(self._config.redelete_hanged_file_interval_ms)
+        return 1
+
+    def _begin(self, now_ms: int) -> bool:
+        """Begin a round when it is time, or somebody asks for one."""
+        self._asked = self._request.exists()
+        if now_ms < self._due_ms and not self._asked:
+            return False
+        if self._positions["read_only"]:
+            self._end(self._config.clean_resource_interval_ms)
+            return False
+        self._round = self._clean()
+        return True
+
+    def _trusts_clock(self) -> bool:
+        """Whether somebody asked, and has looked at the clock."""
+        return self._asked and self._request.read_bytes() == TRUST_CLOCK
+
+    def _end(self, pause_ms: int) -> None:
+        self._positions.publish("clean_error", self._error)
+        self._error = 0
+        if self._asked:
+            self._request.unlink(missing_ok=True)
+            self._asked = False
+        self._due_ms = self._clock.monotonic_ms() + pause_ms
+        self._round = None
+
+    # --- what goes ---
+
+    def _decide(self) -> Decision:
+        """Look at the disks, say how full they are, and apply the rule."""
+        positions, paths = self._positions, (self._paths.commit_log, self._paths.consume_queue)
+        ahead_bytes = self._ahead_bytes()
+        used = [
+            self._used_percent(path, ahead_bytes if _disk(path) == _disk(paths[0]) else 0)
+            for path in paths
+        ]
+        was_full = positions["disk_full"]
+        decision = decide(
+            self._config,
+            self._clock.local_hour(),
+            used,
+            was_full=bool(was_full),
+            asked=self._asked,
+        )
+        self._fullest = max(used)
+        fullest = max(0, self._fullest)
+        positions.publish("disk_used", fullest)
+        positions.publish("disk_full", fullest if decision.disk_full else 0)
+        if decision.disk_full and not was_full:
+            self._stage.say(
+                f"the disk of {self._paths.root} is {fullest}% full; until there is room no "
+                "message is taken"
+            )
+        elif was_full and not decision.disk_full:
+            self._stage.say(f"the disk is {fullest}% full; messages are taken again")
+        return decision
+
+    def _ahead_bytes(self) -> int:
+        """What segments have of the disk that hold no message yet: it is room for messages.
+
+        Only blocks count that are there: a file system may allocate when it is written to.
+        """
+        size, wrote = self._segment_bytes, self._positions["wrote"]
+        found = 0
+        for base in range(wrote - wrote % size, self._positions["allocated"], size):
+            with suppress(FileNotFoundError):  # expired, or not there at a start
+                blocks = os.stat(self._paths.commit_log / segment_name(base)).st_blocks
+                found += max(0, min(blocks * 512, size) - max(0, wrote - base))
+        return found
+
+    def _closed_segments(self, most: int) -> list[int]:
+        """When the oldest segments that may go were last written, in ms, in order.
+
+        Whatever a start could need stays: the scan begins at the checkpoint's record, the last
+        record names its queue's next offset, and RocketMQ drops all queues of an empty log.
+        """
+        positions = self._positions
+        needed = min(
+            load_checkpoint(self._paths.checkpoint).confirm_offset,
+            *(positions[name] for name in ("committed", "flushed", "dispatched_record")),
+        )
+        bases = range(self._log_start, needed - self._segment_bytes + 1, self._segment_bytes)
+        times = []
+        for base in bases[:most]:
+            path = self._paths.commit_log / segment_name(base)
+            times.append(path.stat().st_mtime_ns // 1_000_000)
+        return times
+
+    # --- deleting ---
+
+    def _clean(self) -> Steps:
+        """A round: at most a batch of segments, and what belongs to them."""
+        if self._positions["clean_error"]:
+            yield from self._finish()
+        before = self._log_start
+        left = self._config.delete_file_batch_max * (BATCHES_WHEN_ASKED if self._asked else 1)
+        while left > 0:
+            decision = self._decide()
+            written_ms = self._closed_segments(left)
+            now_ms = self._clock.now_ms() if self._trusts_clock() else self._time.now_ms()
+            count, why = choose(self._config, now_ms, written_ms, decision)
+            if why is None:
+                break
+            left -= count
+            yield from self._notes.note(self._log_start, count, why, self._fullest)
+            yield from self._move_log_start(self._log_start + count * self._segment_bytes)
+            yield from self._delete_segments()
+            self._notes.settle()
+            if decision.oldest_goes:
+                yield SETTLE_MS  # what others still hold comes free; then look at the disk again
+        if self._log_start != before:
+            crash_point("clean.after_segments")
+            yield from self._delete_queue_files()
+            crash_point("clean.after_queue_files")
+            yield from self._delete_index_files()
+
+    def _finish(self) -> Steps:
+        """What was begun and not ended: all of it again, for what is done costs little."""
+        yield from self._notes.correct(self._log_start)
+        yield from self._move_log_start(self._log_start)
+        yield from self._delete_segments()
+        yield from self._delete_queue_files()
+        yield from self._delete_index_files()
+
+    def _move_log_start(self, log_start: int) -> Steps:
+        """From now on nobody reads below it; and no queue says that it has what lies there."""
+        self._log_start = log_start
+        self._positions.publish("log_start", log_start)
+        crash_point("clean.after_publish")
+        if log_start:
+            for slot in self._queues.slots():
+                with self._one_queue(slot):
+                    self._queues.move_min_offset(slot, log_start)
+                crash_point("clean.mid_min_offsets")
+                if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
+                    yield 0
+
+    @contextmanager
+    def _one_queue(self, slot: int) -> Iterator[None]:
+        """A queue whose files cannot be read is a problem of its readers; the others go on."""
+        try:
+            yield
+        except (OSError, StoreDamaged) as error:
+            self._error = error.errno or 1 if isinstance(error, OSError) else errno.EIO
+            if slot not in self._unreadable:
+                self._unreadable.add(slot)
+                self._stage.say(f"a queue keeps what has expired: {error}")
+
+    def _delete_segments(self) -> Steps:
+        for name in sorted(os.listdir(self._paths.commit_log)):
+            if is_segment_name(name) and int(name) < self._log_start:
+                self._delete(self._paths.commit_log / name, "deleted_segments")
+                yield self._config.delete_commit_log_files_interval_ms
+
+    def _delete_queue_files(self) -> Steps:
+        for slot in self._queues.slots():
+            expired: list[Path] = []
+            with self._one_queue(slot):
+                expired = self._queues.expired_files(slot)
+            for path in expired:
+                self._delete(path, "deleted_queue_files")
+                yield self._config.delete_consume_queue_files_interval_ms
+            if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
+                yield 0
+
+    def _delete_index_files(self) -> Steps:
+        """Leading files with nothing of what the log still holds; the last one stays."""
+        for path in index_files(self._paths.index)[:-1]:
+            header = read_index_header(path)
+            if header is None or header[3] >= self._log_start:
+                return
+            self._delete(path, "deleted_index_files")
+            yield self._config.delete_consume_queue_files_interval_ms
+
+    def _delete(self, path: Path, counter: str) -> None:
+        if path.parent not in self._settled:
+            # the one before may not be gone for certain, and without it this one would be a hole
+            sync_directory(path.parent)
+        self._settled.discard(path.parent)
+        delete_file(path)
+        self._settled.add(path.parent)
+        crash_point("clean.after_unlink")
+        self._positions.publish(counter, self._positions[counter] + 1)
+
+    # --- the rest of an actor ---
+
+    def inputs(self) -> list[zmq.Socket[bytes]]:
+        return []
+
+    def idle_ms(self) -> int:
+        return (
+            TICK_MS
+            if self._round is None
+            else max(1, self._paused_until_ms - self._clock.monotonic_ms())
+        )
+
+    def let_go(self) -> None:
+        self._queues.let_go()
+
+    def drained(self) -> bool:
+        """What is left of a round is the next run's."""
+        return True
+
+    def close(self) -> None:
+        self._queues.close()
+
+
+def _disk(path: Path) -> int:
+    """Which disk a path is on; 0 where nobody knows."""
+    try:
+        return path.stat().st_dev
+    except OSError:
+        return 0

@@ -1,0 +1,105 @@
+"""What the cleaner writes down and says of a deletion, before it and after a crash in the middle.
+
+Used by the cleaner alone. Knows how a deletion's messages are counted and what of it was done, and
+deletes nothing. Counting goes through all queues, so it is done in steps, as all the cleaner does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from msgspec import structs
+
+from penstock.actors.cleaner.queue_expiry import QueueExpiry
+from penstock.shared.clock import Clock
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.formats.record import store_timestamp_ms
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.store.deletions import Deletion, Deletions, Reason, describe
+
+# Between two pauses.
+QUEUES_AT_ONCE = 1000
+
+# Pauses in ms; what is returned at the end are messages, and queues that do not say how many.
+Counting = Generator[int, None, tuple[int, int]]
+
+
+class DeletionNotes:
+    """The list of deletions, and the line that is said of each."""
+
+    def __init__(
+        self, config: Config, clock: Clock, queues: QueueExpiry, say: Callable[[str], None]
+    ) -> None:
+        self._config = config
+        self._clock = clock
+        self._queues = queues
+        self._say = say
+        self._paths = StorePaths(config.store)
+        self._segment_bytes = config.mapped_file_size_commit_log_bytes
+        self._deletions = Deletions(self._paths, say)
+
+    def note(
+        self, log_start: int, segments: int, why: Reason, used_percent: int
+    ) -> Generator[int, None, None]:
+        """What goes next: on the list and said before it does."""
+        log_end = log_start + segments * self._segment_bytes
+        messages, uncounted = yield from self._count(log_end)
+        row = Deletion(
+            at_ms=self._clock.now_ms(),
+            why=why,
+            disk_used_percent=used_percent,
+            segments=segments,
+            log_start=log_start,
+            log_end=log_end,
+            messages=messages,
+            uncounted_queues=uncounted,
+            stored_before_ms=self._stored_ms(log_end),
+        )
+        self._deletions.add(row)
+        self._say(describe(row, self._config))
+        crash_point("clean.noted")
+
+    def correct(self, log_start: int) -> Generator[int, None, None]:
+        """Strike off the list what did not go: the broker, or its cleaner, died before it did."""
+        while (row := self._deletions.last()) and row.log_end > log_start:
+            if row.log_start >= log_start:
+                self._deletions.correct(None)
+                self._say(f"nothing went yet of [{row.log_start}, {row.log_end})")
+                continue
+            kept, uncounted = yield from self._count(row.log_end)
+            done = structs.replace(
+                row,
+                segments=(log_start - row.log_start) // self._segment_bytes,
+                log_end=log_start,
+                messages=max(0, row.messages - kept),
+                uncounted_queues=max(row.uncounted_queues, uncounted),
+                stored_before_ms=self._stored_ms(log_start),
+            )
+            self._deletions.correct(done)
+            self._say(f"so far only this was done: {describe(done, self._config)}")
+
+    def settle(self) -> None:
+        """Write what found no room before: a deletion has made some."""
+        self._deletions.settle()
+
+    def _count(self, log_end: int) -> Counting:
+        """The messages that queues have of the log before `log_end`."""
+        messages = uncounted = 0
+        for slot in self._queues.slots():
+            try:
+                messages += self._queues.expiring(slot, log_end)
+            except (OSError, StoreDamaged):  # the cleaner meets it again, and says so
+                uncounted += 1
+            if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
+                yield 0
+        return messages, uncounted
+
+    def _stored_ms(self, base: int) -> int:
+        """The store time of a segment's first record; 0 where it cannot be read."""
+        try:
+            with (self._paths.commit_log / segment_name(base)).open("rb") as file:
+                return max(0, store_timestamp_ms(file.read(128), 0))
+        except OSError:
+            return 0

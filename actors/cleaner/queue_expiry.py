@@ -1,0 +1,103 @@
+"""Consume queues whose messages expire: their min offsets move up, files without a message go.
+
+Used by the cleaner alone, which owns the queues' min offsets from the moment `queue_count` counts
+their slots; the reput fills a slot before that. A min offset is moved before anything of the queue
+or the log is deleted, so whoever finds a file gone finds the min offset above it.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
+from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, is_segment_name
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.open_files import ConsumeQueueFiles
+
+
+class QueueExpiry:
+    """The queues of a running store, seen from their old end."""
+
+    def __init__(self, config: Config, run: Run, positions: Positions) -> None:
+        self._positions = positions
+        self._paths = StorePaths(config.store)
+        self._segment_bytes = config.mapped_file_size_consume_queue_bytes
+        self._files = ConsumeQueueFiles(self._paths, config)
+        self._table = QueueTable(run.queues, writable=True)
+        # of queues that lose messages: their first entry at or behind this log offset
+        self._log_start = 0
+        self._found: dict[int, int] = {}
+
+    def slots(self) -> range:
+        return range(self._positions["queue_count"])
+
+    def expiring(self, slot: int, log_start: int) -> int:
+        """How many messages of a queue lie before `log_start`. Raises as `move_min_offset` does."""
+        low, kept = self._table.min_offset(slot), self._first_kept(slot, log_start)
+        if low == kept or self._entry(slot, low) != BLANK_ENTRY:
+            return kept - low
+        return kept - bisect_left(
+            range(kept), True, low, key=lambda at: self._entry(slot, at) != BLANK_ENTRY
+        )
+
+    def move_min_offset(self, slot: int, log_start: int) -> None:
+        """Move a queue's min offset up to its first entry at or behind `log_start`.
+
+        Its max offset, where it has none. Blanks before a queue's first entry have log offset 0 and
+        are passed over. Raises OSError or StoreDamaged for files that cannot be read.
+        """
+        kept = self._first_kept(slot, log_start)
+        if kept != self._table.min_offset(slot):
+            self._table.publish_min_offset(slot, kept)
+
+    def _first_kept(self, slot: int, log_start: int) -> int:
+        """What is below `log_start` is dispatched, so what has been found once stays right."""
+        if log_start != self._log_start:
+            self._log_start = log_start
+            self._found.clear()
+        if slot in self._found:
+            return self._found[slot]
+        low, high = self._table.min_offset(slot), self._table.max_offset(slot)
+        if low == high or self._log_offset(slot, low) >= log_start:
+            return low
+        kept = bisect_left(
+            range(high), True, low, key=lambda at: self._log_offset(slot, at) >= log_start
+        )
+        self._found[slot] = kept
+        return kept
+
+    def _entry(self, slot: int, at: int) -> bytes:
+        return bytes(self._files.read(self._table.key(slot), at, at + 1))
+
+    def _log_offset(self, slot: int, at: int) -> int:
+        offset, _, _ = ENTRY.unpack(self._entry(slot, at))
+        return int(offset)
+
+    def expired_files(self, slot: int) -> list[Path]:
+        """The queue's files without an entry that counts, oldest first.
+
+        The last file with entries stays, so that the queue's max offset survives a restart.
+        """
+        low, high = self._table.min_offset(slot), self._table.max_offset(slot)
+        kept = min(low, max(high - 1, 0)) * CQ_ENTRY_BYTES
+        kept -= kept % self._segment_bytes
+        if not kept:
+            return []
+        directory = self._paths.queue(*self._table.key(slot))
+        return [
+            directory / name
+            for name in sorted(os.listdir(directory))
+            if is_segment_name(name) and int(name) < kept
+        ]
+
+    def let_go(self) -> None:
+        self._files.let_go()
+
+    def close(self) -> None:
+        self._files.close()
+        self._table.close()

@@ -1,0 +1,295 @@
+"""The flusher: makes the log, the consume queues, the index and the checkpoint durable.
+
+Owns:     `flushed`, `flush_error`; the checkpoint file; the watermark.
+Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `name_error`, `read_only`;
+          all files of the store.
+Hears:    the committer's doorbell.
+Rings:    the writer and the reput.
+On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
+
+The first error of a flush stops the store: the kernel reports it once and may drop the pages, so a
+second try could succeed and be a lie. For the same reason a new flusher first writes again what its
+predecessor was flushing: it may have died between the report of an error and passing it on. That a
+full disk takes no new queue's name or no checkpoint is no such error: nothing is lost, and it is
+tried again.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Generator
+
+import zmq
+
+from penstock.actors.flusher.index_sync import IndexSync
+from penstock.actors.flusher.queue_sync import ConsumeQueueSync
+from penstock.shared.errors import LACKING, StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import NO_ROOM, FlushFailed, sync_file, write_again
+from penstock.shared.files.mapped_file_queue import MappedFileQueue
+from penstock.shared.index.directory import index_geometry
+from penstock.shared.layout import PAGE_BYTES, StorePaths
+from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.store.checkpoint_file import CheckpointKeeper, load_checkpoint
+from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper
+
+# Between two looks at the log, which producers wait for.
+QUEUES_AT_ONCE, QUEUES_MS = 8, 10
+_WRITE_AGAIN_BYTES = 8 << 20
+# When there was no room for a checkpoint, or for what it depends on.
+RETRY_MS = 200
+
+
+class Flusher:
+    """See the head of this file."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._config = stage.config
+        self._positions = stage.positions
+        now_ms = stage.clock.monotonic_ms()
+        self._flushed_at_ms = self._thorough_at_ms = now_ms
+        self._queues_at_ms = self._queues_thorough_at_ms = now_ms
+        self._round: Generator[None, None, bool] | None = None
+        self._marked_at_ms = now_ms
+        self._in_doubt = True
+        self._retry_at_ms = 0
+
+    def start(self) -> None:
+        config = self._config
+        self._flushed = self._positions["flushed"]
+        paths = StorePaths(config.store)
+        self._segment_bytes = config.mapped_file_size_commit_log_bytes
+        self._segments = MappedFileQueue(
+            paths.commit_log, self._segment_bytes, writable=True, keep=4
+        )
+        self._queues = ConsumeQueueSync(paths, config, self._stage.run, self._positions)
+        self._index = IndexSync(
+            paths.index, index_geometry(config), load_checkpoint(paths.checkpoint)
+        )
+        self._checkpoint = CheckpointKeeper(paths.checkpoint, self._positions, self._segments)
+        self._mark = WatermarkKeeper(paths.watermark, self._stage.run.run_id, config.sync_flush)
+
+    def work(self) -> int:
+        if self._positions["flush_error"]:
+            return 0
+        try:
+            self._refuse_lost_names()
+            return self._flush_log() + self._keep_watermark() + self._flush_queues()
+        except OSError as error:
+            self._fail(error)
+            return 0
+        except StoreDamaged as error:  # a segment that somebody has cut short
+            self._fail(FlushFailed(errno.EIO, str(error)))
+            return 0
+
+    def _fail(self, error: OSError) -> None:
+        """From now on nothing is acknowledged, and nobody flushes, until the broker restarts.
+
+        Unless there was only no room for something new: then the round is begun again soon. And
+        what this process alone has too little of says nothing of the disk: its successor goes on.
+        """
+        if error.errno in LACKING and not isinstance(error, FlushFailed):
+            raise error
+        self._round = None
+        if isinstance(error, FlushFailed) or error.errno not in NO_ROOM:
+            self._positions.publish("flush_error", error.errno or 1)
+            self._stage.say(f"a flush has failed, the store is read-only: {error}")
+            self._stage.bus.ring("writer")
+            return
+        if not self._retry_at_ms:
+            self._stage.say(f"there is no room for a checkpoint: {error}; trying again")
+        self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
+
+    # --- the log ---
+
+    def _write_again(self) -> None:
+        """Make the pages dirty again whose flush nobody knows the outcome of."""
+        at, committed = self._flushed, self._positions["committed"]
+        while at < committed:
+            segment = self._segments.segment(at)
+            stop = min(committed, segment.base + segment.size, at + _WRITE_AGAIN_BYTES)
+            with self._stage.disk:
+                write_again(segment.handle, at - segment.base, stop - segment.base)
+            at = stop
+            self._stage.beat()
+        self._in_doubt = False
+
+    def _flush_log(self) -> int:
+        self._checkpoint.sample_log()
+        committed = self._positions["committed"]
+        if committed == self._flushed or not self._due(committed):
+            return 0
+        if self._in_doubt:
+            self._write_again()
+        at = self._flushed
+        crash_point("flush.before_msync")
+        while at < committed:
+            segment = self._segments.segment(at)
+            with self._stage.disk:
+                sync_file(segment.handle)
+            at = segment.base + segment.size
+            if at < committed:
+                crash_point("flush.roll")
+            self._stage.beat()
+        crash_point("flush.after_msync_before_cursor")
+        self._flushed = committed
+        self._positions.publish("flushed", committed)
+        crash_point("flush.after_cursor_before_ack")
+        self._flushed_at_ms = self._stage.clock.monotonic_ms()
+        self._stage.bus.ring("writer")
+        if self._config.sync_flush:
+            self._stage.bus.ring("reput")
+        return 1
+
+    def _due(self, committed: int) -> bool:
+        """At once when somebody waits for it or flushing is sync, else as RocketMQ does."""
+        config = self._config
+        if config.sync_flush or self._positions["flush_wanted"] > self._flushed:
+            return True
+        now_ms = self._stage.clock.monotonic_ms()
+        if now_ms - self._thorough_at_ms >= config.flush_commit_log_thorough_interval_ms:
+            self._thorough_at_ms = now_ms
+            return True
+        if now_ms - self._flushed_at_ms < config.flush_interval_commit_log_ms:
+            return False
+        pages = committed // PAGE_BYTES - self._flushed // PAGE_BYTES
+        return pages >= config.flush_commit_log_least_pages
+
+    def _keep_watermark(self) -> int:
+        """Say on disk how far the log is there, ten times a second while that changes. No
+        acknowledgement waits for it: behind a power failure what it lags is not told from a tail
+        that was never flushed, as long as the disk has kept what it had synced."""
+        now_ms = self._stage.clock.monotonic_ms()
+        if now_ms - self._marked_at_ms < WATERMARK_MS or now_ms < self._retry_at_ms:
+            return 0
+        self._marked_at_ms = now_ms
+        return self._write_watermark()
+
+    def _write_watermark(self, *, is_last: bool = False) -> int:
+        """A log that is damaged is vouched for by nobody."""
+        if self._positions["read_only"]:
+            return 0
+        with self._stage.disk:
+            written = self._mark.write(self._flushed, self._checkpoint.durable, is_last=is_last)
+        self._queues.watermark = self._flushed
+        return written
+
+    # --- consume queues and checkpoint ---
+
+    def _flush_queues(self) -> int:
+        """Begin a round when it is time, or go on with it; how much was done."""
+        if self._round is None:
+            config = self._config
+            now_ms = self._stage.clock.monotonic_ms()
+            if now_ms < self._retry_at_ms:
+                return 0
+            if now_ms - self._queues_at_ms < config.flush_interval_consume_queue_ms:
+                if self._checkpoint.log_has_followed():
+                    self._write_checkpoint()
+                return 0
+            self._queues_at_ms = now_ms
+            thorough_ms = config.flush_consume_queue_thorough_interval_ms
+            thorough = now_ms - self._queues_thorough_at_ms >= thorough_ms
+            if thorough:
+                self._queues_thorough_at_ms = now_ms
+            self._begin_round(0 if thorough else config.flush_consume_queue_least_pages)
+        until_ms = self._stage.clock.monotonic_ms() + QUEUES_MS
+        for _ in range(QUEUES_AT_ONCE):
+            if not self._go_on() or self._stage.clock.monotonic_ms() > until_ms:
+                break
+        return 1
+
+    def _begin_round(self, least_pages: int, *, last: bool = False) -> None:
+        self._checkpoint.sample_queues()
+        self._round = self._sync_dispatched(least_pages, last)
+
+    def _sync_dispatched(self, least_pages: int, last: bool) -> Generator[None, None, bool]:
+        """Sync the queues, and the index when they are complete; whether they are."""
+        dispatched = self._positions["dispatched"]
+        complete = yield from self._queues.sync(least_pages)
+        if complete and self._config.message_index_enable:
+            crash_point("flush.after_queues_before_index")
+            full_ms = yield from self._index.sync(dispatched, whole=last)
+            self._checkpoint.index_is_synced(full_ms)
+        return complete
+
+    def _go_on(self) -> bool:
+        """Sync one more piece of queues and index, or end the round; whether there may be more."""
+        assert self._round is not None
+        try:
+            with self._stage.disk:
+                next(self._round)
+            return True
+        except StopIteration as end:
+            self._round = None
+            self._refuse_lost_names()
+            if end.value:
+                self._checkpoint.queues_are_synced()
+            self._write_checkpoint()
+            self._retry_at_ms = 0
+            return False
+
+    def _refuse_lost_names(self) -> None:
+        """Raises FlushFailed where the reput was told of a failed sync, which is told only once."""
+        error = self._positions["name_error"]
+        if error:
+            raise FlushFailed(error, f"a queue's directory: {os.strerror(error)}")
+
+    def _write_checkpoint(self) -> None:
+        """A log that is damaged is vouched for by nobody: the checkpoint stays as it was.
+
+        The watermark goes first: a start knows an older copy of it by the checkpoint's record. And
+        last, with these words: they are what a start believes.
+        """
+        if not self._positions["read_only"]:
+            self._write_watermark()
+            with self._stage.disk:
+                self._checkpoint.write()
+            self._write_watermark()
+
+    def inputs(self) -> list[zmq.Socket[bytes]]:
+        return []
+
+    def idle_ms(self) -> int:
+        """Until the next flush is due that nobody rings for."""
+        left_ms = self._flushed_at_ms + self._config.flush_interval_commit_log_ms
+        left_ms -= self._stage.clock.monotonic_ms()
+        return left_ms if 0 < left_ms < TICK_MS else TICK_MS
+
+    def let_go(self) -> None:
+        self._segments.let_go(self._stage.clock.monotonic_ms())
+        self._queues.let_go()
+
+    def drained(self) -> bool:
+        """The last one to stop: log, queues and checkpoint are whole on disk then."""
+        if self._positions["flush_error"]:
+            return True
+        self._thorough_at_ms = -self._config.flush_commit_log_thorough_interval_ms  # due now
+        return self._flushed == self._positions["committed"]
+
+    def close(self) -> None:
+        if not self._positions["flush_error"]:
+            try:
+                self._flush_everything()
+            except OSError as error:  # there is no later any more
+                self._stage.say(f"the last flush has failed: {error}")
+                self._positions.publish("flush_error", error.errno or 1)
+            except StoreDamaged as error:
+                self._stage.say(f"the last flush has failed: {error}")
+                self._positions.publish("flush_error", errno.EIO)
+        self._mark.close()
+        self._checkpoint.close()
+        self._queues.close()
+        self._segments.close()
+
+    def _flush_everything(self) -> None:
+        """Nothing moves any more, so the times of the last messages are known for certain."""
+        self._checkpoint.sample_log()
+        while self._round is not None and self._go_on():
+            self._stage.beat()
+        self._begin_round(0, last=True)
+        while self._go_on():
+            self._stage.beat()
+        self._write_watermark(is_last=True)

@@ -1,0 +1,195 @@
+"""Makes consume queues durable as they grow, names of files included. Used by the flusher alone.
+
+Thousands of queues grow between two rounds. So a round goes through them in groups: the kernel
+begins to write all files of a group, then each is synced, which finds little left to do; then the
+directories of those that are new, and a line for each in the list of known queues. Who dies in
+between is followed by one who syncs again whatever the checkpoint does not vouch for.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import begin_writing, sync_directory, sync_file, write_again
+from penstock.shared.layout import CQ_ENTRY_BYTES, PAGE_BYTES, StorePaths
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.known_queues import WATERMARK, KnownQueues, QueueEnd
+from penstock.shared.queue.open_files import ConsumeQueueFiles
+from penstock.shared.store.checkpoint_file import load_checkpoint
+
+# Queues of a group: their files stay open from the first step to the last.
+QUEUES_AT_ONCE = 64
+_NEVER = -1
+
+
+class ConsumeQueueSync:
+    """How far each queue is on disk, and bringing it there."""
+
+    def __init__(self, paths: StorePaths, config: Config, run: Run, positions: Positions) -> None:
+        self._files = ConsumeQueueFiles(paths, config, writable=True)
+        self._segment_bytes = config.mapped_file_size_consume_queue_bytes
+        self._positions = positions
+        self._table = QueueTable(run.queues)
+        self._paths = paths
+        self._known = KnownQueues(paths.known_queues)
+        # a predecessor may have died before syncing, or before it told of a sync that failed: the
+        # checkpoint knows of what it had not; 0 is where it knows of nothing
+        self._confirmed = load_checkpoint(paths.checkpoint).confirm_offset or -1
+        self._in_doubt = range(positions["queue_count"])
+        # of each slot the offset up to which entries are on disk
+        self._synced: list[int] = []
+        self._topics: set[str] = set()
+        self.watermark = 0  # what the flusher has on disk of it
+
+    def sync(self, least_pages: int) -> Generator[None, None, bool]:
+        """Sync queues that have grown by so many pages, 0 for any growth; whether none is left.
+
+        A generator, one sync a step: with many queues, or a slow disk, this takes long.
+        """
+        yield from self._known.sync()
+        with self._table.max_offsets() as words:
+            ends: list[int] = words[: self._positions["queue_count"]].tolist()
+        self._synced += [_NEVER] * (len(ends) - len(self._synced))
+        grown, complete = self._grown(ends, least_pages)
+        for at in range(0, len(grown), QUEUES_AT_ONCE):
+            yield from self._sync_group(grown[at : at + QUEUES_AT_ONCE], ends)
+        if self.watermark:
+            self._known.note({WATERMARK: QueueEnd(self.watermark)})
+        crash_point("known.ends_written")
+        yield from self._known.sync()
+        return complete
+
+    def _ends(self, slots: Sequence[int], ends: list[int]) -> dict[str, QueueEnd]:
+        """Where queues end that are on disk so far."""
+        found = {}
+        for slot in slots:
+            key, last = self._table.key(slot), (ends[slot] - 1) * CQ_ENTRY_BYTES
+            base = last - last % self._segment_bytes
+            with suppress(FileNotFoundError):  # the cleaner's doing, or the sync has said so
+                raw = os.pread(self._files.handle(key, base), 8, last - base)
+                found["{}/{}".format(*key)] = QueueEnd(ends[slot], int.from_bytes(raw, "big"))
+        return found
+
+    def _is_new(self, slot: int) -> bool:
+        return self._synced[slot] == _NEVER
+
+    def _grown(self, ends: list[int], least_pages: int) -> tuple[list[int], bool]:
+        """The slots to be synced, and whether they are all that have grown at all."""
+        found, complete = [], True
+        both = zip(ends, self._synced, strict=True)
+        for slot in [slot for slot, (end, before) in enumerate(both) if end != before]:
+            before = self._table.min_offset(slot) if self._is_new(slot) else self._synced[slot]
+            if ends[slot] == before:
+                continue  # just added: its first segment may not be there yet
+            if _page(ends[slot]) - _page(before) >= least_pages:
+                found.append(slot)
+            else:
+                complete = False
+        return found, complete
+
+    def _sync_group(self, slots: Sequence[int], ends: list[int]) -> Generator[None, None, None]:
+        files: list[tuple[int, QueueKey, int]] = []
+        named: dict[QueueKey, None] = {}
+        for slot in slots:
+            key, is_new = self._table.key(slot), self._is_new(slot)
+            end = ends[slot] * CQ_ENTRY_BYTES
+            start = self._synced[slot] * CQ_ENTRY_BYTES
+            if is_new:
+                start = self._first_unsynced(slot, key, end)
+            for base in range(start - start % self._segment_bytes, end, self._segment_bytes):
+                files.append((slot, key, base))
+                if is_new or base >= start:
+                    named[key] = None
+        for slot, key, base in files:
+            if self._is_new(slot) and slot in self._in_doubt:
+                self._write_again(key, base, ends[slot] * CQ_ENTRY_BYTES)
+                yield
+            self._begin(key, base)
+        yield
+        for slot, key, base in files:
+            self._sync_file(slot, key, base)
+            yield
+        yield from self._sync_names(named)
+        # a queue that is known and not there costs a start the scan of all there is
+        if self._known.note(self._ends(slots, ends)):
+            yield
+        for slot in slots:
+            self._synced[slot] = ends[slot]
+
+    def _first_unsynced(self, slot: int, key: QueueKey, end: int) -> int:
+        """Where the segment begins that has the first entry the checkpoint does not vouch for."""
+        base = (end - 1) // self._segment_bytes * self._segment_bytes
+        while base > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
+            try:
+                handle = self._files.handle(key, base)
+            except FileNotFoundError:
+                break  # the cleaner was quicker, or the sync says so
+            if not self._is_unsynced(handle, 0):
+                break
+            base -= self._segment_bytes
+        return base
+
+    def _is_unsynced(self, handle: int, at: int) -> bool:
+        """Whether the checkpoint does not vouch for the entry that stands there in a segment."""
+        offset = os.pread(handle, 8, at * CQ_ENTRY_BYTES)
+        return int.from_bytes(offset, "big") > self._confirmed
+
+    def _write_again(self, key: QueueKey, base: int, end: int) -> None:
+        """Make the entries of a segment dirty again whose sync may have failed."""
+        try:
+            handle = self._files.handle(key, base)
+        except FileNotFoundError:
+            return  # the sync says so
+        # one that somebody has cut short is its readers' problem
+        stop = min(end - base, self._segment_bytes, os.fstat(handle).st_size)
+        entries = range(stop // CQ_ENTRY_BYTES)
+        first = bisect_left(entries, True, key=lambda at: self._is_unsynced(handle, at))
+        write_again(handle, first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES)
+
+    def _begin(self, key: QueueKey, base: int) -> None:
+        with suppress(FileNotFoundError):  # the sync says what that means
+            begin_writing(self._files.handle(key, base))
+
+    def _sync_file(self, slot: int, key: QueueKey, base: int) -> None:
+        try:
+            sync_file(self._files.handle(key, base))
+        except FileNotFoundError:
+            # the cleaner moves the min offset before it deletes a file
+            if base + self._segment_bytes > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
+                raise
+
+    def _sync_names(self, queues: Iterable[QueueKey]) -> Generator[None, None, None]:
+        """Sync the directories of queues, and those that name them: who made them does not."""
+        topics: dict[str, Path] = {}
+        for key in queues:
+            directory = self._paths.queue(*key)
+            sync_directory(directory)
+            yield
+            topics[key.topic] = directory.parent
+        for directory in topics.values():
+            sync_directory(directory)
+            yield
+        if topics.keys() - self._topics:
+            sync_directory(self._paths.consume_queue)
+            self._topics |= topics.keys()
+            yield
+
+    def let_go(self) -> None:
+        self._files.let_go()
+
+    def close(self) -> None:
+        self._known.close()
+        self._files.close()
+        self._table.close()
+
+
+def _page(offset: int) -> int:
+    return offset * CQ_ENTRY_BYTES // PAGE_BYTES

@@ -1,0 +1,398 @@
+"""The writer: takes frames of records from producers and puts them at the end of the log.
+
+Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
+          `closed_producers`; the bytes of the pool; queue offsets; config/topics.json; the produce
+          endpoint; the files of rings.
+Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
+Hears:    requests of producers; doorbells of the flusher and the allocator.
+Rings:    the committer and the allocator.
+On crash: the next one goes on at `wrote`. A frame is visible with the one store to `wrote`, so it
+          is there whole or not at all. Producers open new sessions and send again what has no
+          answer; what was stored is found in the log by its UNIQ_KEY.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import zmq
+
+from penstock.actors.writer.frame_check import CheckedFrame, FrameCheck
+from penstock.actors.writer.log_tail import LogEnd
+from penstock.actors.writer.pending_answers import PendingAnswers
+from penstock.actors.writer.producer_rings import ProducerRings
+from penstock.actors.writer.refusals import check_disk, check_writable, no_room, segment_missing
+from penstock.actors.writer.retries import Retries
+from penstock.actors.writer.retry_index import RetryIndex
+from penstock.actors.writer.send_queue import SendQueue
+from penstock.actors.writer.sessions import Sessions
+from penstock.actors.writer.topic_admin import TopicAdmin
+from penstock.actors.writer.topic_turns import TopicTurns
+from penstock.shared.errors import (
+    LACKING,
+    BrokerBusy,
+    InvalidMessage,
+    PenstockError,
+    ProtocolError,
+    RingUnavailable,
+)
+from penstock.shared.formats.record import Shape, pack_host
+from penstock.shared.layout import StorePaths
+from penstock.shared.log.reader import LOOK_BYTES, LogReader
+from penstock.shared.memory.ring_file import RING_BYTES
+from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.process.reception import Reception
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
+from penstock.shared.wire.sockets import serve
+
+FRAMES_AT_ONCE = 32
+# Of one producer: for each frame that may wait here, all of which may be turned away at once.
+ANSWERS_WAITING = 1024
+ALLOCATE_TIMEOUT_MS = 5000
+# Steps of looking for retries between two looks at the socket: some ms.
+RETRY_STEPS = 4
+# Clients drop what they have not read yet when a connection closes: leave them this time for it.
+LINGER_MS = 50
+_FRAME_PARTS = 3  # peer, header, records
+
+
+class Writer:
+    """See the head of this file."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._config = stage.config
+        self._positions = stage.positions
+        self._clock = stage.clock
+        self._paths = StorePaths(stage.config.store)
+        self._sessions = Sessions()
+        self._pending = PendingAnswers()
+        self._waiting: CheckedFrame | None = None
+        self._held = SendQueue(stage.config)
+        self._drained_at_ms = -1
+
+    def start(self) -> None:
+        config, run = self._config, self._stage.run
+        self._reader = LogReader(config, run, self._positions)
+        self._end = LogEnd(config, run, self._positions, self._pieces, self._clock)
+        index = RetryIndex(self._pieces, self._reader.record, self._reader.segment_bytes)
+        index.mark(self._positions["dispatched"])
+        self._retries = Retries(index, lambda: self._end.wrote)
+        with self._stage.disk:
+            self._topics = TopicAdmin(self._paths.topics, config, self._clock)
+        self._topic_turns = TopicTurns(self._topics, self._stage.disk, self._clock)
+        self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
+        self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
+        self._check = FrameCheck(config, self._topics, self._shape)
+        endpoints = (run.endpoints.produce, run.endpoints.produce_ipc)
+        self._rings = ProducerRings(
+            run, self._positions, config.max_producer_rings, config.max_frame_bytes
+        )
+        self._reception = Reception("producers", run, config.store)
+        self._door = self._stage.door(config.max_connections)
+        self._socket = serve(
+            self._stage.context,
+            endpoints,
+            config.max_frame_bytes,
+            self._stage.listening,
+            ANSWERS_WAITING,
+        )
+        self._inlet = self._stage.inlet(self._socket, "closed_producers")
+
+    def work(self) -> int:
+        self._door.tend(self._clock.monotonic_ms())
+        done = self._release()
+        if self._waiting is not None:
+            self._store(self._waiting)
+            done += self._waiting is None
+        self._held.note(self._is_blocked(), self._clock.monotonic_ms())
+        while done < FRAMES_AT_ONCE and self._may_receive():
+            # records are looked at, and copied into the log, where ZeroMQ has put them
+            parts = self._inlet.receive(copy=False)
+            if parts is None:
+                break
+            if parts and (self._held or self._is_blocked()):
+                self._held.put(parts, self._clock.monotonic_ms())
+            elif parts:
+                self._receive(parts)
+            done += 1
+        done += self._take_held() + self._look_for_retries() + self._make_topics()
+        self._held.note(self._is_blocked(), self._clock.monotonic_ms())
+        return done
+
+    def inputs(self) -> list[zmq.Socket[bytes] | int]:
+        return [*self._door.inputs(), *([self._socket] if self._may_receive() else [])]
+
+    def idle_ms(self) -> int:
+        return TICK_MS
+
+    def let_go(self) -> None:
+        now_ms = self._clock.monotonic_ms()
+        self._end.let_go(now_ms)
+        self._rings.look(now_ms)
+        self._reader.let_go(now_ms)
+        self._retries.let_go(now_ms)
+
+    def drained(self) -> bool:
+        waiting = self._held or self._retries or self._topic_turns
+        if self._pending or self._waiting is not None or waiting:
+            return False
+        now_ms = self._clock.monotonic_ms()
+        if self._drained_at_ms < 0:
+            self._drained_at_ms = now_ms
+        return now_ms - self._drained_at_ms >= LINGER_MS
+
+    def close(self) -> None:
+        self._socket.close(linger=LINGER_MS)
+        self._rings.close()
+        self._end.close()
+        self._reader.close()
+
+    def _may_receive(self) -> bool:
+        """Whether another request may come in: what waits here is bounded."""
+        return not self._stage.stopping and self._held.takes
+
+    # --- what comes while nothing can be appended ---
+
+    def _is_blocked(self) -> bool:
+        """Whether a frame waits for room, or too much waits for the disk."""
+        if self._waiting is not None or not self._pending:
+            return self._waiting is not None
+        return self._end.wrote - self._pending.first_end >= self._config.max_pending_bytes
+
+    def _take_held(self) -> int:
+        """Take what has waited, in its order; turn frames away that have waited too long."""
+        taken = 0
+        while self._held and taken < FRAMES_AT_ONCE:
+            busy = None
+            if self._is_blocked() and len(self._held.next()) == _FRAME_PARTS:
+                busy = self._held.busy(self._clock.monotonic_ms())
+                if busy is None:
+                    break
+            self._receive(self._held.take(), busy)
+            taken += 1
+        return taken
+
+    # --- answers that wait for the disk ---
+
+    def _release(self) -> int:
+        """Send the answers that are due; how many."""
+        released = 0
+        if self._pending:
+            for peer, answer in self._pending.due(self._positions, self._clock.monotonic_ms()):
+                self._socket.send_multipart((peer, encode(answer)))
+                released += 1
+        return released
+
+    def _refuse(self, peer: bytes, request: int, error: PenstockError, session: int = 0) -> None:
+        self._socket.send_multipart((peer, encode(refusal(error, request, session))))
+
+    # --- requests ---
+
+    def _receive(self, parts: list[zmq.Frame], busy: BrokerBusy | None = None) -> None:
+        """Take a request; a frame is turned away where the broker is `busy`."""
+        peer = parts[0].bytes
+        try:
+            if len(parts) < 2:
+                raise ProtocolError("a request has no header", f"{len(parts) - 1} parts")
+            request = self._reception.read(parts[1].bytes)
+            if isinstance(request, Append):
+                if len(parts) != _FRAME_PARTS:
+                    raise ProtocolError("an Append is not two parts", f"{len(parts) - 1} parts")
+                self._append(peer, request, parts[2].buffer, busy)
+            elif isinstance(request, bytes):
+                self._socket.send_multipart((peer, request))
+            elif isinstance(request, messages.Hello):
+                self._hello(peer, request)
+            elif isinstance(request, messages.OpenRing):
+                self._socket.send_multipart((peer, encode(self._open_ring(peer, request))))
+            else:
+                answer = self._topic_turns.ask(peer, request)
+                if answer is not None:
+                    self._socket.send_multipart((peer, encode(answer)))
+        except PenstockError as error:
+            self._refuse(peer, 0, error)
+
+    def _make_topics(self) -> int:
+        answers = self._topic_turns.turn()
+        for peer, answer in answers:
+            self._socket.send_multipart((peer, encode(answer)))
+        return len(answers)
+
+    def _hello(self, peer: bytes, hello: messages.Hello) -> None:
+        session = self._sessions.open(
+            hello.producer, hello.session, hello.next_seq, hello.stored_after, peer
+        )
+        if session is None:
+            self._out_of_step(peer, hello.producer, hello.session, hello.next_seq)
+            return
+        self._retries.drop_before(hello.producer, session.number)
+        config = self._config
+        answer = messages.Welcome(
+            hello.producer,
+            session.number,
+            session.next_seq,
+            self._end.wrote,
+            config.max_message_size_bytes,
+            config.max_frame_bytes,
+            self._stage.generation,
+            8 if len(self._host) == 8 else 20,
+            self._shape.prop_crc,
+            self._rings.most > 0,
+        )
+        self._socket.send_multipart((peer, encode(answer)))
+
+    def _open_ring(self, peer: bytes, request: messages.OpenRing) -> messages.ProduceAnswer:
+        try:
+            if not self._sessions.belongs(request.producer, peer):
+                what = "the producer has no open session on this connection"
+                raise RingUnavailable(what, request.producer)
+            with self._stage.disk:
+                ring = self._rings.open(request.producer, self._clock.monotonic_ms())
+        except PenstockError as error:
+            return refusal(error, request.request)
+        run_id = self._stage.run.run_id
+        return messages.RingOpened(request.request, run_id, ring.number, RING_BYTES, ring.token)
+
+    def _out_of_step(self, peer: bytes, producer: int, session: int, seq: int) -> None:
+        self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
+
+    def _append(
+        self, peer: bytes, request: Append, payload: memoryview, busy: BrokerBusy | None
+    ) -> None:
+        session = self._sessions.take(request.producer, request.session, request.seq, peer)
+        if session is None:
+            self._out_of_step(peer, request.producer, request.session, request.seq)
+            return
+        if busy is not None:
+            self._turn_away(peer, request, busy)
+            return
+        try:
+            if request.span is not None:
+                if payload:
+                    raise InvalidMessage("a frame in a ring has a payload too", len(payload))
+                payload = self._rings.read(request.producer, request.span)
+            starts = self._check.starts(request, payload)
+        except PenstockError as error:
+            if len(request.runs) > 1 or isinstance(error, RingUnavailable):
+                # the others may come again, and before what is behind them
+                self._turn_away(peer, request, error)
+            else:
+                self._refuse(peer, request.seq, error, request.session)
+            return
+        now_ms = self._clock.monotonic_ms()
+        frame = CheckedFrame(peer, request, request.runs, payload, starts, (), now_ms)
+        if not request.retry and request.producer not in self._retries:
+            self._commit(frame)
+            return
+        try:
+            self._retries.put(frame, session.stored_after)
+        except BrokerBusy as error:
+            self._turn_away(peer, request, error)
+
+    def _turn_away(self, peer: bytes, request: Append, error: PenstockError) -> None:
+        """Refuse a frame that may come again: what is behind it must not be stored before it."""
+        self._refuse(peer, request.seq, error, request.session)
+        self._sessions.end(request.producer)
+        self._retries.drop_behind(request)
+
+    def _look_for_retries(self) -> int:
+        """Go on looking for what was sent again, for a moment; store what is new of it."""
+        steps, now_ms = 0, self._clock.monotonic_ms()
+        while self._retries and steps < RETRY_STEPS and not self._is_blocked():
+            looked = self._retries.turn(now_ms)
+            steps += 1
+            if looked is not None and looked.error is not None:
+                request = looked.frame.request
+                self._refuse(looked.frame.peer, request.seq, looked.error, request.session)
+            elif looked is not None:
+                self._commit(looked.frame._replace(since_ms=now_ms))
+        return steps
+
+    # --- appending ---
+
+    def _commit(self, frame: CheckedFrame) -> None:
+        """Store a checked frame whose turn it is, or say why not."""
+        request = frame.request
+        try:
+            check_writable(self._positions, self._paths)
+            if len(frame.starts) > 1:
+                check_disk(self._positions, self._paths)
+            self._store(frame)
+        except PenstockError as error:
+            self._refuse(frame.peer, request.seq, error, request.session)
+
+    def _store(self, frame: CheckedFrame) -> None:
+        """Store a checked frame and see to its answer, or keep it while there is no room."""
+        self._waiting = None
+        runs = frame.stored
+        if len(frame.starts) > 1:
+            end = self._end.place(frame.runs, frame.starts)
+            if end > self._end.room():
+                self._wait_for_room(frame, end)
+                return
+            try:
+                self._end.prepare(end)
+            except OSError as error:
+                if error.errno in LACKING:
+                    raise  # of this process, not of the disk: the next one has it again
+                self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
+                return
+            known = len(frame.stored)
+            appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
+            if known:
+                appended = [
+                    StoredRun(run.first + known, run.queue_offset, run.physical_offset)
+                    for run in appended
+                ]
+            runs = (*runs, *appended)
+        self._acknowledge(frame, runs)
+
+    def _acknowledge(self, frame: CheckedFrame, runs: tuple[StoredRun, ...]) -> None:
+        """Answer now, or when the disk has the log as far as it goes by now."""
+        request = frame.request
+        answer = Appended(
+            request.producer,
+            request.session,
+            request.seq,
+            runs,
+            self._positions["wrote_timestamp"],
+            self._host,
+        )
+        durable = request.ack == "durable" or not request.ack and self._config.sync_flush
+        if durable:
+            deadline_ms = self._clock.monotonic_ms() + self._config.sync_flush_timeout_ms
+            end = self._end.wrote
+            self._pending.add(end, deadline_ms, frame.peer, answer)
+            self._positions.publish("flush_wanted", end)
+        else:
+            self._socket.send_multipart((frame.peer, encode(answer)))
+        self._stage.bus.ring("committer")
+        if self._end.entered_segment():
+            self._stage.bus.ring("allocator")
+
+    def _wait_for_room(self, frame: CheckedFrame, end: int) -> None:
+        """Keep the frame until committer or allocator make room, or until that takes too long."""
+        self._positions.publish("append_wanted", end)
+        self._stage.bus.ring("allocator")
+        self._stage.bus.ring("committer")
+        # the allocator tries again every second, and says so when it succeeds
+        no_segment = end > self._positions["allocated"]
+        refused = self._positions["allocate_error" if no_segment else "commit_error"]
+        fast = self._config.fast_fail_if_no_buffer_in_store_pool and not no_segment
+        waited_ms = self._clock.monotonic_ms() - frame.since_ms
+        if not (refused or fast) and waited_ms <= ALLOCATE_TIMEOUT_MS:
+            self._waiting = frame
+            return
+        why = "it is full" if fast else f"none within {ALLOCATE_TIMEOUT_MS} ms"
+        error = no_room(self._positions, self._paths, no_segment, why)
+        self._turn_away(frame.peer, frame.request, error)
+
+    def _pieces(
+        self, start: int, stop: int, window_bytes: int = LOOK_BYTES
+    ) -> Iterator[tuple[int, memoryview]]:
+        """The log between two offsets. A long way may lie between them, so this beats."""
+        for piece in self._reader.pieces(start, stop, window_bytes):
+            self._stage.beat()
+            yield piece

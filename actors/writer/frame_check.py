@@ -1,0 +1,133 @@
+"""Everything that can be wrong with a produce frame, before anything of it is stored; and a frame
+with which nothing is.
+
+Knows the configuration and the topics; knows no store and no sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from msgspec import structs
+
+from penstock.actors.writer.topic_admin import TopicAdmin
+from penstock.shared.config import Config
+from penstock.shared.errors import InvalidArgument, InvalidMessage
+from penstock.shared.formats.record import Shape, body_span
+from penstock.shared.layout import BLANK_HEADER_BYTES
+from penstock.shared.loops.active import RunOf, check_frame, check_properties
+from penstock.shared.wire.messages import Append, QueueRun, StoredRun
+from penstock.shared.wire.produce_rules import check_batch
+
+_ACKS = ("", "durable", "written")
+
+
+class CheckedFrame(NamedTuple):
+    """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
+
+    Of those `runs`, `data` and `starts` hold nothing any more.
+    """
+
+    peer: bytes
+    request: Append
+    runs: Sequence[QueueRun]
+    data: memoryview
+    starts: list[int]
+    stored: tuple[StoredRun, ...]
+    since_ms: int
+
+    def without(self, stored: tuple[StoredRun, ...]) -> CheckedFrame:
+        """The frame without its first records, which are stored there."""
+        cut = self.starts[len(stored)]
+        return self._replace(
+            runs=runs_behind(self.runs, len(stored)),
+            data=self.data[cut:],
+            starts=[start - cut for start in self.starts[len(stored) :]],
+            stored=stored,
+        )
+
+
+class FrameCheck:
+    """Checks frames for one broker, whose records have `shape`."""
+
+    def __init__(self, config: Config, topics: TopicAdmin, shape: Shape) -> None:
+        self._topics = topics
+        self._shape = shape
+        self._max_frame_bytes = config.max_frame_bytes
+        self._max_record_bytes = config.max_record_bytes
+        self._max_body_bytes = config.max_message_size_bytes
+        self._max_batch_bytes = config.mapped_file_size_commit_log_bytes - BLANK_HEADER_BYTES
+
+    def starts(self, request: Append, payload: bytes | memoryview) -> list[int]:
+        """Where each record begins, and the frame's length last.
+
+        Raises InvalidMessage, InvalidArgument, TopicNotFound or QueueNotFound.
+        """
+        limit = self._max_frame_bytes
+        if len(payload) > limit:
+            raise InvalidMessage(
+                f"the frame is larger than {limit} bytes",
+                len(payload),
+                "send fewer messages at once",
+            )
+        if request.ack not in _ACKS:
+            raise InvalidArgument(
+                "there is no such acknowledgement",
+                repr(request.ack),
+                'ack is "durable", "written" or ""',
+            )
+        starts = check_frame(
+            payload,
+            self._queues_of(request.runs),
+            self._max_record_bytes,
+            self._max_body_bytes,
+            self._shape,
+        )
+        check_properties(payload, starts, self._shape.prop_crc)
+        first = 0
+        for run in request.runs:
+            if run.batch:
+                self._check_batch(run, payload, starts[first : first + run.count + 1])
+            first += run.count
+        return starts
+
+    def _queues_of(self, runs: Sequence[QueueRun]) -> list[RunOf]:
+        """Whose the records of a frame are said to be, once there are such queues."""
+        queues: list[RunOf] = []
+        topics: dict[str, tuple[bytes, int]] = {}
+        for run in runs:
+            topic, queue_id = run.topic, run.queue_id
+            found = topics.get(topic)
+            if found is None:
+                found = topics[topic] = topic.encode(), self._topics.queues(topic)
+                if not found[1]:
+                    raise self._topics.not_found(topic)
+            name, count = found
+            if not 0 <= queue_id < count:
+                raise self._topics.no_such_queue(topic, queue_id, count)
+            if not run.count:
+                raise InvalidMessage("a run of the frame holds no record", f"{topic}/{queue_id}")
+            queues.append((name, queue_id, run.count))
+        return queues
+
+    def _check_batch(self, run: QueueRun, payload: bytes | memoryview, starts: list[int]) -> None:
+        size = body_bytes = starts[-1] - starts[0]
+        if size > self._max_body_bytes:
+            body_bytes = sum(body_span(payload, at)[1] for at in starts[:-1])
+        check_batch(run.topic, body_bytes, self._max_body_bytes)
+        limit = self._max_batch_bytes
+        if size > limit:
+            what = f"the batch does not fit into a segment, which takes {limit} bytes"
+            raise InvalidMessage(what, size, "send smaller batches")
+
+
+def runs_behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
+    """The runs of a frame without its first so many records."""
+    rest = []
+    for run in runs:
+        left = run.count - count
+        if left > 0:
+            rest.append(structs.replace(run, count=min(left, run.count)))
+        count = max(0, -left)
+    return rest

@@ -1,0 +1,137 @@
+"""Puts bytes at the end of the log: the writer's alone, and the counterpart of the log's reader.
+
+Where records begin is not decided here, except that none crosses a segment's end.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.shared.config import Config
+from penstock.shared.files.durable import zero_from
+from penstock.shared.files.mapped_file_queue import MappedFileQueue
+from penstock.shared.formats.record import BLANK, MAGIC_BLANK
+from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
+from penstock.shared.log.reader import reach_bytes
+from penstock.shared.loops.active import Stamp, put_stamped
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.memory.transient_store_pool import TransientStorePool
+
+
+class Placed(NamedTuple):
+    """Records first..last-1 of a frame go to `position`; before that a blank of `blank` bytes."""
+
+    first: int
+    last: int
+    position: int
+    blank: int
+
+
+def place(starts: list[int], position: int, segment_bytes: int) -> list[Placed]:
+    """Where the records of a frame go when the log ends at `position`.
+
+    `starts` are the records' places in the frame, its length last. A record that would leave less
+    than a blank's header behind it in its segment goes to the next one, as in RocketMQ.
+    """
+    left = segment_bytes - position % segment_bytes
+    if starts[-1] - starts[0] + BLANK_HEADER_BYTES <= left:  # mostly all of it fits
+        return [Placed(0, len(starts) - 1, position, 0)]
+    placed = []
+    first, blank = 0, 0
+    run_at = position
+    for i in range(len(starts) - 1):
+        size = starts[i + 1] - starts[i]
+        left = segment_bytes - position % segment_bytes
+        if size + BLANK_HEADER_BYTES > left:
+            if i > first:
+                placed.append(Placed(first, i, run_at, blank))
+                blank = 0
+            first, blank = i, blank + left
+            position += left
+            run_at = position
+        position += size
+    placed.append(Placed(first, len(starts) - 1, run_at, blank))
+    return placed
+
+
+class LogAppender:
+    """Puts bytes at the end of the log: into the pool, or straight into the mapped segment."""
+
+    def __init__(self, config: Config, run: Run) -> None:
+        self._pool = TransientStorePool(run.pool, writable=True) if run.pool_enabled else None
+        directory = StorePaths(config.store).commit_log
+        self._segments = MappedFileQueue(
+            directory, config.mapped_file_size_commit_log_bytes, writable=True, keep=2
+        )
+        self._reach = reach_bytes(config)
+
+    def room(self, committed: int, allocated: int) -> int:
+        """The log offset up to which bytes may be put now."""
+        if self._pool is None:
+            return allocated
+        return min(allocated, committed + self._pool.size)
+
+    def forget_beyond(self, wrote: int, allocated: int) -> None:
+        """Zero what a predecessor left behind `wrote` in the segments; it was never published.
+
+        A whole record among it would otherwise look like one of the log after the next crash.
+        Nothing was ever put into a segment that is not counted as `allocated`, and the allocator
+        may make that one again: who had it open would write into a file without a name.
+        """
+        if self._pool is not None:
+            return  # only published bytes go from the pool to a segment
+        at, stop = wrote, min(wrote + self._reach, allocated)
+        while at < stop:
+            segment = self._segments.segment(at)
+            zero_from(segment.handle, at - segment.base, min(segment.size, stop - segment.base))
+            at = segment.base + segment.size
+
+    def prepare(self, start: int, stop: int) -> None:
+        """Open the segments of [start, stop), for bytes to be put there. Raises OSError."""
+        if self._pool is None:
+            for at in (start, stop - 1):
+                self._segments.segment(at)
+
+    def put(self, position: int, data: bytes | bytearray | memoryview) -> None:
+        """Copy bytes, which do not cross a segment's end, to this offset."""
+        if self._pool is not None:
+            self._pool.write(position, data)
+        else:
+            self._segments.view(position, position + len(data))[:] = data
+
+    def put_records(
+        self,
+        position: int,
+        frame: bytes | memoryview,
+        starts: list[int],
+        queue_offsets: list[int],
+        stamp: Stamp,
+    ) -> None:
+        """Put a frame's records, which do not cross a segment's end, to this offset, stamped."""
+        stop = position + starts[-1] - starts[0]
+        if self._pool is None:
+            target = self._segments.view(position, stop)
+            put_stamped(target, frame, starts, queue_offsets, position, stamp)
+            return
+        pieces = self._pool.pieces(position, stop)
+        if len(pieces) == 1:
+            put_stamped(pieces[0], frame, starts, queue_offsets, position, stamp)
+        else:  # the ring's end is somewhere in a record
+            stamped = bytearray(stop - position)
+            put_stamped(stamped, frame, starts, queue_offsets, position, stamp)
+            self._pool.write(position, stamped)
+
+    def put_blank(self, position: int, size: int) -> None:
+        """Fill the rest of a segment: header, then zeros."""
+        self.put(position, BLANK.pack(size, MAGIC_BLANK))
+        if self._pool is not None:  # a segment's own rest is zeros already
+            self.put(position + BLANK_HEADER_BYTES, bytes(size - BLANK_HEADER_BYTES))
+
+    def let_go(self, now_ms: int) -> None:
+        """Close segments that are deleted. Nobody else has views of them."""
+        self._segments.let_go(now_ms)
+
+    def close(self) -> None:
+        self._segments.close()
+        if self._pool is not None:
+            self._pool.close()

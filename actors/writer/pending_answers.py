@@ -1,0 +1,61 @@
+"""Answers to producers that wait for the disk, in the order of the log.
+
+Says which are due, and knows no sockets.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.actors.writer.refusals import flush_failed
+from penstock.shared.errors import FLUSH_DISK_TIMEOUT
+from penstock.shared.faults import crash_point
+from penstock.shared.memory.positions import Positions
+from penstock.shared.wire.messages import Appended, ProduceAnswer, refusal
+
+
+class _Pending(NamedTuple):
+    """An answer that leaves when the disk has the log up to `end`."""
+
+    end: int
+    deadline_ms: int
+    peer: bytes
+    answer: Appended
+
+
+class PendingAnswers:
+    """The answers of one writer that promise the disk."""
+
+    def __init__(self) -> None:
+        self._waiting: deque[_Pending] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    @property
+    def first_end(self) -> int:
+        """The log offset that the oldest one waits for."""
+        return self._waiting[0].end
+
+    def add(self, end: int, deadline_ms: int, peer: bytes, answer: Appended) -> None:
+        self._waiting.append(_Pending(end, deadline_ms, peer, answer))
+
+    def due(self, positions: Positions, now_ms: int) -> Iterator[tuple[bytes, ProduceAnswer]]:
+        """Those whose messages are on disk by now, or can no longer get there in time; to whom."""
+        waiting, flushed = self._waiting, positions["flushed"]
+        while waiting and waiting[0].end <= flushed:
+            _, _, peer, answer = waiting.popleft()
+            crash_point("write.before_answer")
+            yield peer, answer
+        if waiting and positions["flush_error"]:
+            error = flush_failed(positions)
+            while waiting:
+                _, _, peer, answer = waiting.popleft()
+                yield peer, refusal(error, answer.seq, answer.session)
+        while waiting and waiting[0].deadline_ms < now_ms:
+            _, _, peer, answer = waiting.popleft()
+            yield peer, msgspec.structs.replace(answer, status=FLUSH_DISK_TIMEOUT)

@@ -1,0 +1,136 @@
+"""The rings of a writer's producers: who has which, and a frame's bytes out of one.
+
+Owns the files of the rings and the word `rings`; the bytes in them are the producers'. A ring is
+one producer's and is named by a number that only this one is told. It goes when its producer is
+gone, takes another one, or does not come for it; a new writer has none, and removes what its
+predecessor has left.
+
+Bytes in a ring can change while somebody looks at them. So a frame is copied first, into memory
+that only the writer has and uses again; what is checked is then what is stored.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import secrets
+from contextlib import suppress
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.errors import InvalidMessage, RingUnavailable, StoreUnavailable
+from penstock.shared.faults import crash_point
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.ring_file import (
+    RING_BYTES,
+    TOKEN_BYTES,
+    is_held,
+    make_ring,
+    ring_files,
+    ring_path,
+)
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.wire.messages import RingSpan
+
+# A ring is an open file of the writer, which also has connections and segments.
+FILES_PER_RING = 32
+# A producer comes for its ring within this time.
+GRACE_MS = 5000
+_NUMBER_BITS = 62
+
+
+class Ring(NamedTuple):
+    """One producer's ring."""
+
+    number: int
+    path: Path
+    handle: int
+    token: bytes
+    since_ms: int
+
+
+class ProducerRings:
+    """The rings of one writer: `most` at the same time, fewer where few files may be open."""
+
+    def __init__(self, run: Run, positions: Positions, most: int, max_frame_bytes: int) -> None:
+        self._directory = run.path
+        self._positions = positions
+        files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+        self.most = min(most, files // FILES_PER_RING)
+        self._max_frame_bytes = max_frame_bytes
+        self._rings: dict[int, Ring] = {}
+        self._buffer = bytearray()
+        for path in ring_files(self._directory):
+            path.unlink()
+        self._count()
+
+    def open(self, producer: int, now_ms: int) -> Ring:
+        """Make a ring for this producer, which has no other one then.
+
+        Raises StoreUnavailable where there are too many, or no memory for it, or where it has one
+        that is new: making them takes time from others.
+        """
+        held = self._rings.get(producer)
+        if held is not None and now_ms - held.since_ms < GRACE_MS:
+            raise StoreUnavailable(
+                f"the producer has asked for another ring within {GRACE_MS} ms",
+                f"{now_ms - held.since_ms} ms",
+                "use the one that was given",
+            )
+        self.drop(producer)
+        if len(self._rings) >= self.most:
+            what = f"all {self.most} rings are taken"
+            raise StoreUnavailable(what, None, "frames go through the socket")
+        number = secrets.randbits(_NUMBER_BITS)
+        path, token = ring_path(self._directory, number), secrets.token_bytes(TOKEN_BYTES)
+        try:
+            handle = make_ring(path, token)
+        except OSError as error:
+            what = f"no ring of {RING_BYTES} bytes can be made in {self._directory.parent}"
+            raise StoreUnavailable(what, error.strerror, "frames go through the socket") from None
+        ring = self._rings[producer] = Ring(number, path, handle, token, now_ms)
+        self._count()
+        return ring
+
+    def read(self, producer: int, span: RingSpan) -> memoryview:
+        """A copy of bytes of this producer's ring, there until the next one is read.
+
+        Raises RingUnavailable where that ring is not there any more, and InvalidMessage.
+        """
+        ring = self._rings.get(producer)
+        if ring is None or ring.number != span.ring:
+            raise RingUnavailable("the frame's ring is not this producer's", f"ring {span.ring:x}")
+        if span.length > self._max_frame_bytes or span.offset + span.length > RING_BYTES:
+            what = (
+                f"the frame does not lie inside its ring, or is larger than {self._max_frame_bytes}"
+            )
+            raise InvalidMessage(what, f"{span.length} bytes at {span.offset} of {RING_BYTES}")
+        if len(self._buffer) < span.length:
+            self._buffer = bytearray(span.length)
+        copy = memoryview(self._buffer)[: span.length]
+        if span.length and os.preadv(ring.handle, [copy], span.offset) != span.length:
+            raise RingUnavailable("the ring has become shorter", f"ring {span.ring:x}")
+        crash_point("ring.copied")
+        return copy
+
+    def look(self, now_ms: int) -> None:
+        """Drop the rings whose producers are gone, or have not come."""
+        for producer, ring in list(self._rings.items()):
+            if now_ms - ring.since_ms > GRACE_MS and not is_held(ring.handle):
+                self.drop(producer)
+
+    def drop(self, producer: int) -> None:
+        """Forget a producer's ring, if there is one; the memory goes when nobody has it mapped."""
+        ring = self._rings.pop(producer, None)
+        if ring is not None:
+            with suppress(FileNotFoundError):  # somebody has tidied up
+                ring.path.unlink()
+            os.close(ring.handle)
+            self._count()
+
+    def close(self) -> None:
+        for producer in list(self._rings):
+            self.drop(producer)
+
+    def _count(self) -> None:
+        self._positions.publish("rings", len(self._rings))

@@ -1,0 +1,75 @@
+"""Whether the store takes messages, by the words of the positions page, and the errors if not."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.actors.writer.send_queue import BUSY_RETRY_MS
+from penstock.shared.errors import BrokerBusy, PenstockError, SegmentUnavailable, StoreUnavailable
+from penstock.shared.files.disk_space import describe_disk
+from penstock.shared.layout import StorePaths
+from penstock.shared.log.damage import read_only_error
+from penstock.shared.memory.positions import Positions
+from penstock.shared.next_steps import quoted
+
+
+def check_writable(positions: Positions, paths: StorePaths) -> None:
+    """Raise StoreUnavailable where nothing may be written any more in this run."""
+    if positions["flush_error"]:
+        raise flush_failed(positions)
+    if positions["read_only"]:
+        raise read_only_error(paths)
+
+
+def flush_failed(positions: Positions) -> StoreUnavailable:
+    return StoreUnavailable(
+        "the store is read-only",
+        f"a flush failed: {os.strerror(positions['flush_error'])}",
+        "look at the disk, then restart the broker: penstock up",
+    )
+
+
+def commit_failed(positions: Positions, paths: StorePaths) -> StoreUnavailable:
+    error, used = os.strerror(positions["commit_error"]), describe_disk(paths.commit_log)
+    return StoreUnavailable(
+        "the log cannot be written",
+        f"{error}; {used}",
+        "the message is not stored; send it again once the disk takes it",
+    )
+
+
+def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
+    return SegmentUnavailable(
+        "the next commit log segment cannot be made or opened",
+        f"{why}; {describe_disk(paths.commit_log)}",
+        "the message is not stored; free disk space and send it again",
+    )
+
+
+def no_room(positions: Positions, paths: StorePaths, no_segment: bool, why: str) -> PenstockError:
+    """Why a frame finds no room: for want of a segment, of a disk that takes the log, or of both
+    for too long."""
+    if no_segment:
+        number = positions["allocate_error"]
+        return segment_missing(os.strerror(number) if number else why, paths)
+    if positions["commit_error"]:
+        return commit_failed(positions, paths)
+    return BrokerBusy(
+        "the frame found no room in the pool",
+        why,
+        "the disk is too slow for what comes; the message is not stored, send it later",
+        retry_after_ms=BUSY_RETRY_MS,
+    )
+
+
+def check_disk(positions: Positions, paths: StorePaths) -> None:
+    """Raise StoreUnavailable while the disk is too full for anything new, or refuses it."""
+    if positions["commit_error"]:
+        raise commit_failed(positions, paths)
+    if percent := positions["disk_full"]:
+        raise StoreUnavailable(
+            "the disk is full",
+            f"{percent}% of it are used",
+            "the message is not stored. Free disk space, or delete what has had its time: penstock "
+            f"clean --store {quoted(paths.root)}; then send it again",
+        )

@@ -1,0 +1,142 @@
+"""Retries on their way: a frame that is sent again is looked for in the log before it is stored.
+
+    put() -> turn(), turn(), ... -> a frame, without what an earlier try of it has stored
+
+Looking takes time, up to seconds where much was stored since. So each producer with a retry gets a
+step in its turn, and others are served in between. What a producer sends behind a retry waits for
+it: its frames are stored in their order. The part of the writer that finds retries; it knows no
+sockets and stores nothing.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+from penstock.actors.writer.frame_check import CheckedFrame
+from penstock.actors.writer.retry_index import RetryIndex
+from penstock.actors.writer.send_queue import BUSY_RETRY_MS
+from penstock.shared.errors import BrokerBusy, PenstockError
+from penstock.shared.wire.messages import Append, StoredRun
+
+# Of one producer, and of all: its first frame is always taken, who has more comes again later.
+MAX_WAITING_BYTES, MAX_WAITING_FRAMES = 8 << 20, 64
+MAX_ALL_BYTES = 64 << 20
+# So long after the last retry the index is forgotten.
+MEMORY_MS = 30_000
+# Messages of a frame that are looked for in one step.
+_FOUND_AT_ONCE = 64
+
+
+class _Waiting(NamedTuple):
+    frame: CheckedFrame
+    looking: Iterator[tuple[StoredRun, ...] | None]
+
+
+class Looked(NamedTuple):
+    """A frame whose turn it is to be stored, or why it cannot be."""
+
+    frame: CheckedFrame
+    error: PenstockError | None
+
+
+class Retries:
+    """Frames that are looked for, and what their producers sent after them."""
+
+    def __init__(self, index: RetryIndex, wrote: Callable[[], int]) -> None:
+        """`wrote` says where the log ends."""
+        self._index = index
+        self._wrote = wrote
+        # producer -> its frames, oldest first; the producer whose turn it is comes first
+        self._waiting: OrderedDict[int, deque[_Waiting]] = OrderedDict()
+        self._bytes = 0
+        self._last_ms = 0
+
+    def __bool__(self) -> bool:
+        return bool(self._waiting)
+
+    def __contains__(self, producer: int) -> bool:
+        return producer in self._waiting
+
+    def put(self, frame: CheckedFrame, stored_after: int) -> None:
+        """Take a frame; a retry was not stored before the log was at `stored_after`.
+
+        Raises BrokerBusy where too much waits; then it is not taken.
+        """
+        waiting = self._waiting.get(frame.request.producer)
+        if waiting is not None or self._bytes:
+            own_bytes = sum(len(each.frame.data) for each in waiting or ())
+            is_full = len(waiting or ()) >= MAX_WAITING_FRAMES
+            is_full |= bool(waiting) and own_bytes + len(frame.data) > MAX_WAITING_BYTES
+            if is_full or self._bytes + len(frame.data) > MAX_ALL_BYTES:
+                raise BrokerBusy(
+                    "more is sent again than is looked for at a time",
+                    f"{own_bytes} bytes of this producer wait, {self._bytes} in all",
+                    "the message is not stored, send it later",
+                    retry_after_ms=BUSY_RETRY_MS,
+                )
+        # while it waits, the next frame out of a ring takes the place of this one's bytes
+        frame = frame._replace(data=memoryview(bytes(frame.data)))
+        looking = self._look(frame, stored_after) if frame.request.retry else iter([()])
+        self._waiting.setdefault(frame.request.producer, deque()).append(_Waiting(frame, looking))
+        self._bytes += len(frame.data)
+
+    def drop_before(self, producer: int, session: int) -> None:
+        """The producer has begun this session: what it sent in an older one comes again."""
+        self._keep(producer, lambda request: request.session >= session)
+
+    def drop_behind(self, refused: Append) -> None:
+        """This frame was turned away, and what its producer sent after it comes again with it."""
+        self._keep(refused.producer, lambda request: request.seq < refused.seq)
+
+    def _keep(self, producer: int, is_wanted: Callable[[Append], bool]) -> None:
+        waiting = self._waiting.get(producer, ())
+        kept = deque(each for each in waiting if is_wanted(each.frame.request))
+        if len(kept) < len(waiting):
+            self._bytes -= sum(len(each.frame.data) for each in waiting)
+            self._bytes += sum(len(each.frame.data) for each in kept)
+            self._waiting[producer] = kept
+            if not kept:
+                del self._waiting[producer]
+
+    def turn(self, now_ms: int) -> Looked | None:
+        """Go on for one producer, by one step; its frame when that is found or known to be new."""
+        self._last_ms = now_ms
+        producer, waiting = next(iter(self._waiting.items()))
+        self._waiting.move_to_end(producer)
+        frame, looking = waiting[0]
+        try:
+            stored = next(looking)
+        except PenstockError as error:
+            self._take(producer, waiting)
+            return Looked(frame, error)
+        if stored is None:
+            return None
+        self._take(producer, waiting)
+        return Looked(frame.without(stored) if stored else frame, None)
+
+    def let_go(self, now_ms: int) -> None:
+        """Give memory back that nobody needs; to be called every second or so."""
+        self._index.mark(self._wrote())
+        if now_ms - self._last_ms > MEMORY_MS and not self._waiting:
+            self._index.forget()
+
+    def _take(self, producer: int, waiting: deque[_Waiting]) -> None:
+        self._bytes -= len(waiting.popleft().frame.data)
+        if not waiting:
+            del self._waiting[producer]
+
+    def _look(
+        self, frame: CheckedFrame, stored_after: int
+    ) -> Iterator[tuple[StoredRun, ...] | None]:
+        """None for each step, then where the frame's first records are stored."""
+        wrote = self._wrote()
+        for _ in self._index.cover(min(stored_after, wrote), wrote):
+            yield None
+        stored: list[StoredRun] = []
+        for place in self._index.beginning(frame.data, frame.starts):
+            stored.append(StoredRun(len(stored), *place))
+            if not len(stored) % _FOUND_AT_ONCE:
+                yield None
+        yield tuple(stored)

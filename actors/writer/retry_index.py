@@ -1,0 +1,213 @@
+"""Which messages of a stretch of the log are stored: how a retry finds its first copy.
+
+A message is told by all of it that its sender decided: topic, queue, born time and host, properties
+with their UNIQ_KEY, length, body and its checksum. So a key that somebody else has used, or that
+stands in a body, finds nothing. One without a UNIQ_KEY is never found: its twin may be another one.
+
+    a word for each record:  63 ... 30  of a hash of that | 29 ... 0  offset behind its table's base
+
+The index is built from the log itself when the first retry comes, so there is nothing to keep up
+in ordinary traffic and nothing to lose in a crash. It grows in steps of a bounded length, which
+many retries share; between two steps others are served. An offset that comes from outside is never
+taken for a place where a record begins: a body may hold anything. It does not know where the bytes
+of the log are: readers are passed in.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
+from typing import NamedTuple, Protocol
+
+from penstock.shared.errors import OffsetOutOfRange
+from penstock.shared.formats.record import AT_QUEUE_OFFSET
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_outline import sent_part, unique_key
+from penstock.shared.loops.active import record_starts
+
+# What is looked through at most.
+MAX_BYTES = 1 << 30
+# Of the log, in one step; one record may be longer.
+STEP_BYTES = 256 << 10
+# Tables grow by merging, up to so many words: a step does not sort more.
+_MERGED_WORDS = 1 << 16
+# Between two places where a record is known to begin, and how many of them are remembered.
+_MARK_BYTES, _MARKS = 1 << 20, 4096
+_OFFSET_BITS = 30
+
+assert MAX_BYTES <= 1 << _OFFSET_BITS, "a table covers no more than its words can name"
+
+
+class PiecesOf(Protocol):
+    """Pieces of the log of about so many bytes each: see LogReader.pieces."""
+
+    def __call__(
+        self, start: int, stop: int, window_bytes: int
+    ) -> Iterator[tuple[int, memoryview]]: ...
+
+
+class _Table(NamedTuple):
+    """Sorted words of records in [base, stop)."""
+
+    base: int
+    stop: int
+    words: array[int]
+
+
+class RetryIndex:
+    """Finds messages in what is covered of the log.
+
+    `pieces` reads a stretch, `record` the record at a log offset, and `segment_bytes` is the length
+    of a segment: a record begins at each of its multiples, or nothing does.
+    """
+
+    def __init__(
+        self, pieces: PiecesOf, record: Callable[[int], memoryview], segment_bytes: int
+    ) -> None:
+        self._pieces = pieces
+        self._record = record
+        self._segment_bytes = segment_bytes
+        self._tables: list[_Table] = []
+        self._spans: list[tuple[int, int]] = []  # what is covered, in order
+        self._marks: list[int] = []
+
+    def cover(self, low: int, high: int) -> Iterator[None]:
+        """Extend what is covered to hold at least [low, high), a step for each item.
+
+        `high` is the log's end. Raises OffsetOutOfRange for a stretch that is none, or longer than
+        is looked through, and what `pieces` raises.
+        """
+        if not 0 <= high - low <= MAX_BYTES or low < 0:
+            raise OffsetOutOfRange(
+                f"more than {MAX_BYTES} bytes were stored since this message may have been",
+                f"log offset {low}, the log ends at {high}",
+                "whether it is stored is not known; look for it: penstock query unique-key "
+                "TOPIC UNIQ_KEY",
+            )
+        if self._gap(low, high) is None:
+            return
+        at = self._known_before(low)
+        while (end := self._whole_until(at, high)) <= low and end < high:
+            at = end
+            yield
+        while (gap := self._gap(at, high)) is not None:
+            self._note(*gap)
+            yield
+
+    def find(self, sent: memoryview) -> tuple[int, int] | None:
+        """(queue offset, physical offset) of this message; None when it is not in what is covered.
+
+        `sent` is its record as it came, with the fields blank that a broker stamps.
+        """
+        if not unique_key(sent):
+            return None
+        part = sent_part(sent)
+        lead = _lead(part)
+        for position in self._noted(lead):
+            try:
+                record = self._record(position)
+            except FileNotFoundError:  # it has expired
+                continue
+            if sent_part(record) == part:
+                raw = record[AT_QUEUE_OFFSET : AT_QUEUE_OFFSET + 8]
+                return int.from_bytes(raw, "big"), position
+        return None
+
+    def _noted(self, lead: int) -> Iterator[int]:
+        """Where records are whose words begin like this."""
+        for base, _, words in self._tables:
+            at = bisect_left(words, lead)
+            while at < len(words) and (word := words[at]) - lead < MAX_BYTES:
+                yield base + word - lead
+                at += 1
+
+    def beginning(
+        self, frame: bytes | memoryview, starts: Sequence[int]
+    ) -> Iterator[tuple[int, int]]:
+        """Where the first records of a frame are, up to the first that is not in what is covered.
+
+        A frame is stored with one store to `wrote`, or cut from behind by a power failure: what is
+        there of it is its beginning.
+        """
+        view = memoryview(frame)
+        for at, stop in pairwise(starts):
+            found = self.find(view[at:stop])
+            if found is None:
+                return
+            yield found
+
+    def mark(self, position: int) -> None:
+        """A record begins here, or ends."""
+        at = bisect_left(self._marks, position - _MARK_BYTES)
+        if at < len(self._marks) and self._marks[at] < position + _MARK_BYTES:
+            return
+        insort(self._marks, position)
+        if len(self._marks) > _MARKS:
+            del self._marks[: _MARKS // 2]
+
+    def forget(self) -> None:
+        """Free the memory; the next `cover` builds it again."""
+        self._tables.clear()
+        self._spans.clear()
+
+    def _known_before(self, position: int) -> int:
+        """The last place up to `position` where a record is known to begin."""
+        base = position - position % self._segment_bytes
+        at = bisect_right(self._marks, position)
+        return max(base, self._marks[at - 1]) if at else base
+
+    def _whole_until(self, start: int, stop: int) -> int:
+        """Where a step from `start` comes to: the end of some whole records."""
+        for position, piece in self._pieces(start, stop, STEP_BYTES):
+            self.mark(position + len(piece))
+            return position + len(piece)
+        return stop
+
+    def _gap(self, low: int, high: int) -> tuple[int, int] | None:
+        """The first stretch of [low, high) that is not covered."""
+        for start, stop in self._spans:
+            if low < start:
+                return low, min(start, high)
+            low = max(low, stop)
+            if low >= high:
+                return None
+        return (low, high) if low < high else None
+
+    def _note(self, start: int, stop: int) -> None:
+        """Cover a step from `start` on."""
+        for position, piece in self._pieces(start, stop, STEP_BYTES):
+            starts = record_starts(piece, position, Checksum.NONE)
+            words = [_lead(sent_part(piece[at:end])) + at for at, end in pairwise(starts)]
+            stop = position + len(piece)
+            self._add(_Table(position, stop, array("Q", sorted(words))))
+            break
+        self._cover(start, stop)
+
+    def _add(self, made: _Table) -> None:
+        while self._tables:
+            last = self._tables[-1]
+            base, stop = min(made.base, last.base), max(made.stop, last.stop)
+            if len(last.words) > min(len(made.words), _MERGED_WORDS) or stop - base > MAX_BYTES:
+                break
+            words = [word + each.base - base for each in (last, made) for word in each.words]
+            made = _Table(base, stop, array("Q", sorted(words)))
+            self._tables.pop()
+        self._tables.append(made)
+
+    def _cover(self, start: int, stop: int) -> None:
+        self._spans = sorted([*self._spans, (start, stop)])
+        merged = self._spans[:1]
+        for low, high in self._spans[1:]:
+            if low <= merged[-1][1]:
+                merged[-1] = merged[-1][0], max(merged[-1][1], high)
+            else:
+                merged.append((low, high))
+        self._spans = merged
+
+
+def _lead(part: bytes) -> int:
+    """The upper bits of the word of a message."""
+    # Python's hash is keyed by chance in each process: nobody can send what collides
+    return (hash(part) & 0xFFFFFFFFFFFFFFFF) >> _OFFSET_BITS << _OFFSET_BITS

@@ -1,0 +1,1 @@
+"""Clients that mean harm, send nonsense, or are too many."""

@@ -1,0 +1,190 @@
+"""Too many clients: consumers that stop reading in the middle of answers, connections that say
+nothing, come and go, or are more than the broker has files for.
+
+Those that were there are served as before. Who is too many waits outside and is served when there
+is room. Memory stays bounded, and no core burns over it.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import zmq
+
+from penstock.actors.reader.unread_answers import MAX_UNSENT_BYTES
+from penstock.chaos.arena import Arena, any_settings
+from penstock.chaos.broker import Broker
+from penstock.chaos.machine.usage import cpu_seconds, own_memory_bytes
+from penstock.chaos.scene import Scene, await_true, scene
+from penstock.client.producer import Producer
+from penstock.shared.errors import ConnectError, PenstockError
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode
+from penstock.shared.wire.sockets import GREETING_TIMEOUT_MS, dial
+
+FILES = (192, 256, 512)
+CHURN = 300
+# between two that knock: about as fast as the kernel's queue takes them
+KNOCK_S = 0.002
+STUCK, PULLS = 20, 10
+LARGE_TOPIC, LARGE_BYTES, LARGE_COUNT = "large", 60_000, 40
+SEGMENT_BYTES = 16 << 20
+# beside the answers that may wait: queues of sockets, and what the allocator keeps
+SPARE_BYTES = 48 << 20
+OUTSIDE_TIMEOUT_MS = 700
+IDLE_S = 0.4
+IDLE_CPU_SHARE = 0.3
+# the beginning of a greeting
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03"
+
+
+def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    with arena.room() as room:
+        files = dice.choice(FILES)
+        # an answer ends with its segment, and those that nobody reads are to be long
+        settings = any_settings(dice) | {"mapped_file_size_commit_log_bytes": SEGMENT_BYTES}
+        limit = ("prlimit", f"--nofile={files}:{files}")
+        with scene(arena, room, settings, wrap=limit, rate=300) as it:
+            _fill(it.broker)
+            before = own_memory_bytes(it.broker.actors()["reader"])
+            with stuck_consumers(it.broker.consume):
+                churn(it, dice)
+                wrong = _check_memory(it.broker, before)
+                it.probe("stuck consumers", time.monotonic())
+            arena.report.add_fault("stuck consumer", STUCK)
+            knocked = time.monotonic()
+            with knocking(it.broker, files, dice):
+                # those that the kernel had no room for knock again after a second
+                await_true(lambda: _is_full(it.broker), "the broker says that it is full")
+                it.probe("more connections than files", time.monotonic())
+                it.settle()
+                wrong += _check_outside(it.broker, knocked) + _check_idle(it.broker)
+            arena.report.add_fault("connection too many", files)
+            wrong += _check_room(it.broker)
+            restarted = [a["name"] for a in it.broker.status()["actors"] if a["restarts"]]
+            wrong += [f"{name} was restarted" for name in restarted]
+            it.finish(replay, wrong)
+
+
+def _fill(broker: Broker) -> None:
+    """Something to read, each between two of another queue: what lies together needs no memory."""
+    with Producer(broker.produce) as producer:
+        producer.create_topic(LARGE_TOPIC, 2)
+        for _ in range(LARGE_COUNT):
+            for queue in (0, 1):
+                producer.send(LARGE_TOPIC, bytes(LARGE_BYTES), queue=queue)
+                producer.flush(30)
+    broker.await_dispatched()
+
+
+@contextmanager
+def stuck_consumers(endpoint: str, topic: str = LARGE_TOPIC) -> Iterator[None]:
+    """Consumers that ask for all there is, again and again, and do not read it."""
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    peers = []
+    for _ in range(STUCK):
+        peer = context.socket(zmq.DEALER)
+        peer.linger, peer.rcvhwm, peer.rcvbuf = 0, 1, 4096
+        peer.connect(endpoint)
+        for number in range(PULLS):
+            peer.send(encode(messages.Pull(number + 1, topic, {0: 0}, 9, 8 << 20, 0)))
+        peers.append(peer)
+    try:
+        yield
+    finally:
+        for peer in peers:
+            peer.close()
+        context.term()
+
+
+def churn(it: Scene, dice: random.Random) -> None:
+    """Connections that come, say little or nothing, and go."""
+    for _ in range(CHURN):
+        with _connection(dice.choice((it.broker.produce, it.broker.consume))) as peer:
+            peer.send(_GREETING[: dice.randrange(len(_GREETING) + 1)])
+    it.arena.report.add_fault("connection that comes and goes", CHURN)
+
+
+@contextmanager
+def knocking(broker: Broker, count: int, dice: random.Random) -> Iterator[None]:
+    """So many connections at each endpoint, at once, which stay and say nothing."""
+    peers = []
+    try:
+        for _ in range(count):
+            for endpoint in (broker.produce, broker.consume):
+                peers.append(socket.socket())
+                peers[-1].setblocking(False)
+                peers[-1].connect_ex(_address(endpoint))
+            time.sleep(KNOCK_S)
+        yield
+    finally:
+        for peer in peers:
+            peer.close()
+
+
+def _is_full(broker: Broker) -> bool:
+    said = broker.output()
+    return all(f"{name}: " in said for name in ("penstock reader", "penstock writer"))
+
+
+def _check_memory(broker: Broker, before: int) -> list[str]:
+    """The reader has handed out what it may, and no more."""
+    grown = own_memory_bytes(broker.actors()["reader"]) - before
+    if grown > MAX_UNSENT_BYTES + SPARE_BYTES:
+        return [f"the reader has grown by {grown >> 20} MiB over consumers that do not read"]
+    return []
+
+
+def _check_outside(broker: Broker, knocked: float) -> list[str]:
+    try:
+        with Producer(broker.produce, timeout_ms=OUTSIDE_TIMEOUT_MS) as producer:
+            producer.send(LARGE_TOPIC, b"outside", queue=0).result(10)
+    except ConnectError:
+        return []
+    except PenstockError as error:
+        return [f"who is too many is told: {error}"]
+    if time.monotonic() - knocked > GREETING_TIMEOUT_MS / 1000:
+        return []  # those who say nothing have been sent away by now
+    return ["there were more connections than files, and another one was served"]
+
+
+def _check_idle(broker: Broker) -> list[str]:
+    pids = broker.processes()
+    before = cpu_seconds(pids)
+    time.sleep(IDLE_S)
+    burned = cpu_seconds(pids) - before
+    if burned > IDLE_S * IDLE_CPU_SHARE:
+        return [f"with connections outside an idle broker burns {burned:.2f} s in {IDLE_S} s"]
+    return []
+
+
+def _check_room(broker: Broker) -> list[str]:
+    """When the crowd has gone a new client is served."""
+    with Producer(broker.produce) as producer:
+        producer.send(LARGE_TOPIC, b"inside", queue=0).result(10)
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    peer = dial(context, broker.consume)
+    peer.send(encode(messages.Describe(1, LARGE_TOPIC, -1)))
+    try:
+        await_true(lambda: bool(peer.poll(0)), "a new consumer is served")
+    except PenstockError as error:
+        return [str(error)]
+    finally:
+        peer.close()
+        context.term()
+    return []
+
+
+@contextmanager
+def _connection(endpoint: str) -> Iterator[socket.socket]:
+    with socket.create_connection(_address(endpoint), timeout=10) as peer:
+        yield peer
+
+
+def _address(endpoint: str) -> tuple[str, int]:
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return host.strip("[]"), int(port)

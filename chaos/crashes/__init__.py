@@ -1,0 +1,1 @@
+"""Kills at each crash point, and what starts, senders and repairs make of them."""

@@ -1,0 +1,159 @@
+"""Processes that are killed at every named point of their work, whenever they come to it.
+
+All points that a broker can pass in one way of running are armed at once, each to kill whoever
+passes it, at a chance Nth time. What dies is replaced by its supervisor; where that dies itself, or
+a start does, the broker is started again. In the end history and store are compared.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGCONT
+from typing import NamedTuple
+
+from penstock.chaos.arena import Arena, any_settings
+from penstock.chaos.broker import Broker
+from penstock.chaos.crashes.armed import (
+    ACTORS,
+    CLEANER,
+    FROZEN,
+    OFFLINE,
+    POOL_ONLY,
+    SENDERS,
+    SMALL,
+    SUPERVISOR,
+    Armed,
+    not_reached,
+)
+from penstock.chaos.crashes.repairs import die_in_repair
+from penstock.chaos.crashes.senders import die_sending
+from penstock.chaos.crashes.starts import die_in_start
+from penstock.chaos.history import digest
+from penstock.chaos.load import TOPIC, Load
+from penstock.chaos.stepped.replay import check_whole
+from penstock.chaos.under_load import one_load, under_load
+from penstock.client.producer import Producer
+from penstock.shared.store.directory import StoreDirectory
+
+EXPIRING: dict[str, object] = {
+    "file_reserved_time_h": 0,
+    "delete_when": ";".join(f"{hour:02d}" for hour in range(24)),
+    "delete_commit_log_files_interval_ms": 1,
+    "delete_consume_queue_files_interval_ms": 1,
+    "clean_resource_interval_ms": 50,
+}
+
+
+class Way(NamedTuple):
+    """A way of running brokers: which points are met in it, and what happens to who meets one."""
+
+    run: Callable[[Arena, Path, random.Random, Armed], list[str]]
+    points: frozenset[str]
+    action: str = "crash"
+
+
+def points_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    for way in WAYS.values():
+        with arena.room() as room:
+            wrong = run_way(arena, room, dice, way)
+            arena.report.add_violations(wrong, replay)
+        if wrong:
+            return
+
+
+def run_way(arena: Arena, room: Path, dice: random.Random, way: Way) -> list[str]:
+    """Have each of the way's points met, and counted; what is wrong. Raises PenstockError."""
+    armed = Armed(room, way.points, arena.hits, dice, way.action)
+    try:
+        return way.run(arena, room, dice, armed)
+    finally:
+        arena.report.add_points(armed.counts())
+
+
+def die_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
+    """Every actor, at every point."""
+    settings = any_settings(dice) | {"transient_store_pool_enable": armed.points >= POOL_ONLY}
+    broker = Broker(place, SMALL | settings, environment=armed.environment())
+    with under_load(broker) as running:
+        with Producer(broker.produce) as producer:
+            sent = [producer.send("other-0", b"other")]
+
+            def moved() -> None:
+                """Queues become known once, some together: another as long as that is to happen."""
+                arena.moved()
+                if sent[-1].done() and "known.written" in armed.missing():
+                    sent.append(producer.send(f"other-{len(sent)}", b"other"))
+
+            wrong = armed.await_all(broker, moved)
+        return wrong + running.finish()
+
+
+def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
+    """Actors that stop right in front of a store to their position, and are continued when their
+    successors work: there must be nobody to continue."""
+    broker = Broker(place, SMALL | any_settings(dice), environment=armed.environment())
+    wrong = []
+    with under_load(broker) as running:
+        met: set[int] = set()
+        while armed.missing() or len(met) < len(armed.fired()):
+            for name, pid in [row for row in armed.fired() if row[1] not in met]:
+                while pid in broker.actors().values() and not armed.has_stalled():
+                    time.sleep(0.001)
+                try:
+                    os.kill(pid, SIGCONT)
+                    wrong.append(f"who was frozen at {name} lives beside its successor")
+                except ProcessLookupError:
+                    met.add(pid)
+            if armed.has_stalled():
+                raise not_reached(armed.missing(), broker)
+            arena.moved()
+        return wrong + running.finish()
+
+
+def die_cleaning(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
+    """The cleaner: what has expired goes, and nothing else."""
+    broker = Broker(place, SMALL | EXPIRING, environment=armed.environment())
+    with one_load(broker, rate=3000) as load:
+        wrong = armed.await_all(broker, arena.moved)
+        load.finish()
+        broker.await_dispatched()
+        broker.stop()
+        wrong += check_whole(broker.store, broker.config)
+        return wrong + _check_kept(broker.store, load)
+
+
+def _check_kept(store: Path, load: Load) -> list[str]:
+    """The store has what was acknowledged from its queues' new beginnings on, and nothing else."""
+    kept, begins = {}, {}
+    with StoreDirectory(store) as opened:
+        for queue in opened.queues():
+            if queue.topic != TOPIC:
+                continue
+            begins[queue.queue_id] = queue.min_offset
+            for number, entry in enumerate(queue.entries(queue.min_offset, queue.max_offset)):
+                record = opened.record_at(int(entry["offset"]))
+                kept[queue.queue_id, queue.min_offset + number] = digest(bytes(record.body))
+    expected = {
+        (each.queue_id, each.queue_offset): each.digest
+        for each in load.acked
+        if each.queue_offset >= begins[each.queue_id]
+    }
+    wrong = [] if any(begins.values()) else ["nothing has expired"]
+    if kept != expected or load.failed:
+        wrong.append(f"{len(kept)} messages are kept of {len(expected)}; {load.failed[:1]}")
+    return wrong
+
+
+WAYS = {
+    "die at work, pool on": Way(die_at_work, ACTORS),
+    "die at work, pool off": Way(die_at_work, ACTORS - POOL_ONLY),
+    "freeze at work": Way(freeze_at_work, FROZEN, "stop"),
+    "die sending": Way(die_sending, SENDERS),
+    "die cleaning": Way(die_cleaning, CLEANER),
+    "die in a start or stop": Way(die_in_start, SUPERVISOR),
+    "die in a repair": Way(die_in_repair, OFFLINE),
+}

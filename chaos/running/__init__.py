@@ -1,0 +1,1 @@
+"""What happens to a broker's processes while they run: kills, stops, lost bells, clocks, memory."""

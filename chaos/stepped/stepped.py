@@ -1,0 +1,236 @@
+"""A broker in one process: its actors take turns, as the dice say, and its clock is moved by hand.
+
+What runs is the product: the start, the actors, the cores of the clients, the stop; only ZeroMQ's
+sockets are a `Wire`, and time goes on when nobody is awake. So a run is a function of its seed.
+
+This file knows no faults of disks; a "kill" leaves memory and files as they are.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+from contextlib import suppress
+from threading import Condition
+from typing import Any
+
+from penstock.actors.allocator import Allocator
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import Flusher
+from penstock.actors.reader import Reader
+from penstock.actors.reput import Reput
+from penstock.actors.writer import Writer
+from penstock.chaos.history import Sent, digest
+from penstock.chaos.stepped.stepped_wire import Wire
+from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.sending.encoding import Encoder
+from penstock.client.core.sending.frame_ring import FrameRing
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.core.sending.packing import Packer
+from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.shared.clock import ManualClock
+from penstock.shared.config import Config
+from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.formats.message_id import KeyOrigin
+from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.recovery.open_store import finish_store, open_store
+from penstock.shared.wire import messages
+
+ACTORS: dict[str, Any] = {
+    "allocator": Allocator,
+    "reader": Reader,
+    "reput": Reput,
+    "flusher": Flusher,
+    "committer": Committer,
+    "writer": Writer,
+}
+STOP_ORDER = ("writer", "allocator", "committer", "reput", "reader", "flusher")
+# The dice wake somebody who has heard nothing, and move the clock, this often.
+_SPURIOUS, _TICKS = 0.02, 0.02
+_ADDRESS = bytes([127, 0, 0, 1])
+_STOP_STEPS = 10_000
+
+
+class SteppedBroker:
+    """One run of a broker on the store of `config`, from its start on."""
+
+    def __init__(self, config: Config, clock: ManualClock, dice: random.Random) -> None:
+        self._dice = dice
+        self.clock = clock
+        self.config = config
+        self.wire = Wire(dice)
+        self.store = open_store(config, clock)
+        self._stages: dict[str, Stage] = {}
+        self._actors: dict[str, Any] = {}
+        try:
+            for name in ACTORS:
+                self._start(name)
+        except BaseException:
+            self.kill()
+            raise
+        self.endpoints = self.store.run.endpoints
+
+    def _start(self, name: str) -> None:
+        context = self.wire.context(name)
+        stage = Stage(name, self.config, self.store.run, self.clock, context=context)
+        self._stages[name] = stage
+        self._actors[name] = ACTORS[name](stage)
+        self._actors[name].start()
+
+    def step(self) -> None:
+        """Somebody takes a turn; when nobody is awake, the tick wakes all."""
+        wire, dice = self.wire, self._dice
+        if dice.random() < 0.3:
+            wire.deliver()
+        awake = sorted(wire.awake & self._actors.keys())
+        if not awake or dice.random() < _TICKS:
+            self.clock.advance(TICK_MS)
+            wire.awake.update(self._actors)
+            return
+        name = dice.choice(awake if dice.random() > _SPURIOUS else sorted(self._actors))
+        self.turn(name)
+
+    def turn(self, name: str) -> None:
+        """One cycle of an actor."""
+        stage = self._stages[name]
+        stage.beat()
+        stage.bus.drain()
+        if not self._actors[name].work():
+            self.wire.awake.discard(name)
+
+    def restart(self, name: str) -> None:
+        """An actor dies, and has a successor."""
+        self._leave(name)
+        self._start(name)
+        self.wire.awake.add(name)
+
+    def stop(self) -> bool:
+        """Stop in good order; whether the store is clean."""
+        for name in STOP_ORDER:
+            self._stages[name].stopping = True
+            for _ in range(_STOP_STEPS):
+                self.turn(name)
+                if self._actors[name].drained():
+                    break
+                self.step()
+            else:
+                raise StoreUnavailable("an actor did not come to an end", name)
+            actor, stage = self._actors.pop(name), self._stages.pop(name)
+            actor.close()
+            stage.close()
+        clean = finish_store(self.store, self.config)
+        self._close_store()
+        return clean
+
+    def kill(self) -> None:
+        """All processes are gone; memory and files stay."""
+        for name in list(self._stages):
+            self._leave(name)
+        self._close_store()
+
+    def _leave(self, name: str) -> None:
+        """An actor's memory is dropped; nothing of its `close` is done."""
+        self._actors.pop(name, None)
+        stage = self._stages.pop(name)
+        stage.bus.close()
+        os.close(stage._membership)
+
+    def _close_store(self) -> None:
+        self.store.listeners.close()
+        os.close(self.store.lock)
+
+
+class SteppedProducer:
+    """Sends numbered messages, and remembers which were acknowledged."""
+
+    def __init__(self, name: str, topic: str, queues: int, ack: str) -> None:
+        self.name = name
+        self.acked: list[Sent] = []
+        self._topic, self._queues, self._ack = topic, queues, ack
+        self._number = self._begun = 0
+        self._waiting: list[tuple[SendFuture, int, bytes]] = []
+        self._begin()
+
+    def _begin(self) -> None:
+        self._settled = Condition()
+        # keys as the seed has it, and no two alike when it begins again
+        self._begun += 1
+        origin = KeyOrigin(f"{self.name.encode().hex()[:16]:0<16}{self._begun:08X}", 0)
+        packer = Packer(Encoder(_ADDRESS, origin), FrameRing(False))
+        self._core = ProducerCore("stepped", self._settled, 60_000, self._ack, packer)
+
+    def forget(self) -> None:
+        """What has no answer will have none: the broker is gone."""
+        self._waiting.clear()
+        self._begin()
+
+    def send(self, size: int, now_ms: int) -> None:
+        """One more message, with as many bytes behind its number."""
+        queue, number = self._number % self._queues, self._number
+        self._number += 1
+        body = f"{self.name}/{queue}/{number}/".encode() + bytes(size)
+        keys = f"key{number % 3}"
+        future = self._core.send(
+            self._topic, body, None, keys, None, queue, None, 0, "", True, now_ms
+        )
+        self._waiting.append((future, queue, body))
+
+    def step(self, broker: SteppedBroker, stamp: int) -> None:
+        """Take answers, send what is to be sent. Acknowledged now is stamped so."""
+        now_ms, wire = broker.clock.monotonic_ms(), broker.wire
+        answers = wire.answers.get(self.name.encode())
+        while answers:
+            self._core.received(answers.popleft(), now_ms)
+        with self._settled:
+            self._note(stamp)
+            self._core.tick(now_ms)
+            for parts in self._core.outgoing(now_ms):
+                sent = tuple(bytes(part) for part in parts)
+                wire.ask(broker.endpoints.produce, self.name.encode(), sent)
+
+    def _note(self, stamp: int) -> None:
+        for future, queue, body in [each for each in self._waiting if each[0].done()]:
+            if future.exception(0) is None:
+                offset = future.result(0).queue_offset
+                self.acked.append(Sent(queue, offset, digest(body), stamp))
+        self._waiting = [each for each in self._waiting if not each[0].done()]
+
+    @property
+    def waits(self) -> bool:
+        return bool(self._waiting)
+
+
+class SteppedConsumer:
+    """Follows the topic, and remembers what it saw."""
+
+    def __init__(self, topic: str) -> None:
+        self.seen: list[Sent] = []
+        self._topic = topic
+        self._begin()
+
+    def _begin(self) -> None:
+        self._core = ConsumerCore("stepped", self._topic, "earliest", None, True, 60_000, 0)
+
+    def forget(self) -> None:
+        """The broker is gone; what it is asked next is asked from the beginning."""
+        self._begin()
+
+    def step(self, broker: SteppedBroker, stamp: int) -> None:
+        now_ms, wire = broker.clock.monotonic_ms(), broker.wire
+        answers = wire.answers.get(b"consumer")
+        while answers:
+            self._core.received(answers.popleft(), now_ms)
+        with suppress(PenstockError):  # a topic that is not there yet
+            for message in self._core.take():
+                place = message.queue_id, message.queue_offset
+                self.seen.append(Sent(*place, digest(message.body), stamp))
+        for parts in self._core.outgoing(now_ms):
+            wire.ask(broker.endpoints.consume, b"consumer", parts)
+
+
+def create_topic(broker: SteppedBroker, topic: str, queues: int) -> None:
+    """Have the writer make the topic; return when it has."""
+    request = messages.encode(messages.CreateTopic(1, topic, queues))
+    broker.wire.ask(broker.endpoints.produce, b"admin", (request,))
+    while not broker.wire.answers.get(b"admin"):
+        broker.step()

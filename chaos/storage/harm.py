@@ -1,0 +1,229 @@
+"""What a disk, or somebody at it, can do to the files of a stopped store: one thing at a time.
+
+Bits flip, files are cut, grow, hold something else, are gone, are an older copy of themselves, or
+have changed places with another. This file knows which files a store has, and nothing of starts.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from penstock.shared.layout import StorePaths
+
+# Where harm goes: most bytes are the log's, but every kind of file shall have its share.
+PLACES = (
+    *("commitlog", "commitlog", "consumequeue", "consumequeue", "index", "checkpoint", "config"),
+    *("penstock", "penstock/watermark", "penstock/queues", "penstock/run.json", "abort"),
+)
+_NONSENSE = (b"", b"{", b"[]", b"{}", b"null", b"\xff\xfe", b'{"a":1}', b"[1,2,3]", b'"x"', b"7")
+
+
+class Hit(NamedTuple):
+    """What was done, to which file, and which log offsets were in it."""
+
+    what: str
+    file: Path
+    start: int
+    end: int
+
+    def __str__(self) -> str:
+        return f"{self.what}: {self.file.parent.name}/{self.file.name}, {self.start} to {self.end}"
+
+
+class Scene(NamedTuple):
+    """A store that is to be harmed, and an earlier state of it."""
+
+    root: Path
+    earlier: Path
+
+
+def do_harm(scene: Scene, dice: random.Random) -> list[Hit]:
+    """One thing; what was hit: two files where they change places."""
+    while True:
+        kind = dice.choices(list(HARM), [share for _, share in HARM.values()])[0]
+        hits = HARM[kind][0](scene, dice)
+        if hits:
+            return hits
+
+
+def _flip(scene: Scene, dice: random.Random) -> list[Hit]:
+    """One bit; in large files one of the bytes that are in use."""
+    file = _choose(scene.root, dice)
+    if not file.stat().st_size:
+        return []
+    used = _used(file)
+    at = dice.randrange(min(file.stat().st_size, used + used // 20 + 1))
+    return [_flip_at(file, at, dice)]
+
+
+def _flip_at(file: Path, at: int, dice: random.Random) -> Hit:
+    with file.open("r+b") as handle:
+        handle.seek(at)
+        byte = handle.read(1)[0]
+        handle.seek(at)
+        handle.write(bytes([byte ^ 1 << dice.randrange(8)]))
+    return Hit("a flipped bit", file, at, at + 1)
+
+
+def _cut(scene: Scene, dice: random.Random) -> list[Hit]:
+    file = _choose(scene.root, dice)
+    size = file.stat().st_size
+    if not size:
+        return []
+    at = dice.choice((0, dice.randrange(size), dice.randrange(min(size, _used(file) + 1))))
+    os.truncate(file, at)
+    return [Hit("cut" if at else "emptied", file, at, size)]
+
+
+def _grow(scene: Scene, dice: random.Random) -> list[Hit]:
+    file = _choose(scene.root, dice)
+    size = file.stat().st_size
+    more = dice.choice((bytes, dice.randbytes))(dice.randint(1, 5000))
+    with file.open("ab") as handle:
+        handle.write(more)
+    return [Hit("grown", file, size, size + len(more))]
+
+
+def _overwrite(scene: Scene, dice: random.Random) -> list[Hit]:
+    file = _choose(scene.root, dice)
+    size = file.stat().st_size
+    if not size:
+        return []
+    at = dice.choice((0, dice.randrange(min(size, _used(file) + 1))))
+    length = dice.choice((size - at, min(size - at, dice.randint(1, 9000))))
+    zeros = dice.random() < 0.5
+    with file.open("r+b") as handle:
+        handle.seek(at)
+        handle.write(bytes(length) if zeros else dice.randbytes(length))
+    return [Hit("zeroed" if zeros else "garbage", file, at, at + length)]
+
+
+def _delete(scene: Scene, dice: random.Random) -> list[Hit]:
+    file = _choose(scene.root, dice)
+    size = file.stat().st_size
+    if file.parent.parent.parent.name == "consumequeue" and dice.random() < 0.3:
+        shutil.rmtree(file.parent)
+    else:
+        file.unlink()
+    return [Hit("deleted", file, 0, size)]
+
+
+def _age(scene: Scene, dice: random.Random) -> list[Hit]:
+    """An older copy of a file."""
+    file = _choose(scene.root, dice)
+    older = scene.earlier / file.relative_to(scene.root)
+    if not older.is_file():
+        return []
+    now, then = file.read_bytes(), older.read_bytes()
+    differing = [
+        at for at in range(0, max(len(now), len(then)), 512) if now[at:][:512] != then[at:][:512]
+    ]
+    if not differing:
+        return []
+    file.write_bytes(then)
+    return [Hit("an older copy", file, differing[0], differing[-1] + 512)]
+
+
+def _swap(scene: Scene, dice: random.Random) -> list[Hit]:
+    """A file and another one of its kind."""
+    file = _choose(scene.root, dice)
+    kind = file.parent
+    if kind == scene.root:
+        return []
+    if kind.parent.parent.name == "consumequeue" and dice.random() < 0.7:
+        kind = kind.parent.parent
+    others = [path for path in sorted(kind.rglob("*")) if path.is_file() and path != file]
+    if not others:
+        return []
+    other = dice.choice(others)
+    spare = scene.root / "spare"
+    os.rename(file, spare)
+    os.rename(other, file)
+    os.rename(spare, other)
+    end = max(file.stat().st_size, other.stat().st_size)
+    return [Hit("swapped", each, 0, end) for each in (file, other)]
+
+
+def _talk_nonsense(scene: Scene, dice: random.Random) -> list[Hit]:
+    """JSON that is none, or not what is asked for."""
+    files = sorted(scene.root.rglob("*.json"))
+    if not files:
+        return []
+    file = dice.choice(files)
+    file.write_bytes(dice.choice(_NONSENSE))
+    return [Hit("nonsense", file, 0, 0)]
+
+
+def _bend_checkpoint(scene: Scene, dice: random.Random) -> list[Hit]:
+    """Words that say more, or less, than is true."""
+    file = StorePaths(scene.root).checkpoint
+    words = decode_checkpoint(file.read_bytes() if file.exists() else b"")
+    fields = list(Checkpoint.__struct_fields__)
+    bent = {field: getattr(words, field) for field in fields}
+    for field in dice.sample(fields, dice.randint(1, len(fields))):
+        change = dice.choice((-(1 << 62), -100_000, -5000, -1, 1, 5000, 100_000, 1 << 50, 1 << 62))
+        bent[field] = max(-(1 << 63), min(bent[field] + change, (1 << 63) - 1))
+    file.write_bytes(encode_checkpoint(Checkpoint(**bent)))
+    return [Hit("bent words", file, 0, 40)]
+
+
+def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
+    """A bit of the log flips, and nobody is left who says how far the log was on disk."""
+    paths = StorePaths(scene.root)
+    logs = sorted(paths.commit_log.iterdir())
+    file = dice.choice(logs) if logs else None
+    if file is None or not _used(file):
+        return []
+    hits = [_flip_at(file, dice.randrange(_used(file)), dice)]
+    for witness in (paths.checkpoint, paths.watermark):
+        older = scene.earlier / witness.relative_to(scene.root)
+        how = dice.choice(("deleted", "emptied", "zeroed", "an older copy"))
+        if how == "deleted":
+            witness.unlink(missing_ok=True)
+        elif how == "an older copy" and older.is_file():
+            shutil.copyfile(older, witness)
+        else:
+            witness.write_bytes(bytes(4096) if how == "zeroed" else b"")
+        hits.append(Hit(how, witness, 0, 4096))
+    return hits
+
+
+def _make_abort(scene: Scene, dice: random.Random) -> list[Hit]:
+    file = StorePaths(scene.root).abort
+    file.write_bytes(dice.choice((b"", b"0", b"4711", b"x" * 30)))
+    return [Hit("made", file, 0, 0)]
+
+
+# what can be done, and how often beside the others
+HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
+    "flip": (_flip, 30),
+    "cut": (_cut, 10),
+    "grow": (_grow, 4),
+    "overwrite": (_overwrite, 14),
+    "delete": (_delete, 12),
+    "age": (_age, 14),
+    "swap": (_swap, 6),
+    "nonsense": (_talk_nonsense, 5),
+    "checkpoint": (_bend_checkpoint, 8),
+    "silence": (_silence, 8),
+    "abort": (_make_abort, 3),
+}
+
+
+def _choose(root: Path, dice: random.Random) -> Path:
+    while True:
+        place = root / dice.choice(PLACES)
+        files = [place] if place.is_file() else sorted(p for p in place.rglob("*") if p.is_file())
+        if files:
+            return dice.choice(files)
+
+
+def _used(file: Path) -> int:
+    """Up to where a file has data."""
+    return len(file.read_bytes().rstrip(b"\0"))

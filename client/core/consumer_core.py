@@ -1,0 +1,393 @@
+"""The consumer without sockets: answers in, messages and requests out. Every call passes the time.
+
+    Describe -> cursors -> Pull -> records, cursors move -> Pull ...
+                            |                 take() -> messages
+                            +---> places -> fetch() -> fetched() -> records
+
+One pull is on its way at a time, and it holds all queues. An unanswered request is sent again: the
+reader keeps one for each consumer, and an answer to an older one is dropped, so repeating is safe.
+The header of an answer says where the next pull begins, so that is asked for before the records are
+looked at; how much of them may wait to be taken is bounded. An answer may only say where in the log
+records are: then they are fetched (log_files.py), and what is asked next waits for the disk.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.client.core.aim import Aim
+from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
+from penstock.client.core.choice import Choice
+from penstock.client.core.log_files import LogFiles
+from penstock.client.core.message import Message, read_records
+from penstock.client.core.start import Start, StartAt, check_offset, parse_start
+from penstock.client.core.timeouts import silent
+from penstock.shared.errors import OffsetOutOfRange, PenstockError, ProtocolError, error_from_status
+from penstock.shared.formats.compression import MAX_BODY_BYTES
+from penstock.shared.formats.tombstone import is_tombstone
+from penstock.shared.names import check_topic
+from penstock.shared.next_steps import no_such_queue, no_such_topic
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode
+
+_log = logging.getLogger("penstock")
+
+PULL_BYTES = 1 << 20
+# While so many bytes wait to be taken, no more are asked for.
+AHEAD_BYTES = 2 << 20
+# The same where an answer only says where records are: it costs as much, however many they are.
+DIRECT_PULL_BYTES = 2 << 20
+DIRECT_AHEAD_BYTES = 3 << 20
+WAIT_MS = 5000
+REPEAT_MS = 200
+_ANY_NUMBER = 1 << 31
+
+
+class _Part(NamedTuple):
+    """Records of a queue that have come and are not taken: a place in a payload.
+
+    Their offsets are from `start` on and below `stop`; those from `end` on are not asked for.
+    """
+
+    queue_id: int
+    start: int
+    stop: int
+    end: int
+    payload: bytes | memoryview
+    place: tuple[int, int]
+
+
+class ConsumerCore:
+    """See the head of this file."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        topic: str,
+        start: Start,
+        queues: Collection[int] | None,
+        follow: bool,
+        timeout_ms: int,
+        now_ms: int,
+        choice: Choice | None = None,
+        max_body_bytes: int = MAX_BODY_BYTES,
+        direct: bool = False,
+    ) -> None:
+        self._max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
+        self._files = LogFiles(check_bool("direct", direct))
+        self._endpoint = endpoint
+        self.aim = Aim()
+        self._named = ""
+        self._choice = choice
+        self.topic = check_topic(check_text("topic", topic))
+        given = dict(start) if isinstance(start, Mapping) else {}
+        self._given = {
+            check_at_least("a queue of start", queue_id, 0): check_offset(
+                offset, f"start[{queue_id}]"
+            )
+            for queue_id, offset in given.items()
+        }
+        self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
+        self._queues = check_queues(queues)
+        self._follow = check_bool("follow", follow)
+        self._timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        self._request = 0
+        self._asked_ms = self._silent_since_ms = 0
+        self._pending: bytes | None = None
+        self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
+        self._described = False
+        self._known = 0
+        self._ends: dict[int, int] = {}
+        self._end_at: Mapping[int, int] | int = {}
+        # where each queue was begun; empty until the broker has said what queues there are
+        self.starts: dict[int, int] = {}
+        self.cursors: dict[int, int] = {}
+        self._parts: deque[_Part] = deque()
+        self._ahead_bytes = 0
+        self._refused: PenstockError | None = None
+        self.skipped = 0
+
+    def end_at(self, ends: Mapping[int, int] | int) -> None:
+        """Without `follow`: stop before these offsets of queues, or before this one in each queue,
+        if they come before the end."""
+        self._end_at = ends
+
+    def _end_of(self, queue: messages.QueueRange) -> int:
+        ends = self._end_at
+        wanted = ends if isinstance(ends, int) else ends.get(queue.queue_id, queue.max_offset)
+        return min(wanted, queue.max_offset)
+
+    @property
+    def ready(self) -> bool:
+        """Whether records have come that are not taken."""
+        return bool(self._parts)
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """The next offset of each queue that has not been taken."""
+        return self.cursors | {part.queue_id: part.start for part in reversed(self._parts)}
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, without `follow`."""
+        at = self.positions
+        return sum([max(0, end - at[queue]) for queue, end in self._ends.items()])
+
+    @property
+    def finished(self) -> bool:
+        """Whether everything that was there at the start has been taken."""
+        return self._described and not self._parts and self._all_asked
+
+    @property
+    def _all_asked(self) -> bool:
+        """Whether there is nothing left to ask for."""
+        return not self._follow and all(self.cursors[at] >= end for at, end in self._ends.items())
+
+    def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
+        """The request to send now, if any. Raises BrokerTimeout when nobody answers."""
+        if self._refused is not None:
+            return []
+        if self._pending is None:
+            direct = self._files.usable(now_ms)
+            enough = DIRECT_AHEAD_BYTES if direct else AHEAD_BYTES
+            if self._described and (self._ahead_bytes >= enough or self._all_asked):
+                return []
+            self._pending = encode(self._next(direct))
+            self._silent_since_ms = now_ms
+        else:
+            self._check_silence(now_ms)
+            if now_ms - self._asked_ms < REPEAT_MS:
+                return []
+            if self._named != self.aim.run:  # the broker has moved meanwhile
+                self._pending = encode(self._next(self._files.usable(now_ms)))
+        self._asked_ms = now_ms
+        return [(self._pending,)]
+
+    def _check_silence(self, now_ms: int) -> None:
+        """Raise BrokerTimeout after a long silence, in which somebody has been asking."""
+        away_ms = now_ms - self._asked_ms
+        if away_ms > 2 * REPEAT_MS:
+            self._silent_since_ms += away_ms - REPEAT_MS
+        if now_ms - self._silent_since_ms > self._timeout_ms:
+            self._silent_since_ms = now_ms
+            raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
+
+    def not_connected(self, now_ms: int) -> None:
+        """The request could not be sent: soon again."""
+        self.aim.away = True
+        self._asked_ms = now_ms - REPEAT_MS + 10
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing has to be sent, unless something comes in."""
+        return max(0, self._asked_ms + REPEAT_MS - now_ms)
+
+    def _next(self, direct: bool) -> messages.Pull | messages.Describe:
+        self._named = self.aim.run
+        return self._pull(direct) if self._described else self._describe()
+
+    def _describe(self) -> messages.Describe:
+        self._request += 1
+        return messages.Describe(self._request, self.topic, self._start.at_ms, self.aim.run)
+
+    def _pull(self, direct: bool) -> messages.Pull:
+        self._request += 1
+        # who watches some queues only is not to be told of others
+        known = self._known if self._queues is None else _ANY_NUMBER
+        wait_ms = min(WAIT_MS, self._timeout_ms // 2)
+        cursors = dict(self.cursors)
+        ends: dict[int, int] = {}
+        if not self._follow:
+            cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
+            ends = {queue: self._ends[queue] for queue in cursors}
+        wanted = None if self._choice is None else self._choice.subscription(ends)
+        most = DIRECT_PULL_BYTES if direct else PULL_BYTES
+        request, run = self._request, self.aim.run
+        return messages.Pull(
+            request, self.topic, cursors, known, most, wait_ms, wanted, direct, run
+        )
+
+    def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
+        """Take an answer of the broker."""
+        answer = messages.decode_consume_answer(bytes(parts[0]))
+        # what cannot be read, or is not for whoever reads it, is refused without its number
+        refused = isinstance(answer, messages.Refused) and not answer.request
+        if self._pending is None or answer.request != self._request and not refused:
+            return
+        if not self.aim.heard(answer):
+            return
+        self._pending = self._unread = None
+        if isinstance(answer, messages.Refused):
+            # told behind what came before it
+            self._refused = error_from_status(answer.status, answer.what, answer.value, answer.hint)
+        elif isinstance(answer, messages.Described):
+            self._begin(answer)
+        elif isinstance(answer, messages.Pulled):
+            if answer.places:
+                self._unread = answer, parts[1]
+            else:
+                self._pulled(answer, parts[1])
+
+    @property
+    def has_unread(self) -> bool:
+        """Whether an answer has come whose records are to be fetched before anything is asked."""
+        return self._unread is not None
+
+    def fetch(self, now_ms: int) -> memoryview | None:
+        """Read the records of that answer. Moves nothing: another thread may do it, and may fail.
+
+        Who asks for the next instead gets the same once more.
+        """
+        assert self._unread is not None
+        return self._files.read(*self._unread, now_ms)
+
+    def fetched(self, records: memoryview | None) -> None:
+        """Take what `fetch` has returned. None: it is asked for again, and comes by the socket."""
+        assert self._unread is not None
+        (answer, _), self._unread = self._unread, None
+        if records is not None:
+            self._pulled(answer, records)
+
+    def _begin(self, answer: messages.Described) -> None:
+        if not answer.exists and not self._follow:
+            raise no_such_topic(self.topic, answer.hint)
+        found = {queue.queue_id: queue for queue in answer.queues}
+        wanted = found.keys() if self._queues is None else self._queues
+        if answer.exists and (missing := sorted(wanted - found.keys())):
+            raise no_such_queue(self.topic, missing[0], 1 + max(found), self.aim.store)
+        for queue_id in wanted:
+            queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
+            self.cursors[queue_id] = self._first(queue)
+            self._ends[queue_id] = self._end_of(queue)
+        longest = max((found[each].max_offset for each in wanted & found.keys()), default=0)
+        if not self._follow and self._start.offset > longest:  # nothing would come, nor be said
+            raise OffsetOutOfRange(
+                f"every queue of topic {self.topic} ends before this offset",
+                self._start.offset,
+                f"the longest ends at {longest}: start there or before, at earliest or at latest",
+            )
+        self._known = sum(1 for queue in answer.queues if queue.max_offset)
+        self.starts = dict(self.cursors)
+        self._described = True
+
+    def _first(self, queue: messages.QueueRange) -> int:
+        if queue.queue_id in self._given:
+            return self._given[queue.queue_id]
+        if self._start.latest:
+            return queue.max_offset
+        if self._start.at_ms >= 0:
+            return queue.at_offset
+        # an offset that was named and has expired is told of when it is asked for
+        return self._start.offset if self._start.offset >= 0 else queue.min_offset
+
+    def _pulled(self, answer: messages.Pulled, payload: bytes | memoryview) -> None:
+        """Move the cursors behind what has come, and keep that to be taken."""
+        at = 0
+        for part in answer.slices:
+            cursor = self.cursors[part.queue_id]
+            if cursor < part.min_offset:
+                self._skip(part.queue_id, cursor, part.min_offset)
+            elif cursor > part.next_offset:
+                _log.warning(
+                    "queue %d of %s ends at offset %d: going on there instead of at %d",
+                    part.queue_id,
+                    self.topic,
+                    part.next_offset,
+                    cursor,
+                )
+                self.cursors[part.queue_id] = part.next_offset
+            else:
+                # what came after the beginning is not asked for
+                end = part.next_offset if self._follow else self._ends[part.queue_id]
+                place = at, at + part.size
+                if not at <= place[1] <= len(payload):
+                    raise ProtocolError(
+                        "an answer is shorter than its header says", place, str(answer)
+                    )
+                self._parts.append(
+                    _Part(part.queue_id, cursor, part.next_offset, end, payload, place)
+                )
+                self._ahead_bytes += part.size
+                self.cursors[part.queue_id] = min(part.next_offset, end)
+            at += part.size
+        if self._queues is None and self._follow:
+            for queue_id in answer.queue_ids:
+                if queue_id not in self.cursors:
+                    new = messages.QueueRange(queue_id, 0, 0, 0)
+                    self.cursors[queue_id] = self._first(new)
+            self._known = len(answer.queue_ids)
+
+    def take(self) -> list[Message]:
+        """Messages that have come, up to PULL_BYTES or a whole part; [] when there are none.
+
+        Raises what the broker has refused with, and StoreDamaged where records are not those that
+        were asked for; the next pull begins with these again. What came before an error is taken
+        before it is raised.
+        """
+        if not self._parts and self._refused is not None:
+            error, self._refused = self._refused, None
+            raise error
+        taken: list[Message] = []
+        left = PULL_BYTES
+        while self._parts:
+            part = self._parts[0]
+            if taken and part.place[1] - part.place[0] > left:
+                break
+            try:
+                found = self._messages(part)
+            except PenstockError:
+                if not taken:
+                    self._go_back()
+                    raise
+                break
+            self._parts.popleft()
+            self._ahead_bytes -= part.place[1] - part.place[0]
+            left -= part.place[1] - part.place[0]
+            taken += found
+        return taken
+
+    def _messages(self, part: _Part) -> list[Message]:
+        found, marked = read_records(
+            part.payload,
+            part.place,
+            part.queue_id,
+            range(part.start, part.stop),
+            self._max_body_bytes,
+        )
+        while found and found[-1].queue_offset >= part.end:
+            found.pop()
+        if marked:
+            found = self._without_lost(found)
+        return found if self._choice is None else self._choice.pick(found)
+
+    def _go_back(self) -> None:
+        """Forget what has come and is not taken, to ask for it again."""
+        self.cursors = self.positions
+        self._parts.clear()
+        self._ahead_bytes = 0
+        self._pending = None
+
+    def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
+        """Go on behind messages that are gone, and say so the first time."""
+        if not self.skipped:
+            _log.warning(
+                "messages of %s, queue %d, have expired: going on at offset %d instead of %d",
+                self.topic,
+                queue_id,
+                min_offset,
+                cursor,
+            )
+        self.skipped += min_offset - cursor
+        self.cursors[queue_id] = min_offset
+
+    def _without_lost(self, found: list[Message]) -> list[Message]:
+        """What a repair has put in the place of lost messages is no message; say so once."""
+        whole = [message for message in found if not is_tombstone(message.properties)]
+        if (lost := len(found) - len(whole)) and not self.skipped:
+            _log.warning(
+                "messages of %s are lost: a repair of the store has found them damaged", self.topic
+            )
+        self.skipped += lost
+        return whole

@@ -1,0 +1,119 @@
+"""The broker's log, as a consumer on the same machine reads it: from its files.
+
+    Pulled with places -> the files of this run's log -> the records, as the socket would carry them
+
+Owns nothing and keeps nothing open: a file that expires is gone when the broker deletes it. Bytes
+are read and not mapped, so that a disk's error is an error here and no SIGBUS, and that a message
+stays as it is. Where anything is not as it should be, the consumer asks again and gets the records
+by the socket, or the broker's own words about what is wrong. This file knows no sockets.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+from penstock.shared.errors import ProtocolError, StoreUnavailable
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.wire.messages import Pulled
+
+# After a file could not be read.
+TRY_AGAIN_MS = 5000
+# Beyond it an answer is none of a broker of ours.
+MAX_ANSWER_BYTES = 1 << 30
+_log = logging.getLogger("penstock")
+
+
+class LogFiles:
+    """See the head of this file. Not `wanted`, none are ever read."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._not_before_ms = 0
+        # of the last answer
+        self._run_id: str | None = None
+        self._directory = Path()
+
+    def usable(self, now_ms: int) -> bool:
+        """Whether to ask where records are, instead of for them."""
+        return self._wanted and now_ms >= self._not_before_ms
+
+    def read(self, answer: Pulled, ranges: bytes | memoryview, now_ms: int) -> memoryview | None:
+        """The records that an answer leads to; None: ask again for them, `usable` is no more.
+
+        Raises ProtocolError for an answer that contradicts itself, or that nobody asked for.
+        """
+        if not self._wanted:
+            raise ProtocolError("an answer names places that nobody asked for", answer.run_id)
+        # this and numpy take a while to import, and few clients ever need them
+        from penstock.shared.memory.run_directory import find_store
+
+        size = _check(answer, ranges)
+        try:
+            if answer.run_id != self._run_id:
+                self._directory = StorePaths(find_store(answer.run_id)).commit_log
+                self._run_id = answer.run_id
+            return self._read(answer, ranges, size)
+        except StoreUnavailable as error:
+            _log.debug("records come by the socket: %s", error)
+            self._wanted = False
+        except OSError as error:
+            _log.debug("records come by the socket for a while: %s", error)
+            self._not_before_ms = now_ms + TRY_AGAIN_MS
+        return None
+
+    def _read(self, answer: Pulled, ranges: bytes | memoryview, size: int) -> memoryview:
+        import numpy as np
+
+        # memory that is not cleared before it is filled
+        whole = np.empty(size, np.uint8).data
+        at = 0
+        for base, part in _parts(answer, ranges):
+            path = self._directory / segment_name(base)
+            handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+            try:
+                for start, stop in RANGE.iter_unpack(part):
+                    until = at + stop - start
+                    while at < until:
+                        got = os.preadv(handle, [whole[at:until]], stop - base - (until - at))
+                        if not got:
+                            raise OSError(f"{path} ends before {stop - base}")
+                        at += got
+            finally:
+                os.close(handle)
+        return whole
+
+
+def _parts(answer: Pulled, ranges: bytes | memoryview) -> Iterator[tuple[int, bytes | memoryview]]:
+    """Each segment's offset, and its ranges."""
+    at = 0
+    for place in answer.places:
+        stop = at + place.ranges * RANGE.size
+        yield place.base, ranges[at:stop]
+        at = stop
+
+
+def _check(answer: Pulled, ranges: bytes | memoryview) -> int:
+    """How many bytes that is. Raises ProtocolError."""
+    size = sum(each.size for each in answer.slices)
+    count = sum(each.ranges for each in answer.places)
+    if count * RANGE.size != len(ranges) or not 0 <= size <= MAX_ANSWER_BYTES:
+        raise ProtocolError(
+            "an answer is shorter than its header says", f"{len(ranges)} bytes, {answer}"
+        )
+    left = size
+    for base, part in _parts(answer, ranges):
+        for start, stop in RANGE.iter_unpack(part):
+            left -= stop - start
+            if not base <= start <= stop or left < 0:
+                raise ProtocolError(
+                    "a place lies outside its segment", f"{start} to {stop} of {base}"
+                )
+    if left:
+        raise ProtocolError(
+            "the places of an answer hold less than it says", f"{left} bytes are missing"
+        )
+    return size

@@ -1,0 +1,43 @@
+"""The messages of what a broker answers. They know no sockets; see `Message` for what one has."""
+
+from __future__ import annotations
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.compression import MAX_BODY_BYTES
+from penstock.shared.formats.tombstone import LOST_MARK
+from penstock.shared.loops.active import Message, messages
+
+__all__ = ["Message", "read_records", "split_records"]
+
+_ANY_OFFSET = range((1 << 63) - 1)
+
+
+def read_records(
+    payload: bytes | memoryview,
+    place: tuple[int, int],
+    queue_id: int | None,
+    offsets: range,
+    max_body_bytes: int,
+) -> tuple[list[Message], bool]:
+    """The messages of a part of a payload, and whether one may stand for a lost one.
+
+    With `queue_id` they are of that queue, with growing offsets among `offsets`. Raises
+    StoreDamaged where they are not: a queue entry that has changed on disk leads anywhere.
+    """
+    within = offsets.start, offsets.stop
+    made, end, marked = messages(payload, place, queue_id, within, max_body_bytes, LOST_MARK)
+    if end != place[1]:
+        least = made[-1].queue_offset + 1 if made else offsets.start
+        raise StoreDamaged(
+            "an entry of a consume queue leads to no message",
+            f"queue {queue_id}, offset {least}",
+            "stop the broker, then make the queues anew: penstock store rebuild STORE",
+        )
+    return made, marked
+
+
+def split_records(
+    payload: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES
+) -> list[Message]:
+    """The messages of a payload of whole records, of any queues. Raises StoreDamaged."""
+    return read_records(payload, (0, len(payload)), None, _ANY_OFFSET, max_body_bytes)[0]

@@ -1,0 +1,317 @@
+"""From the arguments of a send to a draft, and from drafts to records that the broker stamps.
+
+Everything a sender can do wrong with one message is found when its draft is made, before anything
+is queued. Records are made when a frame leaves. Pure: the time is passed in.
+"""
+
+from __future__ import annotations
+
+import sys
+from array import array
+from collections.abc import Iterable, Mapping, Sequence
+from functools import lru_cache
+
+import msgspec
+
+from penstock.client.core.arguments import (
+    check_at_least,
+    check_bool,
+    check_keys,
+    check_text,
+    check_whole,
+    shown,
+    wrong_type,
+)
+from penstock.shared.errors import InvalidArgument, InvalidMessage
+from penstock.shared.formats.compression import check_compression, compress
+from penstock.shared.formats.message_id import KeyOrigin, unique_key
+from penstock.shared.formats.properties import DELAY, RESERVED, encode_properties
+from penstock.shared.formats.record import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
+from penstock.shared.formats.record_crc import PROP_CRC_BYTES
+from penstock.shared.loops.active import Draft, KeyNumbers, RecordMaker, properties_of
+from penstock.shared.loops.pure.encode import check_properties_size
+from penstock.shared.names import MAX_TOPIC_BYTES, check_topic
+from penstock.shared.wire.messages import Welcome
+from penstock.shared.wire.produce_rules import check_batch, delay_refused
+
+# Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
+COMPRESS_OVER_BYTES = 4096
+
+# All that a record has with an IPv4 sender and an IPv6 broker, and the length of a long topic.
+BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
+
+Body = bytes | bytearray | memoryview
+# one text, in which blanks separate keys, or each key by itself
+Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
+
+
+_ENCODE = "encode it: text.encode(), json.dumps(...).encode()"
+_ACKS = '"durable" or "written"'
+
+
+class BatchMessage(msgspec.Struct, frozen=True):
+    """One message of a batch; as in `send`."""
+
+    body: Body
+    tags: str | None = None
+    keys: Keys = None
+    properties: Mapping[str, str] | None = None
+    flag: int = 0
+
+
+# What can be iterated, and is one message all the same.
+_SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
+
+
+class Terms:
+    """What the broker has said of the messages it takes; until it has, what is usual."""
+
+    __slots__ = ("max_message_bytes", "shape")
+
+    def __init__(self) -> None:
+        # 0: not known yet; the broker checks again
+        self.max_message_bytes = 0
+        self.shape = Shape()
+
+    def take(self, welcome: Welcome) -> None:
+        """What the broker says. The shape is another object only when it is another one."""
+        self.max_message_bytes = welcome.max_message_bytes
+        shape = Shape(welcome.store_host_bytes, welcome.prop_crc)
+        if shape != self.shape:
+            self.shape = shape
+
+
+class Encoder:
+    """Makes drafts of one producer's messages when they are sent, and records when they leave."""
+
+    def __init__(
+        self,
+        ip: bytes,
+        origin: KeyOrigin,
+        compression: str | None = None,
+        compress_over_bytes: int = COMPRESS_OVER_BYTES,
+    ) -> None:
+        """`ip`: the producer's address, 4 or 16 bytes, which records name as born host.
+
+        Raises InvalidArgument for a compression that there is not.
+        """
+        self.terms = Terms()
+        self.numbers = KeyNumbers(origin)
+        self._compression = check_compression(compression)
+        # a body from this size on is compressed
+        over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)
+        self.compressed_bytes = over_bytes if compression else sys.maxsize
+        self._shape = self.terms.shape
+        self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
+        self._key_bytes = len(f"UNIQ_KEY\x01{unique_key(origin, 0)}\x02")
+        # more than this no record has beside topic, body and properties of its own
+        self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
+
+    def draft(
+        self,
+        body: Body,
+        tags: str | None,
+        keys: Keys,
+        shard: str | None,
+        properties: Mapping[str, str] | None,
+        flag: int,
+        wait: bool = True,
+        compressed: bool = True,
+        where: str = "",
+    ) -> Draft:
+        """One message. Raises InvalidMessage or PropertiesTooLarge for what is wrong with it.
+
+        `where` is what an error names in front of an argument.
+        """
+        if type(body) is not bytes:
+            body = _to_bytes(body, where + "body")
+        if len(body) > self.terms.max_message_bytes > 0:
+            raise too_large(len(body), self.terms.max_message_bytes)
+        if type(flag) is not int or flag:
+            flag = _flag(flag, where + "flag")
+        if tags is not None and type(tags) is not str:
+            tags = check_text(where + "tags", tags, InvalidMessage)
+        if shard is not None and type(shard) is not str:
+            shard = check_text(where + "shard", shard, InvalidMessage)
+        if keys is not None and type(keys) is not str:
+            keys = check_keys(where + "keys", keys)
+        raw = b"" if properties is None and wait else _extra(properties, wait, where)
+        if tags or keys or shard:
+            raw = properties_of(tags, keys, shard, raw)
+        if raw:
+            self._check_properties(len(raw))
+        bits = 0
+        if self._compression and compressed and len(body) >= self.compressed_bytes:
+            body, bits = compress(self._compression, body)
+        return (body, raw, flag, bits) if raw or flag or bits else body
+
+    def drafts(
+        self,
+        topic: str,
+        messages: Iterable[BatchMessage | Body],
+        shard: str | None,
+        wait: bool = True,
+    ) -> list[Draft]:
+        """The messages of a batch. Raises what `draft` raises, for any.
+
+        In a batch no body is compressed, as in RocketMQ.
+        """
+        if isinstance(messages, _SINGLE) or not isinstance(messages, Iterable):
+            hint = "pass one message in a list, or use send"
+            raise wrong_type(InvalidMessage, "messages", messages, "a list of messages", hint)
+        made = []
+        for number, each in enumerate(messages):
+            if isinstance(each, BatchMessage):
+                body, tags, keys = each.body, each.tags, each.keys
+                properties, flag, where = each.properties, each.flag, f"messages[{number}]."
+            elif isinstance(each, bytes | bytearray | memoryview):
+                body, tags, keys, properties, flag, where = each, None, None, None, 0, ""
+            else:
+                name, expected = f"messages[{number}]", "a BatchMessage or bytes"
+                hint = _ENCODE if isinstance(each, str) else ""
+                raise wrong_type(InvalidMessage, name, each, expected, hint)
+            made.append(self.draft(body, tags, keys, shard, properties, flag, wait, False, where))
+        if not made:
+            raise InvalidMessage("the batch holds no message", None, "put at least one into it")
+        body_bytes = sum([_lengths(draft)[0] for draft in made])
+        check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
+        return made
+
+    def room(self, topic: str, draft: Draft) -> int:
+        """How many bytes the record has at most, for whatever broker it is made."""
+        return self.fixed_bytes + len(topic) + sum(_lengths(draft))
+
+    def check_again(self, drafts: Sequence[Draft]) -> None:
+        """What was not known of the broker when these were made. Raises what `draft` raises."""
+        length = sum([_lengths(draft)[0] for draft in drafts])
+        if length > self.terms.max_message_bytes > 0:
+            raise too_large(length, self.terms.max_message_bytes)
+        for draft in drafts:
+            self._check_properties(_lengths(draft)[1])
+
+    def _check_properties(self, length: int) -> None:
+        end_bytes = PROP_CRC_BYTES if self.terms.shape.prop_crc else 0
+        check_properties_size(length + self._key_bytes + end_bytes)
+
+    def pack(
+        self,
+        into: bytearray | memoryview,
+        runs: Iterable[tuple[str, int, list[Draft], array[int]]],
+    ) -> array[int]:
+        """Put the records of (topic, queue id, drafts, numbers of keys) there, as the broker wants.
+
+        Where each begins, and the end of the last. Raises PropertiesTooLarge when the broker wants
+        more room than was known.
+        """
+        if self.terms.shape is not self._shape:
+            self._shape = self.terms.shape
+            self._maker.take_shape(self._shape)
+        named = [(topic_bytes(topic), queue, drafts, keys) for topic, queue, drafts, keys in runs]
+        return self._maker.pack(into, named)
+
+
+def _lengths(draft: Draft) -> tuple[int, int]:
+    """How long are body and properties."""
+    return (len(draft), 0) if isinstance(draft, bytes) else (len(draft[0]), len(draft[1]))
+
+
+def check_ack(ack: str, wait: bool = True) -> str:
+    """`ack` as the protocol has it. Raises InvalidArgument.
+
+    A message that does not `wait` is acknowledged when it is written, as with RocketMQ's WAIT.
+    """
+    if not isinstance(ack, str):
+        raise wrong_type(InvalidArgument, "ack", ack, _ACKS)
+    if ack not in ("", "durable", "written"):
+        raise InvalidArgument(
+            "there is no such acknowledgement",
+            repr(ack),
+            f'ack is {_ACKS}, or "" for the broker\'s default',
+        )
+    if check_bool("wait", wait):
+        return ack
+    if ack == "durable":
+        raise InvalidArgument(
+            "a durable message was not to wait for the disk",
+            "ack='durable', wait=False",
+            "leave one of the two out",
+        )
+    return "written"
+
+
+def check_common(
+    topic: str, queue: int | None, ack: str, wait: bool
+) -> tuple[str, int | None, str]:
+    """What a message and a batch have in common, as the protocol has it.
+
+    Raises InvalidArgument, or InvalidMessage for the queue. What is wrong for one topic only is
+    found when its queues are known.
+    """
+    if type(topic) is not str:
+        topic = check_text("topic", topic)
+    if queue is not None and type(queue) is not int:
+        queue = check_whole("queue", queue, InvalidMessage)
+    if type(ack) is not str or ack or wait is not True:
+        ack = check_ack(ack, wait)
+    return topic, queue, ack
+
+
+def too_large(length: int, limit: int) -> InvalidMessage:
+    return InvalidMessage(
+        f"the body is larger than {limit} bytes, the most that the broker takes",
+        length,
+        "send less at once, or start the broker with: penstock up --set "
+        f"max_message_size_bytes={length}",
+    )
+
+
+def _to_bytes(body: Body, name: str) -> bytes:
+    if not isinstance(body, bytes | bytearray | memoryview):
+        raise wrong_type(InvalidMessage, name, body, "bytes", _ENCODE)
+    return bytes(body)
+
+
+def _flag(flag: int, name: str) -> int:
+    number = check_whole(name, flag, InvalidMessage)
+    if not -(2**31) <= number < 2**31:
+        raise InvalidMessage(f"{name} does not fit into 32 bits with a sign", number)
+    return number
+
+
+def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> bytes:
+    """The properties that are not a message's own."""
+    raw = b"" if wait else b"WAIT\x01false\x02"
+    if properties is None:
+        return raw
+    if type(properties) is not dict and not isinstance(properties, Mapping):
+        expected = "a mapping from str to str"
+        raise wrong_type(InvalidMessage, where + "properties", properties, expected)
+    if not RESERVED.isdisjoint(properties):
+        if DELAY in properties:
+            raise delay_refused(properties[DELAY])
+        raise InvalidMessage(
+            "a property has one of RocketMQ's own names",
+            min(RESERVED.intersection(properties)),
+            "use the arguments tags, keys, shard and wait, or another name",
+        )
+    try:
+        return raw + encode_properties(properties)
+    except TypeError:
+        _check_texts(properties, where)
+        raise  # an error of the mapping's own
+
+
+def _check_texts(properties: Mapping[str, str], where: str) -> None:
+    """Raise InvalidMessage for what is no text for a text."""
+    for key, value in properties.items():
+        check_text(f"a key of {where}properties", key, InvalidMessage)
+        if not isinstance(value, str):
+            place = f"{where}properties[{shown(key)}]"
+            raise wrong_type(InvalidMessage, place, value, "a str", "convert it: str(value)")
+
+
+@lru_cache(maxsize=1024)
+def topic_bytes(topic: str) -> bytes:
+    """The topic behind its length, as a record has it. Raises InvalidArgument."""
+    raw = check_topic(topic).encode()
+    return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

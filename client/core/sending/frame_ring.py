@@ -1,0 +1,120 @@
+"""A producer's ring in shared memory: asked for, held, filled with frames, given up.
+
+    none -> asked for -> held -> none
+
+The broker is asked once a producer has sent so much that it is worth it. When it says no it is
+asked again later; when the ring it has made is not to be found here, never. Without a ring frames
+go through the socket, and so does a frame for which the ring has no room.
+
+The bytes of a frame stay as they are until it is answered, or until a new session is open: then the
+writer takes nothing any more of what was sent before. Also where nobody waits for the answer.
+"""
+
+from __future__ import annotations
+
+import logging
+import mmap
+from collections.abc import Callable
+
+from penstock.client.core.sending.ring_space import RingSpace
+from penstock.shared.errors import RingUnavailable
+from penstock.shared.faults import crash_point
+from penstock.shared.memory.ring_file import take_ring
+from penstock.shared.wire.messages import OpenRing, RingOpened, RingSpan, Welcome, encode
+
+# A smaller frame costs as little through the socket.
+LEAST_FRAME_BYTES = 32 << 10
+# From so many bytes of larger ones on a producer wants a ring.
+ENOUGH_BYTES = 512 << 10
+# After a refusal, or without an answer.
+ASK_AGAIN_MS = 5000
+_log = logging.getLogger("penstock")
+
+
+class FrameRing:
+    """See the head of this file. Without `wanted` there never is one."""
+
+    def __init__(self, wanted: bool) -> None:
+        self._wanted = wanted
+        self._sent_bytes = 0
+        # whether the broker has rings, and the writer's generation
+        self._offered, self._generation = False, -1
+        self._asked = self._asked_ms = 0
+        self._number = 0
+        self._map: mmap.mmap | None = None
+        # frame -> where it stands
+        self._offsets: dict[int, int] = {}
+
+    @property
+    def is_held(self) -> bool:
+        return self._map is not None
+
+    def outgoing(self, producer: int, now_ms: int, number: Callable[[], int]) -> list[tuple[bytes]]:
+        """The request for a ring, when it is time for it."""
+        if self._map is not None or not self._offered or self._sent_bytes < ENOUGH_BYTES:
+            return []
+        if self._asked_ms and now_ms < self._asked_ms + ASK_AGAIN_MS:
+            return []
+        self._asked, self._asked_ms = number(), now_ms
+        return [(encode(OpenRing(self._asked, producer)),)]
+
+    def opened(self, answer: RingOpened) -> None:
+        """Take the ring, if this is the answer to the last request and its file is found here."""
+        if self._map is not None or answer.request != self._asked:
+            return
+        self._asked = 0
+        try:
+            found = take_ring(answer.run_id, answer.ring, answer.size, answer.token)
+        except RingUnavailable as error:
+            _log.debug("frames go through the socket: %s", error)
+            self._wanted = self._offered = False
+            return
+        self._map, self._view = found, memoryview(found)
+        self._space, self._number = RingSpace(answer.size), answer.ring
+
+    def refused(self, request: int) -> bool:
+        """Whether this was the request for a ring."""
+        return request == self._asked
+
+    def session_open(self, welcome: Welcome) -> None:
+        """What was sent in sessions before is not taken any more. A new writer has no rings."""
+        self._offsets.clear()
+        if welcome.generation != self._generation:
+            self.close()
+            self._generation, self._asked_ms = welcome.generation, 0
+        self._offered = self._wanted and welcome.rings
+        if self._map is not None:
+            self._space.clear()
+
+    def room(self, frame: int, size: int) -> memoryview | None:
+        """Where a frame of at most so many bytes can be put; None: it goes through the socket."""
+        if size < LEAST_FRAME_BYTES:
+            return None
+        self._sent_bytes += size
+        if self._map is None:
+            return None
+        offset = self._space.take(size)
+        if offset < 0:
+            return None
+        self._offsets[frame] = offset
+        return self._view[offset : offset + size]
+
+    def filled(self, frame: int, length: int) -> RingSpan:
+        """The frame that was put there last has so many bytes."""
+        crash_point("ring.filled")
+        self._space.shorten(length)
+        return RingSpan(self._number, self._offsets[frame], length)
+
+    def answered(self, frame: int) -> None:
+        """The writer does not look at this frame any more."""
+        offset = self._offsets.pop(frame, None)
+        if offset is not None:
+            self._space.give_back(offset)
+
+    def close(self) -> None:
+        """Give the ring up, if there is one."""
+        self._offsets.clear()
+        if self._map is not None:
+            self._view.release()
+            self._map.close()
+            self._map = None

@@ -1,0 +1,254 @@
+"""What a producer has in hand: messages, the frames they are packed into, and their outcome.
+
+A frame has messages of any queues, those of a queue together in a run, and is answered as a whole.
+So one answer settles all its messages; a message's receipt, and its UNIQ_KEY as text, are worked
+out only when somebody asks. No sockets, no threads of its own.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from threading import Condition
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.client.core.arguments import check_timeout
+from penstock.client.core.timeouts import no_outcome
+from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
+from penstock.shared.formats.message_id import KeyOrigin, offset_message_id, unique_key
+from penstock.shared.loops.active import Draft, FrameOfRuns, Outcome, Run
+from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
+
+_log = logging.getLogger("penstock")
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """Where a message is stored. A batch has one receipt: of its first message, with all ids.
+
+    `message_id` and `unique_key` of a batch are joined by commas, as RocketMQ's are. `status` is
+    PUT_OK; the receipt of a FlushTimeout says FLUSH_DISK_TIMEOUT.
+    """
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    message_id: str
+    unique_key: str
+    store_timestamp_ms: int
+    status: str = PUT_OK
+
+
+class Frame(FrameOfRuns):
+    """Runs of messages: open while they wait to leave, closed when they have."""
+
+    __slots__ = ("seq", "retry", "since_ms", "_starts")
+
+    def __init__(self, ack: str) -> None:
+        super().__init__(ack)
+        self.seq = 0
+        self.retry = False
+        self.since_ms = 0
+        self._starts: Sequence[int] = ()
+
+    def close(self, seq: int) -> None:
+        """Nothing is added any more: the frame has its number and leaves."""
+        self.seq = seq
+        self.open_runs.clear()
+        first = 0
+        for run in self.runs:
+            run.first, run.count = first, len(run.drafts)
+            first += run.count
+
+    def packed(self, starts: Sequence[int]) -> tuple[QueueRun, ...]:
+        """The frame's records begin there in its payload; what they are, for the broker."""
+        self._starts = starts
+        return tuple([QueueRun(run.topic, run.queue_id, run.count, run.batch) for run in self.runs])
+
+    def halves(self, room: Callable[[str, Draft], int]) -> list[Frame]:
+        """The same messages in two frames, which may be answered differently.
+
+        `room` says how many bytes a message takes at most.
+        """
+        middle = len(self.runs) // 2
+        made = []
+        for runs in (self.runs[:middle], self.runs[middle:]):
+            frame = Frame(self.ack)
+            frame.retry, frame.since_ms, frame.watched = self.retry, self.since_ms, self.watched
+            frame.size = sum(room(run.topic, draft) for run in runs for draft in run.drafts)
+            frame.runs = runs
+            for run in runs:
+                run.frame = frame
+            frame.close(self.seq)
+            made.append(frame)
+        return made
+
+    @property
+    def futures(self) -> list[Any]:
+        """The messages' futures; none any more once the frame is settled."""
+        return [future for run in self.runs for future in run.futures]
+
+    def counted_futures(self) -> list[tuple[str, int, Any]]:
+        """Each future with its topic, and how many messages it is of."""
+        return [
+            (run.topic, len(future.keys or (0,)), future)
+            for run in self.runs
+            for future in run.futures
+        ]
+
+    @property
+    def unsettled(self) -> int:
+        """How many futures there are."""
+        return sum([len(run.futures) for run in self.runs])
+
+    def settle(self, answer: Appended | None, error: PenstockError | None) -> None:
+        """Note the outcome of all messages, and tell those who asked to be told."""
+        watched = self.futures if self.watched else ()
+        for run in self.runs:
+            run.drafts, run.futures = [], []
+        self.runs = []
+        self.stored = answer is not None and answer.status == PUT_OK
+        self.answer, self.error = answer, error
+        for future in watched:
+            future.tell()
+
+    def place(self, index: int) -> tuple[int, int]:
+        """Queue offset and physical offset of a message of the frame."""
+        assert self.answer is not None
+        stored = self.answer.runs
+        run = stored[bisect_right(stored, index, key=_first_of) - 1]
+        physical = run.physical_offset + self._starts[index] - self._starts[run.first]
+        return run.queue_offset + index - run.first, physical
+
+
+def _first_of(run: StoredRun) -> int:
+    return run.first
+
+
+class Sender(NamedTuple):
+    """What all futures of a producer share: who waits for outcomes, and where keys come from."""
+
+    settled: Condition
+    origin: KeyOrigin
+    endpoint: str = ""
+    # of the process whose thread settles them; 0: there is none that does
+    pid: int = 0
+
+
+class SendFuture(Outcome):
+    """The outcome of one send, now or later."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        """Where it is, or why it is not; asks for nothing, so a failure stays unseen."""
+        run = self.run
+        topic = "" if run is None else f" to {run.topic}"
+        if not self.done():
+            return f"<SendFuture{topic}: no outcome yet>"
+        error = self.error or (None if run is None else run.frame.error)
+        if error is not None or run is None:
+            return f"<SendFuture{topic}: {type(error).__name__}>"
+        receipt = self._receipt(run)
+        where = f"{run.queue_id}@{receipt.queue_offset}"
+        return f"<SendFuture{topic}/{where}: {receipt.status}>"
+
+    @property
+    def unique_key(self) -> str:
+        """The UNIQ_KEY of the message; those of a batch joined by commas."""
+        origin = self.sender.origin
+        return ",".join([unique_key(origin, key) for key in self.keys or (self.key,)])
+
+    def _find_error(self, timeout: float | None) -> PenstockError | None:
+        if not self.done():
+            self._wait(check_timeout(timeout))
+        if self.error is not None or self.run is None:
+            return self.error
+        frame = self.run.frame
+        if frame.answer is None or frame.stored:
+            return frame.error
+        return self._late(self.run)
+
+    def _wait(self, timeout: float | None) -> None:
+        settled, _, endpoint, pid = self.sender
+        if pid and pid != os.getpid():
+            raise StoreUnavailable(
+                "this process is a fork of the one that sent the message",
+                endpoint,
+                "only the process that sent a message can wait for its outcome",
+            )
+        with settled:
+            if not settled.wait_for(self.done, timeout):
+                raise no_outcome(endpoint, timeout)
+
+    def _late(self, run: Run) -> FlushTimeout:
+        error = FlushTimeout(
+            "the message is not known to be on disk within the broker's sync_flush_timeout_ms",
+            f"{run.topic}/{run.queue_id}",
+            "it is stored, and the error's receipt says where: do not send it again",
+        )
+        error.receipt = self._receipt(run)
+        return error
+
+    def result(self, timeout: float | None = None) -> Receipt:
+        """Where the message is stored. Raises its error; BrokerTimeout after `timeout` seconds."""
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+        assert self.run is not None
+        return self._receipt(self.run)
+
+    def _receipt(self, run: Run) -> Receipt:
+        frame = run.frame
+        assert isinstance(frame, Frame) and frame.answer is not None
+        answer, index = frame.answer, run.first + self.index
+        queue_offset, physical = frame.place(index)
+        ids = [physical]
+        if run.batch:
+            ids = [frame.place(index + each)[1] for each in range(run.count)]
+        return Receipt(
+            topic=run.topic,
+            queue_id=run.queue_id,
+            queue_offset=queue_offset,
+            physical_offset=physical,
+            message_id=",".join([offset_message_id(answer.store_host, each) for each in ids]),
+            unique_key=self.unique_key,
+            store_timestamp_ms=answer.store_timestamp_ms,
+            status=answer.status,
+        )
+
+    def add_done_callback(self, callback: Callable[[SendFuture], None]) -> None:
+        """Call `callback(future)` once the outcome is known, from the producer's thread.
+
+        What it raises is logged.
+        """
+        with self.sender.settled:
+            if not self.done():
+                self.callbacks = [*(self.callbacks or ()), callback]
+                if self.run is not None:
+                    self.run.frame.watched = True
+                return
+        callback(self)
+
+    @property
+    def watched(self) -> bool:
+        """Whether somebody wants to be told of the outcome."""
+        return self.callbacks is not None
+
+    def fail(self, error: PenstockError) -> None:
+        """Settle a message that is in no frame yet."""
+        self.error = error
+        self.tell()
+
+    def tell(self) -> None:
+        callbacks, self.callbacks = self.callbacks, None
+        for callback in callbacks or ():
+            try:
+                callback(self)
+            except Exception:
+                # other messages wait for this thread; the callback's caller is long gone
+                _log.exception("a callback of message %s failed", self.unique_key)

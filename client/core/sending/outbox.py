@@ -1,0 +1,95 @@
+"""Frames that wait to leave, in the order their messages came; the last one is open. No sockets.
+
+Messages of all queues and topics share a frame, as long as they want the same acknowledgement.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from penstock.client.core.sending.frames import Frame, SendFuture
+from penstock.client.core.sending.routes import Parked
+from penstock.client.core.sending.turns import Turns
+from penstock.shared.loops.active import Draft, OpenFrame
+
+# So many frames are unanswered at once, and as long as there are full ones so many. More of those
+# that are not full would be smaller ones: what waits behind them packs together.
+MAX_IN_FLIGHT, MAX_FULL_IN_FLIGHT = 8, 16
+
+
+class Outbox(OpenFrame):
+    """The frames of one producer that have not left yet."""
+
+    def __init__(self, turns: Turns) -> None:
+        super().__init__()
+        self._turns = turns
+        self._frames: deque[Frame] = deque()
+
+    def __bool__(self) -> bool:
+        return bool(self._frames)
+
+    def put(
+        self, topic: str, queue_id: int, ack: str, draft: Draft, size: int, future: SendFuture
+    ) -> None:
+        """A message of at most `size` bytes goes into the open frame, or opens one."""
+        self.frame_for(ack, size).put(topic, queue_id, draft, size, future)
+
+    def put_batch(
+        self,
+        topic: str,
+        queue_id: int,
+        ack: str,
+        drafts: list[Draft],
+        size: int,
+        future: SendFuture,
+    ) -> None:
+        """A batch stays together."""
+        self.frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future)
+
+    def enter(self, queue_id: int, parked: Parked) -> None:
+        """What was made to be sent, and has its queue now."""
+        topic, drafts, size, future, _, _, ack, batch = parked
+        if batch:
+            self.put_batch(topic, queue_id, ack, drafts, size, future)
+        else:
+            self.put(topic, queue_id, ack, drafts[0], size, future)
+
+    def _begin(self, ack: str) -> Frame:
+        self._end()
+        frame = self.frame = Frame(ack)
+        self._frames.append(frame)
+        return frame
+
+    def _end(self) -> None:
+        """The open frame takes no more messages."""
+        if self.frame is not None:
+            self._turns.go_on({run.topic for run in self.frame.runs})
+            self.frame = None
+
+    def may_leave(self, in_flight: int) -> bool:
+        """Whether the oldest frame may leave while so many are unanswered."""
+        if in_flight < MAX_IN_FLIGHT:
+            return True
+        is_full = len(self._frames) > 1 or self.frame is None and bool(self._frames)
+        return is_full and in_flight < MAX_FULL_IN_FLIGHT
+
+    def take(self) -> Frame:
+        """The oldest frame."""
+        frame = self._frames.popleft()
+        if frame is self.frame:
+            self._end()
+        return frame
+
+    def give_up(self, now_ms: int, before_ms: int) -> list[Frame]:
+        """The frames that have waited since before this time; they wait no longer."""
+        late = []
+        frames = self._frames
+        # it takes no more: the time of its messages has begun
+        self._end()
+        while frames and 0 < frames[0].since_ms < before_ms:
+            late.append(frames.popleft())
+        for frame in reversed(frames):
+            if frame.since_ms:
+                break  # and so are all before it
+            frame.since_ms = now_ms
+        return late

@@ -1,0 +1,400 @@
+"""The producer without sockets and threads: messages in, frames out, answers in, outcomes out.
+
+    send, or park until the topic's route is known -> open frame -> in flight -> settled
+
+Frames carry numbers in a session (see shared/wire/messages.py). While anything is unanswered for
+PROBE_MS, a Hello asks the writer how far it got; when frames are missing, or the writer is a new
+one, the next session begins and everything unanswered goes out again, marked as a retry. When the
+broker is busy, what it has not taken goes out again after a pause, in its order, until it is too
+old. The sync and the asyncio producer both drive this class; every call passes the time.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from threading import Condition
+
+from penstock.client.core.sending.busy_broker import BusyBroker
+from penstock.client.core.sending.encoding import BatchMessage, Body, Keys, check_common
+from penstock.client.core.sending.failures import Failures
+from penstock.client.core.sending.frames import Frame, Sender, SendFuture
+from penstock.client.core.sending.outbox import Outbox
+from penstock.client.core.sending.packing import Packer
+from penstock.client.core.sending.routes import Parked, Routes
+from penstock.client.core.timeouts import Timeouts
+from penstock.shared.errors import (
+    PUT_OK,
+    BrokerBusy,
+    InvalidArgument,
+    InvalidMessage,
+    PenstockError,
+    PropertiesTooLarge,
+    QueueNotFound,
+    RingUnavailable,
+    TopicNotFound,
+    error_from_status,
+)
+from penstock.shared.loops.active import Intake
+from penstock.shared.loops.pure.intake import Plain
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode
+
+PROBE_MS = 100
+# After such a pause a new session asks where the log ends, lest a retry have to look far back.
+PAUSE_MS = 1000
+KNOCK_MS = 10  # how soon a connection is tried again that does not stand
+
+_EVER_MS = 1 << 62
+# What a frame is refused for because of one of its runs.
+_OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
+
+
+class ProducerCore(Intake):
+    """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
+
+    def __init__(
+        self, endpoint: str, settled: Condition, timeout_ms: int, ack: str, packer: Packer
+    ) -> None:
+        self.timeouts = Timeouts(endpoint, timeout_ms)
+        self._ack = ack
+        self._packer, self._ring = packer, packer.ring
+        self._encoder = encoder = packer.encoder
+        self._sender = Sender(settled, encoder.numbers.origin, endpoint, os.getpid())
+        self.terms = encoder.terms
+        self._producer = int.from_bytes(os.urandom(8)) >> 2
+        self._session = 1
+        self._open = False
+        self._next_seq = 1
+        self._floor = 0
+        self._hello_at_ms = 0
+        self._answered_ms = 0
+        self._aged_ms = 0
+        self.routes = Routes()
+        self._outbox = Outbox(self.routes.rotation)
+        self._in_flight: dict[int, Frame] = {}
+        self._resend: deque[Frame] = deque()
+        # what the next frame's number was when each unanswered probe left
+        self._probes: deque[int] = deque()
+        self._busy = BusyBroker()
+        # while it is busy: the first frame that it has not taken
+        self._untaken = 0
+        sizes = encoder.fixed_bytes, encoder.compressed_bytes
+        plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
+        super().__init__(plain, self.routes, self._outbox)
+        self.failures = Failures()
+
+    # --- messages in ---
+
+    def _send_other(
+        self,
+        topic: str,
+        body: Body,
+        tags: str | None,
+        keys: Keys,
+        shard: str | None,
+        queue: int | None,
+        properties: Mapping[str, str] | None,
+        flag: int,
+        ack: str,
+        wait: bool,
+        now_ms: int,
+    ) -> SendFuture:
+        encoder = self._encoder
+        topic, queue, ack = check_common(topic, queue, ack, wait)
+        draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
+        queue_id = self.routes.queue_for(topic, shard, queue)
+        size = encoder.room(topic, draft)
+        future, ack = SendFuture(self._sender, encoder.numbers.next(now_ms)), ack or self._ack
+        if queue_id < 0:
+            self.routes.park(Parked(topic, [draft], size, future, shard, queue, ack))
+        else:
+            self._outbox.put(topic, queue_id, ack, draft, size, future)
+        return self._accepted(future, size)
+
+    def _send_other_batch(
+        self,
+        topic: str,
+        messages: Iterable[BatchMessage | Body],
+        shard: str | None,
+        queue: int | None,
+        ack: str,
+        wait: bool,
+        now_ms: int,
+    ) -> SendFuture:
+        encoder = self._encoder
+        topic, queue, ack = check_common(topic, queue, ack, wait)
+        drafts = encoder.drafts(topic, messages, shard, wait)
+        queue_id = self.routes.queue_for(topic, shard, queue)
+        size = sum([encoder.room(topic, draft) for draft in drafts])
+        numbers = encoder.numbers.several(now_ms, len(drafts))
+        future, ack = SendFuture(self._sender, numbers[0], numbers), ack or self._ack
+        if queue_id < 0:
+            self.routes.park(Parked(topic, drafts, size, future, shard, queue, ack, True))
+        else:
+            self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
+        return self._accepted(future, size)
+
+    def _accepted(self, future: SendFuture, size: int) -> SendFuture:
+        self.unsettled += 1
+        self.waiting_bytes += size
+        return future
+
+    @property
+    def may_send(self) -> bool:
+        """Whether something new could leave now, and not only when an answer comes."""
+        return self._outbox.may_leave(len(self._in_flight))
+
+    def _assign(self, parked: Parked) -> None:
+        future = parked.future
+        try:
+            # made before the broker had said what it takes
+            self._encoder.check_again(parked.drafts)
+            queue_id = self.routes.queue_for(parked.topic, parked.shard, parked.queue)
+        except (InvalidMessage, InvalidArgument, QueueNotFound) as error:
+            self._fail_parked([parked], error)
+            return
+        self._outbox.enter(queue_id, parked)
+        if future.watched and future.run is not None:
+            future.run.frame.watched = True
+
+    # --- frames out ---
+
+    def outgoing(self, now_ms: int) -> Iterator[tuple[bytes | memoryview, ...]]:
+        """Everything to be sent now, in order; payloads are valid until this is called again."""
+        idle = self._open and not self._in_flight
+        if idle and self._outbox and now_ms - self._answered_ms > PAUSE_MS:
+            self._begin_session(now_ms)
+        if not self._open:
+            if now_ms >= self._hello_at_ms:
+                if self._untaken:
+                    self._begin_session(now_ms, self._untaken)
+                self._hello_at_ms = now_ms + PROBE_MS
+                yield (encode(self._hello()),)
+            return
+        yield from self.routes.outgoing(now_ms)
+        yield from self._ring.outgoing(self._producer, now_ms, self.routes.number)
+        leaving = 0
+        while self._resend or self._outbox and self.may_send:
+            frame = self._resend.popleft() if self._resend else self._next_frame()
+            try:
+                yield self._append(frame, leaving, now_ms)
+                leaving += 1
+            except PropertiesTooLarge as error:
+                self._settle(self._in_flight.pop(frame.seq), None, error)
+        if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
+            self._hello_at_ms = now_ms
+            self._probes.append(self._next_seq)
+            yield (encode(self._hello()),)
+
+    def _hello(self) -> messages.Hello:
+        first, run = next(iter(self._in_flight), self._next_seq), self.routes.aim.run
+        return messages.Hello(self._producer, self._session, first, self._floor, run)
+
+    def _next_frame(self) -> Frame:
+        """The frame whose turn it is, closed and in flight."""
+        frame = self._outbox.take()
+        frame.close(self._next_seq)
+        self._next_seq += 1
+        self._in_flight[frame.seq] = frame
+        return frame
+
+    def _append(self, frame: Frame, number: int, now_ms: int) -> tuple[bytes, bytes | memoryview]:
+        """The frame as a request, the `number`-th that leaves now."""
+        if not frame.since_ms:
+            frame.since_ms = now_ms
+        if len(self._in_flight) == 1:
+            self._answered_ms = now_ms
+        return self._packer.append(self._producer, self._session, frame, number)
+
+    def not_connected(self, now_ms: int) -> None:
+        """What was to be sent could not: knock again soon. The session finds what is missing."""
+        self._answered_ms = soon_ms = now_ms - PROBE_MS + KNOCK_MS
+        self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + KNOCK_MS
+        self._probes.clear()  # their answers will not come
+        self.routes.not_connected()
+        self.timeouts.connected = False
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing has to be sent, unless something comes in."""
+        if not self._open:
+            return max(0, self._hello_at_ms - now_ms)
+        if self._in_flight:
+            return max(1, max(self._answered_ms, self._hello_at_ms) + PROBE_MS - now_ms)
+        return PROBE_MS if self.unsettled else 1000
+
+    # --- answers in ---
+
+    def received(self, parts: list[bytes], now_ms: int) -> None:
+        """Take an answer of the broker."""
+        answer = messages.decode_produce_answer(parts[0])
+        self.timeouts.connected = True
+        if not self.routes.aim.heard(answer):
+            self.not_connected(now_ms)
+        elif isinstance(answer, messages.Appended):
+            if answer.session == self._session:
+                self._answered_ms = now_ms
+                self._ring.answered(answer.seq)
+                self._appended(answer)
+        elif isinstance(answer, messages.Welcome):
+            self._welcome(answer, now_ms)
+        elif isinstance(answer, messages.OutOfStep):
+            if answer.session == self._session and self._open:
+                self._begin_session(now_ms)
+        elif isinstance(answer, messages.Routed):
+            for parked in self.routes.routed(answer):
+                self._assign(parked)
+        elif isinstance(answer, messages.TopicList):
+            self.routes.listed(answer)
+        elif isinstance(answer, messages.RingOpened):
+            self._ring.opened(answer)
+        else:
+            self._refused(answer, now_ms)
+
+    def _appended(self, answer: messages.Appended) -> None:
+        first = next(iter(self._in_flight), 0)
+        frame = self._in_flight.pop(answer.seq, None)
+        if frame is None:
+            return
+        retries = frame.retry and any(other.retry for other in self._in_flight.values())
+        if answer.seq == first and answer.runs and not retries:
+            # what is unanswered was stored later; a retry may have been without the one before it
+            self._floor = max(self._floor, answer.runs[0].physical_offset)
+        if not self._untaken:
+            self._busy.end()
+        self._settle(frame, answer, None)
+
+    def _settle(
+        self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
+    ) -> None:
+        self.unsettled -= frame.unsettled
+        self.waiting_bytes -= frame.size
+        failed = error is not None or answer is not None and answer.status != PUT_OK
+        told = frame.counted_futures() if failed else ()
+        frame.settle(answer, error)
+        for topic, count, future in told:
+            self.failures.add(topic, count, future)
+
+    def _welcome(self, answer: messages.Welcome, now_ms: int) -> None:
+        if answer.session != self._session or self._untaken:
+            return
+        self.terms.take(answer)
+        if not self._open:
+            self._open = True
+            self._answered_ms = now_ms
+            self._ring.session_open(answer)
+            if not self._in_flight:
+                self._floor = answer.wrote
+            return
+        # the answer to a probe: what the writer had not taken by then got lost on the way
+        if self._probes and answer.next_seq < self._probes.popleft() and self._in_flight:
+            self._begin_session(now_ms)
+
+    def _begin_session(
+        self, now_ms: int, untaken: int = _EVER_MS, again: list[Frame] | None = None
+    ) -> None:
+        """Number what is unanswered anew. Below `untaken` it may be stored, so that is a retry."""
+        self._untaken = 0
+        self._session += 1
+        self._open = False
+        self._hello_at_ms = now_ms
+        self._probes.clear()
+        # numbered anew: some in between may have been answered out of turn
+        again, self._in_flight = again or list(self._in_flight.values()), {}
+        for frame in again:
+            frame.retry = frame.retry or frame.seq < untaken
+            frame.seq = self._next_seq
+            self._next_seq += 1
+            self._in_flight[frame.seq] = frame
+        self._resend = deque(again)
+
+    def _refused(self, answer: messages.Refused, now_ms: int) -> None:
+        error = error_from_status(
+            answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
+        )
+        if answer.session:
+            if answer.session == self._session:
+                self._ring.answered(answer.request)
+            if answer.session == self._session and answer.request in self._in_flight:
+                self._answered_ms = now_ms
+                frame = self._in_flight[answer.request]
+                if isinstance(error, RingUnavailable):
+                    self._ring.close()
+                    self._begin_session(now_ms, answer.request)
+                elif isinstance(error, BrokerBusy):
+                    self._pause(answer.request, error, now_ms)
+                elif isinstance(error, _OF_ONE_RUN) and len(frame.runs) > 1:
+                    self._part(frame, now_ms)
+                else:
+                    self._settle(self._in_flight.pop(answer.request), None, error)
+            return
+        if not answer.request:
+            self.fail_all(error)  # the broker does not understand this client
+        elif not self._ring.refused(answer.request):
+            self._fail_parked(self.routes.refused(answer.request, error), error)
+
+    def _part(self, frame: Frame, now_ms: int) -> None:
+        """Something is wrong with a run of the frame: each half goes again, then what is behind."""
+        again = list(self._in_flight.values())
+        at = again.index(frame)
+        again[at : at + 1] = frame.halves(self._encoder.room)
+        self._begin_session(now_ms, frame.seq, again)
+
+    def _pause(self, untaken: int, busy: BrokerBusy, now_ms: int) -> None:
+        """The broker takes nothing from frame `untaken` on: those go again later, in their order.
+
+        What it has taken before may be answered meanwhile, so the session ends with the pause.
+        """
+        self._open = False
+        self._untaken = untaken
+        self._hello_at_ms = now_ms + self._busy.pause_ms(busy)
+        self._resend.clear()
+        self._probes.clear()
+
+    def _fail_parked(self, failed: Iterable[Parked], error: PenstockError) -> None:
+        for parked in failed:
+            self.unsettled -= 1
+            self.waiting_bytes -= parked.size
+            parked.future.fail(error)
+            self.failures.add(parked.topic, len(parked.drafts), parked.future)
+
+    # --- time ---
+
+    def tick(self, now_ms: int) -> None:
+        """Ask again for routes, and give up on what has waited too long."""
+        if now_ms < self._aged_ms + PROBE_MS:
+            return
+        self._aged_ms = now_ms
+        if self._open:
+            self.routes.ask_again(now_ms)
+        before_ms = now_ms - self.timeouts.timeout_ms
+        error = self._late("the broker has not said which queues the topic has")
+        self._fail_parked(self.routes.give_up(now_ms, before_ms), error)
+        for seq, frame in list(self._in_flight.items()):
+            if frame.since_ms < before_ms:
+                del self._in_flight[seq]
+                on_its_way = not 0 < self._untaken <= seq and frame not in self._resend
+                if frame in self._resend:
+                    self._resend.remove(frame)
+                late = self._late("a message was not acknowledged", on_its_way or frame.retry)
+                self._settle(frame, None, late)
+        for frame in self._outbox.give_up(now_ms, before_ms):
+            self._settle(frame, None, self._late("a message could not be sent"))
+
+    def _late(self, what: str, may_be_stored: bool = False) -> PenstockError:
+        """What a message is told whose time is over: the broker is busy, or does not answer."""
+        if self._busy.error is not None and not may_be_stored:
+            return self._busy.error
+        return self.routes.aim.elsewhere or self.timeouts.message(what, may_be_stored)
+
+    def fail_all(self, error: PenstockError) -> None:
+        """Settle everything with an error: the producer is closed."""
+        for frame in self._in_flight.values():
+            self._settle(frame, None, error)
+        self._resend.clear()
+        self._fail_parked(self.routes.give_up(1, _EVER_MS), error)
+        while self._outbox:
+            self._settle(self._next_frame(), None, error)
+        self._in_flight.clear()
+        self._ring.close()

@@ -1,0 +1,205 @@
+"""What a producer knows of topics: how many queues each has, what was asked, and what waits for it.
+
+    queue_for() -1 -> park() -> Route request -> Routed -> the parked messages, or Refused -> error
+
+Also numbers the requests that have a number. No sockets; every call that needs it passes the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from penstock.client.core.aim import Aim
+from penstock.client.core.arguments import check_text, check_whole
+from penstock.client.core.sending.encoding import topic_bytes
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.core.sending.turns import Turns
+from penstock.shared.errors import PenstockError
+from penstock.shared.formats.java_hash import shard_queue
+from penstock.shared.loops.active import Draft
+from penstock.shared.names import check_topic
+from penstock.shared.next_steps import no_such_queue
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode
+
+ASK_AGAIN_MS = 500
+_LONG_AGO_MS = -(1 << 62)
+
+Answer = messages.Routed | messages.TopicList | PenstockError
+
+
+class Parked(NamedTuple):
+    """A message or a batch of at most `size` bytes, on its way into a frame.
+
+    It waits where its topic's queues are not known yet.
+    """
+
+    topic: str
+    drafts: list[Draft]
+    size: int
+    future: SendFuture
+    shard: str | None
+    queue: int | None
+    ack: str
+    batch: bool = False
+
+
+class _Question:
+    """A question for a topic's route that has no answer yet, and what waits for it."""
+
+    __slots__ = ("request", "since_ms", "asked_ms", "parked")
+
+    def __init__(self) -> None:
+        # all 0 until it is asked
+        self.request = self.since_ms = self.asked_ms = 0
+        self.parked: list[Parked] = []
+
+
+def create_request(topic: str, queues: int) -> messages.CreateTopic:
+    """Asks for a topic, or for more queues of it. Raises InvalidArgument."""
+    check_topic(check_text("topic", topic))
+    return messages.CreateTopic(0, topic, check_whole("queues", queues))
+
+
+class Routes:
+    """The topics of one producer."""
+
+    def __init__(self) -> None:
+        self.aim = Aim()
+        self._queues: dict[str, int] = {}
+        self.rotation = Turns()
+        # topic -> the queues of its next messages
+        self.turns = self.rotation.now
+        self._questions: dict[str, _Question] = {}
+        self._answers: dict[int, Answer] = {}
+        # requests without an answer, and when each was sent last; 0 until that is looked at
+        self._asked: dict[int, tuple[messages.CreateTopic | messages.ListTopics, int]] = {}
+        self._last_request = 0
+        # requests, and topics whose routes are to be asked for
+        self._outbox: list[bytes | str] = []
+
+    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+        """The queue of the next message; -1 while the topic's route is not known.
+
+        Raises QueueNotFound when the topic has no such queue.
+        """
+        count = self._queues.get(topic)
+        if count is None:
+            return -1
+        if queue is not None:
+            if not 0 <= queue < count:
+                raise no_such_queue(topic, queue, count, self.aim.store)
+            return queue
+        if shard is not None:
+            return shard_queue(shard, count)
+        return next(self.turns[topic])
+
+    def park(self, parked: Parked) -> None:
+        """Keep a message until its topic's route is known, and ask for that.
+
+        Raises InvalidArgument for what can be no topic.
+        """
+        topic_bytes(parked.topic)
+        question = self._questions.get(parked.topic)
+        if question is None:
+            question = self._questions[parked.topic] = _Question()
+            self._outbox.append(parked.topic)
+        question.parked.append(parked)
+
+    def _ask(self, topic: str, now_ms: int) -> bytes:
+        question = self._questions[topic]
+        question.since_ms = question.since_ms or now_ms
+        question.asked_ms = now_ms
+        question.request = self.number()
+        return encode(messages.Route(question.request, topic, True, self.aim.run))
+
+    def number(self) -> int:
+        """The number of the next request."""
+        self._last_request += 1
+        return self._last_request
+
+    def request(self, wanted: messages.CreateTopic | messages.ListTopics) -> int:
+        """Ask something about topics; `answer` has the answer once it is there."""
+        number = self.number()
+        self._asked[number] = wanted, 0
+        self._outbox.append(self._numbered(number, wanted))
+        return number
+
+    def _numbered(self, number: int, wanted: messages.CreateTopic | messages.ListTopics) -> bytes:
+        if isinstance(wanted, messages.CreateTopic):
+            return encode(messages.CreateTopic(number, wanted.topic, wanted.queues, self.aim.run))
+        return encode(messages.ListTopics(number, self.aim.run))
+
+    def forget(self, number: int) -> None:
+        """Nobody waits for the answer to this request any more."""
+        self._asked.pop(number, None)
+        self._answers.pop(number, None)
+
+    def _answered(self, number: int, answer: Answer) -> None:
+        if self._asked.pop(number, None) is not None:  # else it is a second answer
+            self._answers[number] = answer
+
+    def answer(self, number: int) -> Answer | None:
+        """The answer to a request, once."""
+        return self._answers.pop(number, None)
+
+    def outgoing(self, now_ms: int) -> list[tuple[bytes]]:
+        """The requests to send now."""
+        out, self._outbox = self._outbox, []
+        requests = []
+        for each in out:
+            if isinstance(each, bytes):
+                requests.append((each,))
+            elif each in self._questions:  # else it was given up meanwhile
+                requests.append((self._ask(each, now_ms),))
+        return requests
+
+    def routed(self, answer: messages.Routed) -> list[Parked]:
+        """Take an answer; the messages that can go on now."""
+        if self._queues.get(answer.topic) != answer.queues:
+            self._queues[answer.topic] = answer.queues
+            self.rotation.begin(answer.topic, answer.queues)
+        question = self._questions.pop(answer.topic, None)
+        if question is None or question.request != answer.request:
+            self._answered(answer.request, answer)
+        return question.parked if question is not None else []
+
+    def listed(self, answer: messages.TopicList) -> None:
+        self._answered(answer.request, answer)
+
+    def refused(self, request: int, error: PenstockError) -> list[Parked]:
+        """Take a refusal; the messages that fail with it."""
+        for topic, question in self._questions.items():
+            if question.request == request:
+                del self._questions[topic]
+                return question.parked
+        self._answered(request, error)
+        return []
+
+    def ask_again(self, now_ms: int) -> None:
+        """Repeat questions whose answers seem to be lost."""
+        for topic, question in self._questions.items():
+            if question.request and now_ms - question.asked_ms > ASK_AGAIN_MS:
+                self._outbox.append(topic)
+        # both can be repeated: to create a topic that is there changes nothing
+        for number, (wanted, asked_ms) in self._asked.items():
+            if not asked_ms:
+                self._asked[number] = wanted, now_ms
+            elif now_ms - asked_ms > ASK_AGAIN_MS:
+                self._asked[number] = wanted, now_ms
+                self._outbox.append(self._numbered(number, wanted))
+
+    def not_connected(self) -> None:
+        """What was asked will not be answered: it is repeated as soon as that is looked at."""
+        self.aim.away = True
+        for question in self._questions.values():
+            question.asked_ms = _LONG_AGO_MS
+
+    def give_up(self, now_ms: int, before_ms: int) -> Iterator[Parked]:
+        """What has waited for a route since before this time; it waits no longer."""
+        for topic, question in list(self._questions.items()):
+            question.since_ms = question.since_ms or now_ms
+            if question.since_ms < before_ms:
+                del self._questions[topic]
+                yield from question.parked

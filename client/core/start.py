@@ -1,0 +1,74 @@
+"""Where a consumer is told to begin. Pure: the time is passed.
+
+A number is an offset, or a time. From 10^12 on it is ms since 1970: as a time that is 2001, and no
+queue has had so many messages; below that it is an offset. Of a mapping from queue to offset, and
+of a StartAt, every number is what it says.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.client.core.arguments import check_whole, shown, wrong_type
+from penstock.shared.errors import InvalidArgument
+
+# The first number that is ms since 1970, and no offset.
+LEAST_MS = 10**12
+_OFFSET = re.compile(r"[0-9]{1,20}")
+_AGO = re.compile(r"-([0-9]{1,15})(ms|s|m|h|d)")
+_AGO_MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class StartAt(NamedTuple):
+    """Where to begin: `offset` of each queue, or the first message stored at `at_ms`."""
+
+    offset: int = -1
+    at_ms: int = -1
+    latest: bool = False
+
+
+Start = str | int | dt.datetime | StartAt | Mapping[int, int]
+
+
+def parse_start(start: str | int | dt.datetime | StartAt, now_ms: int) -> StartAt:
+    """earliest, latest, an offset, ms since 1970, a datetime, ISO text, or "-15m": how long ago."""
+    if isinstance(start, StartAt):
+        return start
+    if isinstance(start, dt.datetime):
+        return StartAt(at_ms=int(start.timestamp() * 1000))
+    if not isinstance(start, str) or _OFFSET.fullmatch(start):
+        number = check_offset(int(start) if isinstance(start, str) else start)
+        return StartAt(at_ms=number) if number >= LEAST_MS else StartAt(offset=number)
+    if start == "earliest":
+        return StartAt()
+    if start == "latest":
+        return StartAt(latest=True)
+    if ago := _AGO.fullmatch(start):
+        return StartAt(at_ms=now_ms - int(ago[1]) * _AGO_MS[ago[2]])
+    try:
+        return StartAt(at_ms=int(dt.datetime.fromisoformat(start).timestamp() * 1000))
+    except (ValueError, OverflowError):
+        raise InvalidArgument(
+            "this is neither an offset nor a time",
+            shown(start),
+            "write earliest, latest, an offset (42), a time (2026-01-02T03:04), ms since 1970, or "
+            "how long ago (-15m)",
+        ) from None
+
+
+def check_offset(offset: int, name: str = "start") -> int:
+    """The offset, if a queue can have it. Raises InvalidArgument."""
+    if isinstance(offset, bool) or not hasattr(type(offset), "__index__"):
+        expected = "earliest, latest, an offset, a datetime, or how long ago"
+        raise wrong_type(InvalidArgument, name, offset, expected)
+    number = check_whole(name, offset)
+    if not 0 <= number < 1 << 62:
+        raise InvalidArgument(
+            "no queue can have this offset",
+            number,
+            "offsets go from 0 to 2**62 - 1; to begin with the oldest message write earliest",
+        )
+    return number

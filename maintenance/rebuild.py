@@ -1,0 +1,134 @@
+"""Consume queues and index made anew from the log, beside the old ones, and swapped in.
+
+    STORE/penstock/rebuild/   the new ones while they grow; the old ones behind the swap
+
+The swap is one exchange of names, so a crash leaves the old or the new, whole; what it leaves in
+`rebuild/` the next rebuild or start removes. The caller holds the store's lock.
+
+A queue without a record in the log keeps its files: they say at which offset it goes on. A message
+that damage took keeps its slot, with an entry that points to the damage, as the reput does it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+import msgspec
+
+from penstock.shared.clock import Clock
+from penstock.shared.config import Config
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import exchange, make_directory, sync_tree
+from penstock.shared.index.directory import index_files, index_geometry
+from penstock.shared.layout import StorePaths, is_segment_name
+from penstock.shared.log.damage import set_aside
+from penstock.shared.recovery.build_index import rebuild_index
+from penstock.shared.recovery.build_queues import Progress, QueueBuilder, remove_rebuild
+from penstock.shared.recovery.recover_index import index_is_rebuilt
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import check_lengths, keep_sizes, load_sizes
+
+
+class Rebuilt(msgspec.Struct):
+    """What a rebuild has made."""
+
+    messages: int = 0
+    queues: int = 0
+    entries: int = 0
+    kept_queues: int = 0  # without a record in the log
+    lost: int = 0  # slots of messages that the log does not have
+    misplaced: list[int] = []  # log offsets of records whose queue offset cannot be: left out
+    index_files: int = 0
+    keys: int = 0
+    seconds: float = 0.0
+
+
+def rebuild_store(
+    paths: StorePaths,
+    config: Config,
+    clock: Clock,
+    *,
+    queues: bool,
+    index: bool,
+    progress: Progress | None = None,
+) -> Rebuilt:
+    """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed."""
+    began = time.monotonic()
+    check_lengths(paths, config)
+    done = Rebuilt()
+    remove_rebuild(paths)
+    new = StorePaths(paths.rebuild)
+    for directory in (new.consume_queue, new.index, new.half_made):
+        make_directory(directory)
+    with StoreDirectory(paths.root) as store:
+        if queues:
+            _build_queues(store, new, config, done, progress)
+            _keep_others(paths, new.consume_queue, done)
+        if index:
+            geometry = index_geometry(config)
+            made = rebuild_index(store, new.index, new.half_made, geometry, clock.now_ms, progress)
+            done.index_files, done.keys = made
+            for path in set(_files(paths.index)) - set(index_files(paths.index)):
+                os.link(path, new.index / path.name, follow_symlinks=False)
+    if index:
+        keep_sizes(paths, config, index=_has_this_index(paths, config))
+    for wanted, old, made_anew in (
+        (queues, paths.consume_queue, new.consume_queue),
+        (index, paths.index, new.index),
+    ):
+        if wanted:
+            make_directory(old)
+            sync_tree(made_anew)
+            crash_point("rebuild.before_swap")
+            exchange(old, made_anew)
+            crash_point("rebuild.after_swap")
+    if index:
+        keep_sizes(paths, config)
+        index_is_rebuilt(paths)
+    crash_point("rebuild.before_removal")
+    remove_rebuild(paths)
+    done.seconds = round(time.monotonic() - began, 3)
+    return done
+
+
+def _build_queues(
+    store: StoreDirectory,
+    new: StorePaths,
+    config: Config,
+    done: Rebuilt,
+    progress: Progress | None,
+) -> None:
+    builder = QueueBuilder(store, new, config)
+    builder.build(progress)
+    builder.close()
+    made = builder.done
+    done.messages, done.entries, done.lost = made.messages, made.entries, made.lost
+    done.misplaced, done.queues = made.misplaced, len(builder.ends)
+
+
+def _has_this_index(paths: StorePaths, config: Config) -> bool:
+    """Whether the index that is about to go is of the sizes that the new one has."""
+    sizes = load_sizes(paths)
+    had = sizes.max_hash_slot_num, sizes.max_index_num
+    return had == (config.max_hash_slot_num, config.max_index_num)
+
+
+def _files(directory: Path) -> list[Path]:
+    return [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
+
+
+def _keep_others(paths: StorePaths, new: Path, done: Rebuilt) -> None:
+    """Link what is in the old tree and was not made anew: queues at rest, and what is not ours."""
+    old = paths.consume_queue
+    for place, _, names in os.walk(old):
+        here = Path(place).relative_to(old)
+        made_anew = len(here.parts) == 2 and (new / here).exists()
+        for name in names:
+            if not made_anew:
+                make_directory(new / here)
+                os.link(old / here / name, new / here / name, follow_symlinks=False)
+            elif not is_segment_name(name):
+                set_aside(paths, old / here / name)
+        done.kept_queues += bool(names) and len(here.parts) == 2 and not made_anew

@@ -1,0 +1,123 @@
+"""The first part of a repair: names and lengths in the directories of segments.
+
+RocketMQ refuses to start on a file that is no segment, and on one of a wrong length. Plans steps,
+and does one when asked to; doing a step twice, or half, changes nothing that counts. Knows no
+records.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+from collections.abc import Callable, Iterator
+from itertools import chain, pairwise
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.config import Config
+from penstock.shared.files.durable import make_directory, make_file, sync_directory
+from penstock.shared.files.segments import shown
+from penstock.shared.formats.checkpoint import decode_checkpoint
+from penstock.shared.layout import PAGE_BYTES, StorePaths, is_segment_name, segment_name
+from penstock.shared.log.damage import set_aside
+from penstock.shared.memory.run_directory import read_run
+from penstock.shared.recovery.witness import find_witness
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import check_lengths
+from penstock.shared.store.geometry_search import queue_directories
+
+
+class FileStep(NamedTuple):
+    """One step: what it does, in words, and the doing."""
+
+    text: str
+    apply: Callable[[], object]
+
+
+def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
+    """The steps, in order; each is planned when the one before it is done."""
+    check_lengths(paths, config)
+    size = config.mapped_file_size_commit_log_bytes
+    with StoreDirectory(paths.root) as store:
+        log_end = find_witness(store, read_run(paths), 0).flushed
+    yield from _directory(paths, paths.commit_log, size, log_end)
+    yield from _missing(paths, size, log_end)
+    for queue in queue_directories(paths):
+        size = config.mapped_file_size_consume_queue_bytes
+        yield from _directory(paths, queue, size)
+        for path in _gaps(queue, size):
+            yield FileStep(f"make {shown(path)} anew, which is missing", lambda: None)
+    if paths.checkpoint.exists() and _is_wrong_checkpoint(paths.checkpoint):
+        yield _aside(paths, paths.checkpoint, "no checkpoint")
+
+
+def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> Iterator[FileStep]:
+    """`end` is where the segments are known to end, so that an empty last one has lost bytes."""
+    segments = []
+    for path in sorted(directory.iterdir()):
+        found = path.lstat()
+        if stat.S_ISDIR(found.st_mode):
+            continue
+        fits = is_segment_name(path.name) and int(path.name) % size == 0
+        if stat.S_ISREG(found.st_mode) and fits:
+            segments.append((path, found.st_size))
+        elif stat.S_ISREG(found.st_mode) and is_segment_name(path.name):
+            yield _aside(paths, path, f"its name is no multiple of {size}")
+        else:
+            yield _aside(paths, path, "no segment")
+    for path, length in segments:
+        if length != size and (length or path != segments[-1][0] or int(path.name) < end):
+            text = f"give {shown(path)} its {size} bytes; it has {length}"
+            yield FileStep(text, lambda path=path: _resize(paths, path, size))  # type: ignore[misc]
+
+
+def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
+    """Segments between others, and those up to where the log is known to have been written."""
+    bases = [int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)]
+    last = max(bases, default=log_end // size * size - size)
+    behind = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
+    for path in chain(_gaps(paths.commit_log, size), behind):
+        yield FileStep(
+            f"make {shown(path)}, which is missing",
+            lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]
+        )
+
+
+def _gaps(directory: Path, size: int) -> Iterator[Path]:
+    """The segments that are missing between two others."""
+    names = [path.name for path in directory.iterdir() if is_segment_name(path.name)]
+    bases = sorted(int(name) for name in names if int(name) % size == 0)
+    for before, after in pairwise(bases):
+        for base in range(before + size, after, size):
+            yield directory / segment_name(base)
+
+
+def _is_wrong_checkpoint(path: Path) -> bool:
+    if not path.is_file() or path.stat().st_size != PAGE_BYTES:
+        return True
+    words = decode_checkpoint(path.read_bytes())
+    return min(words.physic_timestamp_ms, words.logics_timestamp_ms, words.confirm_offset) < 0
+
+
+def _aside(paths: StorePaths, path: Path, why: str) -> FileStep:
+    text = f"move {shown(path)} to {shown(paths.quarantine)}/: {why}"
+    return FileStep(text, lambda: set_aside(paths, path))
+
+
+def _resize(paths: StorePaths, path: Path, size: int) -> None:
+    """Give a segment its length; as it was it stays in the quarantine."""
+    make_directory(paths.quarantine)
+    kept = paths.quarantine / str(path.relative_to(paths.root)).replace("/", "--")
+    if not kept.exists():
+        growing = kept.with_name(kept.name + ".tmp")
+        shutil.copyfile(path, growing)
+        handle = os.open(growing, os.O_RDONLY)
+        os.fsync(handle)
+        os.close(handle)
+        os.rename(growing, kept)
+        sync_directory(paths.quarantine)
+    os.truncate(path, size)
+    handle = os.open(path, os.O_RDONLY)
+    os.fsync(handle)
+    os.close(handle)

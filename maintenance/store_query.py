@@ -1,0 +1,63 @@
+"""Finds messages by key or id in a store directory, without a broker. Reads only."""
+
+from __future__ import annotations
+
+from types import TracebackType
+
+from penstock.shared.index.lookup import IndexView, Wanted, find_by_id, look_up
+from penstock.shared.names import check_topic
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import index_sizes
+
+
+class StoreQuery:
+    """Queries of an open store. Use it as a context manager.
+
+    `slots` and `items` are those of its index files, where somebody says them; else the store does.
+    """
+
+    def __init__(
+        self, store: StoreDirectory, slots: int | None = None, items: int | None = None
+    ) -> None:
+        self._store = store
+        self._asked = slots, items
+        self._view: IndexView | None = None
+
+    def __enter__(self) -> StoreQuery:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._view is not None:
+            self._view.close()
+
+    def by_key(
+        self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, unique: bool
+    ) -> list[bytes]:
+        """The newest records with this key, in log order.
+
+        Raises InvalidArgument, StoreDamaged, ConfigError where the index's sizes are not known.
+        """
+        wanted = Wanted(check_topic(topic), key, max_num, begin_ms, end_ms, unique).check()
+        if self._view is None:
+            geometry = index_sizes(self._store.paths, *self._asked)
+            self._view = IndexView(self._store.paths.index, geometry)
+        work = look_up(self._view.files(), wanted, self._log_at)
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                found: list[bytes] = end.value
+                return found
+
+    def by_id(self, message_id: str) -> bytes:
+        """The record that an offsetMsgId names. Raises InvalidArgument, MessageNotFound."""
+        return bytes(find_by_id(message_id, self._log_at))
+
+    def _log_at(self, offset: int, size: int) -> bytes:
+        left = self._store.segment_of(offset).end - offset
+        return self._store.read_log(offset, min(size, left))

@@ -1,0 +1,148 @@
+"""Checks the index against the log: every item against a record, every key of a record for an item.
+
+The records' keys come in log order through `add` and are compared in batches with the items of the
+same log offsets, so memory does not grow with the store. Then each file's chains are made anew and
+compared. How many items count is taken down before the log is walked, for a running store goes on.
+
+In an unclean store deviations are notes: a start of ours puts the index right, and RocketMQ drops
+what it does not trust.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+
+from penstock.maintenance.verify_report import Findings
+from penstock.shared.files.segments import shown
+from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, KeyBatch, put
+from penstock.shared.formats.index_layout import ITEM, Geometry, IndexHeader
+from penstock.shared.formats.record_outline import Outline, record_keys
+from penstock.shared.index.directory import index_files
+from penstock.shared.index.index_file import IndexFile
+
+BATCH = 65_536
+
+
+class IndexCheck:
+    """The state of an index's check. Files whose headers make no sense are for verify_index."""
+
+    def __init__(
+        self,
+        directory: Path,
+        geometry: Geometry | None,
+        log_start: int,
+        unclean: bool,
+        found: Findings,
+    ) -> None:
+        self._geometry = geometry or Geometry(0, 0)
+        self._unclean = unclean
+        self._found = found
+        self._deviations = self._repeated = 0
+        self._files: list[tuple[IndexFile, IndexHeader]] = []
+        if geometry is not None:
+            self._open(directory)
+        self._batch = KeyBatch()
+        self._checked_to = log_start
+        headers = [header for _, header in self._files if header.next_item > 1]
+        self._first = headers[0].begin_offset if headers else 0
+        self._last = headers[-1].end_offset if headers else -1
+
+    def _open(self, directory: Path) -> None:
+        slots, items = self._geometry
+        for path in index_files(directory):
+            if (length := path.lstat().st_size) != self._geometry.file_bytes:
+                detail = (
+                    f"{length} bytes, where one of {slots} slots and {items} items has "
+                    f"{self._geometry.file_bytes}"
+                )
+                self._found.report("index-size", (shown(path), 0), None, detail)
+                continue
+            file = IndexFile(path, self._geometry)
+            if file.header.next_item <= self._geometry.items:
+                self._files.append((file, file.header))
+
+    def add(self, record: Outline, position: int) -> None:
+        """The next record of the log."""
+        if self._files and self._first <= position <= self._last:
+            unique_key, words = record_keys(record)
+            self._batch.add(record.topic, unique_key, words, position, record.store_timestamp_ms)
+            if len(self._batch) >= BATCH:
+                self._compare(position + 1)
+
+    def finish(self, log_end: int) -> None:
+        """Everything was added; closes the files."""
+        if self._files:
+            self._compare(log_end)
+            for file, header in self._files:
+                self._check_end(file, header, log_end)
+                self._check_chains(file, header)
+                file.close()
+        if self._deviations:
+            self._found.note(f"{self._deviations} deviations of the index; a start puts them right")
+        if self._repeated:
+            self._found.note(f"{self._repeated} items of the index repeat another one")
+
+    def _compare(self, stop: int) -> None:
+        """The keys that were added with the items of log offsets up to `stop`."""
+        expected, self._batch = self._batch.entries(), KeyBatch()
+        start, self._checked_to = self._checked_to, stop
+        records = np.unique(expected.offsets)
+
+        def identities(new: Entries) -> np.ndarray:
+            return np.searchsorted(records, new.offsets) << 31 | new.hashes
+
+        wanted = np.unique(identities(expected))
+        seen = [wanted[:0]]
+        for file, header in self._files:
+            first, last = (file.first_at(each, header.next_item) for each in (start, stop))
+            items = file.items[first:last]
+            hashes, offsets = items["hash"].astype(np.int64), items["offset"].astype(np.int64)
+            keys = identities(Entries(hashes, offsets, offsets))
+            strange = np.flatnonzero(~(np.isin(offsets, records) & np.isin(keys, wanted)))
+            for number in strange.tolist()[:1000]:
+                detail = f"item {first + number} is of no key of a record at its log offset"
+                at = self._geometry.item_at(first + number)
+                self._report("index-item", file, at, int(offsets[number]), detail)
+            seen.append(keys)
+        found, counts = np.unique(np.concatenate(seen), return_counts=True)
+        self._repeated += len(np.concatenate(seen)) - len(found)
+        for identity in np.setdiff1d(wanted, found).tolist()[:1000]:
+            position = int(records[identity >> 31])
+            if position < self._last or not self._unclean:
+                self._report("index-missing", self._files[-1][0], 0, position, "a key has no item")
+
+    def _check_end(self, file: IndexFile, header: IndexHeader, log_end: int) -> None:
+        behind = file.first_at(log_end, header.next_item)
+        if behind < header.next_item:
+            detail = f"items from {behind} on are of log offsets behind its end, {log_end}"
+            self._report("index-item", file, self._geometry.item_at(behind), None, detail)
+
+    def _check_chains(self, file: IndexFile, header: IndexHeader) -> None:
+        """Every item names the one before it in its slot, and every slot its newest one."""
+        slots = np.zeros(self._geometry.slots, SLOT_DTYPE)
+        made = IndexHeader()
+        for start in range(1, header.next_item, BATCH):
+            items = file.items[start : min(start + BATCH, header.next_item)]
+            hashes, offsets = items["hash"].astype(np.int64), items["offset"].astype(np.int64)
+            change = put(made, slots, self._geometry, Entries(hashes, offsets, offsets))
+            slots[change.slots], made = change.newest, change.header
+            for number in np.flatnonzero(change.items["previous"] != items["previous"])[:1000]:
+                detail = f"item {start + number} does not name the one before it in its slot"
+                at = self._geometry.item_at(start + int(number)) + ITEM.size - 4
+                self._report("index-chain", file, at, None, detail)
+        for slot in np.flatnonzero(slots != file.slots)[:1000].tolist():
+            detail = f"slot {slot} names item {file.slots[slot]}; its newest one is {slots[slot]}"
+            self._report("index-slot", file, 40 + 4 * slot, None, detail)
+        if made.slots_in_use != header.slots_in_use:
+            detail = f"{header.slots_in_use} slots in use; its items use {made.slots_in_use}"
+            self._report("index-header", file, 32, None, detail)
+
+    def _report(
+        self, kind: str, file: IndexFile, at: int, position: int | None, detail: str
+    ) -> None:
+        if self._unclean:
+            self._deviations += 1
+        else:
+            self._found.report(kind, (shown(file.path), at), position, detail)

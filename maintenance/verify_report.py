@@ -1,0 +1,98 @@
+"""What a check of a store found: the report, and the place where findings are gathered.
+
+A problem breaks an invariant of the format; a note is worth knowing and breaks nothing. Kinds that
+begin with `log-` say that the commit log itself is damaged: nothing can rebuild that.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.shared.files.segments import Problem
+from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import move_away, quoted, repair_command
+
+# Enough to act on; one bad disk block can produce a million, which nobody reads.
+MAX_LISTED = 1000
+
+
+class QueueSummary(msgspec.Struct, frozen=True):
+    """One queue; `messages` counts its records in the log."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    messages: int
+
+
+class Report(msgspec.Struct, frozen=True):
+    """The result of `verify_store`. `problem_count` may exceed the number of problems listed."""
+
+    directory: str
+    ok: bool
+    log_damaged: bool
+    clean: bool
+    messages: int
+    bytes: int
+    segments: int
+    topics: int
+    log_start: int
+    log_end: int
+    blanks: int
+    torn_tail_bytes: int
+    queues: list[QueueSummary]
+    problems: list[Problem]
+    problem_count: int
+    notes: list[str]
+    advice: list[str]  # commands that mend it
+    seconds: float
+
+
+# What a repair mends: files that are wrong themselves, and bytes of the log that are no record.
+_REPAIRED = frozenset({"stray-file", "empty-segment", "checkpoint-size"})
+_REPAIRED_LEADS = ("log-", "queue-segment-")
+
+
+def _is_of(part: str, kind: str) -> bool:
+    """Whether that part made anew has not this problem; a log without a record keeps its gap."""
+    return kind.startswith(f"{part}-") and kind != "queue-offset"
+
+
+class Findings:
+    """Gathers problems, the first MAX_LISTED of them in full, and notes."""
+
+    def __init__(self) -> None:
+        self.problems: list[Problem] = []
+        self.problem_count = 0
+        self.log_damaged = False
+        self.notes: list[str] = []
+        self._kinds: set[str] = set()
+
+    def add(self, problem: Problem) -> None:
+        self.problem_count += 1
+        self._kinds.add(problem.kind)
+        self.log_damaged |= problem.kind.startswith("log-")
+        if len(self.problems) < MAX_LISTED:
+            self.problems.append(problem)
+
+    def report(self, kind: str, place: tuple[str, int], position: int | None, detail: str) -> None:
+        """A problem at a place, which is a file and a byte offset in it."""
+        self.add(Problem(kind, place[0], place[1], position, detail))
+
+    def advice(self, paths: StorePaths) -> list[str]:
+        """The commands that mend what was found, each as it can be typed."""
+        kinds = self._kinds
+        found = [f"rm {quoted(paths.geometry)}"] if "geometry" in kinds else []
+        if kinds & _REPAIRED or any(kind.startswith(_REPAIRED_LEADS) for kind in kinds):
+            return [*found, repair_command(paths.root)]
+        parts = [part for part in ("queue", "index") if any(_is_of(part, kind) for kind in kinds)]
+        if parts:
+            only = {"queue": " --queues", "index": " --index"}[parts[0]] if len(parts) == 1 else ""
+            found.append(f"penstock store rebuild {quoted(paths.root)}{only}")
+        if "checkpoint-ahead" in kinds:
+            found.append(move_away(paths.checkpoint))
+        return found
+
+    def note(self, text: str) -> None:
+        self.notes.append(text)

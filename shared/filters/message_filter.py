@@ -1,0 +1,165 @@
+"""What a consumer wants of a topic: tags, by RocketMQ's `TagA || TagB`, or an SQL92 condition.
+
+A queue entry holds the hash of its message's tags, so the reader passes over most others without
+looking at their records. Two tags can share a hash ("Aa" and "BB" do): what a tag filter lets
+through there, the client compares with the tags themselves. Pure functions on buffers.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import OrderedDict
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.shared.errors import FilterError
+from penstock.shared.formats.java_hash import string_hash
+from penstock.shared.formats.properties import TAGS, decode_properties, find_property
+from penstock.shared.formats.record_outline import raw_properties
+
+if TYPE_CHECKING:
+    # a client imports this, and starts sooner without: only a broker looks at codes
+    import numpy as np
+    import numpy.typing as npt
+
+    from penstock.shared.filters.sql92_parser import Sql92
+
+TAG, SQL92 = "TAG", "SQL92"
+ALL = "*"
+# Codes up to here are no hash: they say where a consumequeue_ext has the message's details.
+MAX_EXTENSION_ADDRESS = -(2**31) - 1
+
+# Of a tag expression: some thousand tags. What is read in no time needs no turn.
+MAX_TAGS_CHARACTERS = 32_768
+SHORT_CHARACTERS = 256
+
+_TAGS = TAGS.encode()
+_BETWEEN_TAGS = re.compile(r"\|\|")
+_JAVA_SPACE = "".join(map(chr, range(33)))
+
+
+class TagFilter:
+    """Messages with one of these tags."""
+
+    # RocketMQ leaves this to the client, and so a broker need not touch the records it passes over
+    decided_by_broker = False
+
+    def __init__(self, tags: frozenset[str]) -> None:
+        self._tags = frozenset(tag.encode("utf-8", "replace") for tag in tags)
+        self._hashes = sorted({string_hash(tag) for tag in tags})
+
+    @cached_property
+    def _codes(self) -> npt.NDArray[np.int32]:
+        import numpy as np
+
+        return np.array(self._hashes, dtype=np.int32)
+
+    def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Which of these queue entries' tags codes can be those of matching messages."""
+        import numpy as np
+
+        return np.isin(codes.astype(np.int32), self._codes) | (codes <= MAX_EXTENSION_ADDRESS)
+
+    def matches(self, record: memoryview) -> bool:
+        """Whether the record has one of the tags."""
+        return find_property(raw_properties(record), _TAGS) in self._tags
+
+
+class PropertyFilter:
+    """Messages whose properties fulfil an SQL92 condition."""
+
+    decided_by_broker = True
+
+    def __init__(self, condition: Sql92) -> None:
+        self._condition = condition
+
+    def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """All of them: an entry says nothing of properties."""
+        import numpy as np
+
+        return np.ones(len(codes), dtype=np.bool_)
+
+    def matches(self, record: memoryview) -> bool:
+        """Whether the record's properties fulfil the condition."""
+        return self._condition.matches(decode_properties(raw_properties(record)))
+
+
+Filter = TagFilter | PropertyFilter
+
+
+def parse_tags(expression: str) -> TagFilter | None:
+    """The filter of a tag expression; None for "*" and for "", which mean all messages.
+
+    Raises FilterError for one that names no tag, with which nothing could ever match.
+    """
+    if expression in ("", ALL):
+        return None
+    if len(expression) > MAX_TAGS_CHARACTERS:
+        raise FilterError(
+            f"a tag expression has more than {MAX_TAGS_CHARACTERS} characters",
+            len(expression),
+            "subscribe to fewer tags, or to * and choose among the messages that come",
+        )
+    parts = (part.strip(_JAVA_SPACE) for part in _BETWEEN_TAGS.split(expression))
+    tags = frozenset(part for part in parts if part)
+    if not tags:
+        raise FilterError(
+            "the tag expression names no tag",
+            repr(expression),
+            'write * for all messages, or tags as in "TagA || TagB"',
+        )
+    return TagFilter(tags)
+
+
+def parse_filter(expression_type: str, expression: str) -> Filter | None:
+    """The filter of a subscription; None where it takes all messages. Raises FilterError."""
+    if expression_type in ("", TAG):
+        return parse_tags(expression)
+    if expression_type == SQL92:
+        from penstock.shared.filters.sql92_parser import compile_sql92
+
+        return PropertyFilter(compile_sql92(expression))
+    raise FilterError(
+        "there is no such type of expression",
+        repr(expression_type[:40]),
+        f"choose {TAG} or {SQL92}",
+    )
+
+
+class KnownFilters:
+    """Filters that were parsed already, or refused, latest used last; for the reader.
+
+    What is kept of a filter takes some hundred times its characters.
+    """
+
+    def __init__(self, most: int = 128, most_characters: int = 128 << 10) -> None:
+        self._most = most
+        self._most_characters = most_characters
+        self._characters = 0
+        self._known: OrderedDict[tuple[str, str], Filter | FilterError | None] = OrderedDict()
+
+    def costs(self, expression_type: str, expression: str) -> bool:
+        """Whether `get` would take long: up to some 30 ms."""
+        if not SHORT_CHARACTERS < len(expression) <= MAX_TAGS_CHARACTERS:
+            return False  # what is longer than any filter may be is refused at once
+        return (expression_type, expression) not in self._known
+
+    def get(self, expression_type: str, expression: str) -> Filter | None:
+        """As `parse_filter`, once."""
+        key = expression_type, expression
+        if len(expression) > MAX_TAGS_CHARACTERS:
+            return parse_filter(*key)
+        if key in self._known:
+            self._known.move_to_end(key)
+        else:
+            try:
+                self._known[key] = parse_filter(*key)
+            except FilterError as error:
+                self._known[key] = error
+            self._characters += len(expression)
+            while len(self._known) > self._most or self._characters > self._most_characters:
+                self._characters -= len(self._known.popitem(last=False)[0][1])
+        found = self._known[key]
+        if isinstance(found, FilterError):
+            raise found
+        return found

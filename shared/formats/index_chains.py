@@ -1,0 +1,192 @@
+"""One hash index file: where is the message with this key? Pure functions on arrays.
+
+The layout is drawn in index_header.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.formats.index_layout import ITEM, SLOT_BYTES, Geometry, IndexHeader
+from penstock.shared.formats.java_hash_arrays import string_hashes
+
+ITEM_DTYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
+SLOT_DTYPE = np.dtype(">i4")
+
+assert ITEM.size == ITEM_DTYPE.itemsize and SLOT_DTYPE.itemsize == SLOT_BYTES
+
+Ints = npt.NDArray[np.int64]
+
+# So many keys are put sooner one by one than all at once.
+FEW = 16
+_MAX_INT = 0x7FFFFFFF
+
+
+class Entries(NamedTuple):
+    """What goes into the index, a row for each key, in log order."""
+
+    hashes: Ints
+    offsets: Ints
+    stored_ms: Ints
+
+    def part(self, start: int, stop: int | None = None) -> Entries:
+        rows = slice(start, stop)
+        return Entries(self.hashes[rows], self.offsets[rows], self.stored_ms[rows])
+
+
+class KeyBatch:
+    """Gathers the keys of records, to be hashed all at once."""
+
+    def __init__(self) -> None:
+        self._texts: list[bytes] = []
+        self._offsets: list[int] = []
+        self._stored_ms: list[int] = []
+
+    def __len__(self) -> int:
+        return len(self._texts)
+
+    def add(
+        self, topic: bytes, unique_key: bytes, keys: bytes, offset: int, stored_ms: int
+    ) -> None:
+        """The next record. Empty bytes are no keys."""
+        if keys or not unique_key:
+            texts = index_keys(topic, unique_key, keys)
+            self._texts += texts
+            self._offsets += [offset] * len(texts)
+            self._stored_ms += [stored_ms] * len(texts)
+        else:  # the usual record, for which a list would be dear
+            self._texts.append(topic + b"#" + unique_key)
+            self._offsets.append(offset)
+            self._stored_ms.append(stored_ms)
+
+    def entries(self) -> Entries:
+        return Entries(
+            key_hashes(self._texts),
+            np.array(self._offsets, np.int64),
+            np.array(self._stored_ms, np.int64),
+        )
+
+
+class Put(NamedTuple):
+    """What a put of some entries changes in a file, in the order in which it is to be written."""
+
+    items: npt.NDArray[np.void]
+    slots: Ints
+    newest: Ints  # the numbers for these slots
+    header: IndexHeader
+
+
+def index_keys(topic: bytes, unique_key: bytes, keys: bytes) -> list[bytes]:
+    """The texts that a record is found by: its unique key, then each word of its keys."""
+    found = [topic + b"#" + unique_key] if unique_key else []
+    if keys:
+        found += [topic + b"#" + key for key in keys.split(b" ") if key]
+    return found
+
+
+def key_hashes(texts: Sequence[bytes]) -> Ints:
+    """The hashes of `topic#key` texts as items hold them: not negative."""
+    codes = np.abs(string_hashes(texts).astype(np.int64))
+    codes[codes > _MAX_INT] = 0  # Java's abs(-2**31) stays negative
+    return codes
+
+
+def put(
+    header: IndexHeader, slots: npt.NDArray[np.signedinteger], geometry: Geometry, new: Entries
+) -> Put:
+    """Link entries into a file that has room for them all; nothing is written.
+
+    The result is that of RocketMQ's one put after the other. `slots` are all slots of the file.
+    """
+    count, first = len(new.hashes), header.next_item
+    stored_ms, offsets = (int(new.stored_ms[0]), int(new.stored_ms[-1])), new.offsets
+    begin_ms = stored_ms[0] if first == 1 else header.begin_timestamp_ms
+    link = _link_few if count <= FEW else _link_many
+    items, targets, newest = link(header, slots, geometry, new, begin_ms)
+    return Put(
+        items,
+        targets,
+        newest,
+        IndexHeader(
+            begin_ms,
+            stored_ms[1],
+            int(offsets[0]) if first == 1 else header.begin_offset,
+            int(offsets[-1]),
+            header.slots_in_use + int(np.count_nonzero(items["previous"] == 0)),
+            first + count,
+        ),
+    )
+
+
+_Linked = tuple[npt.NDArray[np.void], Ints, Ints]
+
+
+def _link_few(
+    header: IndexHeader,
+    slots: npt.NDArray[np.signedinteger],
+    geometry: Geometry,
+    new: Entries,
+    begin_ms: int,
+) -> _Linked:
+    """One after the other: for some messages a second, whose consumers wait for this."""
+    newest: dict[int, int] = {}
+    items = bytearray()
+    rows = zip(new.hashes.tolist(), new.offsets.tolist(), new.stored_ms.tolist(), strict=True)
+    for number, (code, offset, stored_ms) in enumerate(rows, header.next_item):
+        slot = code % geometry.slots
+        before = newest.get(slot)
+        if before is None:
+            before = int(slots[slot])
+            # what is no item of the file counts as an empty slot
+            before = before if 0 < before <= number else 0
+        # item 1 still counts from what the file began with
+        since_ms = header.begin_timestamp_ms if number == 1 else begin_ms
+        seconds = min(max((stored_ms - since_ms) // 1000, 0), _MAX_INT) if since_ms > 0 else 0
+        items += ITEM.pack(code, offset, seconds, before)
+        newest[slot] = number
+    return (
+        np.frombuffer(items, ITEM_DTYPE),
+        np.array(list(newest), np.int64),
+        np.array(list(newest.values()), np.int64),
+    )
+
+
+def _link_many(
+    header: IndexHeader,
+    slots: npt.NDArray[np.signedinteger],
+    geometry: Geometry,
+    new: Entries,
+    begin_ms: int,
+) -> _Linked:
+    """All at once."""
+    count, first = len(new.hashes), header.next_item
+    numbers = np.arange(first, first + count)
+    targets = new.hashes % geometry.slots
+    # equal slots side by side, each in the order of its items
+    order = np.sort(targets << 32 | np.arange(count)) & 0xFFFFFFFF
+    ordered = targets[order]
+    is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
+    before = np.empty(count, np.int64)
+    before[1:] = numbers[order[:-1]]
+    found = slots[ordered[is_first]].astype(np.int64)
+    found[(found < 0) | (found > numbers[order[is_first]])] = 0
+    before[is_first] = found
+
+    items = np.zeros(count, ITEM_DTYPE)
+    items["hash"], items["offset"] = new.hashes, new.offsets
+    items["previous"][order] = before
+    items["seconds"] = _seconds(new.stored_ms, begin_ms)
+    if first == 1:
+        items["seconds"][0] = _seconds(new.stored_ms[:1], header.begin_timestamp_ms)[0]
+    is_last = np.concatenate((is_first[1:], [True]))
+    return items, ordered[is_last], numbers[order[is_last]]
+
+
+def _seconds(stored_ms: Ints, begin_ms: int) -> Ints:
+    if begin_ms <= 0:
+        return np.zeros(len(stored_ms), np.int64)
+    return np.clip((stored_ms - begin_ms) // 1000, 0, _MAX_INT)

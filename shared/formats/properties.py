@@ -1,0 +1,83 @@
+"""The properties string of a record: `key 0x01 value 0x02` for each entry, in UTF-8.
+
+Order carries no meaning; of a key that comes twice the last value counts. RocketMQ 4.9.1 to 5.1.4
+leave out the final 0x02, so the parser takes both forms. Pure functions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.shared.errors import InvalidMessage
+from penstock.shared.formats.record_crc import PROP_CRC
+
+KEYS = "KEYS"
+TAGS = "TAGS"
+WAIT = "WAIT"
+DELAY = "DELAY"
+UNIQ_KEY = "UNIQ_KEY"
+SHARDING_KEY = "__SHARDINGKEY"
+
+# What a sender may not set as a property of its own: the client sets them from its arguments.
+RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, SHARDING_KEY, DELAY, WAIT, PROP_CRC})
+
+_BETWEEN = "\x01"
+_END = "\x02"
+
+
+def encode_properties(properties: Mapping[str, str]) -> bytes:
+    """The string as bytes. Raises InvalidMessage for what the format cannot carry.
+
+    Raises TypeError where a key or a value is no text.
+    """
+    parts = []
+    for key, value in properties.items():
+        if type(key) is not str or type(value) is not str:
+            key, value = str.__str__(key), str.__str__(value)  # an enum's member is its value
+        if not key or not value:
+            raise InvalidMessage(
+                "a property has an empty key or an empty value",
+                f"{key!r}={value!r}",
+                "leave the property out",
+            )
+        if _BETWEEN in key or _END in key or _BETWEEN in value or _END in value:
+            raise InvalidMessage(
+                "a property contains the separator 0x01 or 0x02",
+                f"{key!r}={value[:40]!r}",
+                "remove those characters",
+            )
+        parts.append(f"{key}{_BETWEEN}{value}{_END}")
+    try:
+        return "".join(parts).encode()
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(
+            "a property is not valid Unicode",
+            repr(error.object[error.start : error.end]),
+            "remove lone surrogates",
+        ) from error
+
+
+def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
+    """The entries. Segments without a key, a value or the separator are skipped, as RocketMQ does.
+
+    Bytes that are not UTF-8 become U+FFFD, as in Java.
+    """
+    found: dict[str, str] = {}
+    for segment in bytes(raw).decode("utf-8", "replace").split(_END):
+        key, _, value = segment.partition(_BETWEEN)
+        if key and value:
+            found[key] = value
+    return found
+
+
+def find_property(raw: bytes, key: bytes) -> bytes:
+    """One value without decoding the rest; b"" when absent. The hot path's way to tags and keys."""
+    lead = key + b"\x01"
+    at = raw.rfind(b"\x02" + lead) + 1  # a later duplicate wins, as in the parser
+    if at == 0 and not raw.startswith(lead):
+        return b""
+    start = at + len(lead)
+    stop = raw.find(b"\x02", start)
+    value = raw[start:] if stop < 0 else raw[start:stop]
+    # an empty value does not count, and then an earlier duplicate does
+    return value or decode_properties(raw).get(key.decode(), "").encode()

@@ -1,0 +1,131 @@
+"""What a repair puts in the place of damage: records that RocketMQ's scan walks over. Codec only.
+
+    tombstone   in the queue of a message that is lost, with its queue offset: the queue stays
+                dense, and who consumes it learns of the loss from the property PENSTOCK_LOST
+    filler      for bytes that no queue misses: a rolled-back half message, which is in no queue
+
+Both have bodies of zeros. A body is as long as it must be for the record to end where it has to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.properties import DELAY, encode_properties
+from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
+from penstock.shared.formats.record import (
+    BLANK,
+    MAGIC_BLANK,
+    SMALLEST_RECORD_BYTES,
+    SYS_TRANSACTION_ROLLBACK,
+    Record,
+    encode_record,
+)
+from penstock.shared.layout import BLANK_HEADER_BYTES
+
+LOST = "PENSTOCK_LOST"
+MOST_FILLER_BYTES = 4 << 20
+# a record whose properties do not have it is no tombstone
+LOST_MARK = LOST.encode()
+
+
+class LostMessage(NamedTuple):
+    """A slot of a queue whose message the log no longer has."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+def is_tombstone(properties: Mapping[str, str]) -> bool:
+    """Whether a record with these properties stands in the place of a lost message.
+
+    One that had no room for the property cannot be told from an empty message.
+    """
+    return LOST in properties
+
+
+def smallest_tombstone_bytes(lost: LostMessage) -> int:
+    """How small the record in its place can be, without any property."""
+    return len(encode_record(Record(lost.topic, b"")))
+
+
+def lay_out(
+    position: int, size: int, to_segment_end: bool, lost: Sequence[LostMessage], stored_ms: int
+) -> list[bytes]:
+    """Pieces for the log from `position`, `size` bytes in all. Raises StoreDamaged if none fit."""
+    least = [smallest_tombstone_bytes(each) for each in lost]
+    spare = size - sum(least)
+    if spare < 0 or not lost and size < SMALLEST_RECORD_BYTES and not _blank(to_segment_end, size):
+        raise StoreDamaged(
+            "the damage is too small for the records that should replace it",
+            f"{size} bytes at {position} for {len(lost)} messages",
+            "restore the segment from a copy",
+        )
+    pieces, at = [], position
+    for number, each in enumerate(lost):
+        properties = _properties(each)
+        taken = least[number] + (len(properties) if len(properties) <= spare else 0)
+        left = spare - (taken - least[number])
+        last = number == len(lost) - 1
+        if last and left <= MOST_FILLER_BYTES and not _blank(to_segment_end, left):
+            # so one that is lost alone keeps its size
+            taken, left = taken + left, 0
+        spare = left
+        pieces.append(_tombstone(each, at, taken, stored_ms))
+        at += taken
+    if spare and _blank(to_segment_end, spare):
+        # a blank's header says it all; the old bytes behind it go with it
+        return [*pieces, BLANK.pack(spare, MAGIC_BLANK).ljust(spare, b"\0")]
+    while spare:
+        taken = spare
+        if spare > MOST_FILLER_BYTES:  # the last one must not be too small for a record
+            taken = min(MOST_FILLER_BYTES, spare - SMALLEST_RECORD_BYTES)
+        pieces.append(_filler(at, taken, stored_ms))
+        at, spare = at + taken, spare - taken
+    return pieces
+
+
+def _blank(to_segment_end: bool, size: int) -> bool:
+    return to_segment_end and (size == 0 or size >= BLANK_HEADER_BYTES)
+
+
+def _properties(lost: LostMessage) -> bytes:
+    words = {LOST: "true"}
+    if lost.topic == SCHEDULE_TOPIC:  # where RocketMQ delivers it to, when it is due
+        words |= {DELAY: str(lost.queue_id + 1), "REAL_TOPIC": LOST, "REAL_QID": "0"}
+    return encode_properties(words)
+
+
+def _tombstone(lost: LostMessage, position: int, size: int, stored_ms: int) -> bytes:
+    least, properties = smallest_tombstone_bytes(lost), _properties(lost)
+    if least + len(properties) > size:
+        properties = b""
+    return encode_record(
+        Record(
+            lost.topic,
+            bytes(size - least - len(properties)),
+            properties,
+            queue_id=lost.queue_id,
+            queue_offset=lost.queue_offset,
+            physical_offset=position,
+            store_timestamp_ms=stored_ms,
+            born_timestamp_ms=stored_ms,
+        )
+    )
+
+
+def _filler(position: int, size: int, stored_ms: int) -> bytes:
+    topic = LOST[: max(0, min(len(LOST), size - SMALLEST_RECORD_BYTES))]
+    return encode_record(
+        Record(
+            topic,
+            bytes(size - SMALLEST_RECORD_BYTES - len(topic)),
+            physical_offset=position,
+            sys_flag=SYS_TRANSACTION_ROLLBACK,
+            store_timestamp_ms=stored_ms,
+            born_timestamp_ms=stored_ms,
+        )
+    )

@@ -1,0 +1,65 @@
+"""The index files of a store: their names, their lengths and their headers. No item is read."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.index_layout import HEADER, Geometry
+from penstock.shared.next_steps import rebuild_index
+
+NAME_DIGITS = 17
+
+
+def index_geometry(config: Config) -> Geometry:
+    return Geometry(config.max_hash_slot_num, config.max_index_num)
+
+
+def index_files(directory: Path) -> list[Path]:
+    """The index files, oldest first. Whatever has another name is skipped, as RocketMQ does."""
+    try:
+        names = os.listdir(directory)
+    except FileNotFoundError:
+        return []
+    return [
+        directory / name
+        for name in sorted(names)
+        if len(name) == NAME_DIGITS and name.isascii() and name.isdigit()
+    ]
+
+
+def check_index_sizes(directory: Path, geometry: Geometry) -> None:
+    """Raise StoreDamaged for a file of another length than the geometry's; the last one may be
+    empty, as a RocketMQ leaves one that died making it."""
+    paths = index_files(directory)
+    for path in paths:
+        if (size := path.stat().st_size) or path != paths[-1]:
+            check_index_size(path, size, geometry)
+
+
+def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
+    if size != geometry.file_bytes:
+        raise StoreDamaged(
+            "an index file has another length than it was made with",
+            f"{path} has {size} bytes; with {geometry.slots} slots and {geometry.items} items it "
+            f"would have {geometry.file_bytes}",
+            f"stop the broker and make the index anew: {rebuild_index(path)}",
+        )
+
+
+def read_index_header(path: Path) -> tuple[int, int, int, int, int, int] | None:
+    """The header's six words; None when the file is too short for one, or is none."""
+    if not stat.S_ISREG(path.lstat().st_mode):
+        return None
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        raw = os.pread(fd, HEADER.size, 0)
+    finally:
+        os.close(fd)
+    if len(raw) < HEADER.size:
+        return None
+    begin_ms, end_ms, begin, end, slots, items = HEADER.unpack(raw)
+    return begin_ms, end_ms, begin, end, slots, items

@@ -1,0 +1,283 @@
+"""The index directory: files in order of their names, one of them being filled.
+
+Used by the reput (and by recovery and rebuild, while no reput runs) to write, by others to look.
+A put is the items, then the slots, then the header, and the header is one small write: whatever
+kills the writer in between, items that the header does not count are not there. `cut` makes the
+slots forget them, so a successor can put them again and nothing is there twice.
+
+Items and header are written, slots are stored in the mapping: header and slots are allocated
+before that, so a full disk is an OSError and no SIGBUS. This file knows no log and no records.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from bisect import bisect_left
+from collections.abc import Callable
+from datetime import datetime
+from pathlib import Path
+
+import numpy as np
+
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import (
+    make_directory,
+    make_file,
+    sync_directory,
+    write_at,
+    zero_from,
+)
+from penstock.shared.formats.index_chains import ITEM_DTYPE, SLOT_DTYPE, Entries, put
+from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader, decode_header
+from penstock.shared.index.directory import NAME_DIGITS, check_index_size, index_files
+
+# Items that are taken into memory at once.
+_PIECE = 1 << 18
+
+# The store time in ms of the record at a log offset; None when the log does not have it any more.
+StoredMs = Callable[[int], int | None]
+
+
+class IndexFile:
+    """One file, mapped. Reads are numpy arrays on the mapping; a writer also gets `slots` to fill.
+
+    Raises StoreDamaged for a file of another length than the geometry's.
+    """
+
+    def __init__(self, path: Path, geometry: Geometry, writable: bool = False) -> None:
+        self.path = path
+        self.geometry = geometry
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
+        self.handle = os.open(path, flags)
+        try:
+            check_index_size(path, os.fstat(self.handle).st_size, geometry)
+            if writable:
+                os.posix_fallocate(self.handle, 0, geometry.table_bytes)
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            mapped = mmap.mmap(self.handle, geometry.file_bytes, mmap.MAP_SHARED, access)
+            if writable:
+                # slots are touched here and there: the kernel is not to fetch those around, too
+                mapped.madvise(mmap.MADV_RANDOM)
+        except BaseException:
+            os.close(self.handle)
+            raise
+        # the mapping goes when the last array on it does
+        self.view = memoryview(mapped)
+        self.slots = np.frombuffer(mapped, SLOT_DTYPE, geometry.slots, HEADER.size)
+        self.items = np.frombuffer(mapped, ITEM_DTYPE, geometry.items, geometry.table_bytes)
+
+    @property
+    def header(self) -> IndexHeader:
+        return decode_header(self.view)
+
+    def put(self, header: IndexHeader, new: Entries) -> IndexHeader:
+        """Add entries for which there is room; the header afterwards. Raises OSError."""
+        change = put(header, self.slots, self.geometry, new)
+        write_at(self.handle, change.items.view(np.uint8).data, self._at(header.next_item))
+        crash_point("index.after_items")
+        self.slots[change.slots] = change.newest
+        crash_point("index.after_slots")
+        self.write_header(change.header)
+        return change.header
+
+    def write_header(self, header: IndexHeader) -> None:
+        write_at(self.handle, header.encode(), 0)
+
+    def first_at(self, offset: int, next_item: int) -> int:
+        """The first item below `next_item` of a record at or behind a log offset."""
+        numbers = range(1, next_item)
+        found = bisect_left(numbers, offset, key=lambda number: int(self.items[number]["offset"]))
+        return 1 + found
+
+    def cut(self, kept: int, stored_ms: StoredMs) -> IndexHeader:
+        """Forget the items from number `kept` on, of which there is one before; the header.
+
+        Their bytes stay, for the flusher may be at them; what is put next has the same places.
+        """
+        header = self.header
+        self._unlink(kept)
+        crash_point("index.mid_cut")
+        gone = self.items["previous"][kept : header.next_item]
+        last = self.items[kept - 1]
+        end = int(last["offset"])
+        end_ms = header.end_timestamp_ms
+        if kept < header.next_item:
+            found_ms = stored_ms(end)
+            if found_ms is None:  # expired: to the second, as the item has it
+                found_ms = header.begin_timestamp_ms + 1000 * int(last["seconds"])
+            end_ms = found_ms
+        header = IndexHeader(
+            header.begin_timestamp_ms,
+            end_ms,
+            header.begin_offset,
+            end,
+            header.slots_in_use - int(np.count_nonzero(gone == 0)),
+            kept,
+        )
+        self.write_header(header)
+        return header
+
+    def clear(self) -> None:
+        """Zero what stands behind the items that count, and sync: nothing else may be at it."""
+        start = self._at(self.header.next_item)
+        # zeros again: a start that did this may have failed in the sync, and the disk have items
+        zero_from(self.handle, start, self.geometry.file_bytes, again=True)
+        self.sync()
+
+    def repair(self, offset: int, stored_ms: StoredMs) -> None:
+        """Make the file anew from its items, of which those of records below `offset` are whole.
+
+        Header and slots may be older or newer than the items, and behind those may be anything.
+        """
+        kept = self._whole_items(offset)
+        header = IndexHeader()
+        if kept > 1:
+            begin, last = int(self.items[1]["offset"]), self.items[kept - 1]
+            # never as old as item 1: the file was synced when that was new
+            begin_ms = self.header.begin_timestamp_ms
+            end_ms = stored_ms(int(last["offset"]))
+            if end_ms is None:
+                end_ms = begin_ms + 1000 * int(last["seconds"])
+            header = IndexHeader(
+                begin_ms, end_ms, begin, int(last["offset"]), self.link_again(kept), kept
+            )
+        crash_point("index.mid_repair")
+        self.write_header(header)
+        self.clear()
+
+    def _whole_items(self, offset: int) -> int:
+        """One more than the last of the items that are there without a doubt."""
+        newest, kept = 0, 1
+        for start in range(1, self.geometry.items, _PIECE):
+            items = self.items[start : start + _PIECE]
+            offsets = items["offset"].astype(np.int64)
+            is_whole = (offsets >= np.maximum.accumulate(np.append(newest, offsets))[:-1]) & (
+                offsets < offset
+            )
+            count = len(items) if is_whole.all() else int(np.argmin(is_whole))
+            # only at the log's very beginning may zeros be a part of an item, and never all of it
+            is_written = np.flatnonzero((offsets[:count] > 0) | (items["hash"][:count] != 0))
+            kept = start + int(is_written[-1]) + 1 if len(is_written) else kept
+            if count < len(items) or not len(is_written):
+                break
+            newest = int(offsets[-1])
+        return kept
+
+    def _unlink(self, kept: int) -> None:
+        """Let every slot point to its newest item before number `kept`."""
+        for start in range(0, self.geometry.slots, _PIECE):
+            slots = self.slots[start : start + _PIECE]
+            stale = np.flatnonzero(slots >= kept)
+            while len(stale):
+                numbers = slots[stale].astype(np.int64)
+                numbers[numbers >= self.geometry.items] = 0
+                before = self.items["previous"][numbers].astype(np.int64)
+                before[(before < 0) | (before >= numbers)] = 0  # chains lead to older items
+                slots[stale] = before
+                stale = stale[before >= kept]
+
+    def link_again(self, next_item: int) -> int:
+        """Make all slots anew from the items; how many slots are in use."""
+        self.slots[:] = 0
+        in_use = 0
+        for start in range(1, next_item, _PIECE):
+            items = self.items[start : min(start + _PIECE, next_item)]
+            # of equal slots the last assignment stays
+            targets = items["hash"].astype(np.int64) % self.geometry.slots
+            self.slots[targets] = np.arange(start, start + len(items))
+            in_use += int(np.count_nonzero(items["previous"] == 0))
+        return in_use
+
+    def sync(self) -> None:
+        os.fdatasync(self.handle)
+
+    def close(self) -> None:
+        os.close(self.handle)
+        self.slots, self.items = self.slots[:0].copy(), self.items[:0].copy()
+        self.view.release()
+
+    def _at(self, number: int) -> int:
+        return self.geometry.item_at(number)
+
+
+class IndexFiles:
+    """Writes the index of a store; entries come in log order. Files are made as needed."""
+
+    def __init__(
+        self, directory: Path, half_made: Path, geometry: Geometry, now_ms: Callable[[], int]
+    ) -> None:
+        self._directory = directory
+        self._half_made = half_made
+        self.geometry = geometry
+        self._now_ms = now_ms
+        self._active: IndexFile | None = None
+        self._header = IndexHeader()
+        self._open_last()
+
+    def clear(self) -> None:
+        """Zero what stands behind the items that count; all of the newest file is durable then."""
+        if self._active is not None:
+            self._active.clear()
+
+    @property
+    def end_offset(self) -> int | None:
+        """The log offset of the newest record in the index; None when there is none."""
+        return self._header.end_offset if self._header.next_item > 1 else None
+
+    def put(self, new: Entries) -> None:
+        """Add entries. Raises OSError: then some may be there and some not, and `cut` is due."""
+        done, count = 0, len(new.hashes)
+        while done < count:
+            room = self.geometry.items - self._header.next_item
+            if self._active is None or room <= 0:
+                self._make_next()
+                continue
+            part = new.part(done, done + room)
+            self._header = self._active.put(self._header, part)
+            done += len(part.hashes)
+
+    def cut(self, offset: int, stored_ms: StoredMs) -> None:
+        """Forget what belongs to records at or behind a log offset, and what no header counts."""
+        while self._active is not None:
+            kept = self._active.first_at(offset, self._header.next_item)
+            if kept > 1:
+                self._header = self._active.cut(kept, stored_ms)
+                return
+            self._active.path.unlink()
+            crash_point("index.cut_file")
+            sync_directory(self._directory)
+            self._open_last()
+
+    def _open_last(self) -> None:
+        self.close()
+        self._header = IndexHeader()
+        files = index_files(self._directory)
+        if files:
+            self._active = IndexFile(files[-1], self.geometry, writable=True)
+            self._header = self._active.header
+
+    def _make_next(self) -> None:
+        make_directory(self._directory)
+        files = index_files(self._directory)
+        name = _name_after(files[-1].name if files else "", self._now_ms())
+        path = self._directory / name
+        header = self._header.successor()
+        crash_point("index.new_file")
+        size = self.geometry.file_bytes
+        make_file(self._half_made, path, size, sparse=True, head=header.encode())
+        made = IndexFile(path, self.geometry, writable=True)
+        self.close()
+        self._active, self._header = made, header
+
+    def close(self) -> None:
+        if self._active is not None:
+            self._active.close()
+            self._active = None
+
+
+def _name_after(last: str, now_ms: int) -> str:
+    """A name of local time, as RocketMQ gives; later than the last one whatever the clock says."""
+    local = datetime.fromtimestamp(now_ms / 1000)
+    name = f"{local:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+    return name if name > last else f"{int(last) + 1:0{NAME_DIGITS}d}"

@@ -1,0 +1,112 @@
+"""How many slots an index file has, found by looking: no word of the file says it.
+
+A file of `length` bytes is 40 + 4 * slots + 20 * items. So slots grow in steps of five, and with
+every step all items move by one row of five words. In one place only does it all fit: a row of
+zeros (item 0, which is never used), then items that begin and end at the log offsets that the
+header names, and slots that each name the newest item whose hash leads there. Reads only.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.formats.index_layout import (
+    HEADER,
+    SLOT_BYTES,
+    Geometry,
+    IndexHeader,
+    decode_header,
+)
+
+_WORD = np.dtype(">i4")
+_ROW_WORDS = 5
+_ROWS_AT_ONCE = 1 << 20
+# So many of the newest items are held against the slots.
+_LOOKED_AT = 1 << 16
+# With fewer items than this a second place could fit by chance, and all are looked at.
+_FEW = 16
+
+Words = npt.NDArray[np.int32]
+
+
+def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometry | None:
+    """The geometry of files of one length; None where their content does not tell.
+
+    A guess that fits is taken without a search, and an index without an item fits the first one.
+    """
+    header, words = max(map(_opened, files), key=lambda each: each[0].next_item)
+    if header.next_item <= 1:
+        return guesses[0] if guesses else None
+    for guess in guesses:
+        if header.next_item <= guess.items and _fits(words, header, guess.slots):
+            return guess
+    found: list[int] = []
+    for slots in _candidates(words, header):
+        if _fits(words, header, slots):
+            found.append(slots)
+            if header.next_item > _FEW or len(found) > 1:
+                break
+    if not found or header.next_item <= _FEW and len(found) > 1:
+        return None
+    return Geometry(found[0], (len(words) - found[0]) // _ROW_WORDS)
+
+
+def _opened(path: Path) -> tuple[IndexHeader, Words]:
+    """Its header, and slots and items as one array of words, mapped."""
+    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        size = os.fstat(handle).st_size
+        if size < HEADER.size + SLOT_BYTES:
+            return IndexHeader(), np.empty(0, _WORD)
+        mapped = mmap.mmap(handle, size, mmap.MAP_SHARED, mmap.PROT_READ)
+    finally:
+        os.close(handle)
+    words = np.frombuffer(mapped, _WORD, (size - HEADER.size) // SLOT_BYTES, HEADER.size)
+    return decode_header(mapped), words
+
+
+def _candidates(words: Words, header: IndexHeader) -> Iterator[int]:
+    """Numbers of slots with which the first and the last item are where the header says."""
+    count = header.next_item - 1
+    odd = len(words) % _ROW_WORDS
+    rows = words[odd:].reshape(-1, _ROW_WORDS)
+    begin, end = (
+        np.frombuffer(offset.to_bytes(8, "big", signed=True), _WORD)
+        for offset in (header.begin_offset, header.end_offset)
+    )
+    for low in range(0, len(rows) - count, _ROWS_AT_ONCE):
+        high = min(low + _ROWS_AT_ONCE, len(rows) - count)
+        last = rows[low + count : high + count]
+        # with item 0 in row `at`, item k is in row at + k, and odd + 5 * at slots are before it
+        at = low + np.flatnonzero((last[:, 1] == end[0]) & (last[:, 2] == end[1]))
+        first = rows[at + 1]
+        at = at[(first[:, 1] == begin[0]) & (first[:, 2] == begin[1]) & (first[:, 4] == 0)]
+        at = at[(rows[at] == 0).all(axis=1)]
+        slots = odd + _ROW_WORDS * at
+        hashes = rows[at + count, 0].astype(np.int64)
+        at_slot = np.where((hashes >= 0) & (slots > 0), hashes % np.maximum(slots, 1), 0)
+        yield from slots[(slots > 0) & (hashes >= 0) & (words[at_slot] == count)].tolist()
+
+
+def _fits(words: Words, header: IndexHeader, slots: int) -> bool:
+    """Whether slots and the newest items name each other."""
+    count = header.next_item - 1
+    first = max(count - _LOOKED_AT, 0) + 1
+    start = slots + _ROW_WORDS * first
+    items = words[start : slots + _ROW_WORDS * (count + 1)]
+    if len(items) != _ROW_WORDS * (count + 1 - first):
+        return False
+    rows = items.reshape(-1, _ROW_WORDS)
+    hashes = rows[:, 0].astype(np.int64)
+    if (hashes < 0).any() or int(np.count_nonzero(words[:slots])) != header.slots_in_use:
+        return False
+    # each slot once, with the last of its items
+    targets, from_behind = np.unique((hashes % slots)[::-1], return_index=True)
+    newest = count - from_behind
+    return bool((words[:slots][targets] == newest).all())

@@ -1,0 +1,166 @@
+"""Damaged ranges of the log that a start has found: where they are kept, and how to pass over them.
+
+    STORE/penstock/quarantine.json   [{"position", "size", "file", "offset", "reason", "found_ms"}]
+
+Whole records follow such a range, or the last run is known to have written there, so it is not a
+torn tail that may be cut. While there is one the store is read-only: readers pass over it and say
+so, nobody writes. The file also bears witness for the next start: what it names counts as damage
+until whole records stand there again (`penstock store repair`, or a restored file). Written by the
+supervisor at a start and by a repair, while no actor runs. Knows no records.
+"""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from penstock.shared.errors import StoreDamaged, StoreUnavailable
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import make_directory, replace_file, sync_directory
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.next_steps import move_away, repair, verify
+
+# The value of the position `read_only`: why the store takes no messages.
+QUARANTINE = 1
+
+
+class Damage(msgspec.Struct, frozen=True):
+    """Bytes of the log that are no record; a range lies in one segment."""
+
+    position: int  # log offset
+    size: int
+    file: str
+    offset: int  # of `position`, in the file
+    reason: str
+    found_ms: int = 0
+
+    @property
+    def end(self) -> int:
+        return self.position + self.size
+
+    def __str__(self) -> str:
+        return f"{self.file}, bytes {self.offset} to {self.offset + self.size - 1}: {self.reason}"
+
+
+def damage_between(
+    paths: StorePaths, segment_bytes: int, start: int, end: int, reason: str
+) -> list[Damage]:
+    """[start, end) of the log as damaged ranges, one for each segment."""
+    found = []
+    while start < end:
+        base = start - start % segment_bytes
+        stop = min(end, base + segment_bytes)
+        file = str(paths.commit_log / segment_name(base))
+        found.append(Damage(start, stop - start, file, start - base, reason))
+        start = stop
+    return found
+
+
+def joined(ranges: Sequence[Damage]) -> list[Damage]:
+    """The same bytes with neighbours in one file as one: a record cut in two is one damage."""
+    found: list[Damage] = []
+    for each in ranges:
+        if found and found[-1].end == each.position and found[-1].file == each.file:
+            grown = found[-1].size + each.size
+            found[-1] = msgspec.structs.replace(found[-1], size=grown)
+        else:
+            found.append(each)
+    return found
+
+
+def load_quarantine(paths: StorePaths) -> list[Damage]:
+    """What the last start found, in log order; nothing where there is no file."""
+    try:
+        return msgspec.json.decode(paths.quarantined.read_bytes(), type=list[Damage])
+    except FileNotFoundError:
+        return []
+    except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        raise StoreDamaged(
+            "penstock/quarantine.json cannot be read",
+            f"{paths.quarantined}: {error}",
+            f"{move_away(paths.quarantined)}; then {verify(paths.root)}",
+        ) from error
+
+
+def save_quarantine(paths: StorePaths, damage: Sequence[Damage], now_ms: int) -> None:
+    """Keep these ranges, and since when they are known; durable on return."""
+    if not damage:
+        if paths.quarantined.exists():
+            paths.quarantined.unlink()
+            sync_directory(paths.own)
+        return
+    since = {each.position: each.found_ms for each in load_quarantine(paths)}
+    rows = [
+        msgspec.structs.replace(each, found_ms=since.get(each.position) or now_ms)
+        for each in damage
+    ]
+    make_directory(paths.own)
+    replace_file(paths.quarantined, msgspec.json.format(msgspec.json.encode(rows)))
+
+
+def read_only_error(paths: StorePaths) -> StoreUnavailable:
+    """What a producer is told while the store is read-only."""
+    found = load_quarantine(paths)
+    more = f", and {len(found) - 1} more" if len(found) > 1 else ""
+    return StoreUnavailable(
+        "the store is read-only",
+        f"its log is damaged: {found[0]}{more}" if found else "its log is damaged",
+        f"stop the broker and run: {repair(paths.root)}",
+    )
+
+
+def set_aside(paths: StorePaths, file: Path) -> Path:
+    """Move a file that does not belong where it is to STORE/penstock/quarantine/; where it is now.
+
+    Durable on return. Nothing there is ever overwritten, and nothing of it is read again.
+    """
+    make_directory(paths.quarantine)
+    name = str(file.relative_to(paths.root)).replace("/", "--")
+    number = 0
+    while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
+        number += 1
+    os.rename(file, target)
+    crash_point("repair.set_aside")
+    sync_directory(paths.quarantine)
+    sync_directory(file.parent)
+    return target
+
+
+class DamagedRanges:
+    """The ranges, for who walks the log. Empty, and false, in a healthy store."""
+
+    def __init__(self, ranges: Iterable[Damage] = ()) -> None:
+        self._ranges = sorted(ranges, key=lambda each: each.position)
+        self._starts = [each.position for each in self._ranges]
+
+    def __bool__(self) -> bool:
+        return bool(self._ranges)
+
+    @property
+    def size_bytes(self) -> int:
+        return sum(each.size for each in self._ranges)
+
+    def before(self, position: int) -> Damage | None:
+        """The last range that begins at or before this log offset."""
+        index = bisect_right(self._starts, position) - 1
+        return self._ranges[index] if index >= 0 else None
+
+    def at(self, position: int) -> Damage | None:
+        """The range that holds this log offset."""
+        found = self.before(position)
+        return found if found is not None and position < found.end else None
+
+    def next_start(self, position: int, limit: int) -> int:
+        """Where damage begins at or behind `position`, or `limit` if that comes first."""
+        index = bisect_right(self._starts, position - 1)
+        return min(limit, self._starts[index]) if index < len(self._starts) else limit
+
+    def touches(self, position: int, size: int) -> bool:
+        """Whether one of these bytes is damaged."""
+        return self.at(position) is not None or self.next_start(position, position + size) < (
+            position + size
+        )

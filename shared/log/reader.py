@@ -1,0 +1,172 @@
+"""The commit log while a broker runs: bytes by global offset, from segments or from the pool.
+
+Below `committed` the bytes stand in the segment files; from there to `wrote` they may stand only in
+the transient store pool. `LogReader` hides that. The writer's counterpart is its log appender.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.mapped_file_queue import MappedFileQueue
+from penstock.shared.formats.record import blank_size, store_timestamp_ms
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.layout import StorePaths
+from penstock.shared.log.damage import DamagedRanges, load_quarantine
+from penstock.shared.loops.active import record_starts
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.memory.transient_store_pool import TransientStorePool
+from penstock.shared.next_steps import verify
+
+LOOK_BYTES = 8 << 20
+REST_MS = 1000
+_NO_END = 1 << 63
+# Who has no rest gives pages back after so much that was looked at.
+MOST_LOOKED_BYTES = 64 << 20
+
+# A way to read the log: see LogReader.pieces.
+Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
+
+
+def reach_bytes(config: Config) -> int:
+    """How far behind `wrote` a writer may have put bytes of a frame that was never published."""
+    # a frame and the blanks in it, each shorter than the record behind it and a blank's header
+    return 3 * config.max_frame_bytes
+
+
+class LogReader:
+    """Reads the log up to `wrote`, wherever the bytes are by now."""
+
+    def __init__(self, config: Config, run: Run, positions: Positions) -> None:
+        self._positions = positions
+        self.segment_bytes = config.mapped_file_size_commit_log_bytes
+        self._pool = TransientStorePool(run.pool) if run.pool_enabled else None
+        self._segments = MappedFileQueue(
+            StorePaths(config.store).commit_log, self.segment_bytes, keep=16
+        )
+        self._looked = False
+        self._looked_bytes = 0
+        self._resting_ms = 0
+        paths = StorePaths(config.store)
+        self.damaged = DamagedRanges(load_quarantine(paths) if positions["read_only"] else ())
+
+    def view(self, position: int, limit: int) -> memoryview:
+        """Committed bytes from `position`, up to `limit`, damage or the segment's end. No copy."""
+        if self.damaged:
+            limit = self.damaged.next_start(position, limit)
+        view = self._segments.view(position, limit)
+        self._look(len(view))
+        return view
+
+    def segment(self, base: int, size: int) -> memoryview:
+        """The segment that begins at this log offset, to look at so many bytes of it. No copy."""
+        self._look(size)
+        return self._segments.segment(base).view
+
+    def _look(self, size: int) -> None:
+        self._looked = True
+        if self._looked_bytes + size > MOST_LOOKED_BYTES:
+            self._segments.release_pages()
+            self._looked_bytes = 0
+        self._looked_bytes += size
+
+    def stored_ms(self, position: int) -> int | None:
+        """The store time of the committed record at a log offset; None when it has expired."""
+        if position < self._positions["log_start"]:
+            return None
+        try:
+            return store_timestamp_ms(self._segments.view(position, position + 128), 0)
+        except FileNotFoundError:
+            return None
+
+    def rest(self, now_ms: int) -> bool:
+        """There is nothing to read: after REST_MS of that, pages are given back; whether just now.
+
+        They are the page cache's anyway, but count as memory of a process that maps them.
+        """
+        if self._looked:
+            self._looked, self._resting_ms = False, now_ms
+        elif self._resting_ms and now_ms - self._resting_ms > REST_MS:
+            self._segments.release_pages()
+            self._resting_ms = 0
+            return True
+        return False
+
+    def let_go(self, now_ms: int) -> int:
+        """Close segments that are deleted: see MappedFileQueue."""
+        return self._segments.let_go(now_ms)
+
+    def record(self, position: int) -> memoryview:
+        """The record that begins at this offset; for the writer, like `pieces`."""
+        committed = self._positions["committed"] if self._pool is not None else _NO_END
+        size = first_size(self._piece(position, position + 4, committed))
+        return self._piece(position, position + size, committed)
+
+    def pieces(
+        self, start: int, stop: int, window_bytes: int = LOOK_BYTES
+    ) -> Iterator[tuple[int, memoryview]]:
+        """[start, stop) as (offset, bytes) that begin and end between records, blanks left out.
+
+        A piece has `window_bytes` at most, or one record. Only for the writer: nobody else may read
+        what the writer could be filling. Raises StoreDamaged where neither a record nor a blank
+        begins.
+        """
+        # the pool keeps what is below this until the writer itself writes over it
+        committed = self._positions["committed"] if self._pool is not None else stop
+        at = start
+        while at < stop:
+            # what expires meanwhile is left out, as if it had been before
+            at = max(at, self._positions["log_start"])
+            if (damage := self.damaged.at(at)) is not None:
+                at = damage.end
+                continue
+            segment_end = at - at % self.segment_bytes + self.segment_bytes
+            limit = self.damaged.next_start(at, min(stop, segment_end))
+            try:
+                piece = self._piece(at, min(limit, at + window_bytes), committed)
+            except FileNotFoundError:
+                if at >= self._positions["log_start"]:
+                    raise
+                continue
+            used = whole_records(piece, at)
+            size = blank_size(piece)
+            if not used and not size:  # a record longer than a look, or none
+                piece = self._piece(at, min(limit, at + first_size(piece)), committed)
+                used = whole_records(piece, at)
+            if used:
+                yield at, piece[:used]
+                at += used
+            elif size and at + size == segment_end:
+                at += size
+            else:
+                raise StoreDamaged(
+                    "no record and no blank begins here",
+                    f"log offset {at}, below {stop}",
+                    verify(self._segments.directory),
+                )
+
+    def _piece(self, at: int, limit: int, committed: int) -> memoryview:
+        if at < committed:
+            view = self._segments.view(at, min(limit, committed))
+            self._look(len(view))
+            return view
+        assert self._pool is not None
+        return memoryview(b"".join(self._pool.pieces(at, limit)))
+
+    def close(self) -> None:
+        self._segments.close()
+        if self._pool is not None:
+            self._pool.close()
+
+
+def first_size(view: memoryview) -> int:
+    """The size that the record at the beginning of a piece says it has; not checked."""
+    return int.from_bytes(view[:4], "big")
+
+
+def whole_records(view: memoryview, position: int) -> int:
+    """How many bytes of whole records a piece of the log at `position` begins with."""
+    return record_starts(view, position, Checksum.NONE)[-1]

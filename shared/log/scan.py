@@ -1,0 +1,290 @@
+"""Walk the commit log's files from record to record, over damage, to where the log ends.
+
+    for position, found, size, record, reason in scan(...)
+
+RECORD   one whole record; `record` shows its bytes (a view of a window: copy what you keep). Where
+         checksums of whole records are compared and it has none, its body's is, and the reason says
+         NO_RECORD_CRC
+BLANK    filler up to the segment's end
+DAMAGED  `size` bytes that are no record; the walk goes on at the next place where a record names
+         its own offset and its checksum holds, or where a blank fits the segment's end exactly
+END      once, last: nothing was written from here on
+
+A log that is being written shows a half record, or zeros where a record is about to stand, for a
+moment. So damage is looked at twice: again after something valid was found behind it.
+"""
+
+from __future__ import annotations
+
+import re
+import struct
+from collections.abc import Generator, Iterator, Sequence
+from itertools import pairwise
+
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.files.segments import Segment
+from penstock.shared.formats.record import (
+    AT_PHYSICAL_OFFSET,
+    BLANK,
+    MAGIC_BLANK,
+    MAGIC_V1,
+    MAGIC_V2,
+    NO_RECORD_CRC,
+    SMALLEST_RECORD_BYTES,
+    Found,
+    examine,
+)
+from penstock.shared.formats.record_crc import Checksum, has_prop_crc
+from penstock.shared.loops.active import record_starts
+
+WINDOW_BYTES = 8 << 20
+# Behind damage so many bytes are walked at a time, then twice what was taken.
+_SHORT_STRIDE = 64 << 10
+
+Step = tuple[int, Found, int, memoryview, str]
+
+_MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
+_CLAIM = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
+_NOTHING = memoryview(b"")
+_ZEROS = bytes(64 << 10)
+
+assert _CLAIM.size - 8 == AT_PHYSICAL_OFFSET, "the skipped bytes follow from the layout"
+for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK):
+    assert _MAGIC.fullmatch(magic.to_bytes(4, "big")), "the search finds every magic"
+
+
+def scan(
+    files: FileCache, segments: Sequence[Segment], start: int, *, checksum: Checksum = Checksum.BODY
+) -> Iterator[Step]:
+    """Every step from `start`, which is where a record begins, to the log's end."""
+    end = start
+    for index, segment in enumerate(segments):
+        following = segments[index + 1 :]
+        # a file that is too long does not hide the beginning of the next one
+        stop = min([segment.end, *(each.base for each in following[:1])]) - segment.base
+        if segment.base + stop <= start:
+            continue
+        if not files.exists(segment.path):
+            continue  # expired since it was listed
+        walk = _SegmentWalk(files, segment, stop, checksum)
+        end = segment.base + (yield from walk.steps(max(start - segment.base, 0)))
+        hole = segment.base + stop - end
+        if hole and _has_data(files, following):
+            if walk.is_record(end - segment.base):
+                # written since: the writer has moved on while this walk stood at its tail
+                yield from walk.steps(end - segment.base)
+                continue
+            yield end, Found.DAMAGED, hole, _NOTHING, "zeros, but the log goes on behind them"
+        elif hole:
+            break
+    yield end, Found.END, 0, _NOTHING, ""
+
+
+def _has_data(files: FileCache, segments: Sequence[Segment]) -> bool:
+    return any(any(files.read(each.path, 0, BLANK.size)) for each in segments)
+
+
+class _SegmentWalk:
+    """The walk through one segment; offsets in here are relative to the segment's first byte.
+
+    It reads large windows and looks at damage in them, so a log that is damaged at every record
+    costs no more reads than a sound one.
+    """
+
+    def __init__(self, files: FileCache, segment: Segment, stop: int, checksum: Checksum) -> None:
+        self._files = files
+        self._segment = segment
+        self._stop = stop
+        self._checksum = checksum
+        # a record without a checksum of its own is whole if its body is
+        self._without = Checksum.BODY if checksum is Checksum.RECORD else checksum
+        # what was read last, and where; whether a second look has found the same
+        self._window, self._start, self._written = b"", 0, 0
+        self._settled = False
+
+    def steps(self, at: int) -> Generator[Step, None, int]:
+        """Everything from `at`; returns where zeros begin, or the segment's end."""
+        stride = WINDOW_BYTES
+        while at < self._stop:
+            self._show(at)
+            walked = yield from self._walk(at, stride)
+            if walked:
+                at += walked  # what the stride or the window cut off is looked at again as a whole
+                # who ends early soon may have looked at more than it took
+                stride = min(max(2 * walked, _SHORT_STRIDE), WINDOW_BYTES)
+                continue
+            found, size, reason = self._look(at)
+            if found in (Found.RECORD, Found.BLANK):
+                shown = self._view(at, size) if found is Found.RECORD else _NOTHING
+                yield self._segment.base + at, found, size, shown, reason
+            else:
+                next_at = self._resync(at + 1)
+                if found is Found.END and next_at is None:
+                    return at
+                if next_at is not None and not self._is_still_so(at, next_at):
+                    continue  # it was being written when the window was read
+                if found is Found.END:
+                    reason = "zeros, but records follow"
+                stop = self._data_end(at) if next_at is None else next_at
+                size = stop - at
+                yield self._segment.base + at, Found.DAMAGED, size, _NOTHING, reason
+                stride = _SHORT_STRIDE  # where one record is damaged, the next one may be
+            at += size
+        return self._stop
+
+    def is_record(self, at: int) -> bool:
+        """Whether a whole record stands there now, its body's checksum included."""
+        buffer = self._read(at, SMALLEST_RECORD_BYTES)
+        return self._is_record(buffer, 0, at)
+
+    def _is_record(self, buffer: bytes, index: int, at: int) -> bool:
+        """The same of what was read: `buffer` has the byte at `at` at `index`, and may end soon."""
+        claimed = self._claimed_size(buffer, index, at)
+        if not claimed:
+            return False
+        if claimed > len(buffer) - index:
+            buffer, index = self._read(at, claimed), 0
+        position = self._segment.base + at
+        return examine(buffer, index, len(buffer), position=position)[0] is Found.RECORD
+
+    def _show(self, at: int) -> None:
+        """Have the window begin at or before `at`, and end behind the record there, if one is."""
+        index = at - self._start
+        left = len(self._window) - index
+        if index >= 0 and left >= SMALLEST_RECORD_BYTES:
+            if self._claimed_size(self._window, index, at) <= left:
+                return
+        elif index >= 0 and left > 0 and self._start + len(self._window) == self._stop:
+            return
+        window = self._read(at, WINDOW_BYTES)
+        claimed = self._claimed_size(window, 0, at)
+        if claimed > len(window):
+            window = self._read(at, claimed)
+        self._window, self._start, self._written = window, at, _written(window)
+        self._settled = False
+
+    def _view(self, at: int, size: int) -> memoryview:
+        index = at - self._start
+        return memoryview(self._window)[index : index + size]
+
+    def _walk(self, at: int, size: int) -> Generator[Step, None, int]:
+        """The whole records from `at` on, in so many bytes; returns how many they take."""
+        view, position, found = self._view(at, size), self._segment.base + at, Found.RECORD
+        starts = record_starts(view, position, self._checksum)
+        for start, stop in pairwise(starts):
+            yield position + start, found, stop - start, view[start:stop], ""
+        if starts[-1] or self._checksum is not Checksum.RECORD:
+            return starts[-1]
+        starts = record_starts(view, position, Checksum.BODY)
+        for start, stop in pairwise(starts):
+            # one that ends in zeros is torn
+            if has_prop_crc(view, stop) or not view[stop - 1]:
+                return start
+            yield position + start, found, stop - start, view[start:stop], NO_RECORD_CRC
+        return starts[-1]
+
+    def _look(self, at: int) -> tuple[Found, int, str]:
+        """`examine`, for a window that may end before the segment does."""
+        index, window = at - self._start, self._window
+        left = len(window) - index
+        claimed = self._claimed_size(window, index, at)
+        if claimed > left or left < min(BLANK.size, self._stop - at):
+            return Found.DAMAGED, 0, "the file has become shorter"
+        # only a blank may be longer than what was read of it; examine looks at its header
+        end = index + self._stop - at if _magic(window, index) == MAGIC_BLANK else len(window)
+        position = self._segment.base + at
+        looked = examine(window, index, end, position=position, checksum=self._checksum)
+        if looked[2] != NO_RECORD_CRC:
+            return looked
+        found, size, reason = examine(window, index, end, position=position, checksum=self._without)
+        return found, size, reason or NO_RECORD_CRC
+
+    def _claimed_size(self, buffer: bytes, index: int, at: int) -> int:
+        """The length of the record at `at` by its own word, where a second word supports it."""
+        if len(buffer) - index < SMALLEST_RECORD_BYTES:
+            return 0
+        size, magic, named = _CLAIM.unpack_from(buffer, index)
+        if magic != MAGIC_V1 and magic != MAGIC_V2 or named != self._segment.base + at:
+            return 0
+        return size if size <= self._stop - at else 0
+
+    def _is_still_so(self, at: int, next_at: int) -> bool:
+        """Whether it is damage for good: a second look, now that something whole is seen behind.
+
+        One look at a window that finds it unchanged is one at all the damage in it.
+        """
+        old, start = self._window, self._start
+        inside = next_at < start + len(old)
+        if inside and self._settled:
+            return True
+        self._window = self._read(start, len(old))
+        self._written = _written(self._window)
+        self._settled = inside and self._window == old
+        damaged = slice(at - start, next_at - start)
+        return self._settled or self._window[damaged] == old[damaged]
+
+    def _resync(self, at: int) -> int | None:
+        """The first place from `at` on where the walk can go on; None when there is none."""
+        if (found := self._search(self._window, self._start, at, self._written)) is not None:
+            return found
+        # a magic may stand at the window's border
+        seen = self._start + len(self._window)
+        at = max(at, seen - BLANK.size)
+        while (data_at := self._files.next_data(self._segment.path, seen)) is not None:
+            if data_at >= self._stop:
+                return None
+            # a magic may stand at the border, or at the very beginning of the data with its size
+            # word's zeros before it
+            at = max(at, data_at - BLANK.size)
+            # up to a page's end: what is read of a page makes all of it count as data
+            border = (max(at, seen) // WINDOW_BYTES + 1) * WINDOW_BYTES
+            buffer = self._read(at, border - at)
+            if (found := self._search(buffer, at, at, _written(buffer))) is not None:
+                return found
+            if at + len(buffer) < border:
+                return None
+            seen = border
+            at = border - BLANK.size
+        return None
+
+    def _search(self, buffer: bytes, start: int, at: int, end: int) -> int | None:
+        """Such a place in what was read from `start` on, at `at` or behind; zeros from `end` on."""
+        for hit in _MAGIC.finditer(buffer, max(at - start, 0) + 4, end):
+            index = hit.start() - 4
+            if self._resumes(buffer, index, start + index):
+                return start + index
+        return None
+
+    def _resumes(self, buffer: bytes, index: int, at: int) -> bool:
+        size, magic = BLANK.unpack_from(buffer, index)
+        if magic == MAGIC_BLANK:
+            return bool(size == self._stop - at)
+        if len(buffer) - index < SMALLEST_RECORD_BYTES:
+            return self.is_record(at)
+        return self._is_record(buffer, index, at)
+
+    def _data_end(self, at: int) -> int:
+        """Behind the last byte that is not zero: up to there something was written."""
+        stop = self._stop
+        while stop > at:
+            start = max(at, stop - WINDOW_BYTES)
+            data = self._read(start, stop - start).rstrip(b"\0")
+            if data:
+                return start + len(data)
+            stop = start
+        return self._stop
+
+    def _read(self, at: int, size: int) -> bytes:
+        return self._files.read(self._segment.path, at, min(size, self._stop - at))
+
+
+def _written(buffer: bytes) -> int:
+    """Where zeros begin that go on to the buffer's end, or a little behind that."""
+    end = len(buffer)
+    while end and buffer[max(end - len(_ZEROS), 0) : end] == _ZEROS[:end]:
+        end = max(end - len(_ZEROS), 0)
+    return end
+
+
+def _magic(buffer: bytes, index: int) -> int:
+    return int.from_bytes(buffer[index + 4 : index + 8], "big")

@@ -1,0 +1,114 @@
+"""The loops that run once per message: which of their two forms this process uses is chosen here.
+
+`compiled` is compiled. Its twin in Python, what it is held to and what runs where there was no
+compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
+`pure.ranges`, `pure.message` and `pure.parts`. PENSTOCK_PURE=1 chooses the twin. A compiled module
+of other sources than these is not used: it says which INTERFACE it was made for.
+"""
+
+from __future__ import annotations
+
+import os
+
+from penstock.shared.loops.pure.encode import Draft, DraftRun
+from penstock.shared.loops.pure.frame import RunOf, Stamp
+from penstock.shared.loops.pure.queues import Runs
+from penstock.shared.loops.pure.walk import Dispatched
+
+__all__ = [
+    "Dispatched",
+    "Draft",
+    "Message",
+    "DraftRun",
+    "FrameOfRuns",
+    "Intake",
+    "KeyNumbers",
+    "OpenFrame",
+    "Outcome",
+    "QueueNumbers",
+    "RecordMaker",
+    "Run",
+    "RunOf",
+    "Runs",
+    "Stamp",
+    "by_queue",
+    "check_frame",
+    "check_properties",
+    "dispatch",
+    "drop_parts",
+    "gather",
+    "log_ranges",
+    "messages",
+    "move_ends",
+    "properties_of",
+    "put_entries",
+    "put_stamped",
+    "record_starts",
+    "wall_ms",
+    "why_pure",
+]
+
+# Raised with every change of what the compiled module and its twin take, give or mean.
+INTERFACE = 7
+VARIABLE = "PENSTOCK_PURE"
+
+
+def _why_pure() -> str:
+    """Why the compiled loops are not used; "" when they are."""
+    if os.environ.get(VARIABLE, "") not in ("", "0"):
+        return f"{VARIABLE} is set"
+    try:
+        from penstock.shared.loops import compiled
+    except ModuleNotFoundError:
+        return "the compiled module is not there: install again where a C compiler is"
+    except ImportError as error:
+        return f"the compiled module cannot be loaded: {error}"
+    if compiled.INTERFACE != INTERFACE:
+        return (
+            f"the compiled module was built for interface {compiled.INTERFACE}, "
+            f"this is {INTERFACE}: install Penstock again"
+        )
+    return ""
+
+
+why_pure = _why_pure()
+
+if why_pure:
+    from penstock.shared.loops.pure.encode import RecordMaker, properties_of
+    from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
+    from penstock.shared.loops.pure.intake import Intake, OpenFrame, wall_ms
+    from penstock.shared.loops.pure.message import Message, messages
+    from penstock.shared.loops.pure.parts import drop_parts
+    from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
+    from penstock.shared.loops.pure.ranges import gather, log_ranges
+    from penstock.shared.loops.pure.sends import FrameOfRuns, KeyNumbers, Outcome, Run
+    from penstock.shared.loops.pure.walk import dispatch, record_starts
+else:
+    from penstock.shared.loops.compiled import (
+        FrameOfRuns,
+        Intake,
+        KeyNumbers,
+        Message,
+        OpenFrame,
+        Outcome,
+        QueueNumbers,
+        RecordMaker,
+        Run,
+        by_queue,
+        check_frame,
+        check_properties,
+        dispatch,
+        drop_parts,
+        gather,
+        log_ranges,
+        messages,
+        move_ends,
+        properties_of,
+        put_entries,
+        put_stamped,
+        record_starts,
+        wall_ms,
+    )
+    from penstock.shared.loops.pure import message as _message
+
+    _message.chosen = Message

@@ -1,0 +1,68 @@
+"""What the compiled module has; what each is for stands in its twin (see `active`)."""
+
+from array import array
+from collections.abc import Sequence
+
+import zmq
+
+from penstock.shared.formats.record import Shape
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.loops.pure.encode import (
+    RecordMaker as RecordMaker,  # one by one the same methods
+)
+from penstock.shared.loops.pure.frame import RunOf, Stamp
+from penstock.shared.loops.pure.intake import Intake as Intake
+from penstock.shared.loops.pure.intake import OpenFrame as OpenFrame
+from penstock.shared.loops.pure.message import Message as Message
+from penstock.shared.loops.pure.queues import QueueNumbers as QueueNumbers
+from penstock.shared.loops.pure.queues import Runs
+from penstock.shared.loops.pure.ranges import Ranges
+from penstock.shared.loops.pure.sends import FrameOfRuns as FrameOfRuns
+from penstock.shared.loops.pure.sends import KeyNumbers as KeyNumbers
+from penstock.shared.loops.pure.sends import Outcome as Outcome
+from penstock.shared.loops.pure.sends import Run as Run
+from penstock.shared.loops.pure.walk import Dispatched
+
+INTERFACE: int
+
+def wall_ms() -> int: ...
+def crc32(data: bytes | bytearray | memoryview, portable: bool = False) -> int: ...
+def check_frame(
+    frame: bytes | bytearray | memoryview,
+    runs: Sequence[RunOf],
+    max_record_bytes: int,
+    max_body_bytes: int = ...,
+    shape: Shape = ...,
+) -> list[int]: ...
+def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: bool) -> None: ...
+def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes: ...
+def put_stamped(
+    target: memoryview | bytearray,
+    frame: bytes | memoryview,
+    starts: list[int],
+    queue_offsets: list[int],
+    position: int,
+    stamp: Stamp,
+) -> None: ...
+def dispatch(
+    view: memoryview,
+    position: int,
+    queues: QueueNumbers,
+    levels_ms: tuple[int, ...] = ...,
+    keyed: bool = False,
+) -> Dispatched: ...
+def by_queue(rows: bytes, queues: QueueNumbers) -> Runs: ...
+def put_entries(rows: bytes, windows: array[int], area: memoryview) -> bytes: ...
+def move_ends(rows: bytes, words: memoryview, step: int) -> None: ...
+def drop_parts(socket: zmq.Socket[bytes], most: int) -> int: ...
+def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum) -> list[int]: ...
+def messages(
+    payload: bytes | memoryview,
+    place: tuple[int, int],
+    queue_id: int | None,
+    offsets: tuple[int, int],
+    max_body_bytes: int,
+    name: bytes,
+) -> tuple[list[Message], int, bool]: ...
+def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges: ...
+def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes: ...

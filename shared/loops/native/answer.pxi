@@ -1,0 +1,77 @@
+# The messages in what the broker answers a consumer. Part of `compiled`; the twin is messages()
+# in `pure.message`. What a message is, is in `native/message.pxi`.
+
+cdef int64_t ANY_QUEUE = -(1 << 40)
+
+
+cdef inline bint has_word(Bytes at, Py_ssize_t left, Bytes word, Py_ssize_t size) noexcept nogil:
+    cdef Bytes found, stop = at + left
+    while stop - at >= size:
+        found = <Bytes> memchr(at, word[0], stop - at - size + 1)
+        if found == NULL:
+            return False
+        if memcmp(found, word, size) == 0:
+            return True
+        at = found + 1
+    return False
+
+
+def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name):
+    cdef Payload whole = Payload(payload)
+    cdef Bytes raw = <Bytes> whole.buffer.buf, word = <Bytes> PyBytes_AS_STRING(name)
+    cdef Py_ssize_t word_bytes = PyBytes_GET_SIZE(name), at, stop, size
+    cdef int64_t offset, low, high, most = min(max_body_bytes, 1 << 62), queue = ANY_QUEUE
+    cdef bint named = False
+    cdef Parts parts
+    cdef Message message
+    cdef list made = []
+    at, stop = place
+    low, high = offsets
+    if queue_id is not None:
+        queue = queue_id
+    if not 0 <= at <= stop <= whole.buffer.len:
+        raise ValueError(
+            f"a part of {whole.buffer.len} bytes is in them, {at} to {stop} is not"
+        )
+    if not word_bytes:
+        raise ValueError("a name is not empty")
+    while stop - at >= SMALLEST:
+        size = i32(raw + at)
+        if size < SMALLEST or size > stop - at:
+            break
+        if queue != ANY_QUEUE:
+            offset = i64(raw + at + 20)
+            if i32(raw + at + 12) != queue or offset < low or offset >= high:
+                break
+            low = offset + 1
+        message = Message.__new__(Message)
+        message.payload, message.at, message.size, message.most = whole, raw + at, size, most
+        made.append(message)
+        if (
+            not named
+            and is_whole(raw + at, size, &parts)
+            and parts.size == size
+            and names_queue(raw + at, &parts)
+        ):
+            named = has_word(
+                raw + at + parts.properties_at, size - parts.properties_at, word, word_bytes
+            )
+        at += size
+    return made, at, named
+
+
+cdef inline bint is_exact(Message message, Parts *parts) noexcept:
+    return is_whole(message.at, message.size, parts) and parts.size == message.size
+
+
+cdef inline bytes piece_of(Bytes at, Py_ssize_t size):
+    return PyBytes_FromStringAndSize(<const char *> at, size)
+
+
+cdef object twin_of(Message message):
+    return pure_message.Message(message.record, message.most)
+
+
+cdef object unusual(Message message, str field):
+    """What the twin makes of a field."""
+    return getattr(twin_of(message), field)

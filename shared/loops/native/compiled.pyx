@@ -1,0 +1,70 @@
+# cython: language_level=3, freethreading_compatible=False
+"""The loops that run once per message, compiled: one module of several files, each the counterpart
+of the file of that name in `pure/`. The twins in Python say what each function is for, and decide:
+what looks unusual here goes to them, so every refusal is theirs, word for word.
+
+Bytes are looked at through pointers. So each length is bounded by what the caller gave before it
+leads anywhere, and nothing here is read or written beside that, whatever the bytes are.
+"""
+
+cimport cython
+from cpython.buffer cimport (
+    PyBUF_CONTIG,
+    PyBUF_CONTIG_RO,
+    PyBuffer_Release,
+    PyObject_GetBuffer,
+)
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+INTERFACE = 7
+
+cdef extern from "crc.h" nogil:
+    void crc_begin(int portable)
+    uint32_t crc_of(const unsigned char *at, size_t length)
+    uint32_t crc_on(uint32_t before, const unsigned char *at, size_t length)
+    void keep_order()
+
+cdef extern from "Python.h":
+    const char *PyUnicode_AsUTF8AndSize(object text, Py_ssize_t *size) except NULL
+
+ctypedef const unsigned char *Bytes
+
+cdef enum:
+    ENTRY_BYTES = 20
+
+crc_begin(0)
+
+
+def crc32(data, bint portable=False):
+    """CRC-32 of some bytes, as zlib's; `portable` as where the processor does not multiply."""
+    cdef Py_buffer buffer
+    cdef uint32_t crc
+    PyObject_GetBuffer(data, &buffer, PyBUF_CONTIG_RO)
+    try:
+        if portable:
+            crc_begin(1)
+        crc = crc_of(<Bytes> buffer.buf, buffer.len)
+    finally:
+        if portable:
+            crc_begin(0)
+        PyBuffer_Release(&buffer)
+    return crc
+
+
+include "record.pxi"
+include "frame.pxi"
+include "keys.pxi"
+include "queue_numbers.pxi"
+include "queues.pxi"
+include "walk.pxi"
+include "numbers.pxi"
+include "encode.pxi"
+include "sends.pxi"
+include "intake.pxi"
+include "message.pxi"
+include "answer.pxi"
+include "ranges.pxi"
+include "parts.pxi"

@@ -1,0 +1,21 @@
+# Arrays of 64-bit numbers. Part of `compiled`; in Python they are array("q").
+
+from array import array as new_array
+
+from cpython cimport array
+
+cdef array.array NUMBERS = new_array("q")
+
+
+cdef inline int put_number(array.array numbers, int64_t number) except -1:
+    cdef Py_ssize_t count = len(numbers)
+    array.resize_smart(numbers, count + 1)
+    numbers.data.as_longlongs[count] = number
+    return 0
+
+
+cdef int check_numbers(array.array numbers, Py_ssize_t count) except -1:
+    """What came from outside is an array of so many such numbers."""
+    if numbers is None or numbers.typecode != "q" or len(numbers) != count:
+        raise ValueError("each message has the number of its key")
+    return 0

@@ -1,0 +1,29 @@
+# Drop parts of a message. Part of `compiled`; the twin is `pure.parts`, which also says where
+# ZeroMQ's functions are: this module is not linked to it.
+
+from penstock.shared.loops.pure import parts as pure_parts
+
+ctypedef int (*ReceiveFunction)(void *, void *, size_t, int) noexcept nogil
+ctypedef int (*GetFunction)(void *, int, void *, size_t *) noexcept nogil
+
+cdef enum:
+    ZMQ_RCVMORE = 13
+    ZMQ_DONTWAIT = 1
+
+
+def drop_parts(socket, int most):
+    cdef size_t receive, get, size, underlying = socket.underlying
+    cdef int more = 1, count = 0
+    receive, get = pure_parts.addresses()
+    if not receive or not get:
+        return pure_parts.drop_parts(socket, most)
+    with nogil:
+        while count < most:
+            size = sizeof(more)
+            if (<GetFunction> get)(<void *> underlying, ZMQ_RCVMORE, &more, &size) or not more:
+                break
+            # of a part that is cut to no bytes the whole is dropped
+            if (<ReceiveFunction> receive)(<void *> underlying, NULL, 0, ZMQ_DONTWAIT) < 0:
+                break
+            count += 1
+    return count

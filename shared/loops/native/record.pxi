@@ -1,0 +1,161 @@
+# The words and the outline of a record, and its checksums. Part of `compiled`; in Python these
+# are `record`, `record_outline` and `record_crc`. Knows no frames and no log.
+#
+# All words are big-endian. Nothing is looked at behind a length that is_whole() has not bounded.
+
+from penstock.shared.layout import MAX_QUEUE_OFFSET
+from penstock.shared.names import MAX_RETRY_TOPIC_BYTES, STORED_TOPIC_CHARACTERS
+from penstock.shared.formats.record_crc import PROP_CRC_LEAD
+
+cdef enum:
+    MAGIC_V1 = <int> 0xDAA320A7
+    MAGIC_V2 = <int> 0xDAA320AB
+    SMALLEST = 91
+    BODY_AT = 88  # with IPv4 hosts
+    V6_EXTRA = 12
+    BORN_V6 = 0x10
+    STORE_V6 = 0x20
+    COMPRESSED = 0x01
+    TRANSACTION = 0x0C
+    PREPARED = 0x04
+    ROLLED_BACK = 0x0C
+    CRC_ROOM = 20
+
+
+cdef inline uint32_t u32(Bytes at) noexcept nogil:
+    return <uint32_t> at[0] << 24 | <uint32_t> at[1] << 16 | <uint32_t> at[2] << 8 | at[3]
+
+
+cdef inline int32_t i32(Bytes at) noexcept nogil:
+    return <int32_t> u32(at)
+
+
+cdef inline int64_t i64(Bytes at) noexcept nogil:
+    return <int64_t> (<uint64_t> u32(at) << 32 | u32(at + 4))
+
+
+cdef inline int i16(Bytes at) noexcept nogil:
+    return <signed char> at[0] * 256 + at[1]
+
+
+cdef inline void put32(unsigned char *at, uint32_t value) noexcept nogil:
+    at[0] = value >> 24
+    at[1] = value >> 16 & 255
+    at[2] = value >> 8 & 255
+    at[3] = value & 255
+
+
+cdef inline void put64(unsigned char *at, int64_t value) noexcept nogil:
+    put32(at, <uint32_t> (<uint64_t> value >> 32))
+    put32(at + 4, <uint32_t> value)
+
+
+cdef struct Parts:
+    # Where the parts of a record are, from its beginning on.
+    Py_ssize_t size
+    Py_ssize_t body_at
+    Py_ssize_t body_bytes
+    Py_ssize_t topic_at
+    Py_ssize_t topic_bytes
+    Py_ssize_t properties_at
+
+
+cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogil:
+    """Whether a record begins here whose lengths add up to its size, and that within `left`."""
+    cdef Py_ssize_t topic_end
+    cdef int lead = 1
+    if left < SMALLEST:
+        return False
+    parts.size = i32(at)
+    if parts.size < SMALLEST or parts.size > left:
+        return False
+    if i32(at + 4) != MAGIC_V1:
+        if i32(at + 4) != MAGIC_V2:
+            return False
+        lead = 2
+    parts.body_at = BODY_AT
+    if at[39] & BORN_V6:
+        parts.body_at += V6_EXTRA
+    if at[39] & STORE_V6:
+        parts.body_at += V6_EXTRA
+    if parts.body_at > parts.size:
+        return False
+    parts.body_bytes = i32(at + parts.body_at - 4)
+    parts.topic_at = parts.body_at + parts.body_bytes + lead
+    if parts.body_bytes < 0 or parts.topic_at + 2 > parts.size:
+        return False
+    if lead == 1:
+        parts.topic_bytes = <signed char> at[parts.topic_at - 1]
+    else:
+        parts.topic_bytes = i16(at + parts.topic_at - 2)
+    topic_end = parts.topic_at + parts.topic_bytes
+    if parts.topic_bytes < 0 or topic_end + 2 > parts.size:
+        return False
+    parts.properties_at = topic_end + 2
+    return i16(at + topic_end) == parts.size - parts.properties_at
+
+
+cdef unsigned char of_topics[256]
+memset(of_topics, 0, 256)
+for _character in STORED_TOPIC_CHARACTERS:
+    of_topics[<int> ord(_character)] = 1
+cdef Py_ssize_t MAX_TOPIC = MAX_RETRY_TOPIC_BYTES
+assert MAX_QUEUE_OFFSET == 4 << 56, "the first byte says whether a queue offset is below it"
+
+
+cdef inline bint names_queue(Bytes at, Parts *parts) noexcept nogil:
+    """Whether a whole record can be of the queue that it names: the rule of record.py."""
+    cdef Bytes topic = at + parts.topic_at
+    cdef Py_ssize_t last = parts.topic_bytes - 1, place
+    if at[12] > 127 or at[20] > 3 or last < 0 or last >= MAX_TOPIC:
+        return False
+    if last < 2 and topic[0] == 0x2E and topic[last] == 0x2E:
+        return False
+    for place in range(parts.topic_bytes):
+        if not of_topics[topic[place]]:
+            return False
+    return True
+
+
+cdef inline uint32_t body_crc(Bytes at, Parts *parts) noexcept nogil:
+    if not parts.body_bytes:
+        return 0
+    return crc_of(at + parts.body_at, parts.body_bytes) & 0x7FFFFFFF
+
+
+cdef bytes _LEAD = PROP_CRC_LEAD
+cdef Bytes crc_lead = <Bytes> PyBytes_AS_STRING(_LEAD)
+cdef Py_ssize_t crc_lead_bytes = PyBytes_GET_SIZE(_LEAD)
+
+
+cdef inline void digits_of(uint32_t crc, unsigned char *digits) noexcept nogil:
+    """The ten digits of a record's checksum: least significant first."""
+    cdef int place
+    crc &= 0x7FFFFFFF
+    for place in range(10):
+        digits[place] = 48 + crc % 10
+        crc //= 10
+
+
+cdef inline void put_digits(unsigned char *record, Bytes head, Py_ssize_t size) noexcept nogil:
+    """Put the checksum to a record's end; its first 8 bytes stand at `head` as yet."""
+    digits_of(crc_on(crc_of(head, 8), record + 8, size - CRC_ROOM - 8), record + size - 11)
+
+
+cdef inline bint ends_in_crc(Bytes at, Py_ssize_t size) noexcept nogil:
+    """Whether the checksum, or the room for it, is a record's last property."""
+    cdef Bytes room = at + size - CRC_ROOM
+    return memcmp(room, crc_lead, crc_lead_bytes) == 0 and room[CRC_ROOM - 1] == 2
+
+
+@cython.final
+@cython.no_gc
+cdef class Payload:
+    # Bytes that messages look at; they stay where they are while a message is left.
+    cdef Py_buffer buffer
+
+    def __cinit__(self, data):
+        PyObject_GetBuffer(data, &self.buffer, PyBUF_CONTIG_RO)
+
+    def __dealloc__(self):
+        PyBuffer_Release(&self.buffer)

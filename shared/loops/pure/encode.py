@@ -1,0 +1,141 @@
+"""Make records of what a producer sends, with what the broker stamps left blank. In pure Python.
+
+The twin of what `compiled` has under the same names, and what both are held to; which of the
+two a process uses is said in `active`. It knows nothing of queues, frames and answers: sizes of
+bodies and names of topics are checked before.
+"""
+
+from __future__ import annotations
+
+import struct
+from array import array
+from collections.abc import Iterable, Sequence
+
+from isal import isal_zlib
+
+from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.formats.message_id import KeyOrigin, sent_ms, unique_key
+from penstock.shared.formats.record import (
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    Shape,
+)
+from penstock.shared.formats.record_crc import PROP_CRC_ROOM
+from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
+
+_LENGTH = struct.Struct(">h")
+
+
+# One message to be made a record: body, properties encoded but for UNIQ_KEY, flag, sysFlag. Where
+# there is nothing but a body it is the draft.
+# A plain tuple: making a named one takes longer than making the record.
+Draft = bytes | tuple[bytes, bytes, int, int]
+
+# Messages of one queue: the topic behind its length, as a record has it, queue id, drafts, and for
+# each the number of its UNIQ_KEY, which also says when it was sent (see message_id.py).
+DraftRun = tuple[bytes, int, Sequence[Draft], "array[int]"]
+
+
+class RecordMaker:
+    """Makes the records of one producer."""
+
+    def __init__(self, born_host: bytes, origin: KeyOrigin, shape: Shape) -> None:
+        """`born_host`: address and port as records store them, 8 or 20 bytes."""
+        if len(born_host) not in (HOST_V4_BYTES, HOST_V6_BYTES):
+            raise ValueError("a host has 8 or 20 bytes")
+        self._born_host = born_host
+        self._origin = origin
+        self.take_shape(shape)
+
+    def take_shape(self, shape: Shape) -> None:
+        """Leave this room in the records from now on."""
+        born_bytes, store_bytes = len(self._born_host), shape.store_host_bytes
+        if store_bytes not in (HOST_V4_BYTES, HOST_V6_BYTES):
+            raise ValueError("a host has 8 or 20 bytes")
+        # totalSize magic crc queue flag (offsets) sysFlag born bornHost (store time and host,
+        # times, prepared) length
+        self._head = struct.Struct(f">iIiii16xiq{born_bytes}s{20 + store_bytes}xi")
+        self._fixed_bytes = self._head.size + _LENGTH.size
+        self._host_bits = SYS_BORN_HOST_V6 if born_bytes == HOST_V6_BYTES else 0
+        if store_bytes == HOST_V6_BYTES:
+            self._host_bits |= SYS_STORE_HOST_V6
+        self._end = PROP_CRC_ROOM if shape.prop_crc else b""
+
+    def pack(self, into: bytearray | memoryview, runs: Iterable[DraftRun]) -> array[int]:
+        """Put the records of some runs there; where each begins, and the end of the last.
+
+        Raises ValueError where `into` is too short, and PropertiesTooLarge; then what stands in
+        `into` means nothing.
+        """
+        starts, at = array("q"), 0
+        for name, queue_id, drafts, keys in runs:
+            for draft, key in zip(drafts, keys, strict=True):
+                record = self._record(name, queue_id, draft, key)
+                if at + len(record) > len(into):
+                    raise ValueError(f"a record of {len(record)} bytes has {len(into) - at}")
+                into[at : at + len(record)] = record
+                starts.append(at)
+                at += len(record)
+        starts.append(at)
+        return starts
+
+    def _record(self, name: bytes, queue_id: int, draft: Draft, key: int) -> bytes:
+        whole = (draft, b"", 0, 0) if isinstance(draft, bytes) else draft
+        body, properties, flag, sys_flag = whole
+        raw = b"%sUNIQ_KEY\x01%s\x02%s" % (
+            properties,
+            unique_key(self._origin, key).encode(),
+            self._end,
+        )
+        check_properties_size(len(raw))
+        length = len(body)
+        head = self._head.pack(
+            self._fixed_bytes + length + len(name) + len(raw),
+            MAGIC_V1 if len(name) <= MAX_TOPIC_BYTES + 1 else MAGIC_V2,
+            isal_zlib.crc32(body) & 0x7FFFFFFF if length else 0,
+            queue_id,
+            flag,
+            sys_flag | self._host_bits,
+            sent_ms(self._origin, key),
+            self._born_host,
+            length,
+        )
+        return b"".join((head, body, name, _LENGTH.pack(len(raw)), raw))
+
+
+def check_properties_size(length: int) -> None:
+    """Raise PropertiesTooLarge for properties of so many bytes, UNIQ_KEY among them."""
+    if length > MAX_PROPERTIES_BYTES:
+        raise PropertiesTooLarge(
+            f"properties, tags and keys take more than {MAX_PROPERTIES_BYTES} bytes together",
+            length,
+            "put large values into the body",
+        )
+
+
+def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes:
+    """The properties of a message, `end` as it is behind the others. Raises InvalidMessage."""
+    text, entries = "", 0
+    for name, value in (("TAGS", tags), ("__SHARDINGKEY", shard), ("KEYS", keys)):
+        if value:
+            text += f"{name}\x01{value}\x02"
+            entries += 1
+    # each entry has brought one of each separator; more of them came out of a value
+    if text.count("\x01") != entries or text.count("\x02") != entries:
+        raise InvalidMessage(
+            "tags, keys or shard contain the separator 0x01 or 0x02",
+            repr((tags, keys, shard)),
+            "remove those characters",
+        )
+    try:
+        return text.encode() + end
+    except UnicodeEncodeError as error:
+        raise InvalidMessage(
+            "tags, keys or shard are not valid Unicode",
+            repr(error.object[error.start : error.end]),
+            "remove lone surrogates",
+        ) from error

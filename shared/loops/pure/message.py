@@ -1,0 +1,321 @@
+"""What a consumer is given: messages, each a view of a record. Pure Python.
+
+The twin of what `compiled` has under the same names, and what both are held to; which of the
+two a process uses is said in `active`. Knows no sockets and no files. An answer may be anything:
+no length in it is trusted before it is bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+from penstock.shared.errors import StoreDamaged, UnreadableBody
+from penstock.shared.formats.compression import MAX_BODY_BYTES, compression_of, decompress
+from penstock.shared.formats.message_id import offset_message_id
+from penstock.shared.formats.properties import (
+    KEYS,
+    SHARDING_KEY,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    find_property,
+)
+from penstock.shared.formats.record import (
+    AT_BODY_CRC,
+    AT_BORN_HOST,
+    AT_QUEUE_ID,
+    AT_QUEUE_OFFSET,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    SMALLEST_RECORD_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    Found,
+    body_crc,
+    body_span,
+    examine,
+    host_text,
+)
+from penstock.shared.formats.record_crc import Checksum
+
+# of tags, and of keys, in a message's own text
+_MOST_SHOWN = 60
+_HEAD = struct.Struct(">iiqqiq")  # queueId, flag, queueOffset, physicalOffset, sysFlag, born
+_I64 = struct.Struct(">q")
+_PLACE = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
+
+assert AT_QUEUE_ID == 12 and AT_QUEUE_OFFSET == 20, "the skipped bytes follow from the layout"
+
+
+class Message:
+    """A message of a topic. Attributes are read-only; two messages with equal bytes are equal.
+
+    It holds the bytes of its record, or of the answer that has it; a field is decoded when it is
+    read, body and properties once.
+    """
+
+    __slots__ = {
+        "record": "The whole record as the log has it.",
+        "_max_body_bytes": "",
+        "_body": "None until it is read.",
+        "_properties": "None until they are read.",
+    }
+    record: memoryview
+    _max_body_bytes: int
+    _body: bytes | None
+    _properties: Mapping[str, str] | None
+
+    def __init__(self, record: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES) -> None:
+        """`record` is one whole record of the log; its body expands to `max_body_bytes` at most."""
+        keep = object.__setattr__
+        keep(self, "record", memoryview(record))
+        keep(self, "_max_body_bytes", max_body_bytes)
+        keep(self, "_body", None)
+        keep(self, "_properties", None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        raise AttributeError(f"a Message does not change; {name} cannot be set")
+
+    def __delattr__(self, name: str) -> None:
+        raise AttributeError(f"a Message does not change; {name} cannot be deleted")
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Message) and self.record == other.record
+
+    def __hash__(self) -> int:
+        return hash((self.physical_offset, self.queue_offset))
+
+    def __repr__(self) -> str:
+        try:
+            return (
+                f"Message({self.topic}/{self.queue_id}@{self.queue_offset}, "
+                f"tags={_short(self.tags)}, keys={_short(self.keys)}, "
+                f"{len(self.stored_body)} bytes)"
+            )
+        except (struct.error, StoreDamaged):
+            return f"Message(no record: {_short(bytes(self.record[:32]))})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Its own record alone, whatever it was a part of, for either twin to take."""
+        return remade, (bytes(self.record), self._max_body_bytes)
+
+    def __copy__(self) -> Message:
+        """Itself: it does not change."""
+        return self
+
+    def __deepcopy__(self, memo: Any) -> Message:
+        """One that does not keep the answer it came in."""
+        return Message(bytes(self.record), self._max_body_bytes)
+
+    @property
+    def _head(self) -> tuple[int, int, int, int, int, int]:
+        return _HEAD.unpack_from(self.record, AT_QUEUE_ID)
+
+    @property
+    def queue_id(self) -> int:
+        """The queue of its topic that it is in, from 0."""
+        return self._head[0]
+
+    @property
+    def flag(self) -> int:
+        """The sender's own 32 bits; the broker does not look at them."""
+        return self._head[1]
+
+    @property
+    def queue_offset(self) -> int:
+        """The message's number in its queue, from 0."""
+        return self._head[2]
+
+    @property
+    def physical_offset(self) -> int:
+        """Where the record begins in the commit log, in bytes."""
+        return self._head[3]
+
+    @property
+    def sys_flag(self) -> int:
+        """RocketMQ's bits: how the body is compressed, what the hosts are, transactions."""
+        return self._head[4]
+
+    @property
+    def born_timestamp_ms(self) -> int:
+        """When the producer made it, ms since 1970, by the producer's clock."""
+        return self._head[5]
+
+    @property
+    def store_timestamp_ms(self) -> int:
+        """When the broker stored it, ms since 1970, by the broker's clock."""
+        return int(_I64.unpack_from(self.record, AT_BORN_HOST + self._born_host_bytes)[0])
+
+    @property
+    def _born_host_bytes(self) -> int:
+        return HOST_V6_BYTES if self.sys_flag & SYS_BORN_HOST_V6 else HOST_V4_BYTES
+
+    @property
+    def born_host(self) -> str:
+        """The producer's address and port, like `10.1.2.3:54321`."""
+        return host_text(bytes(self.record[AT_BORN_HOST : AT_BORN_HOST + self._born_host_bytes]))
+
+    @property
+    def _store_host_raw(self) -> bytes:
+        at = AT_BORN_HOST + self._born_host_bytes + 8
+        size = HOST_V6_BYTES if self.sys_flag & SYS_STORE_HOST_V6 else HOST_V4_BYTES
+        return bytes(self.record[at : at + size])
+
+    @property
+    def store_host(self) -> str:
+        """The broker's address and port."""
+        return host_text(self._store_host_raw)
+
+    @property
+    def reconsume_times(self) -> int:
+        """How often a group has sent it back for another try."""
+        at, _ = body_span(self.record, 0)
+        return int.from_bytes(self.record[at - 16 : at - 12], "big")
+
+    @property
+    def message_id(self) -> str:
+        """The broker's id, which says where the message is."""
+        return offset_message_id(self._store_host_raw, self.physical_offset)
+
+    @property
+    def body(self) -> bytes:
+        """What the producer sent. Raises UnreadableBody where that cannot be told any more."""
+        body = self._body
+        if body is None:
+            body = self._whole_body()
+            object.__setattr__(self, "_body", body)
+        return body
+
+    def _whole_body(self) -> bytes:
+        stored = self.stored_body
+        if body_crc(stored) != int.from_bytes(self.record[AT_BODY_CRC:AT_QUEUE_ID], "big"):
+            raise UnreadableBody(
+                "the body has another checksum than its record says",
+                f"{self.topic}, queue {self.queue_id}, offset {self.queue_offset}",
+                "its bytes have changed on disk; message.stored_body has them as they are",
+            )
+        return decompress(stored, self.sys_flag, self._max_body_bytes)
+
+    @property
+    def stored_body(self) -> bytes:
+        """The body as it is stored, compressed or not."""
+        at, length = body_span(self.record, 0)
+        return bytes(self.record[at : at + length])
+
+    @property
+    def _tail(self) -> tuple[bytes, bytes]:
+        at, length = body_span(self.record, 0)
+        tail = bytes(self.record[at + length :])
+        start = 1 if int.from_bytes(self.record[4:8], "big") == MAGIC_V1 else 2
+        stop = start + int.from_bytes(tail[:start], "big")
+        return tail[start:stop], tail[stop + 2 :]
+
+    @property
+    def _raw_topic(self) -> bytes:
+        return self._tail[0]
+
+    @property
+    def _raw_properties(self) -> bytes:
+        return self._tail[1]
+
+    @property
+    def topic(self) -> str:
+        """The topic it was sent to."""
+        return self._raw_topic.decode("utf-8", "replace")
+
+    @property
+    def compression(self) -> str | None:
+        """zlib, lz4, zstd, or None. Raises UnreadableBody for any other."""
+        return compression_of(self.sys_flag)
+
+    @property
+    def properties(self) -> Mapping[str, str]:
+        """All properties, those that tags, keys and the like stand in included."""
+        properties = self._properties
+        if properties is None:
+            properties = MappingProxyType(decode_properties(self._raw_properties))
+            object.__setattr__(self, "_properties", properties)
+        return properties
+
+    @property
+    def tags(self) -> str | None:
+        """The tag that consumers choose by; None without one."""
+        return text_of(self._raw_properties, TAGS)
+
+    @property
+    def keys(self) -> str | None:
+        """The keys as one string; several are separated by a blank. None without any."""
+        return text_of(self._raw_properties, KEYS)
+
+    @property
+    def unique_key(self) -> str | None:
+        """The producer's id of the message."""
+        return text_of(self._raw_properties, UNIQ_KEY)
+
+    @property
+    def shard(self) -> str | None:
+        """The sharding key: messages that share it are in one queue, in order."""
+        return text_of(self._raw_properties, SHARDING_KEY)
+
+
+def remade(record: bytes, max_body_bytes: int) -> Any:
+    """A message of this process's twin: the one that was pickled may be of the other."""
+    return chosen(record, max_body_bytes)
+
+
+# What this process makes messages with: `active` puts the compiled class here where it chooses it.
+chosen: Any = Message
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= _MOST_SHOWN else text[: _MOST_SHOWN - 3] + "..."
+
+
+def text_of(properties: bytes, name: str) -> str | None:
+    """One of the raw properties as text."""
+    return find_property(properties, name.encode()).decode("utf-8", "replace") or None
+
+
+def messages(
+    payload: bytes | memoryview,
+    place: tuple[int, int],
+    queue_id: int | None,
+    offsets: tuple[int, int],
+    max_body_bytes: int,
+    name: bytes,
+) -> tuple[list[Message], int, bool]:
+    """The messages of a part of a payload, where the last one ends, and whether one names `name`.
+
+    With `queue_id` they are of that queue, with growing offsets from the first of `offsets` on to
+    below the second. Ends before a record that is none of them, or not whole. Only properties of
+    whole records are searched for `name`.
+    """
+    payload = memoryview(payload)
+    (at, stop), (low, high) = place, offsets
+    if not 0 <= at <= stop <= len(payload):
+        raise ValueError(f"a part of {len(payload)} bytes is in them, {at} to {stop} is not")
+    began, made = at, []
+    while stop - at >= SMALLEST_RECORD_BYTES:
+        size, of_queue, offset = _PLACE.unpack_from(payload, at)
+        if not SMALLEST_RECORD_BYTES <= size <= stop - at:
+            break
+        if queue_id is not None:
+            if of_queue != queue_id or not low <= offset < high:
+                break
+            low = offset + 1
+        made.append(Message(payload[at : at + size], max_body_bytes))
+        at += size
+    # mostly none does, and this is quick
+    named = name in bytes(payload[began:at]) and any(_names(each, name) for each in made)
+    return made, at, named
+
+
+def _names(message: Message, name: bytes) -> bool:
+    record = message.record
+    found, _, _ = examine(record, 0, len(record), checksum=Checksum.NONE)
+    return found is Found.RECORD and name in message._raw_properties

@@ -1,0 +1,67 @@
+"""The reader's loops: queue entries to ranges of the log, and ranges to one piece. Pure Python.
+
+The twin of what `compiled` has under the same names, and what both are held to; which of the
+two a process uses is said in `active`. Pure functions on buffers: no files. An entry may have
+become anything on disk: no offset and no size in it is trusted.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+
+# From a log offset on to below another. Scattered records are many, so ranges are kept packed.
+RANGE = struct.Struct("=qq")
+
+
+class Ranges(NamedTuple):
+    """Where the records of a queue are: in one segment, in the queue's order, neighbours joined."""
+
+    base: int  # the log offset at which the segment begins; -1 without any record
+    ranges: bytes  # one RANGE behind the other
+    size: int  # of all ranges, in bytes
+    taken: int  # how many entries that were
+
+
+def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges:
+    """Where the records of the first entries are, about `max_bytes` of them but at least one.
+
+    Ends before an entry that leads to another segment than the first, or is of no size; what an
+    entry says to lie behind the segment's end is left out. Blank entries have no record.
+    """
+    base, size, taken = -1, 0, 0
+    ranges = bytearray()
+    run_at = run_end = end = -1
+    for offset, length, _ in ENTRY.iter_unpack(raw):
+        if length != BLANK_SIZE:
+            if length <= 0 or offset < 0 or base >= 0 and not base <= offset < end:
+                break
+            if base >= 0 and max_bytes - size < length:
+                break
+            if base < 0:
+                base = offset - offset % segment_bytes
+                end = min(base + segment_bytes, (1 << 63) - 1)
+            if offset != run_end:
+                if run_at >= 0:
+                    ranges += RANGE.pack(run_at, run_end)
+                run_at = offset
+            run_end = min(offset + length, end)
+            size += run_end - offset
+        taken += 1
+    if run_at >= 0:
+        ranges += RANGE.pack(run_at, run_end)
+    return Ranges(base, bytes(ranges), size, taken)
+
+
+def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes:
+    """Ranges one behind the other, from (a segment, its log offset, its ranges)."""
+    pieces = []
+    for view, base, ranges in found:
+        for start, stop in RANGE.iter_unpack(ranges):
+            if not base <= start <= stop <= base + len(view):
+                raise ValueError(f"{start} to {stop} is in a segment at {base} of {len(view)}")
+            pieces.append(view[start - base : stop - base])
+    return b"".join(pieces)

@@ -1,0 +1,156 @@
+"""What a producer has in hand: a send's outcome, and frames of runs that take messages.
+
+In pure Python: the twin of what `compiled` has under the same names (see `active`). Only
+what happens once per message is here. What a frame is made of and told, and what a receipt is, the
+client knows; it extends these classes.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Callable
+from typing import Any
+
+from penstock.shared.errors import PenstockError
+from penstock.shared.formats.message_id import KeyOrigin
+from penstock.shared.loops.pure.encode import Draft
+from penstock.shared.wire.messages import Appended
+
+
+class KeyNumbers:
+    """Gives the messages of one producer the numbers of their UNIQ_KEYs."""
+
+    __slots__ = ("origin", "_count")
+
+    def __init__(self, origin: KeyOrigin) -> None:
+        self.origin = origin
+        self._count = 0
+
+    def next(self, now_ms: int) -> int:
+        """As key_number has it, which takes as long as all the rest."""
+        self._count = count = self._count + 1 & 0xFFFF
+        return now_ms - self.origin.month_start_ms << 16 | count
+
+    def several(self, now_ms: int, count: int) -> array[int]:
+        return array("q", [self.next(now_ms) for _ in range(count)])
+
+
+class Run:
+    """Messages of one queue that stand one behind the other in a frame.
+
+    A batch is a run by itself, with one future for all its messages.
+    """
+
+    __slots__ = (
+        "frame",
+        "topic",
+        "queue_id",
+        "batch",
+        "drafts",
+        "keys",
+        "futures",
+        "first",
+        "count",
+    )
+
+    def __init__(self, frame: FrameOfRuns, topic: str, queue_id: int, batch: bool) -> None:
+        self.frame = frame
+        self.topic = topic
+        self.queue_id = queue_id
+        self.batch = batch
+        self.drafts: list[Draft] = []
+        # the numbers of their UNIQ_KEYs
+        self.keys = array("q")
+        self.futures: list[Outcome] = []
+        # once the frame is closed: its messages are `count` from the `first` of the frame on
+        self.first = self.count = 0
+
+
+class FrameOfRuns:
+    """Runs of messages that want the same acknowledgement, and the outcome of all of them."""
+
+    __slots__ = ("ack", "size", "runs", "open_runs", "watched", "answer", "error", "stored")
+
+    def __init__(self, ack: str) -> None:
+        self.ack = ack
+        # at most so many bytes, whatever room the broker wants in records
+        self.size = 0
+        self.runs: list[Run] = []
+        # the runs that still take messages: topic -> queue id -> run
+        self.open_runs: dict[str, dict[int, Run]] = {}
+        # whether somebody wants to be told
+        self.watched = False
+        self.answer: Appended | None = None
+        self.error: PenstockError | None = None
+        # whether the answer is that all is as was asked for
+        self.stored = False
+
+    def put(self, topic: str, queue_id: int, draft: Draft, size: int, future: Outcome) -> None:
+        """Take a message of at most `size` bytes."""
+        run = self.open_runs.setdefault(topic, {}).get(queue_id)
+        if run is None:
+            run = self.open_runs[topic][queue_id] = Run(self, topic, queue_id, False)
+            self.runs.append(run)
+        future.run, future.index = run, len(run.drafts)
+        run.drafts.append(draft)
+        run.keys.append(future.key)
+        run.futures.append(future)
+        self.size += size
+
+    def put_batch(
+        self, topic: str, queue_id: int, drafts: list[Draft], size: int, future: Outcome
+    ) -> None:
+        """Take messages that are stored together; what comes for the queue later is behind them."""
+        self.open_runs.get(topic, {}).pop(queue_id, None)
+        run = Run(self, topic, queue_id, True)
+        run.drafts = drafts
+        assert future.keys is not None
+        run.keys = future.keys
+        run.futures.append(future)
+        future.run = run
+        self.runs.append(run)
+        self.size += size
+
+
+class Outcome:
+    """The outcome of one send, now or later."""
+
+    __slots__ = ("sender", "key", "keys", "run", "index", "error", "seen", "callbacks")
+
+    def __init__(self, sender: Any, key: int, keys: array[int] | None = None) -> None:
+        """`key`: the number of the message's UNIQ_KEY; of a batch the first, and all are `keys`.
+
+        `sender` is for the one who extends this.
+        """
+        self.sender = sender
+        self.key = key
+        self.keys = keys
+        self.run: Run | None = None
+        self.index = 0
+        # of a message that is in no frame
+        self.error: PenstockError | None = None
+        # whether somebody has asked for the outcome
+        self.seen = False
+        self.callbacks: list[Callable[[Any], None]] | None = None
+
+    def done(self) -> bool:
+        """Whether the outcome is known."""
+        if self.error is not None:
+            return True
+        run = self.run
+        return run is not None and (run.frame.answer is not None or run.frame.error is not None)
+
+    def exception(self, timeout: float | None = None) -> PenstockError | None:
+        """The error, or None when the message is stored as was asked for.
+
+        Waits up to `timeout` seconds. A FlushTimeout has the receipt of a stored message.
+        """
+        self.seen = True
+        run = self.run
+        if run is not None and run.frame.stored:
+            return None
+        return self._find_error(timeout)
+
+    def _find_error(self, timeout: float | None) -> PenstockError | None:
+        """What `exception` says where it is not simply None."""
+        raise NotImplementedError

@@ -1,0 +1,248 @@
+"""Walk the log: what its records say to consume queues and index, and which are whole. Pure Python.
+
+The twin of what `compiled` has under the same names, and what both are held to; which of the
+two a process uses is said in `active`. Pure functions on buffers: no files. All trust no length
+before it is bounded.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.shared.formats.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
+from penstock.shared.formats.queue_entry import (
+    DELAY_LEVELS_MS,
+    ENTRY,
+    SCHEDULE_TOPIC,
+    delay_due_ms,
+    tags_code,
+)
+from penstock.shared.formats.record import (
+    AT_BODY_LENGTH_V4,
+    AT_BODY_V4,
+    AT_QUEUE_ID,
+    AT_QUEUE_OFFSET,
+    MAGIC_V1,
+    MAGIC_V2,
+    SMALLEST_RECORD_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    SYS_TRANSACTION_PREPARED,
+    SYS_TRANSACTION_ROLLBACK,
+    Found,
+    body_span,
+    crc32,
+    examine,
+    names_queue,
+    store_timestamp_ms,
+)
+from penstock.shared.formats.record_crc import Checksum, prop_crc_holds
+from penstock.shared.loops.pure.queues import ROW, QueueNumbers
+
+if TYPE_CHECKING:
+    from penstock.shared.formats.index_chains import Entries, KeyBatch
+
+# totalSize, magic, queueId, two offsets, sysFlag, storeTimestamp where the hosts are IPv4
+_WALK_HEAD = struct.Struct(">iI4xi4xqqi16xq")
+# size, magic, body CRC, queueId, two offsets, sysFlag, body length of a record with IPv4 hosts
+_USUAL = struct.Struct(">iIii4xqqi44xi")
+_I32 = struct.Struct(">i")
+_ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
+
+assert _USUAL.size == AT_BODY_V4, "an IPv4 record's body begins right behind these fields"
+assert AT_QUEUE_ID == 12 and AT_QUEUE_OFFSET == 20, "the skipped bytes follow from the layout"
+
+
+class Dispatch(NamedTuple):
+    """What one record says to the consume queue. `entry` is its 20 bytes; b"" when it has none."""
+
+    topic: bytes
+    queue_id: int
+    queue_offset: int
+    entry: bytes
+    position: int
+    size: int
+
+
+def walk(
+    view: memoryview,
+    position: int,
+    levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
+    keys: KeyBatch | None = None,
+) -> Iterator[Dispatch]:
+    """Dispatch each whole record of a piece of the log that begins at `position`.
+
+    `levels_ms` is what delay levels wait; `keys` gets what the records are to be indexed under.
+    Ends at the first byte that does not begin a whole record, or behind a blank, which is not
+    yielded: `blank_size` tells. CRCs are not compared: the writer has.
+    """
+    codes: dict[bytes, int] = {}
+    at, end = 0, len(view)
+    unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
+    lead_tags, lead_keys = _TAGS[1], _KEYS[1]
+    make = tuple.__new__  # without the Python function that a named tuple's constructor is
+    while end - at >= SMALLEST_RECORD_BYTES:
+        size, magic, queue_id, queue_offset, physical, sys_flag, stored_ms = unpack(view, at)
+        if magic != MAGIC_V1 and magic != MAGIC_V2 or physical != position + at:
+            return
+        if not SMALLEST_RECORD_BYTES <= size <= end - at:
+            return
+        if sys_flag & _ANY_V6:
+            body_at, body_length = body_span(view, at)
+            stored_ms = store_timestamp_ms(view, at)
+        else:
+            body_at = at + AT_BODY_V4
+            (body_length,) = length_at(view, at + AT_BODY_LENGTH_V4)
+        if not 0 <= body_length <= at + size - body_at:
+            return
+        # topic and properties together are small; one copy makes the rest plain bytes work
+        tail = bytes(view[body_at + body_length : at + size])
+        lead = 1 if magic == MAGIC_V1 else 2
+        topic_end = lead + int.from_bytes(tail[:lead], "big", signed=True)
+        start = topic_end + 2
+        properties_length = int.from_bytes(tail[topic_end:start], "big", signed=True)
+        if topic_end < lead or properties_length < 0 or start + properties_length != len(tail):
+            return
+        topic = tail[lead:topic_end]
+        if not names_queue(topic, queue_id, queue_offset):
+            return
+        # rfind is several times as fast as `in`, and mostly there are no tags and no keys
+        tags = _value(tail, start, _TAGS) if tail.rfind(lead_tags) > 0 else b""
+        code = codes.get(tags)
+        if code is None:
+            code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
+        if sys_flag & SYS_TRANSACTION_MASK in _NOT_QUEUED:
+            made = b""
+        else:
+            if topic == _SCHEDULE_TOPIC:
+                code = due_ms(stored_ms, tail[start:], code, levels_ms)
+            made = entry(physical, size, code)
+        if keys is not None and sys_flag & SYS_TRANSACTION_MASK != SYS_TRANSACTION_ROLLBACK:
+            unique_key = _value(tail, start, _UNIQ_KEY)
+            words = _value(tail, start, _KEYS) if tail.rfind(lead_keys) > 0 else b""
+            keys.add(topic, unique_key, words, physical, stored_ms)
+        yield make(Dispatch, (topic, queue_id, queue_offset, made, physical, size))
+        at += size
+
+
+def _value(tail: bytes, start: int, names: tuple[bytes, bytes]) -> bytes:
+    """A property of a record, as `find_property` finds it, without cutting the properties out."""
+    later, first = names
+    at = tail.rfind(later, start)
+    if at >= 0:
+        at += len(later)
+    elif tail.startswith(first, start):
+        at = start + len(first)
+    else:
+        return b""
+    stop = tail.find(b"\x02", at)
+    value = tail[at:] if stop < 0 else tail[at:stop]
+    # an empty value does not count; an earlier one may
+    return value or find_property(tail[start:], first[:-1])
+
+
+def _names_of(key: str) -> tuple[bytes, bytes]:
+    """How a property begins behind another one, and as the first."""
+    first = key.encode() + b"\x01"
+    return b"\x02" + first, first
+
+
+_TAGS, _KEYS, _UNIQ_KEY = (_names_of(key) for key in (TAGS, KEYS, UNIQ_KEY))
+_NOT_QUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
+_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
+
+
+def due_ms(stored_ms: int, properties: bytes, code: int, levels_ms: tuple[int, ...]) -> int:
+    """The tags code in the delay topic: when the message is due, if it names a level."""
+    level = find_property(properties, DELAY.encode())
+    if level.isdigit() and len(level) < 10 and int(level) > 0:  # a Java int, as there
+        return delay_due_ms(int(level), stored_ms, levels_ms)
+    return code
+
+
+class Dispatched(NamedTuple):
+    """What the whole records at the beginning of a piece of the log say."""
+
+    size: int  # of those records, in bytes
+    records: int
+    last: int  # the log offset of the last one; -1 without any
+    rows: bytes  # their entries, in the log's order: see `pure.queues`
+    keys: Entries | None  # for the index, where they were asked for
+
+
+def dispatch(
+    view: memoryview,
+    position: int,
+    queues: QueueNumbers,
+    levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
+    keyed: bool = False,
+) -> Dispatched:
+    """`walk`, all at once: entries as rows of `queues`, and `keyed` the index's as arrays."""
+    rows = []
+    end, count, last = 0, 0, -1
+    keys = _key_batch() if keyed else None
+    number, row = queues.number, ROW.pack
+    for topic, queue_id, queue_offset, entry, record, size in walk(view, position, levels_ms, keys):
+        end += size
+        count += 1
+        last = record
+        if entry:
+            rows.append(row(number(topic, queue_id), queue_offset, entry))
+    return Dispatched(end, count, last, b"".join(rows), None if keys is None else keys.entries())
+
+
+def _key_batch() -> KeyBatch:
+    # it brings numpy, which takes longer to import than a start may
+    from penstock.shared.formats.index_chains import KeyBatch
+
+    return KeyBatch()
+
+
+def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum) -> list[int]:
+    """Where the whole records at the buffer's beginning start, and where the last one ends.
+
+    The usual record is checked in place, with the rules of `examine` written out: at a million
+    records a call for each costs more than the checksum. Whatever looks unusual goes to `examine`.
+    """
+    view, end, at, starts = memoryview(buffer), len(buffer), 0, [0]
+    unpack = _USUAL.unpack_from
+    check_body, check_record = checksum is Checksum.BODY, checksum is Checksum.RECORD
+    while end - at >= SMALLEST_RECORD_BYTES:
+        size, magic, crc, queue_id, queue_offset, physical, sys_flag, body_length = unpack(
+            buffer, at
+        )
+        next_at = at + size
+        if (
+            magic == MAGIC_V1
+            and physical == position + at
+            and not sys_flag & _ANY_V6
+            and 0 <= body_length <= size - SMALLEST_RECORD_BYTES
+            and next_at <= end
+        ):
+            topic_at = at + 89 + body_length
+            topic_end = topic_at + buffer[topic_at - 1]
+            if (
+                topic_end + 2 <= next_at
+                and buffer[topic_at - 1] < 128
+                and buffer[topic_end] < 128
+                and topic_end + 2 + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
+                and names_queue(bytes(view[topic_at:topic_end]), queue_id, queue_offset)
+                and (
+                    not check_body
+                    or body_length == 0
+                    or crc32(view[at + 88 : topic_at - 1]) & 0x7FFFFFFF == crc
+                )
+                and (not check_record or prop_crc_holds(view, at, next_at))
+            ):
+                starts.append(next_at)
+                at = next_at
+                continue
+        found, size, _ = examine(buffer, at, end, position=position + at, checksum=checksum)
+        if found is not Found.RECORD:
+            break
+        at += size
+        starts.append(at)
+    return starts

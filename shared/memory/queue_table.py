@@ -1,0 +1,115 @@
+"""The queue table: which entries each consume queue has. Shared memory of two writers.
+
+A file of 320-byte slots in the run directory. A slot is filled before `queue_count` of the
+positions page counts it, and its topic and queue never change afterwards. The reput fills slots
+and owns max offsets; the min offset of a slot that is counted belongs to the cleaner.
+
+    off  field             type
+      0  max offset        u64    one past the newest entry; the reput's publish word
+      8  min offset        u64    the first entry that is still there
+     16  queue id          u32
+     20  topic length      u32
+     24  topic             UTF-8, up to 255 bytes
+
+Words are native-endian. Readers need no lock: a queue's entries below its max offset are complete.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.errors import StoreUnavailable
+from penstock.shared.loops.active import move_ends
+
+SLOT_BYTES = 320
+_IDENTITY = struct.Struct("=II")
+
+assert SLOT_BYTES >= 24 + 255 and SLOT_BYTES % 64 == 0, "a slot is whole cache lines"
+
+
+class QueueKey(NamedTuple):
+    topic: str
+    queue_id: int
+
+
+class QueueTable:
+    """The table, mapped. Only the reput and the cleaner open it writable."""
+
+    def __init__(self, path: Path, writable: bool = False) -> None:
+        self._handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
+        try:
+            size = os.fstat(self._handle).st_size
+            access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
+            self._map = mmap.mmap(self._handle, size, mmap.MAP_SHARED, access)
+        except BaseException:
+            os.close(self._handle)
+            raise
+        self._view = memoryview(self._map)
+        self._words = self._view.cast("Q")
+        self.capacity = size // SLOT_BYTES
+
+    def key(self, slot: int) -> QueueKey:
+        at = slot * SLOT_BYTES + 16
+        queue_id, length = _IDENTITY.unpack_from(self._view, at)
+        return QueueKey(bytes(self._view[at + 8 : at + 8 + length]).decode(), queue_id)
+
+    def max_offset(self, slot: int) -> int:
+        return self._words[slot * SLOT_BYTES // 8]
+
+    def max_offsets(self) -> memoryview:
+        """Those of all slots, as they are at any moment. To be released before the table closes."""
+        return self._words[:: SLOT_BYTES // 8]
+
+    def min_offset(self, slot: int) -> int:
+        return self._words[slot * SLOT_BYTES // 8 + 1]
+
+    def add(self, slot: int, key: QueueKey, min_offset: int, max_offset: int) -> None:
+        """Fill a slot that is not counted yet.
+
+        Raises StoreUnavailable when the table is full, OSError where memory has no room for it.
+        """
+        if slot >= self.capacity:
+            raise StoreUnavailable(
+                "the broker has as many queues as max_queues allows",
+                self.capacity,
+                f"start it with more: penstock up --set max_queues={2 * self.capacity}",
+            )
+        # the table is sparse: without this, a full /dev/shm would be a SIGBUS
+        os.posix_fallocate(self._handle, slot * SLOT_BYTES, SLOT_BYTES)
+        topic = key.topic.encode()
+        at = slot * SLOT_BYTES + 16
+        _IDENTITY.pack_into(self._view, at, key.queue_id, len(topic))
+        self._view[at + 8 : at + 8 + len(topic)] = topic
+        self._words[slot * SLOT_BYTES // 8 + 1] = min_offset
+        self._words[slot * SLOT_BYTES // 8] = max_offset
+
+    def move_max_offsets(self, rows: bytes) -> None:
+        """Publish the max offsets of the queues of these rows, whose numbers are slots."""
+        move_ends(rows, self._words, SLOT_BYTES // 8)
+
+    def publish_min_offset(self, slot: int, min_offset: int) -> None:
+        self._words[slot * SLOT_BYTES // 8 + 1] = min_offset
+
+    def keys(self, start: int, stop: int) -> Iterator[tuple[int, QueueKey]]:
+        for slot in range(start, stop):
+            yield slot, self.key(slot)
+
+    def close(self) -> None:
+        self._words.release()
+        self._view.release()
+        self._map.close()
+        os.close(self._handle)
+
+
+def create_queue_table(path: Path, max_queues: int) -> None:
+    """Make an empty table. It stays sparse: only slots in use take memory."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        os.ftruncate(handle, max_queues * SLOT_BYTES)
+    finally:
+        os.close(handle)

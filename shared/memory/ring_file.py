@@ -1,0 +1,98 @@
+"""A ring in shared memory: its file, which the writer makes and a producer on this machine fills.
+
+    <run directory>/ring-<number>      0600, of RING_BYTES; begins with a token at first
+
+Its bytes are the producer's to write, from when it has it on. The writer only reads them, by the
+file and never through a mapping: a file that is made shorter is then a short read, where a mapping
+would be a SIGBUS. The producer holds a lock (flock, shared) on the file for as long as it has the
+ring mapped, so the kernel tells the writer of a producer's end, whatever that was.
+
+No path goes over a socket: the name is made here of two numbers. This file knows no frames.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import mmap
+import os
+import stat
+from pathlib import Path
+
+from penstock.shared.errors import RingUnavailable
+from penstock.shared.faults import crash_point
+
+# As many frames of 256 KiB as a producer has on their way, and one for what the end cuts off.
+RING_BYTES = 9 * (256 << 10)
+TOKEN_BYTES = 32
+_NAME = "ring-"
+
+
+def ring_path(directory: Path, number: int) -> Path:
+    return directory / f"{_NAME}{number:016x}"
+
+
+def ring_files(directory: Path) -> list[Path]:
+    """The rings that a run directory has."""
+    return sorted(directory.glob(f"{_NAME}*"))
+
+
+def make_ring(path: Path, token: bytes) -> int:
+    """Make the file, with all its memory; its descriptor. Raises OSError, and then leaves nothing.
+
+    For the writer.
+    """
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    try:
+        os.posix_fallocate(handle, 0, RING_BYTES)
+        os.pwrite(handle, token, 0)
+        crash_point("ring.made")
+    except BaseException:
+        os.close(handle)
+        path.unlink()
+        raise
+    return handle
+
+
+def is_held(handle: int) -> bool:
+    """Whether a producer has the ring. For the writer."""
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(handle, fcntl.LOCK_UN)
+    return False
+
+
+def take_ring(run_id: str, number: int, size: int, token: bytes) -> mmap.mmap:
+    """Map the ring that a broker says it has made. For the producer.
+
+    Raises RingUnavailable where there is no such file of this user: the broker is on another
+    machine, in a container of its own, or another user's.
+    """
+    if len(token) != TOKEN_BYTES or size != RING_BYTES:
+        raise RingUnavailable("the broker names its ring as another version does", run_id)
+    # few producers ever come here, and all would wait for it at their start
+    from penstock.shared.memory.run_directory import run_places
+
+    refused: object = "no such file"
+    for directory in run_places(run_id):
+        try:
+            return _take(ring_path(directory, number), token)
+        except OSError as error:
+            refused = error
+    raise RingUnavailable("the broker's ring is not on this machine", refused)
+
+
+def _take(path: Path, token: bytes) -> mmap.mmap:
+    handle = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        found = os.fstat(handle)
+        ours = stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid()
+        if not ours or found.st_size != RING_BYTES or os.pread(handle, len(token), 0) != token:
+            raise RingUnavailable("this file is not the ring that the broker has made", path)
+        fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        crash_point("ring.taken")
+        # the mapping has a descriptor of its own, and with it the lock
+        return mmap.mmap(handle, RING_BYTES, mmap.MAP_SHARED)
+    finally:
+        os.close(handle)

@@ -1,0 +1,305 @@
+"""The run directory: what the processes of one broker run share, and how others find it.
+
+    <memory file system>/penstock-<run id>/   0700
+        positions    the positions page            queues    the queue table
+        pool         the transient store pool      *.ipc     the sockets
+        store        the path of the store         alive     locked (shared) by each living actor
+        ring-*       rings that producers fill
+    STORE/penstock/run.json                        names all that, and the endpoints
+
+It lies in /dev/shm, where it outlives every process but no reboot: after a crash of all processes
+the next start finds there what was written and not yet committed. Where /dev/shm is too small it
+lies in the temporary directory instead. This file does not know what is in the files.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import time
+from pathlib import Path
+
+import msgspec
+
+from penstock.shared.errors import StoreLocked, StoreUnavailable
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import replace_file
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.process_state import process_state
+from penstock.shared.wire.endpoint import MAX_IPC_PATH_BYTES
+
+_RUN_ID = re.compile(r"[0-9a-f]{16}")
+_NAME = re.compile(rf"penstock-{_RUN_ID.pattern}")
+_MEMORY = Path("/dev/shm")
+# The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
+_GONE_TIMEOUT_MS = 30_000
+# of the longest socket's path behind the place; ZeroMQ and the kernel want it all below 108
+_SOCKET_NAME_BYTES = len(f"/penstock-{'0' * 16}/bell-committer.ipc")
+_NOWHERE = "/nonexistent/penstock"
+
+
+class Endpoints(msgspec.Struct, frozen=True):
+    """Where clients connect: tcp for everybody, ipc for this machine."""
+
+    produce: str
+    consume: str
+    produce_ipc: str
+    consume_ipc: str
+
+
+class Run(msgspec.Struct, frozen=True):
+    """One run of a broker on a store."""
+
+    run_id: str
+    boot_id: str
+    directory: str
+    supervisor_pid: int
+    started_ms: int
+    endpoints: Endpoints
+    pool_enabled: bool
+
+    @property
+    def path(self) -> Path:
+        return Path(self.directory)
+
+    @property
+    def positions(self) -> Path:
+        return self.path / "positions"
+
+    @property
+    def queues(self) -> Path:
+        return self.path / "queues"
+
+    @property
+    def pool(self) -> Path:
+        return self.path / "pool"
+
+    @property
+    def clean_request(self) -> Path:
+        """There while somebody wants the cleaner to begin at once. The cleaner removes it."""
+        return self.path / "clean-request"
+
+    def socket(self, name: str) -> str:
+        return f"ipc://{self.path / name}.ipc"
+
+
+def boot_id() -> str:
+    """What is different after each boot of this machine."""
+    return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+
+
+def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
+    """(run id, the new directory, a remark or ""). Takes the first place with enough room."""
+    refused = []
+    for place in _places():
+        if not place.is_dir():
+            refused.append(f"{place} is not there")
+            continue
+        if len(os.fsencode(place)) + _SOCKET_NAME_BYTES > MAX_IPC_PATH_BYTES:
+            refused.append(f"{place} is too long a path for sockets")
+            continue
+        room = os.statvfs(place)
+        free = room.f_bavail * room.f_frsize
+        if free < need_bytes:
+            refused.append(f"{place} has {free >> 20} MiB free, {need_bytes >> 20} are needed")
+            continue
+        run_id = os.urandom(8).hex()
+        directory = place / f"penstock-{run_id}"
+        directory.mkdir(mode=0o700)
+        (directory / "store").write_bytes(_identity(store))
+        remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
+        return run_id, directory, remark
+    raise StoreUnavailable(
+        "there is no room for shared memory",
+        "; ".join(refused),
+        "free some, or make the pool smaller: penstock up --set transient_store_pool_bytes=BYTES",
+    )
+
+
+def _places() -> tuple[Path, ...]:
+    return _MEMORY, Path(os.environ.get("TMPDIR") or "/tmp")
+
+
+def run_places(run_id: str) -> list[Path]:
+    """Where the directory of that run can be, on this machine; nowhere for what is no run's id."""
+    if not _RUN_ID.fullmatch(run_id):
+        return []
+    return [place / f"penstock-{run_id}" for place in _places()]
+
+
+def find_store(run_id: str) -> Path:
+    """The store of that run, if both are on this machine and this user's.
+
+    Raises StoreUnavailable where they are not: the broker is on another machine, in a container of
+    its own, or another user's.
+    """
+    refused: object = "no such run directory"
+    for directory in run_places(run_id):
+        try:
+            found = directory.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid():
+                refused = f"{directory} is another user's"
+                continue
+            store = Path(os.fsdecode((directory / "store").read_bytes()))
+            run = read_run(StorePaths(store))
+        except OSError as error:
+            refused = error
+            continue
+        if run is not None and run.run_id == run_id:
+            return store
+        refused = f"the store in {store} is another one"
+    raise StoreUnavailable("the broker's store is not on this machine", refused)
+
+
+def _identity(store: Path) -> bytes:
+    return os.fsencode(store.resolve())
+
+
+def remove_strays(store: Path, last_run: Run | None) -> None:
+    """Remove run directories of this store that no run.json names: of starts that were killed.
+
+    The caller holds the store's lock, so no such start is still at work.
+    """
+    named = None if last_run is None else last_run.path
+    for place in _places():
+        for directory in place.glob("penstock-*"):
+            if directory == named or not _NAME.fullmatch(directory.name):
+                continue
+            try:
+                found = directory.lstat()
+                ours = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+                if ours and (directory / "store").read_bytes() == _identity(store):
+                    remove_directory(directory)
+            except FileNotFoundError:
+                continue  # another store's broker has removed it
+
+
+def join_run(run: Run) -> int:
+    """Count as alive in this run until the descriptor closes, which death does too."""
+    handle = os.open(run.path / "alive", os.O_RDWR | os.O_CREAT, 0o600)
+    fcntl.flock(handle, fcntl.LOCK_SH)
+    return handle
+
+
+def await_actors_gone(run: Run) -> None:
+    """Return when no actor of a run lives any more, whose supervisor does not.
+
+    Until then one of them could still write. Raises StoreLocked when that takes too long.
+    """
+    try:
+        handle = os.open(run.path / "alive", os.O_RDWR)
+    except FileNotFoundError:
+        return
+    try:
+        deadline = time.monotonic() + _GONE_TIMEOUT_MS / 1000
+        while True:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            except BlockingIOError:
+                if time.monotonic() > deadline:
+                    raise StoreLocked(
+                        "an actor of the last run is still alive",
+                        f"it holds {run.path / 'alive'} for {_GONE_TIMEOUT_MS} ms now",
+                        "it waits for a disk, or was not killed with its supervisor; find it: "
+                        f"fuser -v {run.path / 'alive'}",
+                    ) from None
+            time.sleep(0.002)
+    finally:
+        os.close(handle)
+
+
+def write_run(paths: StorePaths, run: Run) -> None:
+    """Name the run in the store, so that the next start and other commands find it."""
+    replace_file(paths.run, msgspec.json.encode(run))
+
+
+def read_run(paths: StorePaths) -> Run | None:
+    """The last run on this store, running or not; None when there was none."""
+    try:
+        run = msgspec.json.decode(paths.run.read_bytes(), type=Run)
+        return run if b"\0" not in os.fsencode(run.directory) else None
+    # what is no path is a ValueError, and so is what is no text
+    except (FileNotFoundError, NotADirectoryError, ValueError, msgspec.DecodeError, RecursionError):
+        return None
+
+
+def read_last_run(paths: StorePaths) -> Run | None:
+    """The last run, for who has the store's lock, and may take and remove its shared memory.
+
+    A store may come from elsewhere, and its run.json may name any directory. What is there counts
+    only if it was made for this store, by this user or the store's owner; else the store has no
+    memory here. That of a copied store is the original's, which may need it.
+    """
+    run = read_run(paths)
+    if run is None or not os.path.lexists(run.path) or _is_of(paths, run):
+        return run
+    return msgspec.structs.replace(run, directory=_NOWHERE)
+
+
+def _is_of(paths: StorePaths, run: Run) -> bool:
+    """Whether the run's directory, which is there, is one of this store."""
+    found = run.path.lstat()
+    if not (_NAME.fullmatch(run.path.name) and stat.S_ISDIR(found.st_mode)):
+        return False
+    if found.st_uid not in (os.geteuid(), paths.root.stat().st_uid):
+        return False
+    try:
+        mark = (run.path / "store").read_bytes()
+    except FileNotFoundError:
+        return not any(run.path.iterdir())  # a removal was killed at its last step
+    named = Path(os.fsdecode(mark))
+    if not os.path.lexists(named):  # the store was moved
+        return run.path.parent in _places()
+    return mark == _identity(paths.root) or named.samefile(paths.root)
+
+
+def original_of(paths: StorePaths, run: Run) -> Path | None:
+    """Where the store is that this one was copied from, with the run that its run.json names.
+
+    None for a store that is no copy; one that was moved is none.
+    """
+    try:
+        named = Path(os.fsdecode((run.path / "store").read_bytes()))
+        other = read_run(StorePaths(named))
+        if other is None or other.run_id != run.run_id or os.path.samefile(named, paths.root):
+            return None
+    except OSError:
+        return None  # the memory is gone, or nothing is left where the store was
+    return named
+
+
+def survives(run: Run) -> bool:
+    """Whether the run's shared memory is still that of this boot."""
+    whole = all(path.is_file() for path in (run.positions, run.queues))
+    return run.boot_id == boot_id() and whole and _NAME.fullmatch(run.path.name) is not None
+
+
+def running(run: Run) -> bool:
+    """Whether the run's supervisor is alive."""
+    if not survives(run):
+        return False
+    try:
+        return process_state(run.supervisor_pid) != "Z"
+    except FileNotFoundError:
+        return False
+
+
+def remove_run_directory(run: Run) -> None:
+    """Remove a run's shared memory. Does nothing when it is gone already.
+
+    Killed half way, it leaves what no start takes for the memory of a run, and the next removes.
+    """
+    if _NAME.fullmatch(run.path.name) and run.path.is_dir() and not run.path.is_symlink():
+        remove_directory(run.path)
+
+
+def remove_directory(directory: Path) -> None:
+    """Remove a run directory: what makes it whole goes first, what says whose it is goes last."""
+    names = {path.name for path in directory.iterdir()}
+    for name in sorted(names, key=lambda name: (name != "positions", name == "store", name)):
+        (directory / name).unlink()
+        crash_point("run.mid_removal")
+    directory.rmdir()

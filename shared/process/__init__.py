@@ -1,0 +1,4 @@
+"""How an actor lives: its loop, doorbells, heartbeat, listening, and how a broker is found.
+
+May import `store`, `log`, `memory`, `wire`. Never what one actor does: that is in its folder.
+"""

@@ -1,0 +1,76 @@
+"""What the shared memory of a running broker says of it. Asks no actor, changes nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.shared.clock import SystemClock
+from penstock.shared.layout import StorePaths
+from penstock.shared.log.damage import load_quarantine
+from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.process.find_broker import find_running
+from penstock.shared.store.deletions import load_deletions
+from penstock.shared.store.retention_clock import held_ms
+
+
+def read_status(store: Path) -> dict[str, Any]:
+    """The status as `-o json` prints it. Raises ConnectError when no broker runs."""
+    run = find_running(store)
+    positions = Positions(run.positions)
+    now_ms = SystemClock().monotonic_ms()
+    actors = []
+    for name in ACTORS:
+        life = positions.life(name)
+        actors.append(
+            {
+                "name": name,
+                "pid": life.pid,
+                "generation": life.generation,
+                "state": life.state,
+                "restarts": life.restarts,
+                # of a successor that has not beaten yet there is no heartbeat
+                "heartbeat_age_ms": (
+                    max(0, now_ms - life.heartbeat_ms)
+                    if life.beating_generation == life.generation
+                    else None
+                ),
+                "cycles": life.cycles,
+            }
+        )
+    found = {
+        "store": str(store.resolve()),
+        "supervisor_pid": run.supervisor_pid,
+        "started_ms": run.started_ms,
+        "run_directory": run.directory,
+        "actors": actors,
+        "positions": (values := positions.all()),
+        "retention": _retention(values, held_ms(StorePaths(store).retention, SystemClock())),
+        # what was deleted of the log, newest last, in this run and before
+        "deletions": msgspec.to_builtins(load_deletions(StorePaths(store))),
+        "damaged": msgspec.to_builtins(
+            load_quarantine(StorePaths(store)) if positions["read_only"] else []
+        ),
+        "endpoints": msgspec.to_builtins(run.endpoints),
+    }
+    positions.close()
+    return found
+
+
+def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | str]:
+    """What of the log is there, how full its disk is, and whether old messages go."""
+
+    error = values["clean_error"]
+    state = "the disk is full: no message is taken" if values["disk_full"] else "messages are taken"
+    return {
+        "log_start": values["log_start"],
+        "log_end": values["wrote"],
+        "log_bytes": values["wrote"] - values["log_start"],
+        "disk_used_percent": values["disk_used"],
+        # after a jump of the clock nothing goes for its age for so long
+        "clock_held_ms": clock_held_ms,
+        "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,
+    }

@@ -1,0 +1,143 @@
+"""How many connections an endpoint takes. Beyond that new ones wait outside, and no other notices.
+
+ZeroMQ takes every connection that comes. When its process may open no more files it takes none,
+burns a core over those that wait, and the process can open no segment either. So the door closes:
+then the kernel drops the first packet of a new TCP connection (its client's kernel sends it again),
+and the socket's file has another name. Connections that are there stay. A client outside is not
+answered, and its timeout says so.
+
+    open          the soft limit of open files is below the hard one: connections reach it first
+    closed        it is as before: room for those that are in the kernel's queue, and for the store
+    open again    when one below the lower limit has gone
+
+This file knows no messages.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import resource
+import socket
+import struct
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from penstock.shared.process.listeners import backlog
+
+# For files of the store: the reader may have sixteen segments and as many queues' files open.
+LEAST_RESERVED, MOST_RESERVED = 32, 256
+# however few files there are
+LEAST_CONNECTIONS = 8
+# Between two tries to open.
+LOOK_MS = 100
+_SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
+# one instruction of classic BPF: take 0 bytes of the packet
+_DROP = struct.pack("HBBI", 0x06, 0, 0, 0)
+_IPC = "ipc://"
+_NO_FILE = 1 << 30
+
+
+class Door:
+    """The listening sockets of one actor: endpoint -> descriptor. Open at first."""
+
+    def __init__(
+        self, listening: Mapping[str, int], max_connections: int, say: Callable[[str], None]
+    ) -> None:
+        self._listening = dict(listening)
+        self._say = say
+        self._open = True
+        self._look_ms = 0
+        self._files = self._fewer = self._limit = 0
+        if self._listening:
+            self._measure(max_connections)
+        for endpoint, handle in self._listening.items():
+            _let_in(endpoint, handle)  # a predecessor may have closed it
+
+    def _measure(self, max_connections: int) -> None:
+        self._files = self._fewer = _most_files()
+        in_use = self._lowest_free()
+        waiting = len(self._listening) * (backlog() + 1)
+        spare = waiting + min(max(self._files // 8, LEAST_RESERVED), MOST_RESERVED)
+        if self._files < in_use + max_connections + spare:
+            self._fewer = max(self._files - spare, in_use + LEAST_CONNECTIONS)
+        self._limit = min(in_use + max_connections, self._fewer)
+        self.most = self._limit - in_use
+        _limit_files(self._fewer)
+
+    def inputs(self) -> list[int]:
+        """Descriptors that are ready when somebody is at the door."""
+        return list(self._listening.values()) if self._open else []
+
+    def tend(self, now_ms: int) -> None:
+        """Open or close. Costs two system calls; to be called whenever somebody came."""
+        lowest = self._lowest_free()
+        if self._open and lowest >= self._limit:
+            self._open = False
+            _limit_files(self._files)
+            for endpoint, handle in self._listening.items():
+                _keep_out(endpoint, handle)
+            self._say(f"{self.most} connections are as many as it takes; others wait")
+        elif not self._open and now_ms >= self._look_ms:
+            self._look_ms = now_ms + LOOK_MS
+            if lowest < self._limit:
+                self._open = True
+                _limit_files(self._fewer)
+                for endpoint, handle in self._listening.items():
+                    _let_in(endpoint, handle)
+
+    def _lowest_free(self) -> int:
+        """The lowest free descriptor: as many are in use at least. New ones fill holes first."""
+        for listening in self._listening.values():
+            try:
+                handle = os.dup(listening)
+            except OSError as error:
+                if error.errno != errno.EMFILE:
+                    raise
+                return _NO_FILE
+            os.close(handle)
+            return handle
+        return -1
+
+
+def _most_files() -> int:
+    return resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+
+
+def _limit_files(count: int) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (count, _most_files()))
+
+
+def _let_in(endpoint: str, handle: int) -> None:
+    if endpoint.startswith(_IPC):
+        path = Path(endpoint.removeprefix(_IPC))
+        if _closed(path).exists():
+            _closed(path).rename(path)
+        return
+    try:
+        _set_option(handle, _SO_DETACH_FILTER, struct.pack("i", 0))
+    except OSError as error:
+        if error.errno != errno.ENOENT:  # there was none
+            raise
+
+
+def _keep_out(endpoint: str, handle: int) -> None:
+    if endpoint.startswith(_IPC):
+        path = Path(endpoint.removeprefix(_IPC))
+        path.rename(_closed(path))
+        return
+    instruction = ctypes.create_string_buffer(_DROP, len(_DROP))
+    _set_option(handle, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(instruction)))
+
+
+def _closed(path: Path) -> Path:
+    return path.with_suffix(".full")
+
+
+def _set_option(handle: int, name: int, value: bytes) -> None:
+    # a socket object would need a descriptor of its own, and there may be none
+    libc = ctypes.CDLL(None, use_errno=True)
+    if libc.setsockopt(handle, socket.SOL_SOCKET, name, value, len(value)):
+        code = ctypes.get_errno()
+        raise OSError(code, os.strerror(code))

@@ -1,0 +1,105 @@
+"""Doorbells between actors. Client sockets are set up elsewhere.
+
+A doorbell carries the ringer's name and nothing else: it says "look at the positions page". One
+that is lost, late or repeated costs at most a timer tick, and among equals there is no order. Each
+actor binds one PULL socket and has a PUSH socket for each actor it rings; what is here is the whole
+wiring:
+
+    allocator -> writer          there is room again
+    writer    -> committer       `wrote` moved
+    writer    -> allocator       a new segment was entered
+    committer -> flusher, reput  `committed` moved
+    flusher   -> writer, reput   `flushed` moved
+    reput     -> reader          consume queues grew
+
+The cleaner rings nobody, and nobody rings it: it looks at every tick.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import zmq
+
+from penstock.shared.faults import crash_point
+from penstock.shared.wire.sockets import owner_only
+
+if TYPE_CHECKING:
+    from penstock.shared.memory.run_directory import Run
+
+RINGS = {
+    "allocator": ("writer",),
+    "writer": ("committer", "allocator"),
+    "committer": ("flusher", "reput"),
+    "flusher": ("writer", "reput"),
+    "reput": ("reader",),
+    "reader": (),
+    "cleaner": (),
+}
+
+_BELLS_AT_ONCE = 10_000
+# an int: an enum's `&` makes another enum
+_POLLIN = int(zmq.POLLIN)
+
+
+class Bus:
+    """One actor's doorbells."""
+
+    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], run: Run, actor: str) -> None:
+        self._actor, self._name = actor, actor.encode()
+        self.bells = context.socket(zmq.PULL)
+        self.bells.linger = 0
+        with owner_only():
+            self.bells.bind(run.socket(f"bell-{actor}"))
+        self._late: list[tuple[float, str]] = []
+        self._ropes: dict[str, zmq.Socket[bytes]] = {}
+        for target in RINGS[actor]:
+            rope = context.socket(zmq.PUSH)
+            rope.linger = 0
+            # the other side may be down for a moment; look for it again soon
+            rope.reconnect_ivl = 5
+            rope.connect(run.socket(f"bell-{target}"))
+            self._ropes[target] = rope
+
+    def ring(self, target: str) -> None:
+        """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting."""
+        pair = f"{self._actor}-{target}"
+        if crash_point("bell.lost", pair):
+            return
+        if late_ms := crash_point("bell.late", pair):
+            self._late.append((time.monotonic() + late_ms / 1000, target))
+            return
+        self._ring(target)
+        if crash_point("bell.repeated", pair):
+            self._ring(target)
+
+    def _ring(self, target: str) -> None:
+        try:
+            self._ropes[target].send(self._name, zmq.NOBLOCK)
+        except zmq.Again:
+            return
+
+    def _ring_late(self) -> None:
+        """Ring what is due by now; an actor comes by at every tick."""
+        now = time.monotonic()
+        due = [target for at, target in self._late if at <= now]
+        self._late = [(at, target) for at, target in self._late if at > now]
+        for target in due:
+            self._ring(target)
+
+    def drain(self) -> int:
+        """Take all bells that are there; how many. To be called before looking at a position."""
+        if self._late:
+            self._ring_late()
+        for count in range(_BELLS_AT_ONCE):
+            # most of the time there is none, and an exception costs more than the question
+            if not int(self.bells.get(zmq.EVENTS)) & _POLLIN:
+                return count
+            self.bells.recv(zmq.NOBLOCK)
+        return _BELLS_AT_ONCE
+
+    def close(self) -> None:
+        self.bells.close()
+        for rope in self._ropes.values():
+            rope.close()

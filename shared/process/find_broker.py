@@ -1,0 +1,188 @@
+"""Which broker runs on a store: what its run.json says, held against who has the store's lock.
+
+    no such directory | a file | no store in it | a store no broker has run on | one whose broker
+    was stopped, killed, or went down with the machine | one whose broker cannot be reached from
+    here | one that another program has | one that runs
+
+run.json alone is no proof: it outlives its run, its pid may be another process's by now, and it is
+copied with the store. The lock is the kernel's word, by inode: it follows a store that is moved, a
+copy does not have it, and it goes with the process. The caller may read; this file changes nothing.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import fcntl
+import os
+import struct
+import time
+from pathlib import Path
+
+from penstock.shared.errors import ConnectError
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.memory.run_directory import (
+    Run,
+    boot_id,
+    original_of,
+    read_run,
+    running,
+    survives,
+)
+from penstock.shared.next_steps import quoted
+
+# struct flock: type, whence, start, length, pid
+_FLOCK = struct.Struct("@hhqqi4x")
+UNSEEN = 0
+
+
+class NotRunning(ConnectError):
+    """No broker runs on the store, or none that can be seen from here; one may come."""
+
+
+def find_running(store: Path) -> Run:
+    """The running broker of this store. Raises ConnectError, with what was found, and next steps.
+
+    Raises NotRunning where that is a matter of time.
+    """
+    paths = StorePaths(store)
+    _check_store(paths)
+    run, holder = _look(paths)
+    if run is not None and run.supervisor_pid == os.getpid():
+        return run  # to look at a lock of one's own would be to lose it
+    if run is not None and running(run) and (holder == run.supervisor_pid or holder == UNSEEN):
+        return run
+    if holder is None and run is not None and (original := original_of(paths, run)) is not None:
+        raise NotRunning(
+            "no broker runs on this store",
+            f"{paths.root.absolute()}: it is a copy of {original}, and has had none since",
+            f"start it: {up_command(paths.root)}. If the original was meant: --store {original}",
+        )
+    if holder is not None:
+        raise _another(paths, run, holder)
+    raise _stopped(paths, run)
+
+
+def lock_holder(lock: Path) -> int | None:
+    """The process that has the store's lock; UNSEEN if it is none of this machine's or container's.
+
+    None when nobody has it. Not for the process itself: closing the file would lose it its lock.
+    """
+    try:
+        handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return None
+    try:
+        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+        kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, asked))
+    finally:
+        os.close(handle)
+    return None if kind == fcntl.F_UNLCK else max(pid, UNSEEN)
+
+
+def up_command(store: Path) -> str:
+    """The command that starts a broker on this store."""
+    return f"penstock up --store {quoted(store)}"
+
+
+def _look(paths: StorePaths) -> tuple[Run | None, int | None]:
+    try:
+        run = read_run(paths)
+        if run is not None and run.supervisor_pid == os.getpid() and running(run):
+            return run, run.supervisor_pid
+        return run, lock_holder(paths.lock)
+    except PermissionError as error:
+        raise ConnectError(
+            "the store is another user's",
+            f"{error.filename}: {error.strerror}",
+            "become that user, or connect to its broker's tcp:// endpoint",
+        ) from None
+
+
+def _check_store(paths: StorePaths) -> None:
+    root = paths.root
+    start = f"start a broker there: {up_command(root)}"
+    try:
+        if not root.exists():
+            raise NotRunning("there is no such directory", root.absolute(), start)
+        if not root.is_dir():
+            raise ConnectError("this is a file, and no store", root.absolute(), "name a directory")
+        if not paths.commit_log.is_dir() and not paths.run.exists():
+            raise NotRunning("there is no store in this directory", root.absolute(), start)
+    except PermissionError as error:
+        raise ConnectError(
+            "the store is another user's",
+            f"{error.filename}: {error.strerror}",
+            "become that user, or connect to its broker's tcp:// endpoint",
+        ) from None
+
+
+def _another(paths: StorePaths, run: Run | None, holder: int) -> ConnectError:
+    """Somebody has the store's lock, and no broker was found that can be talked to."""
+    root = paths.root.absolute()
+    if holder == UNSEEN:
+        where = (
+            "" if run is None else f"; it said {run.endpoints.produce} and {run.endpoints.consume}"
+        )
+        return NotRunning(
+            "a broker runs on this store that cannot be seen from here",
+            f"{root} is locked by a process of another container or machine{where}",
+            "connect to one of its tcp:// endpoints",
+        )
+    if run is not None and run.supervisor_pid == holder:
+        return NotRunning(
+            "the broker of this store has lost its shared memory, or keeps it out of sight",
+            f"{root}: process {holder}, {run.directory}",
+            f"connect to {run.endpoints.produce} or {run.endpoints.consume}",
+        )
+    return NotRunning(
+        "no broker is ready on this store, and a process has it locked",
+        f"{root}: process {holder}, {_name(holder)}",
+        "a broker that is starting has it so: wait for its line `ready`. Another program, a "
+        "RocketMQ or a repair, has to end first",
+    )
+
+
+def _stopped(paths: StorePaths, run: Run | None) -> NotRunning:
+    root, hint = paths.root.absolute(), f"start it: {up_command(paths.root)}"
+    if run is None:
+        return NotRunning("no broker runs on this store, or has run on it", root, hint)
+    if not paths.abort.exists():
+        when = _time(paths.root.stat().st_mtime)
+        return NotRunning("no broker runs on this store", f"{root}: it was stopped at {when}", hint)
+    if run.boot_id == boot_id():
+        how = f"its broker (pid {run.supervisor_pid}) was killed"
+        when = f"at about {_time(_last_beat(run))}" if survives(run) else ""
+    else:
+        how, when = "its broker ran on another machine, or until this one went down", ""
+    when = when or f"after {_time(_last_write(paths, run))}"
+    hint += ". That recovers what it had taken"
+    return NotRunning("no broker runs on this store", f"{root}: {how}, {when}", hint)
+
+
+def _last_beat(run: Run) -> float:
+    """When an actor of a run of this boot moved last, as Unix time."""
+    positions = Positions(run.positions)
+    try:
+        beat_ms = max(positions.life(name).heartbeat_ms for name in ACTORS)
+    finally:
+        positions.close()
+    return time.time() - time.monotonic() + beat_ms / 1000
+
+
+def _last_write(paths: StorePaths, run: Run) -> float:
+    found = [path.stat().st_mtime for path in (paths.checkpoint, paths.run) if path.exists()]
+    return max([run.started_ms / 1000, *found])
+
+
+def _time(at_s: float) -> str:
+    return dt.datetime.fromtimestamp(at_s).isoformat(" ", "seconds")
+
+
+def _name(pid: int) -> str:
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return "gone by now"
+    shown = " ".join(" ".join(os.fsdecode(word) for word in words).split())
+    return shown[:120] or "a kernel's process"

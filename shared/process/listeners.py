@@ -1,0 +1,117 @@
+"""The listening sockets of a broker's endpoints: opened by the supervisor, inherited by the actors.
+
+They outlive the actor that serves them. While it is replaced, a client's connection waits in the
+kernel instead of being refused, and nobody else can take the port meanwhile; not even the client,
+whom TCP connects to itself when it draws the port it knocks at as its own.
+"""
+
+from __future__ import annotations
+
+import errno
+import ipaddress
+import os
+import resource
+import socket
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.errors import ConfigError, PortTaken
+from penstock.shared.process.port_owner import port_owner
+
+# Connections that wait to be taken; fewer where few files may be open.
+_MOST_WAITING, _LEAST_WAITING = 1024, 8
+
+# actor -> the endpoints it serves
+SERVED_BY = {"writer": ("produce", "produce_ipc"), "reader": ("consume", "consume_ipc")}
+
+
+def backlog() -> int:
+    """How many connections may wait at one socket."""
+    files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return min(max(files // 8, _LEAST_WAITING), _MOST_WAITING)
+
+
+class Listener(NamedTuple):
+    """One endpoint and the socket that listens there."""
+
+    endpoint: str
+    socket: socket.socket
+
+
+def listen_tcp(bind_host: str, port: int, clients: str = "clients") -> Listener:
+    """Listen on TCP, for these clients; port 0 is any free one.
+
+    Raises PortTaken with who has it, and ConfigError for an address that is not this machine's.
+    """
+    version = ipaddress.ip_address(bind_host).version
+    host = f"[{bind_host}]" if version == 6 else bind_host
+    listener = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((bind_host, port))
+        listener.listen(backlog())
+    except OSError as error:
+        listener.close()
+        raise _refused(bind_host, port, f"{host}:{port}", clients, error) from None
+    return Listener(f"tcp://{host}:{listener.getsockname()[1]}", listener)
+
+
+def _refused(bind_host: str, port: int, where: str, clients: str, error: OSError) -> ConfigError:
+    if error.errno == errno.EADDRINUSE:
+        return PortTaken(
+            f"the port for {clients} is taken",
+            f"{where}: {port_owner(bind_host, port) or 'by whom cannot be seen from here'}",
+            "stop that one, or take any free ports: penstock up --port auto",
+        )
+    if error.errno == errno.EADDRNOTAVAIL:
+        return ConfigError(
+            f"this machine has no such address to listen on for {clients}",
+            where,
+            "set bind_host to one of its addresses, or to 0.0.0.0 for all",
+        )
+    if error.errno == errno.EACCES:
+        return ConfigError(
+            f"this user may not listen on the port for {clients}",
+            f"{where}: {error.strerror}",
+            "choose a port from 1024 on, or take any free ones: penstock up --port auto",
+        )
+    return ConfigError(f"nobody can listen there for {clients}", f"{where}: {error.strerror}")
+
+
+def listen_ipc(path: Path) -> Listener:
+    """Listen on a socket file, which is for this user only."""
+    listener = socket.socket(socket.AF_UNIX)
+    before = os.umask(0o177)
+    try:
+        listener.bind(str(path))
+        listener.listen(backlog())
+    except BaseException:
+        listener.close()
+        raise
+    finally:
+        os.umask(before)
+    return Listener(f"ipc://{path}", listener)
+
+
+class Listeners:
+    """All listening sockets of a broker, by the names of `Endpoints`."""
+
+    def __init__(self, listeners: dict[str, Listener]) -> None:
+        self._listeners = listeners
+
+    def keep_for(self, actor: str) -> dict[str, int]:
+        """In the actor: close what others serve; endpoint -> descriptor of the rest."""
+        for other in SERVED_BY:
+            if other != actor:
+                self.close_for(other)
+        return {each.endpoint: each.socket.fileno() for each in self._listeners.values()}
+
+    def close_for(self, actor: str) -> None:
+        """Listen no longer for this actor: clients are refused from now on."""
+        for name in SERVED_BY.get(actor, ()):
+            if name in self._listeners:
+                self._listeners.pop(name).socket.close()
+
+    def close(self) -> None:
+        for actor in SERVED_BY:
+            self.close_for(actor)

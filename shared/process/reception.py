@@ -1,0 +1,94 @@
+"""The reception of an endpoint: who asks who is there is told, who is wrong here is sent on.
+
+    a request of this endpoint      goes on, unless it names another run than this one
+    a request of the other one      ConnectError, with the endpoint it belongs to
+    Greet                           Greeted
+    anything else                   ProtocolError
+
+A client that was told a store names in its requests the run that the store's run.json named. A run
+has one store and an id that no other run has, so it is refused by the broker of any other store, a
+copy of that store too, and by a later run on the same one: then it reads run.json again. A client
+that was told an endpoint names no run, and whoever listens there serves it.
+
+The two actors with clients have one each. It opens no sockets; what it returns is sent by them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from penstock import __version__
+from penstock.shared.errors import ConnectError, PenstockError, ProtocolError, WrongStore
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.wire import messages
+from penstock.shared.wire.introduction import PROTOCOL, Greeted, Serves, decode_greet, encode
+
+Decoder = Callable[[bytes], Any]
+_DECODERS: dict[Serves, tuple[Decoder, Decoder]] = {
+    "producers": (messages.decode_produce_request, messages.decode_consume_request),
+    "consumers": (messages.decode_consume_request, messages.decode_produce_request),
+}
+
+
+class Reception:
+    """See the head of this file."""
+
+    def __init__(self, serves: Serves, run: Run, store: Path) -> None:
+        self._serves, self._run, self._store = serves, run, store.resolve()
+        self._decode, self._decode_other = _DECODERS[serves]
+
+    def read(self, header: bytes) -> Any:
+        """A request of this endpoint, or the answer to Greet as bytes.
+
+        Raises ProtocolError, WrongStore for a request that is meant for another run, and
+        ConnectError for one of the other endpoint.
+        """
+        try:
+            request = self._decode(header)
+        except ProtocolError as error:
+            if decode_greet(header) is not None:
+                return encode(self._greeted())
+            raise self._misdirected(header) or error from None
+        # an Append names none: it belongs to a session, which was begun by a Hello here
+        named = getattr(request, "run", "")
+        if named and named != self._run.run_id:
+            raise WrongStore(
+                "another broker than the one that was meant listens here",
+                f"this one runs on {self._store}",
+                "see where yours listens: penstock status --store STORE",
+            )
+        return request
+
+    def _misdirected(self, header: bytes) -> PenstockError | None:
+        try:
+            self._decode_other(header)
+        except ProtocolError:
+            return None
+        return wrong_port(self._serves, self._greeted())
+
+    def _greeted(self) -> Greeted:
+        run = self._run
+        return Greeted(
+            PROTOCOL,
+            __version__,
+            self._serves,
+            run.endpoints.produce,
+            run.endpoints.consume,
+            run.run_id,
+            str(self._store),
+            run.supervisor_pid,
+        )
+
+
+def wrong_port(serves: str, broker: Greeted) -> ConnectError:
+    """What a client is told at the port that `serves` the other kind."""
+    other, right = "consumers", broker.consume
+    if serves == "consumers":
+        other, right = "producers", broker.produce
+    return ConnectError(
+        f"this is the {serves}' port of the broker, and no {other[:-1]} can use it",
+        broker.consume if serves == "consumers" else broker.produce,
+        f"{other} connect to {right}",
+    )

@@ -1,0 +1,49 @@
+"""Records that a pull has found: as the payload of an answer, or as where to read them.
+
+Pure: segments are views that whoever found them has made. A consumer on this machine may read the
+log itself; that is worth it where much lies together. The reader decides, for it sees the ranges.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from penstock.shared.loops.active import gather
+from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.wire.messages import Place
+
+# Less is not worth opening a file for.
+LEAST_DIRECT_BYTES = 64 << 10
+# In the mean. Each range is a call of the kernel: shorter ones come sooner by the socket.
+LEAST_RANGE_BYTES = 8 << 10
+
+
+class Found(NamedTuple):
+    """Records in one segment of the log: the segment, where it begins, and ranges of it."""
+
+    segment: memoryview
+    base: int
+    ranges: bytes  # packed: see `pure.ranges`
+    size: int
+
+
+def piece_of(found: Sequence[Found]) -> memoryview | bytes:
+    """All that was found, one behind the other: a view of the log, or a copy if it is scattered."""
+    if len(found) == 1 and len(found[0].ranges) == RANGE.size:
+        segment, base, ranges, _ = found[0]
+        start, stop = RANGE.unpack(ranges)
+        return segment[start - base : stop - base]
+    return gather([each[:3] for each in found])
+
+
+def places_of(found: Sequence[Found]) -> tuple[Place, ...]:
+    """Where to read all that; () where it is too little for that, or too scattered."""
+    places = tuple(Place(each.base, len(each.ranges) // RANGE.size) for each in found)
+    least = max(LEAST_DIRECT_BYTES, LEAST_RANGE_BYTES * sum(each.ranges for each in places))
+    return places if sum(each.size for each in found) >= least else ()
+
+
+def ranges_of(found: Sequence[Found]) -> bytes:
+    """The payload that goes with the places."""
+    return b"".join(each.ranges for each in found)

@@ -1,0 +1,179 @@
+"""The queues that a store has had, and how far each is on disk: STORE/penstock/queues, a line each.
+
+    <topic>/<queue> <end> <log offset of the last entry> <CRC-32>
+
+    end      one more than the queue offset of the last entry that is on disk, 20 digits
+    offset   what that entry says: another queue's file, or an older one, says something else
+
+A checkpoint vouches for the entries of all queues. Should a queue be gone, or its end, nobody would
+miss it, and what it held would never be dispatched again: so the flusher writes lines before a
+checkpoint may count on them, and a start compares. New lines are appended, and their numbers are
+overwritten in place: a crash leaves a line that its checksum does not fit, and that says nothing.
+The line of "./0", which is no queue, has in its first number what the watermark said by then: a
+watermark that says less is an older copy.
+Lines of the first versions of this file have names alone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Generator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import (
+    replace_file,
+    sync_directory,
+    sync_file,
+    write_again,
+    write_at,
+)
+from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.names import is_stored_topic
+
+_LINE = re.compile(rb"([!-~]+/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]{8}))?")
+
+
+# a last entry of which nobody knows what it names
+UNKNOWN = -1
+
+
+# the name of the line that is no queue's
+WATERMARK = "./0"
+
+
+class QueueEnd(NamedTuple):
+    """How far a queue is on disk; (0, 0) where only its name is known."""
+
+    end: int = 0
+    last_position: int = 0  # the log offset that its last entry names
+
+
+def _encode(name: str, end: QueueEnd) -> bytes:
+    raw = f"{name} {end.end:020d} {end.last_position:020d}".encode()
+    return raw + f" {zlib.crc32(raw):08x}\n".encode()
+
+
+def _decode(line: bytes) -> tuple[str, QueueEnd] | None:
+    found = _LINE.fullmatch(line)
+    if found is None:
+        return None
+    name, end, last_position, crc = found.groups()
+    if name.decode() != WATERMARK and not is_stored_topic(name.decode().partition("/")[0]):
+        return None
+    if crc is None:
+        return name.decode(), QueueEnd()
+    if int(crc, 16) != zlib.crc32(line[: found.start(4) - 1]):
+        return None
+    return name.decode(), QueueEnd(int(end), int(last_position))
+
+
+def _lines(content: bytes) -> Generator[tuple[int, str, QueueEnd], None, None]:
+    """Where each whole line begins, and what it says."""
+    at = 0
+    for line in content.split(b"\n")[:-1]:
+        found = _decode(line)
+        if found is not None:
+            yield at, *found
+        at += len(line) + 1
+
+
+def load_known_queues(file: Path) -> dict[str, QueueEnd]:
+    """By name; none where there is no file."""
+    return {name: end for name, end in _load(file).items() if name != WATERMARK}
+
+
+def load_known_flush(file: Path) -> int:
+    """The log was on disk up to here at least, and the watermark said so; 0 where nobody knows."""
+    return _load(file).get(WATERMARK, QueueEnd()).end
+
+
+def _load(file: Path) -> dict[str, QueueEnd]:
+    try:
+        return {name: end for _, name, end in _lines(file.read_bytes())}
+    except (FileNotFoundError, IsADirectoryError):
+        return {}
+
+
+def with_memory(
+    known: Mapping[str, QueueEnd], table: QueueTable, count: int
+) -> dict[str, QueueEnd]:
+    """What a run's memory says of its queues goes before what their list says."""
+    found = dict(known)
+    for slot, (topic, queue_id) in table.keys(0, count):
+        name, end = f"{topic}/{queue_id}", table.max_offset(slot)
+        if table.min_offset(slot) < end > found.get(name, QueueEnd()).end:
+            found[name] = QueueEnd(end, UNKNOWN)
+    return found
+
+
+def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
+    """Begin the list anew, if it says something else; durable on return. While no actor runs."""
+    content = b"".join([_encode(name, ends[name]) for name in sorted(ends)])
+    if not file.exists() or file.read_bytes() != content:
+        replace_file(file, content)
+
+
+def make_known_queues(file: Path) -> None:
+    """Make an empty list where there is none. While no actor runs."""
+    if not file.exists():
+        replace_file(file, b"")
+
+
+class KnownQueues:
+    """The list, for the flusher, which alone writes it while actors run. A start has made it."""
+
+    def __init__(self, file: Path) -> None:
+        self._directory = file.parent
+        self._handle = os.open(file, os.O_RDWR)
+        content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
+        self._end = content.rfind(b"\n") + 1
+        # where a queue's line begins
+        self._places = {name: at for at, name, end in _lines(content) if end != QueueEnd()}
+        self._synced = False
+        self._is_new = True
+
+    def sync(self) -> Generator[None, None, None]:
+        """Make durable what `note` has written, or a predecessor: it may have died before it
+        synced, or before it told of a sync that failed."""
+        if self._synced:
+            return
+        if self._is_new:
+            write_again(self._handle, 0, self._end)
+        sync_file(self._handle)
+        yield
+        if self._is_new:
+            sync_directory(self._directory)
+            self._is_new = False
+            yield
+        self._synced = True
+
+    def note(self, ends: Mapping[str, QueueEnd]) -> bool:
+        """Queues have entries on disk so far; whether one was not known before.
+
+        Names that were not known are durable on return, the rest is behind `sync`. Raises OSError;
+        then none of these is known, and the next try writes them to the same place.
+        """
+        known = {name: end for name, end in ends.items() if name in self._places}
+        for name, end in known.items():
+            self._synced = False
+            write_at(self._handle, _encode(name, end), self._places[name])
+        lines, places = b"", {}
+        for name, end in ends.items():
+            if name not in known:
+                places[name] = self._end + len(lines)
+                lines += _encode(name, end)
+        if not lines:
+            return False
+        write_at(self._handle, lines, self._end)
+        crash_point("known.written")
+        sync_file(self._handle)
+        self._end += len(lines)
+        self._places.update(places)
+        return True
+
+    def close(self) -> None:
+        os.close(self._handle)

@@ -1,0 +1,72 @@
+"""Consume queue files of a running broker: the reader and the cleaner look, the flusher syncs.
+
+Entries are put there through windows: see queue_windows.py. How far a queue is valid stands in the
+queue table, not here.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+from collections import OrderedDict
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
+from penstock.shared.memory.queue_table import QueueKey
+from penstock.shared.next_steps import rebuild
+
+# Of as many as the process may open a sixteenth, and no more than so many.
+MOST_OPEN, SHARE = 200, 16
+
+
+class ConsumeQueueFiles:
+    """Opens queue segments on demand and keeps the latest used ones open."""
+
+    def __init__(self, paths: StorePaths, config: Config, writable: bool = False) -> None:
+        self._paths = paths
+        self._segment_bytes = config.mapped_file_size_consume_queue_bytes
+        self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
+        files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+        self._most = max(1, min(files // SHARE, MOST_OPEN))
+        self._open: OrderedDict[tuple[QueueKey, int], int] = OrderedDict()
+
+    def read(self, key: QueueKey, start: int, stop: int) -> bytes:
+        """The entries [start, stop) of a queue, or fewer where a segment ends."""
+        at = start * CQ_ENTRY_BYTES
+        base = at - at % self._segment_bytes
+        length = min(stop * CQ_ENTRY_BYTES, base + self._segment_bytes) - at
+        raw = os.pread(self.handle(key, base), length, at - base)
+        if len(raw) != length:
+            raise StoreDamaged(
+                "a segment of a consume queue is not as long as configured",
+                self.path(key, base),
+                rebuild(self.path(key, base)),
+            )
+        return raw
+
+    def handle(self, key: QueueKey, base: int) -> int:
+        """The open file of a segment. Raises FileNotFoundError where there is none."""
+        found = self._open.get((key, base))
+        if found is None:
+            found = os.open(self.path(key, base), self._flags)
+            self._open[key, base] = found
+            if len(self._open) > self._most:
+                os.close(self._open.popitem(last=False)[1])
+        else:
+            self._open.move_to_end((key, base))
+        return found
+
+    def path(self, key: QueueKey, base: int) -> Path:
+        return self._paths.queue(*key) / segment_name(base)
+
+    def let_go(self) -> None:
+        """Close the files that have been deleted: their room comes free with the last handle."""
+        for place, handle in list(self._open.items()):
+            if not os.fstat(handle).st_nlink:
+                os.close(self._open.pop(place))
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])

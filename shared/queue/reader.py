@@ -1,0 +1,228 @@
+"""Reads messages by queue offset: consume queue entries to ranges of the log to bytes.
+
+Read-only and without a state that matters: what a queue holds stands in the queue table. It knows
+no sockets and no requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from penstock.shared.config import Config
+from penstock.shared.errors import LACKING, StoreDamaged
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+from penstock.shared.formats.queue_entry_arrays import entries
+from penstock.shared.formats.record import store_timestamp_ms
+from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
+from penstock.shared.log.reader import LogReader
+from penstock.shared.loops.active import log_ranges
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.next_steps import rebuild, verify
+from penstock.shared.queue.found_records import Found
+from penstock.shared.queue.open_files import ConsumeQueueFiles
+
+# One look takes at most so many entries; RocketMQ's limit is 800 for the same reason.
+ENTRIES_AT_ONCE = 4096
+# One pull gets at most so much, or one message.
+MAX_PULL_BYTES = 8 << 20
+
+
+_NOTHING = memoryview(b"")
+
+
+class Standing(NamedTuple):
+    """Where somebody stands in queues of a topic, which had so many, as arrays."""
+
+    topic: str
+    queues: int
+    slots: npt.NDArray[np.intp]
+    offsets: npt.NDArray[np.uint64]
+
+
+class QueueReader:
+    """All queues of a running store."""
+
+    def __init__(self, config: Config, run: Run, positions: Positions) -> None:
+        self._positions = positions
+        self.log = self._log = LogReader(config, run, positions)
+        self._files = ConsumeQueueFiles(StorePaths(config.store), config)
+        self._table = QueueTable(run.queues)
+        # the max offset of each slot, as it is at any moment
+        self._ends: npt.NDArray[np.uint64] = np.asarray(self._table.max_offsets())
+        self._topics: dict[str, dict[int, int]] = {}
+        self._seen = 0
+
+    def queues(self, topic: str) -> dict[int, int]:
+        """Queue id -> slot of the queues of a topic that have had a message."""
+        count = self._positions["queue_count"]
+        for slot, key in self._table.keys(self._seen, count):
+            self._topics.setdefault(key.topic, {})[key.queue_id] = slot
+        self._seen = count
+        return self._topics.get(topic, {})
+
+    @property
+    def topics(self) -> Set[str]:
+        """Those that had had a message at the last look."""
+        return self._topics.keys()
+
+    def standing(self, topic: str, cursors: Mapping[int, int]) -> Standing | None:
+        """What to compare when the queues have moved; None where comparing would not tell.
+
+        The queues are those that were there at the last look, for which there was nothing to say.
+        """
+        queues = self._topics.get(topic, {})
+        if any(offset and queue_id not in queues for queue_id, offset in cursors.items()):
+            return None
+        known = [queue_id for queue_id in cursors if queue_id in queues]
+        slots = np.array([queues[queue_id] for queue_id in known], np.intp)
+        offsets = np.array([cursors[queue_id] for queue_id in known], np.uint64)
+        return Standing(topic, len(queues), slots, offsets)
+
+    def is_at_ends(self, standing: Standing | None) -> bool:
+        """Whether all cursors stand at the ends of their queues, of which there are no new ones."""
+        return (
+            standing is not None
+            and len(self.queues(standing.topic)) == standing.queues
+            and bool((self._ends[standing.slots] == standing.offsets).all())
+        )
+
+    def range(self, slot: int) -> tuple[int, int]:
+        """(min offset, max offset) of a queue."""
+        return self._table.min_offset(slot), self._table.max_offset(slot)
+
+    def read(self, slot: int, start: int, max_bytes: int) -> tuple[Found, int]:
+        """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
+
+        All are in one segment, and none lies behind one that is lost with a damaged part of the
+        log. Nothing is copied.
+        """
+        stop = min(self._table.max_offset(slot), start + ENTRIES_AT_ONCE)
+        raw = self._before_damage(self.entries(slot, start, stop))
+        found, taken = self.found_by(raw, max_bytes)
+        return found, start + taken
+
+    def found_by(self, raw: bytes, max_bytes: int) -> tuple[Found, int]:
+        """What the first of these entries lead to: see `log_ranges`; how many entries that are.
+
+        Raises FileNotFoundError where they lead to no segment of the log.
+        """
+        base, ranges, size, taken = log_ranges(raw, max_bytes, self._log.segment_bytes)
+        segment = self._log.segment(base, size) if ranges else _NOTHING
+        return Found(segment, base, ranges, size), taken
+
+    def base_of(self, position: int) -> int:
+        """Where the segment begins that has this log offset."""
+        return position - position % self._log.segment_bytes
+
+    def _before_damage(self, raw: bytes) -> bytes:
+        """The entries before the first that is lost with a damaged part of the log."""
+        if self._log.damaged:
+            for number, (offset, size, _) in enumerate(ENTRY.iter_unpack(raw)):
+                if size != BLANK_SIZE and self.is_damaged(offset, size):
+                    return raw[: number * CQ_ENTRY_BYTES]
+        return raw
+
+    def whole_from(self, slot: int, start: int) -> int:
+        """The first offset from `start` on whose message is not in a damaged part of the log."""
+        damaged = self._log.damaged
+        stop = self._table.max_offset(slot)
+        while damaged and start < stop:
+            raw = self.entries(slot, start, min(stop, start + ENTRIES_AT_ONCE))
+            for offset, size, _ in ENTRY.iter_unpack(raw):
+                if size == BLANK_SIZE or not self.is_damaged(offset, size):
+                    return start
+                start += 1
+        return start
+
+    def is_damaged(self, position: int, size: int) -> bool:
+        """Whether what an entry names is lost with a damaged part of the log."""
+        damaged = self._log.damaged
+        return bool(damaged) and (position < 0 or size <= 0 or damaged.touches(position, size))
+
+    def entries(self, slot: int, start: int, stop: int) -> bytes:
+        """The entries of a queue from `start` to below `stop`, 20 bytes each, or the first of them.
+
+        Raises StoreDamaged where the first one leads nowhere: a queue has none such below its end,
+        unless the log is known to be damaged.
+        """
+        key = self._table.key(slot)
+        raw = self._files.read(key, start, stop)
+        found = entries(raw)
+        if self._log.damaged or not len(found):
+            return raw
+        if found["size"].min() > 0 and found["offset"].min() >= 0:
+            return raw
+        whole = int(((found["size"] <= 0) | (found["offset"] < 0)).argmax())
+        if not whole:
+            raise StoreDamaged(
+                "an entry of a consume queue leads to no message",
+                f"topic {key.topic}, queue {key.queue_id}, offset {start}",
+                rebuild(self._files.path(key, 0)),
+            )
+        return raw[: whole * CQ_ENTRY_BYTES]
+
+    def view(self, start: int, stop: int) -> memoryview:
+        """The bytes of the log from `start` to below `stop`, inside one segment. No copy."""
+        return self._log.view(start, stop)
+
+    def offset_at(self, slot: int, at_ms: int) -> int:
+        """The first offset of a queue that was stored at or after this time; the max if none."""
+        while True:
+            before = self._table.min_offset(slot)
+            try:
+                return self._offset_at(slot, at_ms)
+            except FileNotFoundError:
+                if self._table.min_offset(slot) == before:
+                    raise  # else it has expired meanwhile
+
+    def _offset_at(self, slot: int, at_ms: int) -> int:
+        key = self._table.key(slot)
+        low, high = self.range(slot)
+        while low < high:
+            half = (low + high) // 2
+            middle = self.whole_from(slot, half)
+            if middle >= high:
+                high = half
+                continue
+            entry = entries(self._files.read(key, middle, middle + 1))[0]
+            position, size = int(entry["offset"]), int(entry["size"])
+            if (
+                size == BLANK_SIZE
+                or store_timestamp_ms(self._log.view(position, position + size), 0) < at_ms
+            ):
+                low = middle + 1
+            else:
+                high = half
+        return low
+
+    def rest(self, now_ms: int) -> None:
+        """There is nothing to read: see LogReader."""
+        self._log.rest(now_ms)
+
+    def let_go(self, now_ms: int) -> int:
+        """Close files that are deleted; for how many ms somebody has been holding one."""
+        self._files.let_go()
+        return self._log.let_go(now_ms)
+
+    def close(self) -> None:
+        self._files.close()
+        self._ends = np.empty(0, np.uint64)
+        self._table.close()
+        self._log.close()
+
+
+def unreadable(topic: str, error: OSError) -> StoreDamaged:
+    """What to tell who asked for the topic. Raises the error where this process lacks something."""
+    if error.errno in LACKING:
+        raise error
+    return StoreDamaged(
+        "the files of a queue cannot be read",
+        f"topic {topic}: {error}",
+        verify(error.filename),
+    )

@@ -1,0 +1,234 @@
+"""One consume queue's files, read-only: its first and last offset, and its entries as an array.
+
+Entry k stands at byte 20 * k of the queue. The last file is longer than what was written to it, and
+the first may begin with blanks or with entries of log segments that are gone; both ends are found
+by bisection, because a queue may have hundreds of millions of entries. Knows nothing of the log
+except where it starts.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.files.segments import Problem, Segment, list_segments, shown
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.next_steps import verify
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+_CHUNK_BYTES = 1 << 20
+# So many entries before a queue's end are held against each other.
+_LOOKED_AT = 16
+
+
+class QueueFiles:
+    """The queue as it was when it was listed; list the store's queues again to see it grow."""
+
+    def __init__(
+        self,
+        files: FileCache,
+        directory: Path,
+        topic: str,
+        queue_id: int,
+        log_start: int,
+        segment_bytes: int = 0,  # what its files were made with; 0: nobody knows
+    ) -> None:
+        self.directory = directory
+        self.topic = topic
+        self.queue_id = queue_id
+        self.segments: list[Segment]
+        self.problems: list[Problem]
+        self.segments, self.problems = list_segments(
+            directory, "queue", multiple_of=CQ_ENTRY_BYTES, size=segment_bytes
+        )
+        self._files = files
+        self._log_start = log_start
+        self._bases = [segment.base for segment in self.segments]
+
+    @property
+    def first_slot(self) -> int:
+        """The queue offset of the first file's first entry, blank or not."""
+        return self.segments[0].base // CQ_ENTRY_BYTES if self.segments else 0
+
+    @cached_property
+    def min_offset(self) -> int:
+        """The first offset that is no blank and whose record the log still has."""
+        for first, last in self.spans(self.first_slot, self.max_offset):
+            if self._is_readable(last - 1):
+                return first + bisect_left(range(first, last), True, key=self._is_readable)
+        return self.max_offset
+
+    @cached_property
+    def max_offset(self) -> int:
+        """One more than the last entry's offset: what the next message of the queue gets."""
+        for segment in reversed(self.segments):
+            first = segment.base // CQ_ENTRY_BYTES
+            slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
+            count = bisect_left(slots, True, key=lambda slot: not self._is_written(slot))
+            if count and not self._ends_well(segment, count):
+                count = self._first_unwritten(segment)
+            if count:
+                return first + count
+        return self.first_slot
+
+    def _ends_well(self, segment: Segment, count: int) -> bool:
+        """Whether the last entries of these follow each other, and are not something else."""
+        start = max(0, count - _LOOKED_AT)
+        size = (count - start) * CQ_ENTRY_BYTES
+        found = [
+            (offset, size)
+            for offset, size, _ in ENTRY.iter_unpack(
+                self._read(segment, start * CQ_ENTRY_BYTES, size)
+            )
+            if size != BLANK_SIZE
+        ]
+        grows = all(after[0] >= sum(before) for before, after in pairwise(found))
+        return grows and all(size > 0 for _, size in found)
+
+    def _first_unwritten(self, segment: Segment) -> int:
+        """Where RocketMQ ends such a segment: at the first entry that is none."""
+        count = segment.size // CQ_ENTRY_BYTES
+        found = ENTRY.iter_unpack(self._read(segment, 0, count * CQ_ENTRY_BYTES))
+        none = (k for k, (offset, size, _) in enumerate(found) if offset < 0 or size <= 0)
+        return next(none, count)
+
+    @cached_property
+    def dispatched_to(self) -> int:
+        """The log offset behind the newest record that is named here; 0 when none is."""
+        if self.max_offset == self.min_offset:
+            return 0
+        offset, size, _ = self._entry(self.max_offset - 1)
+        return offset + size
+
+    def end_before(self, position: int) -> int:
+        """One more than the offset of the last entry that names a record before this log offset,
+        0 where none does. What stands behind it is not looked at."""
+        for segment in reversed(self.segments):
+            first = segment.base // CQ_ENTRY_BYTES
+            slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
+            kept = bisect_left(slots, True, key=lambda slot: not self._is_before(slot, position))
+            if kept:
+                return first + kept
+        return 0
+
+    def _is_before(self, slot: int, position: int) -> bool:
+        offset, size, _ = self._entry(slot)
+        return 0 <= offset < position and size > 0
+
+    def breaks_at(self, slot: int, position: int) -> bool:
+        """Whether the entry there is none of a record at `position` or behind it, or the one
+        behind it is not of a later record."""
+        offset, size, _ = self._entry(slot)
+        later = self.log_offset(slot + 1) if slot + 1 < self.max_offset else offset + size
+        return size <= 0 or not position <= offset < later
+
+    def log_offset(self, slot: int) -> int:
+        """What the entry of a queue offset names. Raises StoreDamaged where no file has it."""
+        return self._entry(slot)[0]
+
+    def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
+        """The entries [start, stop) as a structured array, blanks included."""
+        # numpy takes longer to import than the rest of a start, which does without
+        import numpy as np
+
+        from penstock.shared.formats.queue_entry_arrays import ENTRY_DTYPE, entries
+
+        if not self.first_slot <= start <= stop <= self.max_offset:
+            raise OffsetOutOfRange(
+                f"queue {self.topic}/{self.queue_id} does not hold these offsets",
+                f"[{start}, {stop})",
+                f"it holds [{self.first_slot}, {self.max_offset})",
+            )
+        parts = []
+        while start < stop:
+            segment = self._segment_of(start)
+            upto = min(stop, segment.end // CQ_ENTRY_BYTES)
+            at, size = start * CQ_ENTRY_BYTES - segment.base, (upto - start) * CQ_ENTRY_BYTES
+            parts.append(entries(self._read(segment, at, size)))
+            start = upto
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, ENTRY_DTYPE)
+
+    def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
+        """The parts of [start, stop) that the files hold, one for each file."""
+        for segment in self.segments:
+            low = max(start, segment.base // CQ_ENTRY_BYTES)
+            high = min(stop, segment.end // CQ_ENTRY_BYTES)
+            if low < high:
+                yield low, high
+
+    def place(self, slot: int) -> tuple[str, int]:
+        """The file that holds a slot and the byte offset in it: where to point a finger."""
+        if not self.segments:
+            return shown(self.directory), 0
+        index = max(bisect_right(self._bases, slot * CQ_ENTRY_BYTES) - 1, 0)
+        segment = self.segments[index]
+        return shown(segment.path), slot * CQ_ENTRY_BYTES - segment.base
+
+    def interruption(self) -> tuple[int, int] | None:
+        """(offset without an entry, offset of something behind it): a hole in the queue."""
+        now = QueueFiles(self._files, self.directory, self.topic, self.queue_id, self._log_start)
+        behind = now._written_behind(now.max_offset)
+        if behind is None:
+            return None
+        slot = now.max_offset
+        if any(now.spans(slot, slot + 1)) and now._is_written(slot):
+            return None  # no hole: the running store has appended since
+        return slot, behind
+
+    def _written_behind(self, slot: int) -> int | None:
+        """The first slot from this one on where a byte is not zero."""
+        for segment in self.segments:
+            at: int | None = max(slot * CQ_ENTRY_BYTES - segment.base, 0)
+            while at is not None and at < segment.size - CQ_ENTRY_BYTES + 1:
+                at = self._files.next_data(segment.path, at)
+                if at is None:
+                    break
+                raw = self._files.read(segment.path, at, _CHUNK_BYTES)
+                zeros = len(raw) - len(raw.lstrip(b"\0"))
+                if zeros < len(raw):
+                    return (segment.base + at + zeros) // CQ_ENTRY_BYTES
+                at += max(len(raw), 1)
+        return None
+
+    def _is_written(self, slot: int) -> bool:
+        offset, size, _ = self._entry(slot)
+        return offset >= 0 and size > 0
+
+    def _is_readable(self, slot: int) -> bool:
+        offset, size, _ = self._entry(slot)
+        return size != BLANK_SIZE and offset >= self._log_start
+
+    def _entry(self, slot: int) -> tuple[int, int, int]:
+        segment = self._segment_of(slot)
+        raw = self._read(segment, slot * CQ_ENTRY_BYTES - segment.base, CQ_ENTRY_BYTES)
+        offset, size, code = ENTRY.unpack(raw)
+        return offset, size, code
+
+    def _segment_of(self, slot: int) -> Segment:
+        at = slot * CQ_ENTRY_BYTES
+        segment = self.segments[bisect_right(self._bases, at) - 1]
+        if not segment.base <= at <= segment.end - CQ_ENTRY_BYTES:
+            raise StoreDamaged(
+                "a file of the queue is missing",
+                f"{self.directory} has none for queue offset {slot}",
+                verify(self.directory),
+            )
+        return segment
+
+    def _read(self, segment: Segment, at: int, size: int) -> bytes:
+        raw = self._files.read(segment.path, at, size)
+        if len(raw) != size:
+            raise StoreDamaged("a segment has become shorter", segment.path, verify(segment.path))
+        return raw

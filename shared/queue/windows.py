@@ -1,0 +1,191 @@
+"""Where entries go: of each queue a window of its file is mapped, at the end that grows.
+
+Used by whoever writes entries: the reput, and a rebuild while no reput runs. Entry k of a queue has
+its place, byte 20 x k, so putting it twice changes nothing. A queue goes through these states:
+
+    no window     its next entry opens one; where the file is not there it is made, with that entry
+    a window      entries are stored into it, by one loop for all queues
+    moved on      an entry behind the window, or before it, opens another in its stead
+
+A new file gets its name together with its first entry: RocketMQ does not start on an empty one. It
+is whole on disk by then, and so are the names of those before it: there is never a gap. Its own is
+not, which is for who syncs the queues. Files are sparse, so a window is allocated before it is
+mapped: a full disk is an OSError and no SIGBUS.
+
+A window is in the last file of its queue, or in one before it as long as there are entries to
+repeat: both are files that do not expire. So nobody needs to let go of them.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from array import array
+from collections.abc import Sequence
+from itertools import islice
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import FlushFailed, NewFile, make_files, opened, sync_directory
+from penstock.shared.files.mapped_area import MappedArea, most_pieces
+from penstock.shared.formats.queue_entry import BLANK_ENTRY
+from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
+from penstock.shared.loops.active import QueueNumbers, put_entries
+from penstock.shared.loops.pure.queues import ROW, WINDOW_WORDS
+from penstock.shared.next_steps import rebuild
+
+# The least that is whole entries and whole pages: 1024 entries where a page has 4096 bytes.
+WINDOW_BYTES = 5 * mmap.PAGESIZE
+# New files that are made together, all of them open.
+FILES_AT_ONCE = 64
+
+assert WINDOW_BYTES % CQ_ENTRY_BYTES == 0, "no entry lies across a window's end"
+
+
+class NamesInDoubt(OSError):
+    """A sync of a queue directory has failed: which of its names are on disk, nobody knows.
+
+    The kernel says so once; who syncs it later may be told nothing.
+    """
+
+
+class QueueWindows:
+    """The windows of all queues that `queues` has numbered, the latest opened ones of them."""
+
+    def __init__(
+        self, paths: StorePaths, config: Config, queues: QueueNumbers, most: int = 0
+    ) -> None:
+        self._paths = paths
+        self._segment_bytes = config.mapped_file_size_consume_queue_bytes
+        self._queues = queues
+        self._most = most or min(config.max_queues, most_pieces())
+        self._area = MappedArea(self._most, WINDOW_BYTES)
+        self._words: array[int] = array("q")
+        # queue -> its place in the area, the one that was opened first in front
+        self._places: dict[int, int] = {}
+        # places of nobody, the next one behind
+        self._free = list(range(self._most - 1, -1, -1))
+        self._topics: dict[bytes, str] = {}
+
+    def put(self, rows: bytes) -> None:
+        """Write entries to their places, making files as needed.
+
+        Raises OSError, NamesInDoubt or StoreDamaged; then some may be there and some not.
+        """
+        self._words.extend([0] * (WINDOW_WORDS * len(self._queues.names) - len(self._words)))
+        missed = put_entries(rows, self._words, self._area.view)
+        while missed:
+            crash_point("reput.mid_cq")
+            self._open_for(missed)
+            missed = put_entries(missed, self._words, self._area.view)
+
+    def _open_for(self, rows: bytes) -> None:
+        """Open a window for the first row of each queue, of as many queues as may have one."""
+        first: dict[int, tuple[int, bytes]] = {}
+        for queue, queue_offset, entry in ROW.iter_unpack(rows):
+            if queue not in first:
+                first[queue] = queue_offset, entry
+        chosen = dict(islice(first.items(), self._most))
+        missing = []
+        for queue, (queue_offset, _) in chosen.items():
+            try:
+                self._open(queue, queue_offset)
+            except FileNotFoundError:
+                missing.append(queue)
+        for at in range(0, len(missing), FILES_AT_ONCE):
+            group = missing[at : at + FILES_AT_ONCE]
+            self._make([(queue, *chosen[queue]) for queue in group])
+            for queue in group:
+                self._open(queue, chosen[queue][0])
+
+    def _open(self, queue: int, queue_offset: int) -> None:
+        """Map the window that has this entry. Raises FileNotFoundError where there is no file."""
+        directory, name, at = self._file_of(queue, queue_offset)
+        start = at - at % WINDOW_BYTES
+        size = min(WINDOW_BYTES, self._segment_bytes - start)
+        with opened(f"{directory}/{name}", os.O_RDWR) as handle:
+            found = os.fstat(handle).st_size
+            if found != self._segment_bytes:
+                raise StoreDamaged(
+                    f"a segment is not {self._segment_bytes} bytes long",
+                    f"{directory}/{name} has {found}",
+                    rebuild(directory),
+                )
+            os.posix_fallocate(handle, start, size)
+            place = self._free_place(queue)
+            try:
+                self._area.map(place, handle, start)
+            except OSError:
+                self._free.append(place)
+                raise
+        first = queue_offset - (at - start) // CQ_ENTRY_BYTES
+        self._places[queue] = place
+        self._describe(queue, first, first + size // CQ_ENTRY_BYTES, place * WINDOW_BYTES)
+
+    def _file_of(self, queue: int, queue_offset: int) -> tuple[str, str, int]:
+        """Directory and name of an entry's file, and its place there."""
+        topic, queue_id = self._queues.names[queue]
+        directory = self._topics.get(topic)
+        if directory is None:
+            directory = self._topics[topic] = str(self._paths.queue(topic.decode(), 0).parent)
+        at = queue_offset * CQ_ENTRY_BYTES
+        in_file = at % self._segment_bytes
+        return f"{directory}/{queue_id}", segment_name(at - in_file), in_file
+
+    def _free_place(self, queue: int) -> int:
+        """A place that nobody has: the queue's own, if it had one, or another's in need."""
+        if queue not in self._places and not self._free:
+            queue = next(iter(self._places))
+        if queue in self._places:
+            self._describe(queue, 0, 0, 0)
+            return self._places.pop(queue)
+        return self._free.pop()
+
+    def _describe(self, queue: int, *words: int) -> None:
+        self._words[WINDOW_WORDS * queue : WINDOW_WORDS * (queue + 1)] = array("q", words)
+
+    def _make(self, wanted: Sequence[tuple[int, int, bytes]]) -> None:
+        """Make files of queues, each with the entry that needs it."""
+        files = []
+        for queue, queue_offset, entry in wanted:
+            crash_point("reput.new_cq_file")
+            directory, name, at = self._file_of(queue, queue_offset)
+            if not _make_directory(directory):
+                # a power failure must not leave this one without those before it
+                _sync_names(Path(directory))
+            # a queue that begins mid-way has blanks before its first entry
+            head = BLANK_ENTRY * (at // CQ_ENTRY_BYTES) + entry
+            files.append(NewFile(f"{directory}/{name}", head))
+        make_files(self._paths.half_made, files, self._segment_bytes, sparse=True)
+
+    def release_pages(self) -> None:
+        """Give back the memory of all windows; the next entries get it again."""
+        self._area.release_pages()
+
+    def close(self) -> None:
+        self._area.close()
+
+
+def _make_directory(directory: str) -> bool:
+    """Make a queue's directory, its topic's and the one of all topics; whether it is new.
+
+    Not the store's: one that was moved away must not begin a second time in its place.
+    """
+    topic = os.path.dirname(directory)
+    is_new = False
+    for each in (os.path.dirname(topic), topic, directory):
+        try:
+            os.mkdir(each)
+            is_new = True
+        except FileExistsError:
+            is_new = False
+    return is_new
+
+
+def _sync_names(directory: Path) -> None:
+    try:
+        sync_directory(directory)
+    except FlushFailed as error:
+        raise NamesInDoubt(error.errno, error.strerror, error.filename) from error

@@ -1,0 +1,88 @@
+"""Building the index from the log: all of it, or a part that is missing.
+
+A record is in the index under its UNIQ_KEY and under each word of its KEYS, unless it rolls a
+transaction back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import NamedTuple
+
+from penstock.shared.files.durable import sync_directory
+from penstock.shared.formats.index_chains import KeyBatch
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.record import Found
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_outline import outline, record_keys
+from penstock.shared.index.directory import index_files
+from penstock.shared.index.index_file import IndexFile, IndexFiles
+from penstock.shared.store.directory import StoreDirectory
+
+_BATCH_KEYS = 1 << 16
+
+Progress = Callable[[int, int], None]
+
+
+class RebuiltIndex(NamedTuple):
+    """What a rebuild has written."""
+
+    files: int
+    keys: int
+
+
+def rebuild_index(
+    store: StoreDirectory,
+    directory: Path,
+    half_made: Path,
+    geometry: Geometry,
+    now_ms: Callable[[], int],
+    progress: Progress | None = None,
+) -> RebuiltIndex:
+    """Index the whole log of `store` into `directory`, which holds no index file yet.
+
+    Files grow in `half_made`, on the same file system. Damaged parts of the log are passed over.
+    `progress` is told (bytes done, bytes in all). All is durable on return. Raises OSError.
+    """
+    files = IndexFiles(directory, half_made, geometry, now_ms)
+    try:
+        keys = index_log(store, files, store.log_start, None, progress)
+    finally:
+        files.close()
+    made = index_files(directory)
+    for path in made:
+        file = IndexFile(path, geometry)
+        file.sync()
+        file.close()
+    if made:
+        sync_directory(directory)
+    return RebuiltIndex(len(made), keys)
+
+
+def index_log(
+    store: StoreDirectory,
+    files: IndexFiles,
+    start: int,
+    stop: int | None,
+    progress: Progress | None = None,
+) -> int:
+    """Index the records in [start, stop) of the log, None for all; how many keys. Not synced."""
+    total = (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
+    batch, keys = KeyBatch(), 0
+    for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
+        if stop is not None and position >= stop:
+            break
+        if found is Found.RECORD:
+            fields = outline(record)
+            unique_key, words = record_keys(fields)
+            batch.add(fields.topic, unique_key, words, position, fields.store_timestamp_ms)
+        if len(batch) >= _BATCH_KEYS:
+            keys += len(batch)
+            files.put(batch.entries())
+            batch = KeyBatch()
+            if progress:
+                progress(position - start, total)
+    if len(batch):
+        files.put(batch.entries())
+    return keys + len(batch)

@@ -1,0 +1,180 @@
+"""Consume queues made anew from the log, in a place of their own. Offline: no reput runs.
+
+A message that damage took keeps its slot, with an entry that points to the damage, as the reput
+does it. Where nobody knows what was there, the entry points to the next record of its queue, and
+readers see that it is not what they asked for. A record whose queue offset cannot be, because no
+log had room for so many messages before it, is left out and named: no checksum covers that number.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from bisect import bisect_right
+from collections.abc import Callable, Collection, Iterator
+
+import msgspec
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.durable import sync_directory
+from penstock.shared.formats.queue_entry import ENTRY, parse_delay_levels
+from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Found, jumps
+from penstock.shared.layout import StorePaths
+from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
+from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.next_steps import repair
+from penstock.shared.queue.windows import QueueWindows
+from penstock.shared.store.directory import StoreDirectory
+
+Progress = Callable[[int, int], None]
+Queue = tuple[bytes, int]  # topic and queue id
+
+_RUN_BYTES = 4 << 20
+
+
+class BuiltQueues(msgspec.Struct):
+    """What was made."""
+
+    messages: int = 0
+    entries: int = 0
+    lost: int = 0  # slots of messages that the log does not have
+    misplaced: list[int] = []  # log offsets of records whose queue offset cannot be
+
+
+class QueueBuilder:
+    """Writes the entries of all records of a log, or of those of `only` some queues."""
+
+    def __init__(
+        self,
+        store: StoreDirectory,
+        target: StorePaths,
+        config: Config,
+        only: Collection[Queue] | None = None,
+    ) -> None:
+        self._store = store
+        self._only = only
+        self._numbers = QueueNumbers()
+        self._windows = QueueWindows(target, config, self._numbers)
+        self._levels_ms = parse_delay_levels(config.message_delay_level)
+        self.done = BuiltQueues()
+        # the next slot of each queue
+        self.ends: dict[Queue, int] = {}
+        self._damaged: list[tuple[int, int]] = []
+        self._lost = b""
+        self._log_end = store.log_start
+
+    def build(self, progress: Progress | None = None) -> None:
+        """From the log's start to its end. Raises OSError, StoreDamaged for files that change."""
+        start = self._store.log_start
+        total = self._store.segments[-1].end - start if self._store.segments else 0
+        for at, stop in self._whole_runs():
+            self._take(at, stop)
+            if progress:
+                progress(stop - start, total)
+        self._keep_lost_tails()
+
+    def close(self) -> None:
+        self._windows.close()
+
+    def _whole_runs(self) -> Iterator[tuple[int, int]]:
+        """[start, stop) of the log with whole records only, their checksums compared."""
+        at = stop = -1
+        for position, found, size, _, _ in self._store.scan_log():
+            if position != stop or found is not Found.RECORD or stop - at > _RUN_BYTES:
+                if at >= 0:
+                    yield at, stop
+                at, stop = (position, position) if found is Found.RECORD else (-1, -1)
+            if found is Found.RECORD:
+                stop = position + size
+            elif found is Found.DAMAGED:
+                self._damaged.append((position, position + size))
+                self._lost = ENTRY.pack(position, size, 0)
+            self._log_end = position + size
+
+    def _take(self, start: int, stop: int) -> None:
+        log = memoryview(self._store.read_log(start, stop - start))
+        found = dispatch(log, start, self._numbers, self._levels_ms)
+        if found.size != stop - start:
+            raise StoreDamaged(
+                "a record is not where it was a moment ago",
+                f"log offset {start + found.size}",
+                f"run: {repair(self._store.paths.root)}",
+            )
+        self.done.messages += found.records
+        lost, runs, all_in = [], [], self._only is None
+        for key, of_queue in by_queue(found.rows, self._numbers).items():
+            for slot, entries in of_queue if self._only is None or key in self._only else ():
+                if self._is_misplaced(key, slot, entries):
+                    all_in = False
+                    continue
+                lost.append(self._lost_before(key, slot, bytes(entries[: ENTRY.size])))
+                runs.append((key, slot, entries))
+                self.ends[key] = max(self.ends.get(key, 0), slot + len(entries) // ENTRY.size)
+                self.done.entries += len(entries) // ENTRY.size
+        rows = found.rows if all_in else b"".join([self._rows(*run) for run in runs])
+        self._windows.put(b"".join((*lost, rows)))
+
+    def _is_misplaced(self, key: Queue, slot: int, entries: bytearray) -> bool:
+        (position, _, _) = ENTRY.unpack_from(entries)
+        if jumps(slot, self.ends.get(key, slot), position, self._store.log_start):
+            self.done.misplaced.append(position)
+            return True
+        return False
+
+    def _lost_before(self, key: Queue, slot: int, entry: bytes) -> bytes:
+        """Rows for the slots between what a queue has and `slot`: those of lost messages.
+
+        `entry` is the slot's own.
+        """
+        before = self.ends.get(key, slot)
+        if slot <= before:
+            return b""
+        # without damage in the log nobody knows what it was: then the next one comes twice
+        self.done.lost += slot - before
+        return self._rows(key, before, (self._lost or entry) * (slot - before))
+
+    def _rows(self, key: Queue, slot: int, entries: bytes | bytearray) -> bytes:
+        return rows_of(self._numbers.number(*key), slot, bytes(entries))
+
+    def _fill(self, key: Queue, slot: int, entries: bytes) -> None:
+        """Entries of messages that are lost."""
+        self._windows.put(self._rows(key, slot, entries))
+        self.ends[key] = slot + len(entries) // ENTRY.size
+        self.done.lost += len(entries) // ENTRY.size
+
+    def _keep_lost_tails(self) -> None:
+        """The last messages of a queue may be lost: their old entries say where it goes on."""
+        for queue in self._store.queues() if self._damaged else ():
+            key = (queue.topic.encode(), queue.queue_id)
+            if self._only is not None and key not in self._only:
+                continue
+            at = max(self.ends.get(key, queue.max_offset), queue.first_slot)
+            for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
+                offset, size, code = row.item()
+                index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+                if index < 0 or offset >= self._damaged[index][1]:
+                    break
+                self._fill(key, at, ENTRY.pack(offset, size, code))
+                at += 1
+
+    def reach(self, key: Queue, end: int, files_hold: int) -> None:
+        """Let a queue go on at `end`, where it is known to have been: what is missing is lost.
+
+        Where the log has no message of it any more, one file will do, of so many entries.
+        """
+        at = self.ends.get(key)
+        if at is None and end:
+            at = (end - 1) // files_hold * files_hold
+        if at is not None and at < end:
+            # behind those that the log has: lost with its end, or there would be damage
+            lost = self._lost or ENTRY.pack(self._log_end, SMALLEST_RECORD_BYTES, 0)
+            expired = ENTRY.pack(0, SMALLEST_RECORD_BYTES, 0)
+            self._fill(key, at, (lost if key in self.ends else expired) * (end - at))
+
+
+def remove_rebuild(paths: StorePaths) -> None:
+    """Remove what a rebuild has left: its half-made files, or the ones it replaced."""
+    if paths.rebuild.is_dir():
+        shutil.rmtree(paths.rebuild)
+        sync_directory(paths.own)

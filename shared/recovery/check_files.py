@@ -1,0 +1,55 @@
+"""What a start looks at before it changes anything: is each file what its place demands?
+
+As strict as RocketMQ, which refuses stray and short files among segments, and as lenient: what is
+in no segment directory, names that are no queues, and a last file without a byte are no reason.
+"""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.index.directory import check_index_sizes, index_geometry
+from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import move_away, rebuild_index
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import check_lengths
+from penstock.shared.store.topics import load_topics
+
+
+def check_files(paths: StorePaths, config: Config) -> None:
+    """Raises StoreDamaged, naming the file and what to do; OSError. Changes nothing."""
+    for path, kind in (
+        (paths.checkpoint, stat.S_IFREG),
+        (paths.abort, stat.S_IFREG),
+        (paths.topics, stat.S_IFREG),
+        (paths.index, stat.S_IFDIR),
+    ):
+        _check_kind(path, kind)
+    for path in paths.index.iterdir() if paths.index.is_dir() else ():
+        if path.name.isascii() and path.name.isdigit():
+            _check_kind(path, stat.S_IFREG, f"make the index anew: {rebuild_index(path)}")
+    check_index_sizes(paths.index, index_geometry(config))
+    load_topics(paths.topics)
+    try:
+        size = config.mapped_file_size_commit_log_bytes
+        segment_bases(paths.commit_log, size, empty_last=True)
+        size = config.mapped_file_size_consume_queue_bytes
+        with StoreDirectory(paths.root) as store:
+            for queue in store.queues():
+                segment_bases(queue.directory, size, empty_last=True)
+    except StoreDamaged:
+        check_lengths(paths, config)  # it may be the size that is wrong, and not the files
+        raise
+
+
+def _check_kind(path: Path, kind: int, hint: str = "") -> None:
+    if path.exists() and stat.S_IFMT(path.stat().st_mode) != kind:
+        raise StoreDamaged(
+            "this is no directory" if kind == stat.S_IFDIR else "this is no ordinary file",
+            path,
+            hint or f"the next start makes what is missing: {move_away(path)}",
+        )

@@ -1,0 +1,111 @@
+"""Start-up: bytes behind the log's end become zeros, and the log up to there is on the disk.
+
+A sync that fails is reported once, and the kernel may hold for written what it could not write. So
+before a start syncs, it writes again what may be in the page cache only: that is `doubted_log`.
+Where the log ends is recovery.py's to say.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.files.durable import (
+    data_ranges,
+    make_directory,
+    opened,
+    sync_directory,
+    write_again,
+    zero_from,
+)
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log.reader import reach_bytes
+from penstock.shared.memory.run_directory import Run, boot_id
+from penstock.shared.recovery.empty_pool import is_named_by
+
+_COPY_BYTES = 1 << 20
+
+
+def doubted_log(
+    paths: StorePaths,
+    config: Config,
+    last_run: Run | None,
+    written: range,
+    from_memory: bool,
+    *,
+    again: bool,
+) -> range:
+    """What of the log may not be on the disk as it is read. `written` ends where the log does, and
+    begins behind what the checkpoint vouches for.
+
+    What stood there before this boot is what the disk has. Of what a run of this boot wrote a sync
+    may have failed, and without its memory nobody knows; of zeros behind the log's end too, where
+    a start failed before this one, which is then done `again`.
+    """
+    end = written.stop
+    if from_memory:
+        # the rest was written when the pool was emptied; a writer zeroes what another one has left
+        return range(end, sys.maxsize if again else end + reach_bytes(config))
+    if last_run is None or last_run.boot_id == boot_id() or not is_named_by(paths.abort, last_run):
+        return range(written.start, sys.maxsize)
+    return range(end, sys.maxsize if again else end)
+
+
+def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: int) -> None:
+    """Copy the log from `start` to `end` into a new file beside it; durable on return.
+
+    One that is there may be a whole copy of what a start that died has cut in part since.
+    """
+    make_directory(paths.quarantine)
+    name = f"torn-{segment_name(start)}"
+    number = 0
+    while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
+        number += 1
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL
+    with opened(str(target), flags) as handle, open(handle, "wb", closefd=False) as file:
+        for base in bases:
+            at, stop = max(start, base), min(end, base + size)
+            with (paths.commit_log / segment_name(base)).open("rb") as segment:
+                while at < stop:
+                    segment.seek(at - base)
+                    at += file.write(segment.read(min(_COPY_BYTES, stop - at)))
+        file.flush()
+        os.fsync(file.fileno())
+    sync_directory(paths.quarantine)
+
+
+def cut_log(
+    directory: Path, bases: list[int], size: int, start: int, end: int, doubted: range
+) -> int:
+    """Zero everything behind the log's end; how many bytes that were. All is durable on return."""
+    torn = 0
+    for base in bases:
+        if base + size <= start:
+            continue
+        handle = os.open(directory / segment_name(base), os.O_RDWR)
+        try:
+            inside = [min(max(at - base, 0), size) for at in (doubted.start, end, doubted.stop)]
+            torn += _cut_segment(handle, size, *inside)
+            os.fdatasync(handle)
+        finally:
+            os.close(handle)
+    return torn
+
+
+def _cut_segment(handle: int, size: int, doubted_from: int, end: int, doubted_to: int) -> int:
+    """Zero a segment from `end` on; how many bytes that were. Not synced."""
+    _write_data_again(handle, doubted_from, end)
+    torn = zero_from(handle, end, doubted_to, again=True)
+    return torn + zero_from(handle, max(end, doubted_to), size)
+
+
+def _write_data_again(handle: int, start: int, stop: int) -> None:
+    """The same bytes to the same places, but for holes. It is no change, so the file keeps its
+    time, by which it expires."""
+    before = os.fstat(handle)
+    for data_at, hole_at in data_ranges(handle, start, stop):
+        write_again(handle, data_at, hole_at)
+    if start < stop:
+        os.utime(handle, ns=(before.st_atime_ns, before.st_mtime_ns))

@@ -1,0 +1,101 @@
+"""Start-up of the index, where it is not as it was left: index_recovery.py says when that is."""
+
+from __future__ import annotations
+
+from penstock.shared.config import Config
+from penstock.shared.errors import OffsetOutOfRange
+from penstock.shared.files.durable import sync_directory
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.record import store_timestamp_ms
+from penstock.shared.index.directory import index_files, index_geometry
+from penstock.shared.index.index_file import IndexFile, IndexFiles, StoredMs
+from penstock.shared.layout import StorePaths
+from penstock.shared.recovery.build_index import index_log
+from penstock.shared.recovery.recover_log import Recovered
+from penstock.shared.store.checkpoint_file import load_checkpoint
+from penstock.shared.store.directory import StoreDirectory
+
+# What a start reads of the log to complete an index: seconds.
+CATCH_UP_BYTES = 1 << 30
+
+
+def repair_index(
+    paths: StorePaths, config: Config, recovered: Recovered, *, known: bool, now_ms: int
+) -> str:
+    """Make the index whole; a remark, or "". `known` is one that a run of ours has left."""
+    enabled, geometry = config.message_index_enable, index_geometry(config)
+    with StoreDirectory(paths.root) as store:
+        stored_ms = _stored_ms(store)
+        if recovered.mode == "unclean":
+            if known and not recovered.from_memory:
+                _mend(paths, geometry, recovered.dispatch_from, stored_ms)
+            elif not known and enabled:
+                _drop_newer(paths, geometry)
+        if paths.index.exists():
+            sync_directory(paths.index)  # also of what a start before this one has removed
+        files = IndexFiles(paths.index, paths.half_made, geometry, lambda: now_ms)
+        try:
+            # with nobody to put it there again, only what the log does not have goes
+            files.cut(recovered.dispatch_from if enabled else recovered.log_end, stored_ms)
+            files.clear()
+            return _catch_up(store, files, recovered) if enabled and not known else ""
+        finally:
+            files.close()
+
+
+def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredMs) -> None:
+    """Make files anew that are not known to be whole on disk.
+
+    A full one of no later time than the checkpoint's is, if all of its records are below `offset`:
+    one that was full once, and then cut by a start, may be about to become full again.
+    """
+    full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
+    for path in index_files(paths.index):
+        file = IndexFile(path, geometry, writable=True)
+        header = file.header
+        is_whole = header.next_item >= geometry.items and header.end_timestamp_ms <= full_ms
+        if not is_whole or header.end_offset >= offset:
+            file.repair(offset, stored_ms)
+        file.close()
+
+
+def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
+    full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
+    for path in index_files(paths.index):
+        file = IndexFile(path, geometry)
+        if file.header.end_timestamp_ms > full_ms:
+            path.unlink()
+        file.close()
+
+
+def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) -> str:
+    """Put in what the log has behind the newest record of the index."""
+    start, stop = store.log_start, recovered.dispatch_from
+    if files.end_offset is not None:
+        # that record itself may be there with a part of its keys
+        start = max(start, files.end_offset)
+    if stop - start > CATCH_UP_BYTES:
+        return (
+            f"{stop - start} bytes of the log, from offset {start} on, are not in the index: "
+            f"queries by key find nothing there until: penstock store rebuild {store.paths.root}"
+        )
+    files.cut(start, _stored_ms(store))
+    index_log(store, files, start, stop)
+    for path in index_files(store.paths.index):
+        file = IndexFile(path, files.geometry)
+        file.sync()
+        file.close()
+    return ""
+
+
+def _stored_ms(store: StoreDirectory) -> StoredMs:
+    """The store time of the record at a log offset, from the files."""
+
+    def stored_ms(offset: int) -> int | None:
+        try:
+            left = store.segment_of(offset).end - offset
+            return store_timestamp_ms(store.read_log(offset, min(left, 128)), 0)
+        except OffsetOutOfRange:
+            return None
+
+    return stored_ms

@@ -1,0 +1,131 @@
+"""Start-up of the index: whether it is as it was left, and what has to be done where it is not.
+
+A record is in the index under its UNIQ_KEY and under each word of its KEYS, unless it rolls a
+transaction back. At a start, everything below `dispatch_from` has to be there, and nothing else:
+
+    after our own orderly stop     it is there
+    after all our processes died   it is as a reput leaves it that is killed: the next one begins
+                                   with a cut
+    after a power failure          items below `dispatch_from` are on disk, whatever became of the
+                                   rest: files are made anew from their items
+    after anybody else             RocketMQ's rule: after a crash, files go that are newer than the
+                                   checkpoint's index time. Then what the log has behind the last
+                                   item is put in, where that is little; else a remark says so
+
+Which of these it is stands in penstock/index.json: the run that kept the index, how far the index
+was whole then, and the newest file's name. What an unknown hand did in between does not fit it.
+
+The work itself is in index_repair.py, which is imported where there is some: numpy takes longer to
+import than everything else that stands between a crash and the first acknowledgement.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from penstock.shared.config import Config
+from penstock.shared.files.durable import replace_file
+from penstock.shared.formats.index_layout import HEADER, decode_header
+from penstock.shared.index.directory import index_files
+from penstock.shared.layout import StorePaths
+from penstock.shared.log.damage import set_aside
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.next_steps import rebuild_index
+from penstock.shared.recovery.recover_log import Recovered
+
+
+class IndexState(msgspec.Struct, frozen=True):
+    """penstock/index.json: what the last run that kept the index knew of it."""
+
+    run_id: str  # "" when it was rebuilt since
+    whole_to: int  # everything below this log offset is in the index
+    newest: str  # the newest file's name, "" without files
+    aborts: tuple[str, ...]  # what `abort` may say while no other broker has had the store
+
+
+def recover_index(
+    paths: StorePaths, config: Config, recovered: Recovered, last_run: Run | None, now_ms: int
+) -> str:
+    """Bring the index to hold what it has to; a remark, or "". Raises StoreDamaged, OSError.
+
+    Doing it twice, or dying half way and doing it again, ends in the same state.
+    """
+    for path in index_files(paths.index):
+        if path.stat().st_size == 0:  # a RocketMQ died making it
+            path.unlink()
+    aside = _set_broken_aside(paths, config)
+    if not config.message_index_enable and not index_files(paths.index):
+        return aside
+    known = not aside and _is_known(paths, recovered, last_run)
+    if known and config.message_index_enable and _is_as_left(recovered):
+        return ""
+    from penstock.shared.recovery.mend_index import repair_index
+
+    remark = repair_index(paths, config, recovered, known=known, now_ms=now_ms)
+    return "; ".join(filter(None, (aside, remark)))
+
+
+def _set_broken_aside(paths: StorePaths, config: Config) -> str:
+    """Move files away whose header counts items that they have no room for; a remark, or ""."""
+    moved = []
+    for path in index_files(paths.index):
+        with path.open("rb") as file:
+            header = decode_header(file.read(HEADER.size))
+        if not 1 <= header.next_item <= config.max_index_num:
+            moved.append(str(set_aside(paths, path)))
+    if not moved:
+        return ""
+    return f"no index, its header is damaged: {', '.join(moved)}; {rebuild_index(paths.root)}"
+
+
+def _is_as_left(recovered: Recovered) -> bool:
+    """Whether what a run of ours has left can stay as it is."""
+    if recovered.quarantined:
+        return False  # what the log has lost must not stay in the index
+    if recovered.mode == "unclean":
+        return recovered.from_memory
+    return recovered.dispatch_from == recovered.log_end
+
+
+def keep_index_state(paths: StorePaths, config: Config, run: Run, whole_to: int) -> None:
+    """Say that below `whole_to` the index is whole, and that `run` keeps it so from there.
+
+    Called at a start before `abort` is ours, and at the end of a run before `abort` goes.
+    """
+    if config.message_index_enable:
+        _write_state(paths, run.run_id, whole_to, (_abort(paths), str(run.supervisor_pid)))
+
+
+def index_is_rebuilt(paths: StorePaths) -> None:
+    """Say that the index on disk was just made from the log, while no broker had the store."""
+    _write_state(paths, "", 0, (_abort(paths),))
+
+
+def _write_state(paths: StorePaths, run_id: str, whole_to: int, aborts: tuple[str, ...]) -> None:
+    files = index_files(paths.index)
+    state = IndexState(run_id, whole_to, files[-1].name if files else "", aborts)
+    replace_file(paths.index_state, msgspec.json.encode(state))
+
+
+def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> bool:
+    """Whether the index is as a run of ours left it, or a part of that."""
+    try:
+        state = msgspec.json.decode(paths.index_state.read_bytes(), type=IndexState)
+    except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):
+        return False
+    names = [path.name for path in index_files(paths.index)]
+    if recovered.mode != "unclean":
+        return state.whole_to == recovered.log_end and state.newest == (names or [""])[-1]
+    run_id = "" if last_run is None else last_run.run_id
+    if state.run_id not in ("", run_id) or _abort(paths) not in state.aborts:
+        return False
+    # a RocketMQ begins with dropping the file that was being filled
+    return not state.newest or state.newest in names or names[:1] > [state.newest]
+
+
+def _abort(paths: StorePaths) -> str:
+    """The process that `abort` names; "" where there is none."""
+    try:
+        return paths.abort.read_text("ascii", "replace")
+    except FileNotFoundError:
+        return ""

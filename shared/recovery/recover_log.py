@@ -1,0 +1,285 @@
+"""Start-up of a store: find where the log ends, cut what a crash left behind it, say what was done.
+
+    1. what the last run wrote into its pool and did not commit goes into the segments (same boot,
+       and no other broker used the store in between: `abort` names the last run's process)
+    2. queues that have lost their end are made again from the log (queue_restoring.py)
+    3. the log is scanned from a record that the checkpoint vouches for, or from the segment that
+       RocketMQ would choose, to its end
+    4. bytes behind the end become zeros; entries of consume queues from the scan's start on are
+       cut, for the reput to write again
+    5. the positions page and the queue table are filled
+
+Nothing that was on disk is ever cut: where a whole record follows damage, or the log is known to
+have gone on, the damaged ranges are returned as `quarantined`, nothing of the log is changed, and
+the store must be run read-only. After a power failure pages that were never flushed may be there
+while others before them are not, whole records among them. Nobody was promised these, where a
+witness says so (witness.py); they are cut with the rest of the torn tail, and kept beside in
+penstock/quarantine/. Where there is no such witness they stay.
+
+Doing it twice, or dying half way and doing it again, ends in the same state. So does doing it
+again after a sync has failed: what may be in the page cache only is written once more before it is
+synced, zeros too. The caller holds the store's lock.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import drop_empty_last, sync_directory
+from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.formats.checkpoint import Checkpoint
+from penstock.shared.layout import StorePaths, is_segment_name, segment_name
+from penstock.shared.log.damage import Damage, joined, load_quarantine
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.memory.run_directory import Run, survives
+from penstock.shared.next_steps import repair
+from penstock.shared.queue.known_queues import QueueEnd, load_known_queues, with_memory
+from penstock.shared.recovery.build_queues import remove_rebuild
+from penstock.shared.recovery.cut_log import cut_log, doubted_log, keep_torn
+from penstock.shared.recovery.empty_pool import empty_pool, is_named_by
+from penstock.shared.recovery.find_log_end import (
+    Ends,
+    Scanned,
+    dispatched_to,
+    scan,
+    scan_start,
+)
+from penstock.shared.recovery.restore_queues import (
+    find_broken_queues,
+    find_lost_queues,
+    restore_queues,
+)
+from penstock.shared.recovery.start_marker import is_unfinished, note_start
+from penstock.shared.recovery.witness import Witness, find_witness
+from penstock.shared.store.directory import StoreDirectory
+
+
+class Recovered(msgspec.Struct, frozen=True, kw_only=True):
+    """What a start found and did; offsets are log offsets."""
+
+    mode: str  # new, clean, or unclean
+    log_start: int
+    log_end: int
+    dispatch_from: int
+    last_record: int
+    last_timestamp_ms: int
+    scanned_from: int
+    segments: int  # scanned
+    scanned_bytes: int
+    messages: int  # scanned, not in all
+    read_files: int = 0  # of the log and of consume queues
+    read_bytes: int = 0
+    from_memory: bool = False  # how far the log went is known from the last run's memory
+    pool_bytes: int  # written by the last run, committed now
+    torn_bytes: int  # cut behind the log's end
+    torn_records: int  # of them whole, kept beside
+    quarantined: tuple[Damage, ...]
+    seconds: float
+    checkpoint: Checkpoint = Checkpoint()  # the words that were believed
+    restored_queues: list[str] = []  # that had lost their end, and what was wrong
+    start_failed: bool = False  # one before this, in the same boot: what it cut may not be on disk
+
+    @property
+    def queues_good_to(self) -> int | None:
+        """Queue entries of records from here on are not believed; None where all are good."""
+        if self.quarantined:
+            return self.log_end  # of a message that is lost its entry is all there is
+        # with async flushing queues may be on disk before the log has a single record there
+        whole = self.mode != "unclean" and self.dispatch_from == self.log_end
+        return None if whole else self.dispatch_from
+
+
+def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Recovered:
+    """Bring the store's log into a state to append to; see the file's head. Raises StoreDamaged."""
+    began = time.monotonic()
+    unclean = paths.abort.exists()
+    start_failed = is_unfinished(paths.starting)
+    _refuse_lost_log(paths, last_run)
+    wrote, pool_bytes = _take_from_memory(paths, config, last_run)
+    drop_empty_last(paths.commit_log)
+    sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
+    size = config.mapped_file_size_commit_log_bytes
+    bases = segment_bases(paths.commit_log, size)
+    with StoreDirectory(paths.root) as store:
+        log_start = store.log_start
+        _refuse_lost_segments(store, last_run, bases[-1] + size if bases else 0, wrote)
+        known = [each for each in load_quarantine(paths) if each.position >= log_start]
+        look = _look(store, config, last_run, wrote, known)
+        read_files, read_bytes = store.files_read, store.bytes_read
+    start, scanned = look.start, look.scanned
+    crash_point("recover.after_scan")
+    _remove_leftovers(paths)
+    torn = 0
+    if (unclean or scanned.damaged or start_failed) and not scanned.quarantined:
+        written = range(min(look.vouched, scanned.end), scanned.end)
+        doubted = doubted_log(paths, config, last_run, written, wrote >= 0, again=start_failed)
+        torn = _cut(paths, bases, size, start, scanned, doubted)
+    return Recovered(
+        mode="new" if not bases else "unclean" if unclean else "clean",
+        log_start=log_start,
+        log_end=scanned.end,
+        dispatch_from=look.dispatch_from,
+        last_record=scanned.last_record,
+        last_timestamp_ms=scanned.timestamp_ms,
+        scanned_from=start,
+        segments=len({at // size for at in (*bases, start) if start - size < at < scanned.end}),
+        scanned_bytes=scanned.end - start,
+        messages=scanned.messages,
+        read_files=read_files,
+        read_bytes=read_bytes,
+        from_memory=wrote >= 0,
+        pool_bytes=pool_bytes,
+        torn_bytes=torn,
+        torn_records=scanned.torn_records,
+        quarantined=tuple(joined(scanned.quarantined)),
+        seconds=time.monotonic() - began,
+        checkpoint=look.checkpoint,
+        restored_queues=look.restored,
+        start_failed=start_failed,
+    )
+
+
+class _Look(NamedTuple):
+    """What a start has seen of a store, whose queues are whole since."""
+
+    vouched: int  # everything before this record is known to be good
+    start: int  # of the scan
+    scanned: Scanned
+    dispatch_from: int
+    checkpoint: Checkpoint
+    restored: list[str]
+
+
+def _look(
+    store: StoreDirectory, config: Config, last_run: Run | None, wrote: int, known: list[Damage]
+) -> _Look:
+    """Make queues whole that are not, and find the log's end. `known` is damage of before."""
+    unclean = store.is_unclean
+    queue_ends = _queue_ends(store.paths, last_run, from_memory=wrote >= 0)
+    is_exact = find_witness(store, last_run, 0).is_exact
+    lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
+    restored = restore_queues(store, config, lost)
+    dispatched = dispatched_to(store.queues())
+    witness = find_witness(store, last_run, dispatched)
+    vouched = scan_start(store, witness, unclean, wrote, dispatched)
+    start = min([vouched, *(each.position for each in known)])
+    files_end = store.segments[-1].end if store.segments else 0
+    ends, witness = _ends(wrote, files_end, known, witness, dispatched)
+    scanned = scan(store, config, start, ends, witness)
+    dispatch_from = start
+    # where damage was known, a repair may have put records that no queue has yet
+    if not (unclean or known or scanned.quarantined):
+        dispatch_from = scanned.end if dispatched >= scanned.records_end else start
+    if unclean or scanned.quarantined:
+        good_to = scanned.end if scanned.quarantined else dispatch_from
+        broken = find_broken_queues(store, queue_ends, good_to)
+        restored += restore_queues(store, config, broken)
+    return _Look(vouched, start, scanned, dispatch_from, witness.checkpoint, restored)
+
+
+def _refuse_lost_memory(paths: StorePaths, config: Config, last_run: Run) -> None:
+    """Raises StoreDamaged where a segment is gone that the last run had committed to."""
+    positions = Positions(last_run.positions)
+    committed = positions["committed"]
+    positions.close()
+    size = config.mapped_file_size_commit_log_bytes
+    whole = [path for path in paths.commit_log.iterdir() if path.stat().st_size]
+    bases = [int(path.name) for path in whole if is_segment_name(path.name)]
+    _refuse_short_log(paths, max(bases, default=-size) + size, committed)
+
+
+def _ends(
+    wrote: int, files_end: int, known: list[Damage], witness: Witness, dispatched: int
+) -> tuple[Ends, Witness]:
+    """What is known of the log's end, and what else there is to be believed of it then."""
+    # behind the end that is known the log may go on, as its last run is not
+    least = min(max([0, *(each.end for each in known)]), files_end)
+    if wrote >= 0 or least:  # then this says more than what the files do
+        return Ends(wrote, least, None), Witness(witness.checkpoint)
+    known_end = witness.flushed if witness.is_exact else dispatched
+    is_known = known_end and not witness.may_be_cut
+    return Ends(wrote, witness.flushed, known_end if is_known else None), witness
+
+
+def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> tuple[int, int]:
+    """The log's end by the last run's memory, -1 without; and how many bytes that gave the log."""
+    if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
+        _refuse_lost_memory(paths, config, last_run)
+        return empty_pool(paths, config, last_run)
+    return -1, 0
+
+
+def _queue_ends(
+    paths: StorePaths, last_run: Run | None, *, from_memory: bool
+) -> dict[str, QueueEnd]:
+    """Where queues are known to have ended: by their list, and by the last run's memory."""
+    known = load_known_queues(paths.known_queues)
+    if last_run is None or not from_memory:
+        return known
+    positions, table = Positions(last_run.positions), QueueTable(last_run.queues)
+    found = with_memory(known, table, positions["queue_count"])
+    table.close()
+    positions.close()
+    return found
+
+
+def _cut(
+    paths: StorePaths, bases: list[int], size: int, start: int, scanned: Scanned, doubted: range
+) -> int:
+    """Cut what stands behind the log's end, and keep whole records of it; how many bytes."""
+    note_start(paths.starting)
+    if scanned.torn_records:
+        keep_torn(paths, bases, size, scanned.end, scanned.torn_end)
+    crash_point("recover.before_truncate")
+    torn = cut_log(paths.commit_log, bases, size, start, scanned.end, doubted)
+    crash_point("recover.after_truncate")
+    return torn
+
+
+def _remove_leftovers(paths: StorePaths) -> None:
+    """What nobody reads: files that were never finished."""
+    for leftover in paths.half_made.iterdir():
+        leftover.unlink()
+    remove_rebuild(paths)
+
+
+def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
+    """Something names records of a log, or of a last segment, without a byte: that is no crash."""
+    last = max(paths.commit_log.iterdir(), default=None)
+    if last is not None and (not last.name.isdigit() or last.stat().st_size):
+        return
+    with StoreDirectory(paths.root) as store:
+        dispatched = dispatched_to(store.queues())
+        known_end = max(dispatched, find_witness(store, last_run, dispatched).flushed)
+        if known_end > (0 if last is None else int(last.name)):
+            raise StoreDamaged(
+                "a part of the log is gone",
+                f"{last or paths.commit_log} is empty; the log was written up to {known_end}",
+                f"put it back; or see what is left: {repair(paths.root)}",
+            )
+
+
+def _refuse_lost_segments(
+    store: StoreDirectory, last_run: Run | None, files_end: int, wrote: int
+) -> None:
+    """The log was written to where no file is any more: its offsets would be given again."""
+    log_end = max(wrote, find_witness(store, last_run, 0).flushed)
+    _refuse_short_log(store.paths, files_end, log_end)
+
+
+def _refuse_short_log(paths: StorePaths, files_end: int, log_end: int) -> None:
+    if log_end > files_end:
+        missing = paths.commit_log / segment_name(files_end)
+        raise StoreDamaged(
+            "the log's last segment is missing",
+            f"{missing}; the log was written up to {log_end}",
+            "put the file back; or make it anew, with marks for the messages that it had; run: "
+            f"{repair(paths.root)}",
+        )

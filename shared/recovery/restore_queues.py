@@ -1,0 +1,129 @@
+"""Start-up: consume queues that have lost their end are made again from the log, before they count.
+
+A queue says by itself where it ends, and by that which offset its next message gets. A file of it
+that is deleted, emptied, zeroed, or an older copy of itself ends earlier, and looks as whole as
+ever: so it is compared with what penstock/queues says. A queue that is shorter, or that names
+another record at the end that is known, or one that is longer in a store that was left clean, is
+made anew from the whole log; the others stay as they are. The list says it until then, so a start
+that dies is done again.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from itertools import pairwise
+from pathlib import Path
+
+from penstock.shared.config import Config
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import exchange, make_directory, sync_directory, sync_tree
+from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
+from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
+from penstock.shared.queue.snapshot import QueueFiles
+from penstock.shared.recovery.build_queues import Queue, QueueBuilder, remove_rebuild
+from penstock.shared.store.directory import StoreDirectory
+
+Lost = dict[Queue, tuple[int, str]]  # where each ended, and what is wrong
+
+
+def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[str]:
+    """Make lost queues anew; what was wrong with each, in words. Durable on return.
+
+    Raises OSError.
+    """
+    if not lost:
+        return []
+    paths = store.paths
+    remove_rebuild(paths)
+    new = StorePaths(paths.rebuild)
+    for directory in (new.consume_queue, new.half_made):
+        make_directory(directory)
+    builder = QueueBuilder(store, new, config, only=lost)
+    builder.build()
+    files_hold = config.mapped_file_size_consume_queue_bytes // CQ_ENTRY_BYTES
+    for queue, (end, _) in lost.items():
+        builder.reach(queue, end, files_hold)
+    builder.close()
+    sync_tree(new.consume_queue)
+    crash_point("recover.queues_made")
+    for topic, queue_id in lost:
+        _put_in_place(paths.queue(topic.decode(), queue_id), new.queue(topic.decode(), queue_id))
+        crash_point("recover.queue_restored")
+    remove_rebuild(paths)
+    store.refresh()
+    return [
+        f"queue {topic.decode()}/{queue_id} {why}: made again from the log, up to "
+        f"{builder.ends.get((topic, queue_id), 0)}"
+        for (topic, queue_id), (_, why) in lost.items()
+    ]
+
+
+def find_lost_queues(
+    store: StoreDirectory, known: Mapping[str, QueueEnd], *, is_exact: bool
+) -> Lost:
+    """Queues that are not as they are known to have been.
+
+    `is_exact` where nobody has written to the store since that was noted.
+    """
+    lost: Lost = {}
+    gone = set(known)
+    for queue in store.queues():
+        name = f"{queue.topic}/{queue.queue_id}"
+        if queue.segments:
+            gone.discard(name)
+            end = known.get(name, QueueEnd())
+            why = _why_lost(queue, end, is_exact=is_exact)
+            if why:
+                lost[queue.topic.encode(), queue.queue_id] = end.end, why
+    for name in sorted(gone):
+        topic, _, queue_id = name.rpartition("/")
+        lost[topic.encode(), int(queue_id)] = known[name].end, "is gone"
+    return lost
+
+
+def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int) -> Lost:
+    """Queues that are to be cut at a log offset, and have an entry that is none where one looks for
+    the place: from there on they would be cut, and not be dispatched again."""
+    lost: Lost = {}
+    for queue in store.queues():
+        end = known.get(f"{queue.topic}/{queue.queue_id}", QueueEnd())
+        at = queue.end_before(good_to) if queue.segments else 0
+        if not queue.first_slot <= at < end.end:
+            continue
+        is_before = end.last_position != UNKNOWN and end.last_position < good_to
+        if is_before or queue.breaks_at(at, good_to):
+            why = f"has an entry at {at} that is none"
+            lost[queue.topic.encode(), queue.queue_id] = end.end, why
+    return lost
+
+
+def _why_lost(queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
+    if any(before.end != after.base for before, after in pairwise(queue.segments)):
+        return "has no file in its midst"
+    if not known.end:
+        return ""  # an older list has names only
+    try:
+        if queue.max_offset < known.end:
+            return f"ends at {queue.max_offset}, where {known.end} is known"
+        position = queue.log_offset(known.end - 1)
+        if known.last_position not in (position, UNKNOWN):
+            return f"has another message at {known.end - 1} than is known"
+    except (StoreDamaged, OffsetOutOfRange) as error:
+        return f"cannot be read ({error})"
+    if is_exact and queue.max_offset > known.end:
+        return f"ends at {queue.max_offset}, where {known.end} is known"
+    return ""
+
+
+def _put_in_place(old: Path, new: Path) -> None:
+    """A new queue changes places with the old one. What the log has nothing of is not there."""
+    if not new.is_dir():
+        return
+    make_directory(old.parent)
+    if old.is_dir():
+        exchange(old, new)
+    else:
+        os.rename(new, old)
+        sync_directory(old.parent)

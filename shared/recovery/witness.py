@@ -1,0 +1,118 @@
+"""Start-up: what vouches for what, before the log is looked at.
+
+Three witnesses say how far a store was on disk, and each can be missing, stale, or something else
+by now: the checkpoint, which is RocketMQ's; the watermark, which is ours and says whose it is; and
+the consume queues. What two of them contradict each other about is not believed:
+
+    a watermark that is not of the run that `abort` names    says how far the log went at least,
+    or is behind the checkpoint's record: an older copy      and not what was never flushed
+    a checkpoint, where there is such a watermark            is not looked at: its words are there
+
+Records behind damage may be cut for one reason only: the machine went down, and nobody had been
+told of them. Without a witness for both they stay, and the store is read-only. Reads only.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.shared.errors import OffsetOutOfRange
+from penstock.shared.formats.checkpoint import Checkpoint
+from penstock.shared.formats.record import Found, examine, store_timestamp_ms
+from penstock.shared.memory.run_directory import Run, boot_id
+from penstock.shared.queue.known_queues import load_known_flush
+from penstock.shared.recovery.empty_pool import is_named_by
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.watermark import load_watermark
+
+
+class Witness(NamedTuple):
+    """What a start believes. Log offsets; 0 where nobody says anything."""
+
+    checkpoint: Checkpoint
+    flushed: int = 0  # the log was on disk up to here at least
+    told_to: int = 0  # somebody may have been told of records that begin before
+    is_exact: bool = False  # and nothing was written behind `flushed`
+    may_be_torn: bool = False  # of what is behind both, some may be on disk and some not
+    may_be_cut: bool = False  # the last record behind both may be there in part
+
+    def tears(self, position: int) -> bool:
+        """Whether damage there may be what a power failure has left of records nobody knows."""
+        return self.may_be_torn and position >= max(self.flushed, self.told_to)
+
+    def covers(self, position: int, timestamp_ms: int) -> bool:
+        """Whether a record is known to have been on disk."""
+        if position < max(self.flushed, self.told_to):
+            return True
+        # 0 is where nothing is confirmed yet, and not the record there
+        confirmed = self.checkpoint.confirm_offset or -1
+        return position <= confirmed or timestamp_ms < self.checkpoint.physic_timestamp_ms
+
+
+def find_witness(store: StoreDirectory, last_run: Run | None, dispatched: int) -> Witness:
+    """What the store's own files vouch for. `dispatched` is where its queues end in the log."""
+    paths, checkpoint = store.paths, store.checkpoint()
+    unclean = paths.abort.exists()
+    mark = load_watermark(paths.watermark)
+    if mark is None:
+        return Witness(checkpoint, may_be_cut=unclean)
+    # whosever it is, and however old: a log does not become shorter
+    least = Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=unclean)
+    if last_run is None or mark.run_id != last_run.run_id:
+        return least
+    if not unclean:
+        # nobody else's stop leaves the checkpoint as our own has left it
+        ours = mark.is_last and checkpoint == mark.checkpoint and dispatched <= mark.flushed
+        return least._replace(is_exact=ours)
+    if not is_named_by(paths.abort, last_run):
+        return least
+    told_to = max(mark.flushed, dispatched if mark.queues_follow_flush else 0)
+    listed = load_known_flush(paths.known_queues)
+    if max(checkpoint.confirm_offset, listed - 1) >= max(mark.flushed, 1):
+        # neither is written before the watermark says the same: one of them is an older copy
+        older = _older(checkpoint, mark.checkpoint)
+        flushed = max(mark.flushed, listed)
+        return Witness(older, flushed, max(told_to, flushed), may_be_cut=True)
+    # the last checkpoint may have been written, and the watermark not again
+    newest = checkpoint if _is_ours(store, checkpoint, mark.checkpoint) else mark.checkpoint
+    # in this boot whatever was written is there, flushed or not
+    torn = last_run.boot_id != boot_id()
+    return Witness(newest, mark.flushed, told_to, may_be_torn=torn, may_be_cut=True)
+
+
+def _is_ours(store: StoreDirectory, checkpoint: Checkpoint, known: Checkpoint) -> bool:
+    """Whether this is a later checkpoint than the one that is known: ours name a record and, among
+    the times, that record's."""
+    at = checkpoint.confirm_offset
+    return known.confirm_offset < at == confirmed_record(store, checkpoint) and (
+        first_timestamp_ms(store, at) == checkpoint.logics_timestamp_ms
+    )
+
+
+def _older(one: Checkpoint, other: Checkpoint) -> Checkpoint:
+    fields = Checkpoint.__struct_fields__
+    return Checkpoint(*(min(getattr(one, each), getattr(other, each)) for each in fields))
+
+
+def confirmed_record(store: StoreDirectory, checkpoint: Checkpoint) -> int:
+    """The checkpoint's record, if one stands there that is no newer than the checkpoint; else 0."""
+    at = checkpoint.confirm_offset
+    if not at or not store.segments or not store.log_start <= at < store.segments[-1].end:
+        return 0
+    try:
+        timestamp_ms = first_timestamp_ms(store, at)
+    except OffsetOutOfRange:  # a segment between others is missing
+        return 0
+    known_ms = min(checkpoint.physic_timestamp_ms, checkpoint.logics_timestamp_ms)
+    return at if 0 < timestamp_ms <= known_ms else 0
+
+
+def first_timestamp_ms(store: StoreDirectory, at: int) -> int:
+    """The store time of the whole record at `at`; 0 when none stands there."""
+    segment = store.segment_of(at)
+    left = segment.end - at
+    head = store.read_log(at, min(left, 128))
+    size = min(max(int.from_bytes(head[:4], "big", signed=True), 1), left)
+    raw = store.read_log(at, size)
+    found, _, _ = examine(raw, 0, size, position=at)
+    return store_timestamp_ms(raw, 0) if found is Found.RECORD else 0

@@ -1,0 +1,121 @@
+"""Keeps the checkpoint file: up to when, and up to which record, everything is known to be on disk.
+
+Used by the flusher alone. A time may only go into the checkpoint when every record up to that time
+is on disk, so times are sampled together with the position they belong to, before that position
+is flushed. `confirm_offset` is the start of a record that is flushed, and whose consume queue
+entry and keys are: the next start begins its scan there, and sees by the record that the place is
+right.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import replace_file, sync_file, write_at
+from penstock.shared.files.mapped_file_queue import MappedFileQueue
+from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from penstock.shared.formats.record import store_timestamp_ms
+from penstock.shared.layout import PAGE_BYTES
+from penstock.shared.memory.positions import Positions
+
+
+def load_checkpoint(file: Path) -> Checkpoint:
+    """The checkpoint of a store; all zero when there is none."""
+    try:
+        return decode_checkpoint(file.read_bytes())
+    except FileNotFoundError:
+        return Checkpoint()
+
+
+def make_checkpoint(file: Path, believed: Checkpoint) -> None:
+    """Put the words in place that a start has believed, where others stand there, or none, or not
+    in a file of full length. While no actor runs."""
+    whole = file.exists() and file.stat().st_size >= PAGE_BYTES
+    if not whole or load_checkpoint(file) != believed:
+        replace_file(file, encode_checkpoint(believed))
+
+
+class CheckpointKeeper:
+    """The checkpoint's words and the file they are in. A start has made it."""
+
+    def __init__(self, file: Path, positions: Positions, segments: MappedFileQueue) -> None:
+        self._positions = positions
+        self._segments = segments
+        self._log_sample = (0, 0)
+        self._queue_record = 0
+        self._synced_record = -1
+        self._sampled = False
+        self._words = load_checkpoint(file)
+        self._written = Checkpoint(-1)
+        self.durable = self._words  # as a start has left them
+        self._handle = os.open(file, os.O_RDWR)
+
+    def sample_log(self) -> None:
+        """Note the time of the newest record, and an offset the log must be flushed to for it."""
+        if self._log_sample[1] <= self._positions["flushed"]:
+            self._take_log_sample()
+            timestamp_ms = self._positions["wrote_timestamp"]
+            # `wrote` was stored before that time was, so it covers the record of that time
+            self._log_sample = (timestamp_ms, self._positions["wrote"])
+
+    def _take_log_sample(self) -> None:
+        if self._log_sample[0] and self._log_sample[1] <= self._positions["flushed"]:
+            self._words = _replace(self._words, physic_timestamp_ms=self._log_sample[0])
+
+    def sample_queues(self) -> None:
+        """Note the last dispatched record; a sync of the queues that begins now covers it."""
+        self._sampled = self._positions["dispatched"] > self._positions["dispatched_record"]
+        self._queue_record = self._positions["dispatched_record"]
+
+    def queues_are_synced(self) -> None:
+        """Every queue is on disk at least as far as when `sample_queues` was called."""
+        self.log_has_followed()
+        if self._sampled:
+            self._synced_record = self._queue_record
+
+    def index_is_synced(self, full_ms: int) -> None:
+        """Index files up to this time are full and on disk: RocketMQ keeps them after a crash."""
+        if full_ms > self._words.index_timestamp_ms:
+            self._words = _replace(self._words, index_timestamp_ms=full_ms)
+
+    def _take_queue_sample(self) -> bool:
+        """Note the record up to which queues are on disk; whether it was time for that.
+
+        With async flushing the queues are ahead of the log: the record must be on disk itself, and
+        known to be by its time, else the next start would not believe it.
+        """
+        record = self._synced_record
+        if not 0 <= record < self._positions["flushed"]:
+            return False
+        stored_ms = store_timestamp_ms(self._segments.view(record, record + 128), 0)
+        if stored_ms > self._words.physic_timestamp_ms:
+            return False
+        self._words = _replace(self._words, logics_timestamp_ms=stored_ms, confirm_offset=record)
+        self._synced_record = -1
+        return True
+
+    def log_has_followed(self) -> bool:
+        """Whether the log is on disk since as far as the queues were; then it is time to write."""
+        self._take_log_sample()
+        return self._take_queue_sample()
+
+    def write(self) -> None:
+        """Write the words when they have changed; durable on return."""
+        self._take_log_sample()
+        self._take_queue_sample()
+        if self._words != self._written:
+            crash_point("ckpt.before")
+            write_at(self._handle, encode_checkpoint(self._words), 0)
+            crash_point("ckpt.mid")
+            sync_file(self._handle)
+            crash_point("ckpt.after")
+            self._written = self.durable = self._words
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def _replace(words: Checkpoint, **changes: int) -> Checkpoint:
+    return Checkpoint(**{**{f: getattr(words, f) for f in words.__struct_fields__}, **changes})

@@ -1,0 +1,223 @@
+"""config/consumerFilter.json: the SQL92 filters of consumer groups, in RocketMQ's form.
+
+    {"filterDataByTopic": {topic: {"topic", "groupFilterData": {group: {
+        "consumerGroup", "topic", "expression", "expressionType", "clientVersion",
+        "bornTime", "deadTime", "dead", "bloomFilterData": {"bitNum", "bitPos"}}}}}}
+
+Subscriptions by tags are not written down. A filter whose consumers have gone is dead, and dropped
+a day later; after a start all are, until they show up. Of two filters of one group, that of the
+later version counts. The reader owns the file; entries it does not know better are kept as they
+were. No clock: every call passes the time, in ms since 1970, and where it measures how long
+something took a monotonic one, which does not jump.
+"""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import Any
+
+from penstock.shared.clock import Clock
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.filters.bloom_filter import BITS, bit_positions
+from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
+
+# RocketMQ's times: of a connection without a sign of life, of a start, and of the dead.
+SILENT_MS = 120_000
+DEAD_BEFORE_START_MS = 30_000
+KEEP_DEAD_MS = 24 * 3600 * 1000
+# What is written down at most; a filter that finds no room is obeyed, and not written down.
+MAX_FILTERS, MAX_EXPRESSION_BYTES = 2000, 1 << 20
+# Where all are alive, so long nobody looks for dead ones.
+LOOK_AGAIN_MS = 1000
+
+SAVE_EVERY_MS = 10_000
+
+Entry = dict[str, Any]
+_log = logging.getLogger(__name__)
+
+
+class ConsumerFilters:
+    """The filters of a store, in memory. `changed` says that the file is behind."""
+
+    def __init__(self, document: dict[str, Any]) -> None:
+        """Raises ValueError for a document of another form."""
+        self._document = document
+        self._topics = document.setdefault("filterDataByTopic", {})
+        self._seen_ms: dict[tuple[str, str], int] = {}
+        self._count = self._bytes = 0
+        self._full_until_ms = 0
+        self.changed = False
+        if not isinstance(self._topics, dict):
+            raise ValueError("filterDataByTopic is not an object")
+        for each in self._topics.values():
+            groups = each.get("groupFilterData") if isinstance(each, dict) else None
+            if not isinstance(groups, dict) or not all(map(_is_entry, groups.values())):
+                raise ValueError("groupFilterData is not an object of filters")
+            self._count += len(groups)
+            self._bytes += sum(len(entry["expression"]) for entry in groups.values())
+
+    def all(self) -> list[Entry]:
+        return [
+            entry
+            for topic in sorted(self._topics)
+            for _, entry in sorted(self._topics[topic]["groupFilterData"].items())
+        ]
+
+    def began(self, now_ms: int) -> None:
+        """The broker starts: nobody has shown up yet."""
+        for entry in self.all():
+            if entry["deadTime"] == 0:
+                self._bury(entry, now_ms - DEAD_BEFORE_START_MS)
+
+    def register(
+        self,
+        topic: str,
+        group: str,
+        expression: str,
+        version: int,
+        now_ms: int,
+        monotonic_ms: int,
+    ) -> None:
+        """A consumer of a group shows up with its SQL92 filter."""
+        groups = self._topics.get(topic, {}).get("groupFilterData", {})
+        old = groups.get(group)
+        if old is not None:
+            self._seen_ms[topic, group] = monotonic_ms
+        if old is not None and version <= old["clientVersion"]:
+            if version == old["clientVersion"] and old["deadTime"]:
+                self._revive(old, version)
+            return
+        bits = {"bitNum": BITS, "bitPos": bit_positions(group, topic)}
+        kept = (old["expression"], old["expressionType"], old.get("bloomFilterData")) if old else ()
+        if old is not None and kept == (expression, "SQL92", bits):
+            self._revive(old, version)
+        else:
+            grown = len(expression) - (len(old["expression"]) if old else 0)
+            if not self._make_room(grown, old, monotonic_ms):
+                return
+            self._count += old is None
+            self._bytes += grown
+            self._seen_ms[topic, group] = monotonic_ms
+            made = self._topics.setdefault(topic, {"groupFilterData": {}, "topic": topic})
+            made["groupFilterData"][group] = {
+                "bloomFilterData": bits,
+                "bornTime": now_ms,
+                "clientVersion": version,
+                "consumerGroup": group,
+                "dead": False,
+                "deadTime": 0,
+                "expression": expression,
+                "expressionType": "SQL92",
+                "topic": topic,
+            }
+            self.changed = True
+
+    def clean(self, now_ms: int, monotonic_ms: int) -> None:
+        """Bury those that have been silent, and drop those that have been dead for a day."""
+        for topic in list(self._topics):
+            groups = self._topics[topic]["groupFilterData"]
+            for group, entry in list(groups.items()):
+                # nobody has shown up since the start, so it is dead already
+                seen_ms = self._seen_ms.get((topic, group), monotonic_ms)
+                if entry["deadTime"] == 0 and monotonic_ms - seen_ms >= SILENT_MS:
+                    self._bury(entry, now_ms)
+                if entry["deadTime"] and now_ms - entry["deadTime"] >= KEEP_DEAD_MS:
+                    self._drop(topic, group)
+
+    def encode(self) -> bytes:
+        return encode_document(self._document)
+
+    def _make_room(self, size: int, beside: Entry | None, monotonic_ms: int) -> bool:
+        """Have room for another filter of this size. Who has been dead for longest goes first."""
+
+        def has_room() -> bool:
+            is_one_more = beside is None
+            return (
+                self._count + is_one_more <= MAX_FILTERS
+                and self._bytes + size <= MAX_EXPRESSION_BYTES
+            )
+
+        if has_room() or monotonic_ms < self._full_until_ms:
+            return has_room()
+        self._full_until_ms = monotonic_ms + LOOK_AGAIN_MS
+        dead = [
+            (entry["deadTime"], topic, group)
+            for topic, each in self._topics.items()
+            for group, entry in each["groupFilterData"].items()
+            if entry["deadTime"] and entry is not beside
+        ]
+        # some at once: to look for them is to look at all
+        for number, (_, topic, group) in enumerate(sorted(dead)):
+            if number >= len(dead) // 8 and has_room():
+                break
+            self._drop(topic, group)
+        return has_room()
+
+    def _drop(self, topic: str, group: str) -> None:
+        groups = self._topics[topic]["groupFilterData"]
+        self._count -= 1
+        self._bytes -= len(groups.pop(group)["expression"])
+        self._seen_ms.pop((topic, group), None)
+        self.changed = True
+        if not groups:
+            del self._topics[topic]
+
+    def _revive(self, entry: Entry, version: int) -> None:
+        entry.update(clientVersion=version, deadTime=0, dead=False)
+        self.changed = True
+
+    def _bury(self, entry: Entry, at_ms: int) -> None:
+        # RocketMQ calls dead what died no earlier than it was born
+        entry.update(deadTime=max(at_ms, entry["bornTime"]), dead=True)
+        self.changed = True
+
+
+def _is_entry(entry: Any) -> bool:
+    numbers, texts = ("clientVersion", "bornTime", "deadTime"), ("expression", "expressionType")
+    return (
+        isinstance(entry, dict)
+        and all(isinstance(entry.setdefault(name, 0), int) for name in numbers)
+        and all(isinstance(entry.get(name), str) for name in texts)
+    )
+
+
+def load_consumer_filters(file: Path) -> ConsumerFilters:
+    """The filters of a store. Raises StoreDamaged: see load_document."""
+    return load_document(file, ConsumerFilters)
+
+
+class ConsumerFilterFile:
+    """The file of a running broker, which its one owner saves now and then."""
+
+    def __init__(self, file: Path, clock: Clock) -> None:
+        self._file = file
+        self._clock = clock
+        self._saved_ms = clock.monotonic_ms()
+        try:
+            self.filters = load_consumer_filters(file)
+        except StoreDamaged as error:
+            # consumers that show up register again; nothing else depends on it
+            _log.warning("starting without the written-down filters: %s", error)
+            self.filters = ConsumerFilters({})
+        self.filters.began(clock.now_ms())
+
+    def register(self, topic: str, group: str, expression: str, version: int) -> None:
+        """A consumer of a group shows up with its SQL92 filter."""
+        now_ms, monotonic_ms = self._clock.now_ms(), self._clock.monotonic_ms()
+        self.filters.register(topic, group, expression, version, now_ms, monotonic_ms)
+
+    def save(self, *, at_once: bool = False) -> None:
+        """Save changes, at most every SAVE_EVERY_MS. A disk that refuses is asked again."""
+        monotonic_ms = self._clock.monotonic_ms()
+        if not at_once and monotonic_ms - self._saved_ms < SAVE_EVERY_MS:
+            return
+        self._saved_ms = monotonic_ms
+        self.filters.clean(self._clock.now_ms(), monotonic_ms)
+        if self.filters.changed:
+            try:
+                save_document(self._file, self.filters.encode())
+            except OSError as error:
+                _log.warning("cannot save %s, trying again later: %s", self._file, error)
+            else:
+                self.filters.changed = False

@@ -1,0 +1,150 @@
+"""penstock/deletions.json: what the cleaner has deleted of the log, and why, newest last.
+
+A row is durable before anything of it is done, so nothing goes that is not on the list. What a
+crash of the broker kept from going is taken off the list by the next cleaner, which knows from
+`log_start` how far the last one came. A disk without room for the list keeps nothing from going,
+for that makes room: the row is kept here, and written as soon as that works.
+
+Of a row's messages nobody knows which were read: there are no consumer groups yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from enum import StrEnum
+
+import msgspec
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.durable import replace_file
+from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import move_away
+
+KEPT = 100
+
+
+class Reason(StrEnum):
+    """Why something goes. All but FORCED only let go what has had its time."""
+
+    DELETE_WHEN = "delete_when"
+    DISK_USED = "disk_used"
+    ASKED = "asked"
+    FORCED = "forced"
+
+
+class Deletion(msgspec.Struct, frozen=True, kw_only=True):
+    """Segments that went together. Times are ms since 1970.
+
+    `messages` are the entries that the consume queues had of them, so it is exact where
+    `uncounted_queues`, whose files could not be read, is 0. `stored_before_ms` is the store time of
+    the first message that stayed; 0 where it could not be read.
+    """
+
+    at_ms: int
+    why: Reason
+    disk_used_percent: int
+    segments: int
+    log_start: int
+    log_end: int
+    messages: int
+    uncounted_queues: int
+    stored_before_ms: int
+
+
+def load_deletions(paths: StorePaths) -> list[Deletion]:
+    """Oldest first, the last hundred; nothing where nothing was deleted. Raises StoreDamaged."""
+    try:
+        return msgspec.json.decode(paths.deletions.read_bytes(), type=list[Deletion])
+    except FileNotFoundError:
+        return []
+    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+        raise StoreDamaged(
+            "the list of deletions cannot be read",
+            f"{paths.deletions}: {error}",
+            f"only history is lost with it: {move_away(paths.deletions)}",
+        ) from error
+
+
+class Deletions:
+    """The list, as the cleaner keeps it."""
+
+    def __init__(self, paths: StorePaths, say: Callable[[str], None]) -> None:
+        self._paths = paths
+        self._say = say
+        self._unwritten = False
+        self._rows: list[Deletion] = []
+        try:
+            self._rows = load_deletions(paths)
+        except (StoreDamaged, OSError) as error:  # no history is worth a cleaner that fails
+            say(f"{error}; the list begins anew")
+            with suppress(OSError):
+                paths.deletions.replace(paths.deletions.with_name("deletions.json.broken"))
+
+    def last(self) -> Deletion | None:
+        return self._rows[-1] if self._rows else None
+
+    def add(self, row: Deletion) -> None:
+        """Durable on return, unless the disk refuses it, which is said."""
+        self._rows = [*self._rows, row][-KEPT:]
+        self._write()
+
+    def correct(self, row: Deletion | None) -> None:
+        """In place of the last row: as much of it as was done, None for nothing."""
+        self._rows = [*self._rows[:-1], *([row] if row else [])]
+        self._write()
+
+    def settle(self) -> None:
+        """Try again to write what could not be written."""
+        if self._unwritten:
+            self._write()
+
+    def _write(self) -> None:
+        was = self._unwritten
+        try:
+            replace_file(
+                self._paths.deletions, msgspec.json.format(msgspec.json.encode(self._rows))
+            )
+            self._unwritten = False
+        except OSError as error:
+            self._unwritten = True
+            if not was:
+                self._say(f"{self._paths.deletions} cannot be written now: {error}")
+
+
+def describe(row: Deletion, config: Config) -> str:
+    """One line for people: what goes, why, how many messages, from before when."""
+    many = "segment" if row.segments == 1 else "segments"
+    least = f" (and those of {row.uncounted_queues} queues that cannot be read)"
+    return (
+        f"deleting {row.segments} {many}, log offsets [{row.log_start}, {row.log_end}), with "
+        f"{row.messages} messages{least if row.uncounted_queues else ''} stored before "
+        f"{_time(row.stored_before_ms)}: {_why(row, config)}"
+    )
+
+
+def _why(row: Deletion, config: Config) -> str:
+    used = f"the disk is {row.disk_used_percent}% full"
+    if row.disk_used_percent < 0:
+        used = "nobody knows how full the disk is"
+    if row.why == Reason.FORCED:
+        return f"before their time, as {used} and clean_file_forcibly_enable is on"
+    return (
+        f"their {config.file_reserved_time_h} h are over, and "
+        + {
+            Reason.DELETE_WHEN: f"it is an hour of delete_when ({config.delete_when})",
+            Reason.DISK_USED: used,
+            Reason.ASKED: "somebody asked for it (penstock clean)",
+        }[row.why]
+    )
+
+
+def _time(at_ms: int) -> str:
+    if not at_ms:
+        return "a time that cannot be read"
+    try:
+        return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return f"{at_ms} ms"

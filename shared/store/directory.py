@@ -1,0 +1,189 @@
+"""A store directory as files, read-only: Penstock's or Java RocketMQ's, running or stopped.
+
+Needs no broker and takes no lock. It opens files for reading only, maps nothing, and believes no
+length it has not bounded. It needs no configuration: what sizes files were made with the store says
+(`sizes`), or the files do.
+What is wrong with names and lengths is in `problems`; whether the contents hold together is
+`verify`'s question. A running store grows behind it: `refresh` to see more. For one thread.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterator
+from pathlib import Path
+from types import TracebackType
+
+from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.files.segments import Problem, Segment, list_segments, shown
+from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
+from penstock.shared.formats.record import BLANK, Found, Record, decode_record, examine
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.layout import PAGE_BYTES, StorePaths
+from penstock.shared.log.scan import Step, scan
+from penstock.shared.names import is_stored_topic
+from penstock.shared.next_steps import quoted, verify
+from penstock.shared.queue.snapshot import QueueFiles
+from penstock.shared.store.geometry import Sizes, load_sizes
+
+
+class StoreDirectory:
+    """Reads the store under `root`. Close it, or use it as a context manager."""
+
+    def __init__(self, root: Path | str) -> None:
+        self.paths = StorePaths(root)
+        if not (self.paths.commit_log.is_dir() or self.paths.consume_queue.is_dir()):
+            raise ConfigError(
+                "this is no store: it holds neither commitlog/ nor consumequeue/",
+                self.paths.root,
+                "name the directory that holds them, or make a store: penstock up --store "
+                f"{quoted(self.paths.root)}",
+            )
+        self.sizes = Sizes()
+        self.segments: list[Segment] = []
+        self.problems: list[Problem] = []
+        self._bases: list[int] = []
+        self._files = FileCache()
+        self.refresh()
+
+    def __enter__(self) -> StoreDirectory:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._files.close()
+
+    def refresh(self) -> None:
+        """List the log's segments again: a running store adds some and deletes others."""
+        self._files.close()
+        problems = []
+        try:
+            self.sizes = load_sizes(self.paths)
+        except StoreDamaged as error:
+            file = shown(self.paths.geometry)
+            problems.append(Problem("geometry", file, 0, None, f"{error.value}. {error.hint}"))
+        self.segments, self.problems = list_segments(
+            self.paths.commit_log, "log", size=self.sizes.mapped_file_size_commit_log_bytes
+        )
+        self.problems += problems
+        self._bases = [segment.base for segment in self.segments]
+
+    @property
+    def files_read(self) -> int:
+        """How many files something was read of, since this was made."""
+        return self._files.files_read
+
+    @property
+    def bytes_read(self) -> int:
+        """What was read of them, the same bytes counted again when they were read again."""
+        return self._files.bytes_read
+
+    @property
+    def log_start(self) -> int:
+        """The first log offset that the files hold."""
+        return self.segments[0].base if self.segments else 0
+
+    @property
+    def is_unclean(self) -> bool:
+        """Whether the store is running, or was not stopped in order."""
+        return self.paths.abort.exists()
+
+    def checkpoint(self) -> Checkpoint:
+        """The checkpoint's words; all zero when there is none."""
+        path = self.paths.checkpoint
+        return decode_checkpoint(self._files.read(path, 0, PAGE_BYTES) if path.exists() else b"")
+
+    def segment_of(self, position: int) -> Segment:
+        """The segment that holds a log offset. Raises OffsetOutOfRange."""
+        index = bisect_right(self._bases, position) - 1
+        if index < 0 or position >= self.segments[index].end:
+            end = self.segments[-1].end if self.segments else 0
+            raise OffsetOutOfRange(
+                "the log's files do not hold this offset",
+                position,
+                f"they hold those from {self.log_start} to {end}; older ones have expired, newer "
+                "ones are seen after a refresh",
+            )
+        return self.segments[index]
+
+    def read_log(self, position: int, size: int) -> bytes:
+        """`size` bytes of the log, which lie in one segment, as records do."""
+        segment = self.segment_of(position)
+        if not 0 < size <= segment.end - position:
+            raise OffsetOutOfRange(
+                f"a read goes beyond its segment, which ends at {segment.end}",
+                f"{size} bytes at {position}",
+            )
+        try:
+            raw = self._files.read(segment.path, position - segment.base, size)
+        except FileNotFoundError as error:
+            raise OffsetOutOfRange(
+                "the segment has expired", segment.path, "refresh, or run the command again"
+            ) from error
+        if len(raw) != size:
+            raise StoreDamaged(
+                "a segment has become shorter", segment.path, verify(self.paths.root)
+            )
+        return raw
+
+    def record_at(self, position: int) -> Record:
+        """The record that begins at a log offset, its checksum compared. Raises StoreDamaged."""
+        segment = self.segment_of(position)
+        left = segment.end - position
+        size, _ = BLANK.unpack(self.read_log(position, BLANK.size)) if left >= 8 else (0, 0)
+        raw = self.read_log(position, size if 8 <= size <= left else min(8, left))
+        found, _, reason = examine(raw, 0, len(raw), position=position)
+        if found is not Found.RECORD:
+            raise StoreDamaged(
+                "no whole record begins here",
+                f"{reason or found.name.lower()} at {position} "
+                f"({segment.path}, byte {position - segment.base})",
+                verify(self.paths.root),
+            )
+        return decode_record(raw)
+
+    def scan_log(
+        self, start: int | None = None, *, checksum: Checksum = Checksum.BODY
+    ) -> Iterator[Step]:
+        """Every record from `start` (the first by default), the damage, and the log's end.
+
+        See `log_scan` for the steps. `start` is where a record begins.
+        """
+        first = self.log_start if start is None else start
+        return scan(self._files, self.segments, first, checksum=checksum)
+
+    def queues(self) -> list[QueueFiles]:
+        """Every queue that has a directory, as it is now, by topic and queue id."""
+        found = []
+        for topic_path in _directories(self.paths.consume_queue):
+            if not is_stored_topic(topic_path.name):
+                continue  # RocketMQ makes no such topic: not a queue, whatever it is
+            for path in _directories(topic_path):
+                if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):
+                    queue_id = int(path.name)
+                    found.append(
+                        QueueFiles(
+                            self._files,
+                            path,
+                            topic_path.name,
+                            queue_id,
+                            self.log_start,
+                            self.sizes.mapped_file_size_consume_queue_bytes,
+                        )
+                    )
+        return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+
+
+def _directories(path: Path) -> list[Path]:
+    try:
+        return [child for child in path.iterdir() if child.is_dir()]
+    except FileNotFoundError:
+        return []

@@ -1,0 +1,222 @@
+"""The sizes that a store's files were made with, and what a configuration has to say for it.
+
+    STORE/penstock/geometry.json   {"mapped_file_size_commit_log_bytes": 16777216, ...}
+
+A store's files fit together in one geometry only, and none of them states it. So a broker writes it
+down before the first of them exists, and everybody who opens the store goes by that. Of a store
+without that file (RocketMQ's, an older Penstock's) geometry_search.py finds it.
+
+A size binds as long as files of it are there; without one it may be set anew. Who writes the file
+holds the store's lock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.shared.config import Config
+from penstock.shared.config_rules import check_config
+from penstock.shared.errors import ConfigError, StoreDamaged
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import make_directory, replace_file
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.layout import StorePaths
+from penstock.shared.next_steps import quoted, rebuild_index
+from penstock.shared.store.geometry_search import (
+    ITEMS,
+    LOG,
+    QUEUE,
+    SLOTS,
+    Looked,
+    has_files,
+    lengths_of,
+    look_at_index,
+    look_at_log,
+    look_at_queues,
+    queue_directories,
+)
+from penstock.shared.store.lock import check_place
+
+# RocketMQ's names, by which users of its stores look them up
+KEYS = {
+    LOG: "mappedFileSizeCommitLog",
+    QUEUE: "mappedFileSizeConsumeQueue",
+    SLOTS: "maxHashSlotNum",
+    ITEMS: "maxIndexNum",
+}
+_INDEX = (SLOTS, ITEMS)
+# of commands that read an index
+_OPTIONS = {SLOTS: "--index-slots N", ITEMS: "--index-items N"}
+REMEMBERED, FOUND, UNKNOWN = "penstock/geometry.json", "found in the files", "not known"
+
+
+class Sizes(msgspec.Struct, frozen=True, omit_defaults=True):
+    """penstock/geometry.json: keys of the configuration; 0 is not known."""
+
+    mapped_file_size_commit_log_bytes: int = 0
+    mapped_file_size_consume_queue_bytes: int = 0
+    max_hash_slot_num: int = 0
+    max_index_num: int = 0
+
+
+class Size(NamedTuple):
+    """What a store says about one key; 0 where it does not, and why."""
+
+    value: int
+    origin: str
+    why: str = ""
+
+
+def load_sizes(paths: StorePaths) -> Sizes:
+    """What is remembered; nothing where there is no file. Raises StoreDamaged for another file."""
+    try:
+        sizes = msgspec.json.decode(paths.geometry.read_bytes(), type=Sizes)
+        known = {key: value for key in KEYS if (value := getattr(sizes, key))}
+        # the largest message is not of the store, and would ask for room in the pool
+        check_config(Config(**{**known, "max_message_size_bytes": 1}))
+    except FileNotFoundError:
+        return Sizes()
+    except NotADirectoryError:
+        check_place(paths.root)
+        raise
+    except (UnicodeDecodeError, msgspec.MsgspecError, ConfigError) as error:
+        raise StoreDamaged(
+            f"{paths.geometry} does not hold the sizes of a store's files",
+            error,
+            f"without it they are found in the files: rm {quoted(paths.geometry)}",
+        ) from None
+    return sizes
+
+
+def keep_sizes(paths: StorePaths, config: Config, *, index: bool = True) -> None:
+    """Write down what files are made with from here on; durable on return. Without `index` nothing
+    is said about that: it is just becoming another one, and then the files tell."""
+    known = {key: getattr(config, key) for key in KEYS if index or key not in _INDEX}
+    sizes = Sizes(**known)
+    if paths.geometry.exists() and sizes == load_sizes(paths):
+        return
+    make_directory(paths.own)
+    replace_file(paths.geometry, msgspec.json.format(msgspec.json.encode(sizes)))
+    crash_point("geometry.written")
+
+
+def store_sizes(paths: StorePaths, asked: Mapping[str, int] | None = None) -> dict[str, Size]:
+    """What the store says, by key; no key of which it has no file, and remembers nothing.
+
+    `asked` is what somebody says the index files have, which helps to find it. Raises StoreDamaged.
+    """
+    sizes = load_sizes(paths)
+    looked: dict[str, Looked | None] = {}
+    if not sizes.mapped_file_size_commit_log_bytes:
+        looked[LOG] = look_at_log(paths)
+    if not sizes.mapped_file_size_consume_queue_bytes:
+        looked[QUEUE] = look_at_queues(paths)
+    if not (sizes.max_hash_slot_num and sizes.max_index_num):
+        looked |= dict.fromkeys(_INDEX) | look_at_index(paths, asked or {})
+    found = {}
+    for key in KEYS:
+        if key not in looked:
+            found[key] = Size(getattr(sizes, key), REMEMBERED)
+        elif (seen := looked[key]) is not None:
+            found[key] = Size(seen.value, FOUND if seen.value else UNKNOWN, seen.why)
+    return found
+
+
+def settled_sizes(
+    root: Path, given: Mapping[str, Any], origins: Mapping[str, str], *, index: bool = True
+) -> dict[str, int]:
+    """The values that a configuration has to have for the store at `root`, for `load_config`.
+
+    Without `index` that is about to be made anew, in whatever size is asked for. Raises ConfigError
+    where another value was given, or one must be; StoreDamaged.
+    """
+    paths = StorePaths(root)
+    asked = {key: given[key] for key in KEYS if key in given}
+    settled = {}
+    for key, size in store_sizes(paths, asked).items():
+        if not index and key in _INDEX and (key in asked or not size.value):
+            continue
+        if not size.value:
+            if key not in asked:
+                raise _unknown(key, size, paths)
+        elif asked.get(key, size.value) == size.value:
+            settled[key] = size.value
+        elif has_files(paths, key):
+            raise _other(key, size.value, asked[key], origins[key], paths)
+    return settled
+
+
+def index_sizes(paths: StorePaths, slots: int | None = None, items: int | None = None) -> Geometry:
+    """The geometry of a store's index, for who reads it; what is given counts as it is.
+
+    Raises ConfigError where it is not known, StoreDamaged.
+    """
+    asked = {key: given for key, given in ((SLOTS, slots), (ITEMS, items)) if given is not None}
+    found = store_sizes(paths, asked) if len(asked) < len(_INDEX) else {}
+    values = []
+    for key in _INDEX:
+        size = found.get(key, Size(getattr(Config(), key), REMEMBERED))
+        if key not in asked and not size.value:
+            raise _unknown(key, size, paths, _OPTIONS[key])
+        values.append(asked.get(key, size.value))
+    return Geometry(*values)
+
+
+# for commands that make the index anew
+settled_but_index = partial(settled_sizes, index=False)
+
+
+def check_sizes(paths: StorePaths, config: Config) -> None:
+    """Raise ConfigError for a configuration that is of other sizes than the store's files."""
+    given = {key: getattr(config, key) for key in KEYS}
+    settled_sizes(paths.root, given, dict.fromkeys(KEYS, "the configuration"))
+
+
+def check_lengths(paths: StorePaths, config: Config) -> None:
+    """Files of a length that occurs again and again are right, and sizes that no file has are
+    wrong. Raises StoreDamaged where the store remembers those, else ConfigError."""
+    for key, places in ((LOG, [paths.commit_log]), (QUEUE, [*queue_directories(paths)])):
+        size, lengths = getattr(config, key), lengths_of(places)
+        if not lengths or lengths[size] or max(lengths.values()) == 1:
+            continue
+        ((length, count),) = lengths.most_common(1)
+        if getattr(load_sizes(paths), key) == size:
+            raise StoreDamaged(
+                f"{paths.geometry} is not of this store",
+                f"{key} is {size} there; {count} files have {length} bytes, and none has {size}",
+                f"without it the sizes are found in the files: rm {quoted(paths.geometry)}",
+            )
+        raise _other(key, length, size, "the configuration", paths)
+
+
+def _other(key: str, value: int, asked: int, origin: str, paths: StorePaths) -> ConfigError:
+    """Somebody asks for another size than the store has."""
+    hint = f"leave {key} out, and the store's own counts"
+    if origin.startswith("file "):
+        hint = f"take {key} out of {origin.removeprefix('file ')}, and the store's own counts"
+    elif origin.isupper():
+        hint = f"unset {origin}, and the store's own counts"
+    if key in _INDEX:
+        anew = f"{rebuild_index(paths.root)} --set {key}={asked}"
+        hint += f"; to have another one, make the index anew: {anew}"
+    return ConfigError(
+        f"the store's files were made with another {key}",
+        f"{paths.root} has {value}, and {asked} is asked for ({origin})",
+        hint,
+    )
+
+
+def _unknown(key: str, size: Size, paths: StorePaths, option: str = "") -> ConfigError:
+    """Nothing in the store tells the key's value, which `option` gives."""
+    hint = (
+        f"give the value that it was made with: {option or f'--set {key}=N'}; a RocketMQ's is "
+        f"{KEYS[key]} in its broker.conf, by default {getattr(Config(), key)}"
+    )
+    if key in _INDEX:
+        hint += f"; or make the index anew: {rebuild_index(paths.root)}"
+    return ConfigError(f"the store's {key} is not known", f"{paths.root}: {size.why}", hint)

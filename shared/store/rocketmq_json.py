@@ -1,0 +1,82 @@
+"""RocketMQ's JSON files under config/: read as fastjson writes them, replaced as a whole.
+
+fastjson writes integer keys without quotes, which JSON does not allow; `parse_fastjson` takes both.
+A file has its last version beside it, as NAME.bak, which counts where the file itself is missing,
+empty or broken. This file does not know what stands in them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.durable import make_directory, replace_file
+from penstock.shared.next_steps import move_away
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+# a string, which is kept, or a bare integer key after { or ,
+_STRING_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
+
+
+def parse_fastjson(text: str) -> Any:
+    """JSON whose objects may have bare integers as keys. Raises ValueError."""
+    return json.loads(_STRING_OR_KEY.sub(lambda m: m[1] if m[1] else f'{m[2]}"{m[3]}"{m[4]}', text))
+
+
+def encode_document(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
+
+
+def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
+    """What `build` makes of the file's object, or of {} when there is none. Falls back to the copy.
+
+    `build` raises ValueError for an object of another form. Raises StoreDamaged when there is a
+    file and neither it nor the copy can be read.
+    """
+    broken: dict[Path, str] = {}
+    for candidate in (file, file.with_name(file.name + ".bak")):
+        try:
+            raw = candidate.read_bytes()
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        if not raw.strip():
+            continue
+        try:
+            document = parse_fastjson(raw.decode())
+            if isinstance(document, dict):
+                found = build(document)
+                if candidate != file:  # it is older: what was changed since is gone
+                    _log.warning(
+                        "%s is used in place of %s", candidate, _told(broken) or f"{file}: gone"
+                    )
+                return found
+            broken[candidate] = "not an object"
+        except (ValueError, RecursionError) as error:
+            broken[candidate] = str(error)
+    if broken:
+        name = f"{file.parent.name}/{file.name}"
+        raise StoreDamaged(
+            f"{name} cannot be read as RocketMQ's JSON",
+            _told(broken),
+            f"restore it from a copy, or go on without it: {move_away(*broken)}",
+        )
+    return build({})
+
+
+def _told(broken: dict[Path, str]) -> str:
+    return "; ".join(f"{each}: {why}" for each, why in broken.items())
+
+
+def save_document(file: Path, content: bytes) -> None:
+    """Durable on return; the version before it is kept as NAME.bak."""
+    make_directory(file.parent)
+    if file.exists():
+        replace_file(file.with_name(file.name + ".bak"), file.read_bytes())
+    replace_file(file, content)

@@ -1,0 +1,339 @@
+"""Asking whoever listens at an endpoint who that is, before anything is sent there.
+
+    resolve the name -> connect -> ZMTP's greeting -> Greet -> Greeted
+
+A plain socket, and not one of ZeroMQ's: that one tells its user neither that nobody listens nor
+what another server said, it goes on trying. Here each step that fails has its own error, and a
+stranger is known by its first words. ZMTP is the protocol on ZeroMQ's connections (RFC 23); of it,
+this is the beginning of a DEALER's side, and one message in either direction.
+
+Times: who refuses is told of at once, who says nothing after SILENCE_MS twice. A peer that does
+speak ZMTP, and whom nobody but a ROUTER's process keeps from answering, has `timeout_ms`, as has
+one that does not take the connection: a broker that has as many as it takes leaves new ones
+outside. Connections that break are tried again meanwhile: an actor that is replaced breaks them.
+"""
+
+from __future__ import annotations
+
+import errno
+import socket
+import time
+from typing import Any
+
+from penstock.shared.errors import BrokerTimeout, ConnectError
+from penstock.shared.wire.endpoint import Address, parse_endpoint, shown
+from penstock.shared.wire.introduction import PROTOCOL, Greet, Greeted, decode_greeted, encode
+
+# A ZeroMQ peer speaks first, so after this time it is none; as long again for it to say what it is.
+SILENCE_MS = 1200
+AGAIN_MS = 50
+_SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
+_GREETING = _SIGNATURE + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
+_READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
+_MORE, _LONG, _COMMAND = 1, 2, 4
+# More than any answer to Greet is; a stranger may claim anything.
+_MAX_FRAME_BYTES = 1 << 16
+# Makes those speak who wait for a line.
+_NUDGE = b"\r\n\r\n"
+_KNOWN = (
+    (b"HTTP/", "an HTTP server"),
+    (b"<", "an HTTP server"),
+    (b"-ERR", "Redis, or a server of its protocol,"),
+    (b"-DENIED", "Redis in protected mode"),
+    (b"\x15\x03", "a TLS server"),
+    (b"SSH-", "an SSH server"),
+    (b"AMQP", "an AMQP broker"),
+    (b"INFO {", "a NATS server"),
+    (b"220 ", "a mail or FTP server"),
+)
+_NOT_THERE = {errno.ECONNREFUSED, errno.ENOENT}
+
+
+class NobodyThere(ConnectError):
+    """Nobody listens there, or nobody knows the name: that may change when a broker starts."""
+
+
+class _Broken(Exception):
+    """The connection has ended before there was an answer."""
+
+
+def ask_broker(endpoint: str, timeout_ms: int) -> Greeted:
+    """Who listens there. Raises InvalidArgument, ConnectError and BrokerTimeout."""
+    return meet_broker(endpoint, timeout_ms)[0]
+
+
+def meet_broker(endpoint: str, timeout_ms: int) -> tuple[Greeted, str]:
+    """Who listens there, and the endpoint that ZeroMQ reaches it at.
+
+    That is another one for a name with addresses of both kinds, as localhost is on many machines:
+    ZeroMQ tries the first of version 6 alone, for ever. Here it is the one that has answered.
+    """
+    address = parse_endpoint(endpoint)
+    began = time.monotonic()
+    deadline = began + timeout_ms / 1000
+    # a broker's actor is replaced sooner than that
+    strange = min(deadline, began + 2 * SILENCE_MS / 1000)
+    while True:
+        talk = _Talk(endpoint, deadline, timeout_ms)
+        try:
+            return talk.ask(address), talk.reached or endpoint
+        except _Broken:
+            if time.monotonic() > (deadline if talk.is_zmtp else strange):
+                raise talk.ended() from None
+        finally:
+            talk.close()
+        time.sleep(AGAIN_MS / 1000)
+
+
+class _Talk:
+    """One connection. `is_zmtp` as soon as the other side has said what a ZeroMQ peer says."""
+
+    def __init__(self, endpoint: str, deadline: float, timeout_ms: int) -> None:
+        self._endpoint, self._deadline, self._timeout_ms = endpoint, deadline, timeout_ms
+        self._socket: socket.socket | None = None
+        self._got = b""
+        self._sent = b""
+        self._at = 0
+        self.is_zmtp = False
+        # the address, where the name has some of both versions
+        self.reached = ""
+
+    def ask(self, address: Address) -> Greeted:
+        self._socket = self._connect(address)
+        self._send(_GREETING)
+        self._meet()
+        # in one piece: two would have the kernel wait for the other side's word in between
+        self._send(_frame(_COMMAND, _READY) + _frame(0, encode(Greet(PROTOCOL))))
+        while True:
+            flags, body = self._next_frame()
+            if not flags & _COMMAND:
+                break
+            self._check_peer(body)
+        greeted = decode_greeted(body)
+        if greeted is None:
+            said = "its own words" if body == encode(Greet(PROTOCOL)) else repr(body[:60])
+            raise ConnectError(
+                "no Penstock broker of this version is there",
+                f"{self._endpoint} answers {said}",
+                "see that the endpoint is right, and that both sides have one version: "
+                "penstock version",
+            )
+        return greeted
+
+    def close(self) -> None:
+        if self._socket is not None:
+            self._socket.close()
+
+    # --- connecting ---
+
+    def _connect(self, address: Address) -> socket.socket:
+        refused: OSError | None = None
+        targets = self._targets(address)
+        for family, target in targets:
+            peer = socket.socket(family)
+            try:
+                peer.settimeout(max(self._deadline - time.monotonic(), 0.001))
+                peer.connect(target)
+            except OSError as error:
+                peer.close()
+                refused = error
+                continue
+            if len({family for family, _ in targets}) > 1:
+                self.reached = shown(Address(target[0], address.port))
+            return peer
+        assert refused is not None
+        if isinstance(refused, TimeoutError) or refused.errno == errno.EAGAIN:
+            raise BrokerTimeout(
+                f"nobody has taken the connection within {self._timeout_ms} ms",
+                self._endpoint,
+                "see that the machine is up and no firewall is between, and whether the broker has "
+                "as many connections as it takes: it says so, see max_connections",
+            )
+        if refused.errno in (errno.ECONNRESET, errno.ECONNABORTED):
+            raise _Broken
+        if refused.errno not in _NOT_THERE:
+            raise ConnectError(
+                "the connection cannot be made",
+                f"{self._endpoint}: {refused.strerror}",
+                "see that the endpoint is right and its machine can be reached",
+            )
+        raise NobodyThere(
+            "nobody listens at this endpoint",
+            self._endpoint,
+            "start a broker: penstock up --store STORE. One that runs says where it listens: "
+            "penstock status --store STORE",
+        )
+
+    def _targets(self, address: Address) -> list[tuple[int, Any]]:
+        if address.path:
+            return [(socket.AF_UNIX, address.path)]
+        try:
+            found = socket.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:
+            raise NobodyThere(
+                "the host's name cannot be resolved",
+                f"{self._endpoint}: {getattr(error, 'strerror', None) or error}",
+                "see that the name is right; this machine is 127.0.0.1",
+            ) from None
+        return [(family, target) for family, _, _, _, target in found]
+
+    # --- talking ---
+
+    def _send(self, data: bytes) -> None:
+        assert self._socket is not None
+        try:
+            self._socket.sendall(data)
+        except OSError:
+            raise _Broken from None
+        self._sent += data
+
+    def _read_until(self, size: int, until: float) -> bool:
+        """Whether so many bytes are there by then."""
+        assert self._socket is not None
+        while len(self._got) < size:
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self._socket.settimeout(left)
+            try:
+                data = self._socket.recv(4096)
+            except TimeoutError:
+                return False
+            except OSError:
+                raise _Broken from None
+            if not data:
+                raise _Broken
+            self._got += data
+        return True
+
+    def _meet(self) -> None:
+        """The other side's greeting. Raises ConnectError, by name, for who has another one."""
+        until = min(self._deadline, time.monotonic() + SILENCE_MS / 1000)
+        try:
+            greeted = self._read_until(len(_SIGNATURE), until)
+        except _Broken:
+            if self._got:
+                raise self._stranger() from None
+            raise
+        if greeted and not _is_zmtp(self._got) or not greeted and self._got:
+            raise self._stranger()
+        if not greeted:
+            self._nudge()
+        self.is_zmtp = True
+        if not self._read_until(len(_GREETING), self._deadline):
+            raise self._silent()
+        self._at = len(_GREETING)
+
+    def _nudge(self) -> None:
+        """Nothing has been said: whoever waits for a line may say who it is now. Raises."""
+        until = min(self._deadline, time.monotonic() + SILENCE_MS / 1000)
+        try:
+            self._send(_NUDGE)
+            self._read_until(len(_SIGNATURE), until)
+        except _Broken:
+            if not self._got:
+                raise
+        if _is_zmtp(self._got):
+            self.is_zmtp = True
+            raise _Broken  # a peer that was held up; it cannot go on behind what was put in
+        raise self._stranger() if self._got else self._silent()
+
+    def _next_frame(self) -> tuple[int, bytes]:
+        self._need(2)
+        flags, size = self._got[self._at], self._got[self._at + 1]
+        head = 2
+        if flags & _LONG:
+            head = 9
+            self._need(head)
+            size = int.from_bytes(self._got[self._at + 1 : self._at + head])
+        if size > _MAX_FRAME_BYTES:
+            raise self._stranger()
+        self._need(head + size)
+        body = self._got[self._at + head : self._at + head + size]
+        self._at += head + size
+        return flags, body
+
+    def _need(self, size: int) -> None:
+        if not self._read_until(self._at + size, self._deadline):
+            raise self._silent()
+
+    def _check_peer(self, command: bytes) -> None:
+        """A broker's socket is a ROUTER; another one will never answer."""
+        if self._sent.startswith(self._got[: self._at]):
+            raise self._stranger()
+        _, named, rest = command.partition(b"Socket-Type")
+        if command.startswith(b"\x05READY") and named:
+            kind = rest[4 : 4 + int.from_bytes(rest[:4])]
+            if kind != b"ROUTER":
+                raise ConnectError(
+                    "another program's ZeroMQ socket is there, and no Penstock broker",
+                    f"{self._endpoint} is a {kind.decode(errors='replace')[:20]}",
+                    "see that the port is right",
+                )
+
+    # --- what it was ---
+
+    def ended(self) -> ConnectError:
+        """The connection broke again and again."""
+        if self.is_zmtp:
+            return self._silent()
+        who = "a TLS server is there" if self._speaks_tls() else "whoever listens there hangs up"
+        return ConnectError(
+            f"{who}, and is no Penstock broker",
+            self._endpoint,
+            "see that the port is right: penstock status --store STORE",
+        )
+
+    def _speaks_tls(self) -> bool:
+        """OpenSSL's servers hang up on everything else without a word."""
+        import ssl  # for this one question
+
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+        try:
+            family, target = self._targets(parse_endpoint(self._endpoint))[0]
+            with socket.socket(family) as peer:
+                peer.settimeout(SILENCE_MS / 1000)
+                peer.connect(target)
+                context.wrap_socket(peer).close()
+        except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
+            return False  # it has hung up on this, too
+        except ssl.SSLError as error:
+            return error.reason not in ("WRONG_VERSION_NUMBER", None)
+        except (OSError, ConnectError):
+            return False
+        return True
+
+    def _stranger(self) -> ConnectError:
+        who = next((who for start, who in _KNOWN if self._got.startswith(start)), "")
+        if self._sent.startswith(self._got):
+            who = "an echo server, which says what it hears,"
+        said = "" if who else f" says {self._got[:40]!r}"
+        return ConnectError(
+            f"{who or 'another program'} is there, and no Penstock broker",
+            f"{self._endpoint}{said}",
+            "see that the port is right: penstock status --store STORE",
+        )
+
+    def _silent(self) -> BrokerTimeout:
+        if self.is_zmtp:
+            return BrokerTimeout(
+                f"a ZeroMQ peer is there and has not answered within {self._timeout_ms} ms",
+                self._endpoint,
+                "if it is a broker, it is held up: penstock status --store STORE",
+            )
+        return BrokerTimeout(
+            "somebody takes connections there and says nothing",
+            self._endpoint,
+            "a broker that is starting or frozen does so, and so do other programs. For one that "
+            "is starting there is wait_for_broker_ms, with commands --wait",
+        )
+
+
+def _is_zmtp(got: bytes) -> bool:
+    """Length bytes in between have a meaning for ZMTP 1.0 only, and any value."""
+    return got[:1] == b"\xff" and got[9:10] == b"\x7f"
+
+
+def _frame(flags: int, body: bytes) -> bytes:
+    return bytes((flags, len(body))) + body

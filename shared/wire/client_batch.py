@@ -1,0 +1,136 @@
+"""Batches in the layout of RocketMQ's clients: encode, decode, and turn into records. Pure.
+
+    size of the item i32 (22 + L + P), magic i32 = 0, bodyCRC i32 = 0, flag i32,
+    body length L i32, body, properties length P i16, properties        one behind the other
+
+On disk there are no batches: each item becomes an ordinary record. Topic, queue, times and hosts
+come from the request; flag, body and properties from the item, byte for byte.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.formats.record import SYS_TRANSACTION_MASK, Record, Shape, encode_record
+from penstock.shared.formats.record_crc import with_prop_crc_room
+from penstock.shared.names import MAX_PROPERTIES_BYTES, check_topic
+from penstock.shared.wire.produce_rules import check_batch
+
+_HEAD = struct.Struct(">iiiii")
+_LENGTH = struct.Struct(">h")
+_FIXED_BYTES = _HEAD.size + _LENGTH.size
+
+assert _FIXED_BYTES == 22, "an item without body and properties has 22 bytes"
+
+
+class BatchItem(NamedTuple):
+    """One message of a batch. `properties` are encoded."""
+
+    flag: int
+    body: bytes
+    properties: bytes
+
+
+def encode_batch(items: Iterable[BatchItem]) -> bytes:
+    """The body of a batch request. Raises PropertiesTooLarge."""
+    parts: list[bytes] = []
+    for item in items:
+        if len(item.properties) > MAX_PROPERTIES_BYTES:
+            what = f"properties take more than {MAX_PROPERTIES_BYTES} bytes"
+            raise PropertiesTooLarge(what, len(item.properties), "put large values into the body")
+        size = _FIXED_BYTES + len(item.body) + len(item.properties)
+        parts += (
+            _HEAD.pack(size, 0, 0, item.flag, len(item.body)),
+            item.body,
+            _LENGTH.pack(len(item.properties)),
+            item.properties,
+        )
+    return b"".join(parts)
+
+
+def decode_batch(raw: bytes) -> list[BatchItem]:
+    """The items of a batch. Raises InvalidMessage for bytes that are none."""
+    items: list[BatchItem] = []
+    at = 0
+    while at < len(raw):
+        left = len(raw) - at
+        if left < _FIXED_BYTES:
+            raise _bad("the batch ends in a part of an item", f"{left} bytes are left", items)
+        size, _, _, flag, body_length = _HEAD.unpack_from(raw, at)
+        if not _FIXED_BYTES <= size <= left:
+            raise _bad(
+                "an item does not end inside its batch", f"{size} bytes, {left} are left", items
+            )
+        body_at = at + _HEAD.size
+        if not 0 <= body_length <= size - _FIXED_BYTES:
+            raise _bad(
+                "a body does not end inside its item", f"{body_length} of {size} bytes", items
+            )
+        properties_at = body_at + body_length + _LENGTH.size
+        (properties_length,) = _LENGTH.unpack_from(raw, properties_at - _LENGTH.size)
+        if properties_at + properties_length != at + size:
+            raise _bad("the lengths of an item do not add up to its size", f"{size} bytes", items)
+        items.append(
+            BatchItem(flag, raw[body_at : body_at + body_length], raw[properties_at : at + size])
+        )
+        at += size
+    return items
+
+
+def batch_frame(
+    raw: bytes,
+    topic: str,
+    queue_id: int,
+    *,
+    born_timestamp_ms: int,
+    born_host: bytes,
+    sys_flag: int = 0,
+    reconsume_times: int = 0,
+    max_message_bytes: int,
+    shape: Shape,
+) -> bytes:
+    """A batch request as a produce frame: the records, with what the broker stamps left blank.
+
+    Raises InvalidMessage for what RocketMQ refuses: no item, a transaction, a retry topic, a
+    request of more than `max_message_bytes`.
+    """
+    items = decode_batch(raw)
+    if not items:
+        raise InvalidMessage("the batch holds no message", None, "put at least one into it")
+    if sys_flag & SYS_TRANSACTION_MASK:
+        raise InvalidMessage(
+            "the batch is marked as part of a transaction", hex(sys_flag), "send single messages"
+        )
+    check_batch(check_topic(topic), len(raw), max_message_bytes)
+    return b"".join(
+        encode_record(
+            Record(
+                topic,
+                item.body,
+                _properties(item, shape),
+                queue_id=queue_id,
+                flag=item.flag,
+                sys_flag=sys_flag,
+                born_timestamp_ms=born_timestamp_ms,
+                born_host=born_host,
+                store_host=bytes(shape.store_host_bytes),
+                reconsume_times=reconsume_times,
+            )
+        )
+        for item in items
+    )
+
+
+def _properties(item: BatchItem, shape: Shape) -> bytes:
+    properties = with_prop_crc_room(item.properties, shape.prop_crc)
+    if len(properties) > MAX_PROPERTIES_BYTES:
+        what = f"properties and checksum take more than {MAX_PROPERTIES_BYTES} bytes"
+        raise PropertiesTooLarge(what, len(properties), "put large values into the body")
+    return properties
+
+
+def _bad(what: str, value: str, items: list[BatchItem]) -> InvalidMessage:
+    return InvalidMessage(what, f"{value} in item {len(items)} of the batch")

@@ -1,0 +1,388 @@
+"""Every message between clients and the broker, as a struct. (Between actors: doorbells.)
+
+Clients talk to two endpoints. A request is one multipart message: [header] or [header, payload];
+the answer has the same form. Headers are MessagePack, and a payload is raw records of the log.
+
+A producer numbers its frames in a session, which belongs to one connection. The writer takes the
+frames of a session in order and without gaps; on anything else it answers OutOfStep, and the
+producer opens a new session with Hello and sends what is unanswered again, marked as a retry. So
+frames that a dead connection still delivers cannot overtake or repeat others.
+
+Requests that begin something name the `run` of the broker they are meant for, or "" for whoever is
+there (see shared/process/reception.py). What is raised here when a message changes is
+introduction.PROTOCOL.
+
+This file knows no sockets. Decoding never raises anything but ProtocolError.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import msgspec
+
+from penstock.shared.errors import PUT_OK, BrokerBusy, PenstockError, ProtocolError
+
+# What a client numbers or counts. One more still fits the wire, so no answer can fail to encode.
+Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+
+
+# A frame of 256 KiB, which is what a producer packs, holds fewer messages.
+MAX_RUNS = 4096
+
+# An address and a port: IPv4 or IPv6.
+HostBytes = Literal[8, 20]
+
+
+class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+    """Base of all: an array on the wire, the type's name first."""
+
+
+# --- the produce endpoint: requests -----------------------------------------------------------
+
+
+class Hello(Message, frozen=True):
+    """Open a session: its first frame is `next_seq`; unanswered frames lie behind `stored_after`.
+
+    `stored_after` is a log offset: no copy of a frame that will be retried can lie before it.
+    """
+
+    producer: Number
+    session: Number
+    next_seq: Number
+    stored_after: Number
+    run: str = ""
+
+
+class QueueRun(msgspec.Struct, frozen=True, array_like=True):
+    """So many records of a frame, one behind the other, are for this queue.
+
+    Those of a batch get consecutive queue offsets and stand in one segment.
+    """
+
+    topic: str
+    queue_id: int
+    count: Number
+    batch: bool = False
+
+
+class RingSpan(msgspec.Struct, frozen=True, array_like=True):
+    """Bytes of the ring that the broker has given to this producer."""
+
+    ring: Number
+    offset: Number
+    length: Number
+
+
+class Append(Message, frozen=True):
+    """Store the records of the payload, all or none. `ack` is durable, written, or "" for the
+    broker's default.
+
+    `runs` say whose the records are, in the order of the payload. The records are whole, with queue
+    offset, physical offset, store time and store host blank. With a `span` they stand there, until
+    the frame is answered or another session is open, and the payload is empty.
+    """
+
+    producer: Number
+    session: Number
+    seq: Number
+    runs: Annotated[tuple[QueueRun, ...], msgspec.Meta(min_length=1, max_length=MAX_RUNS)]
+    ack: str
+    retry: bool
+    span: RingSpan | None = None
+
+
+class OpenRing(Message, frozen=True):
+    """A producer with an open session wants a ring in shared memory. It gives back what it has."""
+
+    request: Number
+    producer: Number
+
+
+class Route(Message, frozen=True):
+    """How many queues has the topic? Creates it where `create` says so and the broker allows it."""
+
+    request: Number
+    topic: str
+    create: bool
+    run: str = ""
+
+
+class CreateTopic(Message, frozen=True):
+    request: Number
+    topic: str
+    queues: int
+    run: str = ""
+
+
+class ListTopics(Message, frozen=True):
+    request: Number
+    run: str = ""
+
+
+# --- the produce endpoint: answers ------------------------------------------------------------
+
+
+class Welcome(Message, frozen=True):
+    """The session is open. `wrote` is the log's end; `next_seq` the next frame that is taken.
+
+    Records leave `store_host_bytes` for the broker's address, and with `prop_crc` end in 20 bytes
+    for their checksum. Whoever sends much from the same machine may ask for a ring, if there are
+    `rings`; one belongs to the writer of this `generation`.
+    """
+
+    producer: int
+    session: int
+    next_seq: int
+    wrote: int
+    max_message_bytes: int
+    max_frame_bytes: int
+    generation: int
+    store_host_bytes: HostBytes = 8
+    prop_crc: bool = False
+    rings: bool = False
+
+
+class RingOpened(Message, frozen=True):
+    """A ring of so many bytes is there for this producer to fill, if it finds its file.
+
+    The file begins with `token`, which shows that it is this one: see shared/memory/ring_file.py.
+    """
+
+    request: Number
+    run_id: str
+    ring: Number
+    size: Number
+    token: bytes
+
+
+class StoredRun(msgspec.Struct, frozen=True, array_like=True):
+    """From record `first` of the frame on: consecutive queue offsets and log bytes."""
+
+    first: int
+    queue_offset: int
+    physical_offset: int
+
+
+class Appended(Message, frozen=True):
+    """The frame is stored. `status` is PUT_OK, or FLUSH_DISK_TIMEOUT: perhaps not on disk yet."""
+
+    producer: int
+    session: int
+    seq: int
+    runs: tuple[StoredRun, ...]
+    store_timestamp_ms: int
+    store_host: bytes
+    status: str = PUT_OK
+
+
+class OutOfStep(Message, frozen=True):
+    """The frame, or Hello, does not fit a session that this writer knows; nothing is stored."""
+
+    producer: int
+    session: int
+    seq: int
+
+
+class Routed(Message, frozen=True):
+    request: int
+    topic: str
+    queues: int
+
+
+class TopicList(Message, frozen=True):
+    request: int
+    topics: dict[str, int]
+
+
+class Refused(Message, frozen=True):
+    """A request failed, as a typed error. For a frame, `request` is its seq.
+
+    A broker that is busy says after how many ms there is a point in trying again; then the frame's
+    session has ended, and nothing behind it is stored. So it has when something is wrong with one
+    of several runs: the others may come again by themselves.
+    """
+
+    request: int
+    session: int
+    status: str
+    what: str
+    value: str
+    hint: str
+    retry_after_ms: int = 0
+
+
+# --- the consume endpoint ---------------------------------------------------------------------
+
+
+class Subscription(Message, frozen=True):
+    """Which messages a pull is for: `expression` is of type TAG or SQL92.
+
+    Tags are compared by their hash codes, so some that do not match may come. A queue is looked
+    through up to its offset in `ends`, where it has one, and the pull is answered when that is
+    reached. A `group` has its SQL92 filters written down; of two, the one of the later `version`.
+    """
+
+    expression_type: str
+    expression: str
+    ends: dict[int, int]
+    group: str
+    version: Number
+
+
+class Pull(Message, frozen=True):
+    """Records of some queues of a topic from these offsets on; waits up to `wait_ms` for one.
+
+    It is answered too when the topic has more than `known_queues` queues with messages, or an
+    offset is not one that its queue holds. With `direct` the answer may say where the records are,
+    instead of having them.
+    """
+
+    request: Number
+    topic: str
+    cursors: dict[int, int]
+    known_queues: int
+    max_bytes: int
+    wait_ms: int
+    subscription: Subscription | None = None
+    direct: bool = False
+    run: str = ""
+
+
+class QueueSlice(Message, frozen=True):
+    """What the payload holds of one queue: `size` bytes of records, offsets below `next_offset`.
+
+    An offset below `min_offset` was asked for: the messages up to there have expired. One above
+    `max_offset` was: then `next_offset` is that.
+    """
+
+    queue_id: int
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    size: int
+
+
+class Place(msgspec.Struct, frozen=True, array_like=True):
+    """So many ranges of the payload are in the log's segment that begins at this offset."""
+
+    base: Number
+    ranges: Number
+
+
+class Pulled(Message, frozen=True):
+    """Slices in the order of the payload. `queue_ids` are all queues of the topic by now.
+
+    With places the payload has no records: it has the ranges of this run's log in which they are,
+    one behind the other (see `pure.ranges`).
+    """
+
+    request: int
+    slices: tuple[QueueSlice, ...]
+    queue_ids: tuple[int, ...]
+    run_id: str
+    places: tuple[Place, ...] = ()
+
+
+class Describe(Message, frozen=True):
+    """The queues of a topic; with `at_ms` >= 0 also the first offset stored at or after it."""
+
+    request: Number
+    topic: str
+    at_ms: int
+    run: str = ""
+
+
+class QueueRange(Message, frozen=True):
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    at_offset: int
+
+
+class Described(Message, frozen=True):
+    request: int
+    topic: str
+    exists: bool
+    queues: tuple[QueueRange, ...]
+    # where it does not exist: which do, and how to create it
+    hint: str = ""
+
+
+class Query(Message, frozen=True):
+    """The newest `max_num` messages of a topic with this key, stored in [begin_ms, end_ms].
+
+    `unique` looks among UNIQ_KEYs only, and the broker chooses how many. No more than 8 MiB come.
+    """
+
+    request: Number
+    topic: str
+    key: str
+    max_num: int
+    begin_ms: int
+    end_ms: int
+    unique: bool
+    run: str = ""
+
+
+class QueryById(Message, frozen=True):
+    """The message that an offsetMsgId names."""
+
+    request: Number
+    message_id: str
+    run: str = ""
+
+
+class Queried(Message, frozen=True):
+    """The payload has the records that were found, in log order."""
+
+    request: int
+
+
+ProduceRequest = Hello | Append | OpenRing | Route | CreateTopic | ListTopics
+ProduceAnswer = Welcome | RingOpened | Appended | OutOfStep | Routed | TopicList | Refused
+ConsumeRequest = Pull | Describe | Query | QueryById
+ConsumeAnswer = Pulled | Described | Queried | Refused
+
+_encoder = msgspec.msgpack.Encoder()
+encode = _encoder.encode
+
+_PRODUCE_REQUEST = msgspec.msgpack.Decoder(ProduceRequest)
+_PRODUCE_ANSWER = msgspec.msgpack.Decoder(ProduceAnswer)
+_CONSUME_REQUEST = msgspec.msgpack.Decoder(ConsumeRequest)
+_CONSUME_ANSWER = msgspec.msgpack.Decoder(ConsumeAnswer)
+
+
+def _decode(decoder: msgspec.msgpack.Decoder[Any], header: bytes) -> Any:
+    try:
+        return decoder.decode(header)
+    # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError(
+            "a header is no message of this protocol",
+            str(error)[:200],
+            "use the same version at both ends: penstock version",
+        ) from None
+
+
+def decode_produce_request(header: bytes) -> ProduceRequest:
+    return _decode(_PRODUCE_REQUEST, header)  # type: ignore[no-any-return]
+
+
+def decode_produce_answer(header: bytes) -> ProduceAnswer:
+    return _decode(_PRODUCE_ANSWER, header)  # type: ignore[no-any-return]
+
+
+def decode_consume_request(header: bytes) -> ConsumeRequest:
+    return _decode(_CONSUME_REQUEST, header)  # type: ignore[no-any-return]
+
+
+def decode_consume_answer(header: bytes) -> ConsumeAnswer:
+    return _decode(_CONSUME_ANSWER, header)  # type: ignore[no-any-return]
+
+
+def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
+    """An error as an answer."""
+    value = "" if error.value is None else str(error.value)
+    after_ms = error.retry_after_ms if isinstance(error, BrokerBusy) else 0
+    return Refused(request, session, error.status, error.what, value[:500], error.hint, after_ms)

@@ -1,0 +1,96 @@
+"""What a flusher makes durable of the index that its predecessor may have failed to."""
+
+from __future__ import annotations
+
+import os
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.flusher import index_sync
+from penstock.actors.flusher.index_sync import IndexSync
+from penstock.shared.files.durable import write_again
+from penstock.shared.formats.checkpoint import Checkpoint
+from penstock.shared.formats.index_chains import KeyBatch
+from penstock.shared.formats.index_layout import HEADER, Geometry
+from penstock.shared.index.directory import index_files
+from penstock.shared.index.index_file import IndexFiles
+
+SMALL = Geometry(slots=7, items=20)
+KEYS = 30  # a file is full with 19
+EVER = 1 << 60
+
+
+def _offset(number: int) -> int:
+    return number * 1000
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    """A full file and one that is not, of records a second and 1000 bytes apart."""
+    made = iter(range(1, 9))
+    files = IndexFiles(tmp_path / "index", tmp_path, SMALL, lambda: next(made) * 86_400_000)
+    batch = KeyBatch()
+    for number in range(KEYS):
+        batch.add(b"orders", b"", b"k%d" % number, _offset(number), (number + 1) * 1000)
+    files.put(batch.entries())
+    files.close()
+    return tmp_path / "index"
+
+
+@pytest.fixture
+def again(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int, int]]:
+    """(file, start, stop) of what was written again before it was synced."""
+    done: list[tuple[str, int, int]] = []
+
+    def note(handle: int, start: int, stop: int) -> None:
+        if start < stop:
+            done.append((os.readlink(f"/proc/self/fd/{handle}"), start, stop))
+        write_again(handle, start, stop)
+
+    monkeypatch.setattr(index_sync, "write_again", note)
+    return done
+
+
+@pytest.mark.parametrize("confirmed", [0, 4, 18, 22, 29])
+@pytest.mark.parametrize("full_is_known", [False, True])
+def test_a_successor_writes_again_what_the_checkpoint_does_not_vouch_for(
+    directory: Path, again: list[tuple[str, int, int]], confirmed: int, full_is_known: bool
+) -> None:
+    """The kernel tells of a failed sync once. Slots of the file that grows follow from its items,
+    and are the reput's meanwhile."""
+    full, growing = map(str, index_files(directory))
+    before = [path.read_bytes() for path in index_files(directory)]
+    known_ms = 19_000 if full_is_known else 0
+    sync = IndexSync(directory, SMALL, Checkpoint(0, 0, known_ms, 0, _offset(confirmed)))
+    list(sync.sync(EVER))
+    first = confirmed + 1 if confirmed else 0
+    expected = [
+        (full, SMALL.item_at(1 + min(first, 19)), SMALL.item_at(20)),
+        (full, 0, SMALL.table_bytes),
+    ] * (not full_is_known)
+    expected += [(growing, SMALL.item_at(1 + max(first - 19, 0)), SMALL.item_at(12))]
+    assert again == [each for each in expected if each[1] < each[2]]
+    assert [path.read_bytes() for path in index_files(directory)] == before
+    again.clear()
+    list(sync.sync(EVER))
+    assert again == [], "in doubt is only what a predecessor has left"
+
+
+@pytest.mark.parametrize("first_seen", ["whole", "cut"])
+def test_of_a_file_that_somebody_has_cut_short_what_is_there_is_synced(
+    directory: Path, first_seen: str
+) -> None:
+    """Who stores into it dies of that; the flusher comes to an end, and leaves the length."""
+    _, growing = index_files(directory)
+    header = growing.read_bytes()[: HEADER.size]
+    sync = IndexSync(directory, SMALL, Checkpoint())
+    if first_seen == "whole":
+        growing.write_bytes(header[:36] + (5).to_bytes(4, "big") + growing.read_bytes()[40:])
+        list(sync.sync(EVER))
+        growing.write_bytes(header + growing.read_bytes()[HEADER.size :])
+    os.truncate(growing, SMALL.item_at(7) + 3)
+    steps = sync.sync(EVER)
+    assert len(list(islice(steps, 1000))) < 1000
+    assert growing.stat().st_size == SMALL.item_at(7) + 3

@@ -1,0 +1,270 @@
+"""Queues are synced as they grow: every file, every name, and no more than that."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.flusher import queue_sync
+from penstock.actors.flusher.queue_sync import ConsumeQueueSync
+from penstock.shared.config import Config
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.layout import StorePaths
+from penstock.shared.loops.active import QueueNumbers
+from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.known_queues import load_known_queues, make_known_queues
+from penstock.shared.queue.windows import QueueWindows
+
+ConfigMaker = Callable[..., Config]
+
+
+def entry(number: int) -> bytes:
+    return ENTRY.pack(number * 1000, 100 + number, -number)
+
+
+def entries(start: int, stop: int) -> bytes:
+    return b"".join(map(entry, range(start, stop)))
+
+
+class Queues:
+    """What the reput keeps, and the flusher's half."""
+
+    def __init__(self, config: Config, run: Run) -> None:
+        self.config, self.run = config, run
+        self.paths = StorePaths(config.store)
+        self.paths.half_made.mkdir(parents=True, exist_ok=True)
+        make_known_queues(self.paths.known_queues)
+        self.numbers = QueueNumbers()
+        self.windows = QueueWindows(self.paths, config, self.numbers)
+        self.table = QueueTable(run.queues, writable=True)
+        self.positions = Positions(run.positions, owner="supervisor")
+        self.sync = self.flusher()
+
+    def flusher(self) -> ConsumeQueueSync:
+        return ConsumeQueueSync(self.paths, self.config, self.run, self.positions)
+
+    def put(self, slot: int, start: int, stop: int) -> None:
+        key = QueueKey("t", slot)
+        if slot == self.positions["queue_count"]:
+            self.table.add(slot, key, start, start)
+            self.positions.initialise("queue_count", slot + 1)
+            self.numbers.number(b"t", slot)
+        rows = rows_of(slot, start, entries(start, stop))
+        self.windows.put(rows)
+        self.table.move_max_offsets(rows)
+
+    def close(self) -> None:
+        for each in (self.sync, self.windows, self.table, self.positions):
+            each.close()
+
+
+@pytest.fixture
+def queues(make_config: ConfigMaker, make_run: Callable[[Config], Run]) -> Iterator[Queues]:
+    config = make_config(mapped_file_size_consume_queue_bytes=8000)
+    queues = Queues(config, make_run(config))
+    yield queues
+    queues.close()
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Paths of the segments that were synced, shortened."""
+    done: list[str] = []
+
+    def note(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.name != "queues":  # the list of names
+            done.append(f"{path.parent.name}/{int(path.name)}")
+
+    monkeypatch.setattr(os, "fdatasync", note)
+    return done
+
+
+def complete(sync: ConsumeQueueSync, least_pages: int) -> bool:
+    """Run all steps; whether everything is on disk."""
+    steps = sync.sync(least_pages)
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            return bool(end.value)
+
+
+def test_what_has_grown_is_synced_and_nothing_else(queues: Queues, synced: list[str]) -> None:
+    queues.put(0, 0, 10)
+    queues.put(1, 0, 500)
+    assert complete(queues.sync, 0)
+    assert synced == ["0/0", "1/0", "1/8000"]
+    synced.clear()
+    assert complete(queues.sync, 0) and synced == []
+    queues.put(0, 10, 11)
+    assert complete(queues.sync, 0) and synced == ["0/0"]
+
+
+def test_a_little_growth_waits_for_more_and_is_said_to_be_missing(
+    queues: Queues, synced: list[str]
+) -> None:
+    queues.put(0, 0, 300)
+    assert not complete(queues.sync, 2) and synced == []
+    queues.put(0, 300, 420)
+    assert complete(queues.sync, 2)
+    assert synced == ["0/0", "0/8000"]
+
+
+def test_every_segment_the_growth_touches_is_synced(queues: Queues, synced: list[str]) -> None:
+    queues.put(0, 0, 10)
+    complete(queues.sync, 0)
+    synced.clear()
+    queues.put(0, 10, 1300)
+    assert complete(queues.sync, 0)
+    assert synced == ["0/0", "0/8000", "0/16000", "0/24000"]
+
+
+def test_a_successor_syncs_what_its_predecessor_may_not_have(
+    queues: Queues, synced: list[str]
+) -> None:
+    queues.put(0, 0, 500)
+    complete(queues.sync, 0)
+    synced.clear()
+    successor = queues.flusher()
+    assert complete(successor, 0)
+    assert "0/8000" in synced
+    successor.close()
+
+
+@pytest.mark.parametrize(
+    ("confirmed", "expected"),
+    [
+        (None, ["0/0", "0/8000", "0/16000", "0/24000"]),
+        (450, ["0/8000", "0/16000", "0/24000"]),
+        (1299, ["0/24000"]),
+    ],
+)
+def test_a_successor_syncs_all_that_the_checkpoint_does_not_vouch_for(
+    queues: Queues, synced: list[str], confirmed: int | None, expected: list[str]
+) -> None:
+    """Its predecessor may have died with more than a segment to sync."""
+    if confirmed is not None:
+        offset = int.from_bytes(entry(confirmed)[:8], "big")
+        page = encode_checkpoint(Checkpoint(confirm_offset=offset))
+        queues.paths.checkpoint.write_bytes(page)
+    queues.put(0, 0, 1300)
+    paths = sorted(queues.paths.queue("t", 0).iterdir())
+    before = [path.read_bytes() for path in paths]
+    for path in paths:
+        os.utime(path, (0, 0))
+    successor = queues.flusher()
+    complete(successor, 1 << 20)  # not enough to sync yet: it stays in doubt
+    assert synced == []
+    assert complete(successor, 0)
+    assert synced == expected
+    # of a sync that failed the kernel tells once: only what is written again fails again
+    again = [path.stat().st_mtime > 0 for path in paths]
+    assert again == [newest > (confirmed or 0) for newest in (399, 799, 1199, 1299)]
+    assert [path.read_bytes() for path in paths] == before
+    successor.close()
+
+
+def test_a_queue_that_no_predecessor_knew_is_not_written_again(
+    queues: Queues, synced: list[str]
+) -> None:
+    """Nobody has synced it before, so no failure can have been told of."""
+    queues.put(0, 0, 10)
+    (path,) = queues.paths.queue("t", 0).iterdir()
+    os.utime(path, (0, 0))
+    assert complete(queues.sync, 0) and synced == ["0/0"]
+    assert path.stat().st_mtime == 0
+
+
+def test_a_queue_whose_first_segment_is_not_there_yet_is_left_out(queues: Queues) -> None:
+    """The reput counts a queue before it writes to it."""
+    queues.table.add(0, QueueKey("t", 0), 7, 7)
+    queues.numbers.number(b"t", 0)
+    queues.positions.initialise("queue_count", 1)
+    assert complete(queues.sync, 0)
+    queues.put(0, 7, 8)
+    assert complete(queues.sync, 0)
+
+
+@pytest.fixture
+def directories(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the directories that were synced; files and the list of names are left out."""
+    done: list[str] = []
+    sync = os.fsync
+
+    def note(handle: int) -> None:
+        path = Path(os.readlink(f"/proc/self/fd/{handle}"))
+        if path.is_dir() and path.name != "penstock":
+            done.append(path.name)
+        sync(handle)
+
+    monkeypatch.setattr(os, "fsync", note)
+    return done
+
+
+def test_names_are_synced_before_a_round_is_complete_and_those_above_once(
+    queues: Queues, synced: list[str], directories: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who makes a queue's file and its directories does not sync their names."""
+    monkeypatch.setattr(queue_sync, "QUEUES_AT_ONCE", 3)
+    for slot in range(5):
+        queues.put(slot, 0, 10)
+    assert directories == []
+    assert complete(queues.sync, 0)
+    assert directories == ["0", "1", "2", "t", "consumequeue", "3", "4", "t"]
+    directories.clear()
+    queues.put(0, 10, 20)
+    assert complete(queues.sync, 0) and directories == []
+    queues.put(0, 20, 401)
+    assert directories == ["0"], "before there is a second file"
+    assert complete(queues.sync, 0) and directories == ["0", "0", "t"]
+    assert synced[-2:] == ["0/0", "0/8000"]
+    assert load_known_queues(queues.paths.known_queues).keys() == {f"t/{slot}" for slot in range(5)}
+
+
+def test_a_queue_is_known_when_its_names_are_on_disk_and_not_before(
+    queues: Queues, directories: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is known and not there makes a start dispatch the whole log again."""
+    queues.put(0, 0, 10)
+    steps = queues.sync.sync(0)
+    while "consumequeue" not in directories:
+        assert load_known_queues(queues.paths.known_queues) == {}
+        next(steps)
+    assert load_known_queues(queues.paths.known_queues) == {}
+    with pytest.raises(StopIteration):
+        while True:
+            next(steps)
+    assert load_known_queues(queues.paths.known_queues).keys() == {"t/0"}
+
+
+def test_a_queue_that_begins_in_the_middle_of_a_file_is_named_however_late_it_is_due(
+    queues: Queues, synced: list[str], directories: list[str]
+) -> None:
+    queues.put(0, 7, 8)
+    assert not complete(queues.sync, 2) and directories == []
+    assert complete(queues.sync, 0)
+    assert synced == ["0/0"] and directories == ["0", "t", "consumequeue"]
+
+
+def test_a_round_that_was_given_up_is_done_again_as_a_whole(
+    queues: Queues, synced: list[str], directories: list[str]
+) -> None:
+    for slot in range(3):
+        queues.put(slot, 0, 10)
+    steps = queues.sync.sync(0)
+    while "0" not in directories:
+        next(steps)
+    steps.close()
+    synced.clear()
+    directories.clear()
+    assert complete(queues.sync, 0)
+    assert synced == ["0/0", "1/0", "2/0"]
+    assert directories == ["0", "1", "2", "t", "consumequeue"]

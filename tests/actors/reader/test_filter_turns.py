@@ -1,0 +1,76 @@
+"""Filters that take long to read: read once, in turns, and noticed by nobody else."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.reader.filter_turns import FilterTurns
+from penstock.shared.clock import ManualClock
+from penstock.shared.errors import FilterError
+from penstock.shared.filters.message_filter import MAX_TAGS_CHARACTERS, SHORT_CHARACTERS, SQL92, TAG
+from penstock.shared.store.consumer_filters import ConsumerFilterFile
+from penstock.shared.wire.messages import Pull, Subscription
+
+LONG = " OR ".join(f"a = {number}" for number in range(60))
+WRONG = LONG + " OR"
+
+
+def pull(kind: str, expression: str, request: int = 1) -> Pull:
+    return Pull(request, "orders", {0: 0}, 1, 100, 0, Subscription(kind, expression, {}, "", 0))
+
+
+@pytest.fixture
+def turns(tmp_path: Path) -> FilterTurns:
+    return FilterTurns(ConsumerFilterFile(tmp_path / "filters.json", ManualClock()), True)
+
+
+def test_a_long_filter_waits_and_then_is_known(turns: FilterTurns) -> None:
+    assert len(LONG) > SHORT_CHARACTERS
+    for peer in (b"one", b"two", b"one"):  # asked again it is one question
+        assert turns.has_to_wait(peer, pull(SQL92, LONG))
+    for peer in (b"two", b"one"):
+        turn = turns.next()
+        assert turn is not None and turn[0] == peer
+        first = turns.filter_of(turn[1])
+    assert turns.next() is None
+    assert not turns.has_to_wait(b"three", pull(SQL92, LONG))
+    assert turns.filter_of(pull(SQL92, LONG)) is first, "read once"
+
+
+@pytest.mark.parametrize(("kind", "expression"), [(TAG, "*"), (TAG, "a || b"), (SQL92, "a = 1")])
+def test_short_filters_never_wait(turns: FilterTurns, kind: str, expression: str) -> None:
+    assert not turns.has_to_wait(b"one", pull(kind, expression))
+
+
+def test_a_wrong_filter_is_found_wrong_once(turns: FilterTurns) -> None:
+    assert turns.has_to_wait(b"one", pull(SQL92, WRONG))
+    with pytest.raises(FilterError) as first:
+        turns.filter_of(pull(SQL92, WRONG))
+    assert not turns.has_to_wait(b"one", pull(SQL92, WRONG)), "it costs nothing any more"
+    with pytest.raises(FilterError) as again:
+        turns.filter_of(pull(SQL92, WRONG))
+    assert again.value is first.value
+
+
+def test_a_new_question_takes_the_place_of_one_that_waits(turns: FilterTurns) -> None:
+    assert turns.has_to_wait(b"one", pull(SQL92, LONG))
+    assert not turns.has_to_wait(b"one", pull(TAG, "a", request=2))
+    assert turns.next() is None
+
+
+def test_very_many_tags_are_refused(turns: FilterTurns) -> None:
+    expression = "||".join(f"tag-{number}" for number in range(MAX_TAGS_CHARACTERS // 6))
+    assert not turns.has_to_wait(b"one", pull(TAG, expression)), "that costs nothing"
+    with pytest.raises(FilterError, match="more than"):
+        turns.filter_of(pull(TAG, expression))
+
+
+def test_known_filters_are_few_and_short_together(turns: FilterTurns) -> None:
+    for number in range(300):
+        for kind, expression in ((SQL92, f"a = {number}"), (TAG, f"{number}||" * 4000)):
+            turns.filter_of(pull(kind, expression))
+    known = turns._known._known
+    assert len(known) <= 128 and sum(len(expression) for _, expression in known) <= 128 << 10
+    assert turns._known._characters == sum(len(expression) for _, expression in known)

@@ -1,0 +1,243 @@
+"""The retry index: what was covered is found, nothing else is, and what nobody asks for is free."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator
+from random import Random
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.actors.writer.retry_index import MAX_BYTES, STEP_BYTES, RetryIndex, _Table
+from penstock.shared.errors import OffsetOutOfRange
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_crc import with_prop_crc_room
+from penstock.shared.formats.record_outline import sent_part
+
+SEGMENT = 1 << 20
+
+
+class Log(NamedTuple):
+    """A log of one segment in memory: its bytes, where records begin, and what was asked for."""
+
+    raw: bytes
+    starts: list[int]
+    sent: list[bytes]
+    asked: list[tuple[int, int]]
+
+    def pieces(
+        self, low: int, high: int, window_bytes: int = 1
+    ) -> Iterator[tuple[int, memoryview]]:
+        """A record at a time; not a byte outside of what is asked for."""
+        assert low in self.starts, "a place that was not known to be one"
+        for start, stop in zip(self.starts, self.starts[1:], strict=False):
+            if low <= start < high:
+                self.asked.append((start, stop))
+                yield start, memoryview(self.raw)[start:stop]
+
+    def record(self, position: int) -> memoryview:
+        stop = self.starts[self.starts.index(position) + 1]
+        return memoryview(self.raw)[position:stop]
+
+    def index(self) -> RetryIndex:
+        return RetryIndex(self.pieces, self.record, SEGMENT)
+
+    def find(self, index: RetryIndex, number: int) -> tuple[int, int] | None:
+        return index.find(memoryview(self.sent[number]))
+
+
+def log_of(records: list[Record]) -> Log:
+    raw, starts, sent = b"", [], []
+    for number, record in enumerate(records):
+        starts.append(len(raw))
+        sent.append(encode_record(record))
+        raw += encode_record(
+            msgspec.structs.replace(
+                record,
+                queue_offset=1000 + number,
+                physical_offset=len(raw),
+                store_timestamp_ms=77,
+                store_host=b"\x7f\0\0\1\0\0*\x9f",
+            )
+        )
+    return Log(raw, [*starts, len(raw)], sent, [])
+
+
+def record(key: str, body: bytes = b"x", **fields: Any) -> Record:
+    properties = encode_properties({"TAGS": "t"} | ({"UNIQ_KEY": key} if key else {}))
+    return Record("orders", body, properties, **fields)
+
+
+def keys(count: int) -> list[Record]:
+    return [record(f"K{i}", b"x" * (i % 5)) for i in range(count)]
+
+
+def cover(index: RetryIndex, low: int, high: int) -> int:
+    """Cover it; in how many steps."""
+    return len(list(index.cover(low, high)))
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 12), st.integers(0, 12)), min_size=1, max_size=6),
+    st.integers(0, 40),
+)
+def test_every_message_of_what_was_covered_is_found(
+    covers: list[tuple[int, int]], beside: int
+) -> None:
+    log = log_of(keys(12))
+    index = log.index()
+    high = -1
+    found: set[int] = set()
+    for first, last in covers:
+        first, last = sorted((first, last))
+        # the log's end, which is what a caller asks up to, never goes back
+        last = high = max(last, high)
+        low = min(log.starts[first] + beside, log.starts[last])
+        cover(index, low, log.starts[last])
+        found |= {n for n in range(last) if log.starts[n + 1] > low}
+        for number in found:
+            assert log.find(index, number) == (1000 + number, log.starts[number])
+    for number in set(range(12)) - found:
+        place = log.find(index, number)
+        assert place in (None, (1000 + number, log.starts[number]))
+
+
+def test_what_is_covered_is_read_once_for_keys_and_places_are_remembered() -> None:
+    log = log_of(keys(12))
+    index = log.index()
+    cover(index, 0, log.starts[9])
+    log.asked.clear()
+    assert cover(index, 0, log.starts[9]) == 0 and cover(index, log.starts[4], log.starts[9]) == 0
+    cover(index, log.starts[4], log.starts[12])
+    assert {start for start, _ in log.asked if start >= log.starts[9]} == set(log.starts[9:12])
+
+
+def test_a_message_without_a_key_is_never_taken_for_another() -> None:
+    log = log_of([record(""), record("K1"), record("")])
+    index = log.index()
+    cover(index, 0, log.starts[-1])
+    assert log.find(index, 0) is None and log.find(index, 2) is None
+    assert log.find(index, 1) == (1001, log.starts[1])
+
+
+CHANGES: list[dict[str, Any]] = [
+    {"topic": "evil"},
+    {"queue_id": 1},
+    {"born_timestamp_ms": 1},
+    {"born_host": b"\x7f\0\0\1\0\0\0\1"},
+    {"born_host": bytes(20)},
+    {"body": b"y"},
+    {"body": b"xx"},
+    {"flag": 1},
+    {"sys_flag": 1},
+    {"reconsume_times": 1},
+    {"properties": encode_properties({"UNIQ_KEY": "K0", "TAGS": "t"})},
+]
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_a_key_that_another_message_has_used_finds_nothing(change: dict[str, Any]) -> None:
+    honest = record("K0")
+    log = log_of([msgspec.structs.replace(honest, **change), honest])
+    index = log.index()
+    cover(index, 0, log.starts[1])
+    assert log.find(index, 1) is None, "the other one is not it"
+    cover(index, 0, log.starts[2])
+    assert log.find(index, 1) == (1001, log.starts[1])
+
+
+def test_a_body_with_the_same_checksum_is_another_body() -> None:
+    """Anybody can make a body to a checksum; what is compared is the body."""
+    one, two = record("K0", b"\0\0\0\0\x99"), record("K0", b"\0\0\0\0\x98")
+    log = log_of([one])
+    index = log.index()
+    cover(index, 0, log.starts[1])
+    forged = bytearray(encode_record(two))
+    forged[8:12] = log.sent[0][8:12]
+    assert index.find(memoryview(bytes(forged))) is None
+
+
+def test_a_message_is_told_whatever_broker_has_stored_it() -> None:
+    plain = record("K0")
+    room = msgspec.structs.replace(plain, properties=with_prop_crc_room(plain.properties, True))
+    long = msgspec.structs.replace(plain, store_host=bytes(20))
+    parts = {sent_part(memoryview(encode_record(each))) for each in (plain, room, long)}
+    assert len(parts) == 1
+
+
+def test_bodies_full_of_keys_and_records_are_looked_over_and_hide_nothing() -> None:
+    inner = encode_record(record("inner"))
+    log = log_of(
+        [
+            record("dense", b"UNIQ_KEY\x01K\x02" * 400_000),
+            record("first", inner),
+            record("second", b"\xda\xa3\x20\xa7" * 3000),
+            record("K"),
+        ]
+    )
+    index = log.index()
+    # the offset of the record in the body is no place where one begins
+    for low in (0, log.starts[1] + log.raw[log.starts[1] :].index(inner)):
+        assert cover(index, low, log.starts[-1]) <= 8
+    assert [log.find(index, number) for number in range(4)] == [
+        (1000 + number, log.starts[number]) for number in range(4)
+    ]
+    assert index.find(memoryview(inner)) is None
+
+
+def test_a_long_way_is_gone_in_steps_that_retries_share() -> None:
+    log = log_of(keys(60))
+    index = log.index()
+    first, second = (index.cover(log.starts[n], log.starts[-1]) for n in (0, 30))
+    turns = 0
+    for _ in first:
+        next(second, None)
+        turns += 1
+    assert turns <= 61
+    covered = [start for start, _ in log.asked]
+    assert len(covered) <= 2 * 61, "neither goes where the other has been, but to find its place"
+    assert log.find(index, 59) == (1059, log.starts[59])
+
+
+def test_what_was_forgotten_is_built_again() -> None:
+    log = log_of(keys(12))
+    index = log.index()
+    cover(index, 0, log.starts[5])
+    index.forget()
+    assert log.find(index, 1) is None
+    cover(index, log.starts[3], log.starts[5])
+    assert log.find(index, 4) == (1004, log.starts[4])
+
+
+@pytest.mark.parametrize(("low", "high"), [(-1, 5), (6, 5), (0, MAX_BYTES + 1)])
+def test_a_stretch_that_is_none_or_too_long_is_refused(low: int, high: int) -> None:
+    log = log_of(keys(12))
+    with pytest.raises(OffsetOutOfRange):
+        cover(log.index(), low, high)
+    assert log.asked == []
+
+
+@given(st.lists(st.integers(1, 3000), min_size=1, max_size=40), st.integers(0, 1 << 32))
+def test_tables_merge_and_lose_nothing(sizes: list[int], seed: int) -> None:
+    """Tables of any sizes, anywhere in what may be looked through."""
+    random = Random(seed)
+    log = log_of([])
+    index = log.index()
+    expected = set()
+    for size in sizes:
+        base = random.randrange(0, MAX_BYTES - STEP_BYTES)
+        words = sorted((random.getrandbits(34) << 30) + random.randrange(3000) for _ in range(size))
+        expected |= {(word >> 30, base + word % (1 << 30)) for word in words}
+        index._add(_Table(base, base + 3000, array("Q", words)))
+    found = {
+        (word >> 30, table.base + word % (1 << 30))
+        for table in index._tables
+        for word in table.words
+    }
+    assert found == expected
+    assert all(list(table.words) == sorted(table.words) for table in index._tables)

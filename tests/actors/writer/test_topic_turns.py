@@ -1,0 +1,84 @@
+"""New topics in turns: one change of the file for many, and a pause behind it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.writer.topic_admin import TopicAdmin
+from penstock.actors.writer.topic_turns import MAX_OF_PEER, PAUSE, TopicTurns
+from penstock.shared.clock import ManualClock
+from penstock.shared.config import Config
+from penstock.shared.store.topics import load_topics
+from penstock.shared.wire.messages import CreateTopic, ListTopics, Refused, Route, Routed, TopicList
+
+DISK_MS = 40
+
+
+class Turns:
+    """Turns over a disk that takes its time."""
+
+    def __init__(self, file: Path, config: Config) -> None:
+        self.clock = ManualClock()
+        self.admin = TopicAdmin(file, config, self.clock)
+        self.changes = 0
+        self.turns = TopicTurns(self.admin, self, self.clock)
+
+    def __enter__(self) -> None:
+        return None
+
+    def __exit__(self, *raised: object) -> None:
+        self.changes += 1
+        self.clock.advance(DISK_MS)
+
+
+@pytest.fixture
+def made(tmp_path: Path, make_config: Callable[..., Config]) -> Turns:
+    (tmp_path / "config").mkdir()
+    return Turns(tmp_path / "config" / "topics.json", make_config(max_queues=10_000))
+
+
+def test_what_is_asked_meanwhile_is_done_with_one_change(made: Turns, tmp_path: Path) -> None:
+    turns = made.turns
+    assert turns.ask(b"one", CreateTopic(1, "a", 2)) is None
+    assert turns.ask(b"two", CreateTopic(2, "../b", 2)) is None
+    assert turns.ask(b"three", Route(3, "c", True)) is None
+    answers = dict(turns.turn())
+    assert answers[b"one"] == Routed(1, "a", 2) and isinstance(answers[b"three"], Routed)
+    refused = answers[b"two"]
+    assert isinstance(refused, Refused) and refused.request == 2
+    assert made.changes == 1 and not turns
+    assert set(load_topics(tmp_path / "config" / "topics.json").all()) == {"a", "c"}
+
+
+def test_what_changes_nothing_is_answered_at_once(made: Turns) -> None:
+    made.turns.ask(b"one", CreateTopic(1, "a", 2))
+    made.turns.turn()
+    assert made.turns.ask(b"one", Route(2, "a", True)) == Routed(2, "a", 2)
+    assert isinstance(made.turns.ask(b"one", Route(3, "b", False)), Refused)
+    assert made.turns.ask(b"one", ListTopics(4)) == TopicList(4, {"a": 2})
+    assert made.changes == 1
+
+
+def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_of_others(
+    made: Turns,
+) -> None:
+    turns = made.turns
+    for number in range(MAX_OF_PEER):
+        assert turns.ask(b"evil", CreateTopic(number, f"evil-{number}", 1)) is None
+    assert isinstance(turns.ask(b"evil", CreateTopic(99, "evil-99", 1)), Refused)
+    assert len(turns.turn()) == 1
+    assert turns.ask(b"honest", CreateTopic(1, "orders", 4)) is None
+    assert turns.turn() == [], "it is too soon"
+    made.clock.advance(PAUSE * DISK_MS - 1)
+    assert turns.turn() == []
+    made.clock.advance(1)
+    assert {peer for peer, _ in turns.turn()} == {b"evil", b"honest"}
+    began, before = made.clock.monotonic_ms(), made.changes
+    while turns:
+        turns.turn()
+        made.clock.advance(1)
+    spent = (made.changes - before) * DISK_MS
+    assert spent * (PAUSE + 1) <= made.clock.monotonic_ms() - began + (PAUSE + 1) * DISK_MS

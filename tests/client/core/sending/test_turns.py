@@ -1,0 +1,166 @@
+"""Turns: every queue has its share, and a frame has messages of few of them."""
+
+from __future__ import annotations
+
+import random
+from array import array
+from collections import Counter
+from collections.abc import Callable
+from threading import Condition
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.core.sending.frames import Frame, Sender, SendFuture
+from penstock.client.core.sending.outbox import Outbox
+from penstock.client.core.sending.turns import QUEUES_OF_A_FRAME, Turns, any_queue
+from penstock.shared.formats.message_id import KeyOrigin
+
+PAIR = array("q", [0, 1])
+SENDER = Sender(Condition(), KeyOrigin("0A" * 10, 0))
+
+
+class Sends:
+    """Messages of one producer, on their way into frames."""
+
+    def __init__(self, first: Callable[[int], int] = lambda queues: 0, **topics: int) -> None:
+        self.turns = Turns(first)
+        self.outbox = Outbox(self.turns)
+        for topic, queues in topics.items():
+            self.turns.begin(topic, queues)
+
+    def send(self, topic: str, size: int = 10, queue: int = -1) -> int:
+        """One without a key, unless it is told its queue; where it goes."""
+        queue = next(self.turns.now[topic]) if queue < 0 else queue
+        self.outbox.put(topic, queue, "", b"", size, SendFuture(SENDER, 0))
+        return queue
+
+    def batch(self, topic: str) -> int:
+        """Two without a key that are stored together; where they go."""
+        queue = next(self.turns.now[topic])
+        self.outbox.put_batch(topic, queue, "", [b"", b""], 20, SendFuture(SENDER, 0, PAIR))
+        return queue
+
+    def frames(self) -> list[Frame]:
+        found = []
+        while self.outbox:
+            found.append(self.outbox.take())
+        return found
+
+
+@pytest.mark.parametrize("queues", [1, 4, QUEUES_OF_A_FRAME])
+def test_a_topic_of_few_queues_has_them_all_in_turn(queues: int) -> None:
+    sends = Sends(t=queues)
+    sent = [sends.send("t", 5000) for _ in range(500)]
+    assert sent == [number % queues for number in range(500)]
+
+
+@pytest.mark.parametrize("queues", [1, 4, QUEUES_OF_A_FRAME, 3 * QUEUES_OF_A_FRAME])
+@pytest.mark.parametrize("first", [0, 1, 2, 3])
+def test_turns_begin_with_any_queue_and_go_on_from_there(queues: int, first: int) -> None:
+    sends = Sends(lambda count: first % count, t=queues)
+    sent = []
+    for _ in range(3 * queues):
+        sent.append(sends.send("t"))
+        sends.frames()
+    assert sent == [(first + number) % queues for number in range(3 * queues)]
+
+
+def test_which_queue_is_the_first_is_left_to_chance_and_to_no_seed_of_the_program() -> None:
+    """Twelve producers with one message each: all in one queue of four once in 4**11 times."""
+    found = set()
+    for _ in range(12):
+        random.seed(1)
+        sends = Sends(any_queue, t=4)
+        found.add(sends.send("t"))
+    assert len(found) > 1 and found <= set(range(4))
+
+
+@given(
+    queues=st.lists(st.integers(1, 80), min_size=1, max_size=4),
+    frames=st.lists(st.integers(1, 60), min_size=1, max_size=60),
+    kinds=st.tuples(st.booleans(), st.booleans()),
+)
+def test_frames_have_few_queues_and_queues_have_the_same_share(
+    queues: list[int], frames: list[int], kinds: tuple[bool, bool]
+) -> None:
+    """Whatever they hold: so many messages of each topic, batches or not, others with keys."""
+    batches, keyed = kinds
+    topics = {f"t{number}": count for number, count in enumerate(queues)}
+    sends = Sends(**topics)
+    counts = {topic: [0] * count for topic, count in topics.items()}
+    most = 0
+    for number, per_topic in enumerate(frames):
+        turns: Counter[tuple[str, int]] = Counter()
+        for topic in list(topics)[: 1 + number % len(topics)]:
+            for _ in range(per_topic):
+                queue = sends.batch(topic) if batches else sends.send(topic)
+                counts[topic][queue] += 1
+                turns[topic, queue] += 1
+            if keyed:
+                sends.send(topic, queue=number % topics[topic])
+        most = max(most, *turns.values())
+        # a topic that was not in the frame before has as many as one that is alone
+        few = sum(min(count, QUEUES_OF_A_FRAME) for count in queues)
+        (frame,) = sends.frames()
+        assert len({(run.topic, run.queue_id) for run in frame.runs}) <= few + keyed * len(topics)
+    for had in counts.values():
+        assert max(had) - min(had) <= most, "no more than one frame gave to one queue"
+
+
+def test_batches_alone_go_to_all_queues() -> None:
+    sends = Sends(many=100)
+    sent = []
+    for _ in range(200):
+        sent.append(sends.batch("many"))
+        sends.frames()
+    assert sent == [number % 100 for number in range(200)]
+
+
+def test_frames_of_one_size_prefer_no_queue() -> None:
+    """24 messages to 16 of 32 queues: who has had two in one frame has one in another."""
+    sends = Sends(t=32)
+    counts: Counter[int] = Counter()
+    for _ in range(40):
+        counts.update(sends.send("t") for _ in range(24))
+        sends.frames()
+    assert max(counts.values()) - min(counts.values()) <= 2
+
+
+def test_the_next_frame_goes_on_with_the_queues_whose_turn_it_is() -> None:
+    sends = Sends(many=100, few=2)
+    first = [sends.send("many") for _ in range(3 * QUEUES_OF_A_FRAME)]
+    assert first == [*range(QUEUES_OF_A_FRAME)] * 3, "16 queues, and then the same ones again"
+    assert [sends.send("few") for _ in range(3)] == [0, 1, 0]
+    sends.frames()
+    # two topics have half as many each, and what was in turn goes on
+    assert [sends.send("many") for _ in range(17)] == [*range(16, 24), *range(16, 24), 16]
+    assert [sends.send("few") for _ in range(3)] == [1, 0, 1]
+
+
+def test_a_frame_of_one_message_costs_no_other_queue_its_turn() -> None:
+    sends = Sends(many=100)
+    sent = []
+    for _ in range(250):
+        sent.append(sends.send("many"))
+        sends.frames()
+    assert sent == [number % 100 for number in range(250)]
+
+
+def test_queues_have_their_turns_whether_topics_come_alone_or_together() -> None:
+    """10 queues are few for a frame of one topic, and many for one of four."""
+    sends = Sends(a=10, b=10, c=10, d=10)
+    counts: Counter[int] = Counter()
+    for number in range(400):
+        for topic in "abcd" if number % 2 else "a":
+            counts[sends.send(topic)] += topic == "a"
+        sends.frames()
+    assert [counts[queue] for queue in range(10)] == [40] * 10
+
+
+def test_a_topic_that_has_more_queues_now_uses_them() -> None:
+    sends = Sends(t=1)
+    assert [sends.send("t") for _ in range(2)] == [0, 0]
+    sends.turns.begin("t", 3)
+    assert [sends.send("t") for _ in range(4)] == [0, 1, 2, 0]

@@ -1,0 +1,173 @@
+"""Rebuilding from the log: what RocketMQ wrote comes out again, and a crash leaves old or new."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.maintenance.rebuild import Rebuilt, rebuild_store
+from penstock.maintenance.verify import verify_store
+from penstock.shared.clock import SystemClock
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import Record
+from penstock.shared.layout import segment_name
+
+Contents = dict[str, bytes]
+
+
+def _rebuild(store: Any, *, queues: bool = True, index: bool = False) -> Rebuilt:
+    return rebuild_store(store.paths, store.config, SystemClock(), queues=queues, index=index)
+
+
+def _tree(root: Path) -> Contents:
+    return {
+        str(path.relative_to(root)): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+@pytest.mark.parametrize("state", ["there", "missing", "wrong"])
+def test_queues_come_out_as_they_were_written(
+    stopped_store: Callable[..., Any], twelve: list[Record], state: str
+) -> None:
+    store = stopped_store(twelve, first_offsets={("orders", 1): 70})
+    before = _tree(store.paths.consume_queue)
+    for path in store.paths.queue("orders", 0).iterdir():
+        if state == "missing":
+            path.unlink()
+        elif state == "wrong":
+            path.write_bytes(bytes(1000))
+    done = _rebuild(store)
+    assert _tree(store.paths.consume_queue) == before
+    assert (done.messages, done.entries, done.queues, done.lost) == (12, 12, 2, 0)
+    assert not store.paths.rebuild.exists()
+    assert verify_store(store.paths.root).ok
+
+
+def test_a_queue_without_a_message_in_the_log_keeps_where_it_goes_on(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, base=1 << 20)
+    at_rest = store.paths.queue("resting", 3)
+    at_rest.mkdir(parents=True)
+    (at_rest / segment_name(0)).write_bytes(ENTRY.pack(0, 100, 0).ljust(1000, b"\0"))
+    (store.paths.queue("orders", 0).parent / "notes").mkdir()
+    (store.paths.queue("orders", 0).parent / "notes" / "todo.txt").write_text("keep me")
+    stray = store.paths.queue("orders", 0) / "stray.txt"
+    stray.write_text("keep me too")
+    before = _tree(store.paths.consume_queue)
+    done = _rebuild(store)
+    assert before.pop("orders/0/stray.txt") == b"keep me too"
+    assert _tree(store.paths.consume_queue) == before
+    assert done.kept_queues == 2
+    aside = store.paths.quarantine / "consumequeue--orders--0--stray.txt"
+    assert aside.read_text() == "keep me too"
+
+
+def test_lost_messages_keep_their_slots(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    """In the middle of the queue, and at its end, where only the old entries know of them."""
+    store = stopped_store(twelve)
+    *records, end = store.starts()
+    log = store.log()
+    for number in (4, 10):
+        log[records[number] + 150] ^= 1
+    store.write_log(log)
+    before = _tree(store.paths.consume_queue)
+    done = _rebuild(store)
+    assert done.lost == 2
+    assert _tree(store.paths.consume_queue) == before
+
+
+def test_a_record_whose_queue_offset_cannot_be_is_left_out_and_named(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    """No checksum covers it. It makes no huge file, and keeps nobody from the others."""
+    store = stopped_store(twelve)
+    before = _tree(store.paths.consume_queue)
+    at = store.starts()[8]
+    log = store.log()
+    log[at + 22] = 0x40
+    store.write_log(log)
+    done = _rebuild(store)
+    assert (done.misplaced, done.lost, done.entries) == ([at], 1, 11)
+    found = _tree(store.paths.consume_queue)
+    assert found.keys() == before.keys()
+    assert sum(a != b for name in found for a, b in _entries(found[name], before[name])) == 1
+
+
+def _entries(*queues: bytes) -> Iterator[tuple[bytes, bytes]]:
+    """Entries that stand in the same place."""
+    one, other = ([raw[at : at + 20] for at in range(0, len(raw), 20)] for raw in queues)
+    yield from zip(one, other, strict=True)
+
+
+def _die_at(step: int) -> None:
+    """Let this process die in front of its n-th step that changes a file or a name."""
+    left = step
+
+    def count(event: str, args: tuple[Any, ...]) -> None:
+        nonlocal left
+        changes = event in ("os.remove", "os.rmdir", "os.rename", "os.mkdir", "os.link")
+        changes |= event == "open" and isinstance(args[2], int) and bool(args[2] & os.O_ACCMODE)
+        changes |= event == "ctypes.call_function"
+        left -= changes
+        if changes and left < 0:
+            os._exit(9)
+
+    sys.addaudithook(count)
+
+
+@pytest.mark.parametrize("step", range(0, 60, 3))
+def test_a_rebuild_that_is_killed_leaves_the_old_or_the_new(
+    stopped_store: Callable[..., Any], twelve: list[Record], step: int
+) -> None:
+    store = stopped_store(twelve)
+    good = _tree(store.paths.consume_queue)
+    first = store.paths.queue("orders", 0) / segment_name(0)
+    first.write_bytes(bytes(1000))
+    bad = _tree(store.paths.consume_queue)
+    child = os.fork()
+    if child == 0:
+        _die_at(step)
+        _rebuild(store, index=True)
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert _tree(store.paths.consume_queue) in (good, bad)
+    _rebuild(store, index=True)
+    assert _tree(store.paths.consume_queue) == good
+    assert not store.paths.rebuild.exists()
+
+
+def test_a_start_removes_what_a_killed_rebuild_left(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    (store.paths.rebuild / "consumequeue" / "orders").mkdir(parents=True)
+    (store.paths.rebuild / "consumequeue" / "orders" / "x").write_bytes(b"x")
+    store.recover()
+    assert not store.paths.rebuild.exists()
+
+
+def test_the_index_is_made_anew_and_foreign_names_stay(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    keyed = [msgspec.structs.replace(each, properties=b"KEYS\x01k1 k2\x02") for each in twelve]
+    store = stopped_store(keyed)
+    store = store._replace(
+        config=msgspec.structs.replace(store.config, max_hash_slot_num=20, max_index_num=50)
+    )
+    store.paths.index.mkdir()
+    (store.paths.index / "notes.txt").write_text("keep me")
+    done = _rebuild(store, queues=False, index=True)
+    assert (done.index_files, done.keys, done.queues) == (1, 24, 0)
+    assert (store.paths.index / "notes.txt").read_text() == "keep me"
+    assert verify_store(store.paths.root).ok

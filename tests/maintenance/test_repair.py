@@ -1,0 +1,292 @@
+"""Repair: checkers are content after it, whole messages the same, and lost ones are named."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.maintenance.rebuild import rebuild_store
+from penstock.maintenance.repair import Repair, plan_repair, repair_store
+from penstock.maintenance.verify import verify_store
+from penstock.shared.clock import SystemClock
+from penstock.shared.errors import ConfigError
+from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.record import Found, Record, decode_record
+from penstock.shared.formats.tombstone import LOST, LostMessage, lay_out
+from penstock.shared.layout import segment_name
+from penstock.shared.store.directory import StoreDirectory
+
+SEGMENT = 4096
+
+
+def _repair(store: Any) -> Repair:
+    return repair_store(store.paths, store.config, SystemClock(), None)
+
+
+def _records(root: Path) -> list[Record]:
+    with StoreDirectory(root) as store:
+        return [
+            decode_record(bytes(step[3])) for step in store.scan_log() if step[1] is Found.RECORD
+        ]
+
+
+def _assert_repaired(store: Any, before: list[Record], lost: set[tuple[int, int]]) -> None:
+    """All but the lost ones are as they were, those are tombstones, and nothing is left to do."""
+    report = verify_store(store.paths.root)
+    assert report.problems == []
+    after = {(r.queue_id, r.queue_offset): r for r in _records(store.paths.root) if r.topic != LOST}
+    for record in before:
+        key = (record.queue_id, record.queue_offset)
+        if key in lost:
+            assert not any(after[key].body)
+            assert decode_properties(after[key].properties)[LOST] == "true"
+        else:
+            assert after[key] == record
+    assert len(after) == len(before)
+    assert not store.paths.quarantined.exists()
+    assert not plan_repair(store.paths, store.config).needed
+    assert store.recover().quarantined == ()
+
+
+@pytest.mark.parametrize("queues", [True, False])
+@pytest.mark.parametrize("unclean", [True, False])
+def test_damage_in_the_middle_becomes_tombstones_and_everything_else_stays(
+    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool, queues: bool
+) -> None:
+    store = stopped_store(twelve, unclean=unclean, queues=queues)
+    starts = store.starts()
+    whole = _records(store.paths.root)
+    log = store.log()
+    log[starts[2] + 120] ^= 1
+    log[starts[3] + 6] ^= 1  # next to it: one range of two messages
+    log[starts[10] + 8] ^= 1
+    damaged = bytes(log)
+    store.write_log(log)
+    plan = plan_repair(store.paths, store.config)
+    assert store.log() == damaged, "a plan changes nothing"
+    expected = [
+        [LostMessage("orders", 0, 1), LostMessage("orders", 1, 1)],
+        [LostMessage("orders", 0, 5)],
+    ]
+    assert [each.lost for each in plan.ranges][0] == expected[0]
+    done = _repair(store)
+    assert done.applied and [each.lost for each in done.ranges][0] == expected[0]
+    kept = store.paths.quarantine / f"{starts[2]}.bin"
+    assert kept.read_bytes() == damaged[starts[2] : starts[4]]
+    if queues:  # the last of its queue: only its entry says that there was one
+        assert [each.lost for each in done.ranges] == expected
+        _assert_repaired(store, whole, {(0, 1), (1, 1), (0, 5)})
+    else:
+        assert done.ranges[1].lost == []
+        assert verify_store(store.paths.root).problems == []
+
+
+def test_files_that_do_not_belong_go_and_segments_get_their_length(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve * 3)
+    whole = _records(store.paths.root)
+    ends = [record.physical_offset + record.total_size for record in whole]
+    (store.paths.commit_log / "notes.txt").write_text("mine")
+    os.mkfifo(store.paths.commit_log / "pipe")
+    (store.paths.queue("orders", 0) / "x").symlink_to("/nowhere")
+    (store.paths.queue("orders", 1) / segment_name(1)).write_bytes(bytes(1000))
+    (store.paths.commit_log / segment_name(SEGMENT)).unlink()
+    os.truncate(store.paths.commit_log / segment_name(2 * SEGMENT), 1000)
+    with (store.paths.queue("orders", 0) / segment_name(0)).open("ab") as longer:
+        longer.write(b"more")
+    store.paths.checkpoint.write_bytes(b"short")
+    plan = plan_repair(store.paths, store.config)
+    assert len(plan.files) == 8
+    done = _repair(store)
+    assert done.files == plan.files
+    lost = {
+        (record.queue_id, record.queue_offset)
+        for record, end in zip(whole, ends, strict=True)
+        if SEGMENT <= record.physical_offset < 2 * SEGMENT
+        or record.physical_offset >= 2 * SEGMENT
+        and 2 * SEGMENT + 1000 < end <= 3 * SEGMENT
+    }
+    _assert_repaired(store, whole, lost)
+    names = {path.name for path in store.paths.quarantine.iterdir()}
+    assert {"commitlog--notes.txt", "commitlog--pipe", "checkpoint"} <= names
+    assert (store.paths.quarantine / "commitlog--notes.txt").read_text() == "mine"
+
+
+def test_a_queue_that_begins_mid_way_is_not_damaged(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, first_offsets={("orders", 1): 70})
+    starts = store.starts()
+    whole = _records(store.paths.root)
+    assert not plan_repair(store.paths, store.config).needed
+    log = store.log()
+    log[starts[0] + 6] ^= 1
+    store.write_log(log)
+    assert [each.lost for each in _repair(store).ranges] == [[LostMessage("orders", 0, 0)]]
+    assert _records(store.paths.root)[1:] == whole[1:]
+    assert verify_store(store.paths.root).problems == []
+
+
+def test_a_queue_offset_that_cannot_be_is_damage(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve)
+    starts = store.starts()
+    whole = _records(store.paths.root)
+    log = store.log()
+    log[starts[8] + 20] = 0x40
+    store.write_log(log)
+    assert [each.lost for each in _repair(store).ranges] == [[LostMessage("orders", 0, 4)]]
+    _assert_repaired(store, whole, {(0, 4)})
+
+
+def test_a_wrong_configuration_is_not_a_wrong_store(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_config: Callable[..., Any]
+) -> None:
+    store = stopped_store(twelve)
+    before = store.contents()
+    other = make_config(mapped_file_size_commit_log_bytes=8192)
+    with pytest.raises(ConfigError, match="has 4096, and 8192 is asked for"):
+        repair_store(store.paths, other, SystemClock(), None)
+    queues = make_config(mapped_file_size_consume_queue_bytes=2000)
+    for act in (
+        lambda: repair_store(store.paths, queues, SystemClock(), None),
+        lambda: rebuild_store(store.paths, queues, SystemClock(), queues=True, index=False),
+    ):
+        with pytest.raises(ConfigError, match="has 1000, and 2000 is asked for"):
+            act()
+    found = store.contents()
+    assert {name: found[name] for name in before} == before
+
+
+def test_a_repair_killed_anywhere_is_run_again(
+    stopped_store: Callable[..., Any], twelve: list[Record]
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    starts = store.starts()
+    whole = _records(store.paths.root)
+    log = store.log()
+    for number in (2, 3, 9):
+        log[starts[number] + 120] ^= 1
+    store.write_log(log)
+    (store.paths.commit_log / "notes.txt").write_text("mine")
+    for step in range(0, 40, 2):
+        child = os.fork()
+        if child == 0:
+            left = step
+
+            def count(event: str, args: tuple[Any, ...]) -> None:
+                nonlocal left
+                left -= event in ("os.remove", "os.rmdir", "os.rename", "os.mkdir", "open")
+                left -= event in ("ctypes.call_function", "os.truncate", "os.listdir")
+                if left < 0:
+                    os._exit(9)
+
+            sys.addaudithook(count)
+            _repair(store)
+            os._exit(0)
+        os.waitpid(child, 0)
+    _repair(store)
+    _assert_repaired(store, whole, {(0, 1), (1, 1), (1, 4)})
+    kept = {path.name: path.read_bytes() for path in store.paths.quarantine.glob("*.bin")}
+    assert kept[f"{starts[2]}.bin"] == bytes(log[starts[2] : starts[4]])
+    assert kept[f"{starts[9]}.bin"] == bytes(log[starts[9] : starts[10]])
+
+
+@given(
+    st.integers(0, 300),
+    st.booleans(),
+    st.lists(
+        st.builds(
+            LostMessage,
+            st.sampled_from(["a", "orders", "%RETRY%" + "g" * 140, "SCHEDULE_TOPIC_XXXX"]),
+            st.integers(0, 17),
+            st.integers(0, 1 << 40),
+        ),
+        max_size=4,
+    ),
+)
+def test_what_is_laid_out_is_as_long_as_the_damage_and_whole(
+    extra: int, to_end: bool, lost: list[LostMessage]
+) -> None:
+    least = sum(map(_least, lost))
+    size = max(least + extra, 92)
+    pieces = lay_out(12345, size, to_end, lost, 77)
+    assert sum(map(len, pieces)) == size
+    at, found = 12345, []
+    for piece in pieces:
+        if to_end and piece is pieces[-1] and piece[4] == 0xCB:
+            assert int.from_bytes(piece[:4], "big") == len(piece)
+            break
+        record = decode_record(piece)
+        assert record.physical_offset == at and record.store_timestamp_ms == 77
+        found.append(record)
+        at += len(piece)
+    queued = [record for record in found if not record.sys_flag]
+    assert [(r.topic, r.queue_id, r.queue_offset) for r in queued] == [tuple(x) for x in lost]
+
+
+def _least(lost: LostMessage) -> int:
+    return 91 + len(lost.topic) + (len(lost.topic) > 127)
+
+
+@settings(max_examples=40)
+@given(st.data())
+def test_whatever_is_damaged_is_said_and_what_is_whole_is_kept(
+    wreckable: Callable[..., Any], data: st.DataObject
+) -> None:
+    """Bit flips, zeroed ranges, swapped pages: each whole record is served, or lies in a range."""
+    # in memory: a repair syncs a lot, and a disk is not what is tested here
+    store = wreckable(Path(tempfile.mkdtemp(prefix="wreck-", dir="/dev/shm")))
+    *starts, end = store.starts()
+    sizes = dict(zip(starts, [*starts[1:], end], strict=True))
+    log = store.log()
+    whole = bytes(log)
+    for _ in range(data.draw(st.integers(1, 4))):
+        kind = data.draw(st.sampled_from(["flip", "zeros", "swap"]))
+        at = data.draw(st.integers(0, end - 1))
+        if kind == "flip":
+            log[at] ^= 1 << data.draw(st.integers(0, 7))
+        elif kind == "zeros":
+            stop = min(end, at + data.draw(st.integers(1, 900)))
+            log[at:stop] = bytes(stop - at)
+        else:
+            other = data.draw(st.integers(0, max(0, end - 300)))
+            at = min(at, other)
+            log[at : at + 200], log[other : other + 200] = (
+                log[other : other + 200],
+                log[at : at + 200],
+            )
+            del log[len(whole) :]
+    store.write_log(log)
+    intact = {at for at in starts if log[at : sizes[at]] == whole[at : sizes[at]]}
+    found = store.recover()
+    named = [(each.position, each.end) for each in found.quarantined]
+    if named:
+        assert store.log() == log, "nothing of a damaged log is changed"
+    now = store.log()
+    for at in sorted(intact):
+        inside = any(low <= at < high for low, high in named)
+        assert inside or at < found.log_end and now[at : sizes[at]] == whole[at : sizes[at]]
+    done = _repair(store)
+    report = verify_store(store.paths.root)
+    assert not report.log_damaged
+    replaced = [(each.damage.position, each.damage.end) for each in done.ranges]
+    broken = set(starts) - intact
+    if all(any(low <= at < high for low, high in replaced) for at in broken):
+        # else no checksum covers what was damaged
+        assert report.problems == []
+    assert {r.physical_offset for r in _records(store.paths.root)} >= {
+        at for at in intact if not any(low <= at < high for low, high in named)
+    }
+    shutil.rmtree(store.paths.root.parent)

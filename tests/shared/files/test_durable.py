@@ -1,0 +1,294 @@
+"""Files that are there whole or not at all, and cutting that touches nothing it must not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from tempfile import TemporaryFile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.files.durable import (
+    NewFile,
+    data_ranges,
+    drop_empty_last,
+    make_directory,
+    make_file,
+    make_files,
+    replace_file,
+    sync_tree,
+    write_again,
+    write_at,
+    zero_from,
+)
+
+
+@pytest.fixture
+def half_made(tmp_path: Path) -> Path:
+    (tmp_path / "half-made").mkdir()
+    return tmp_path / "half-made"
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was synced, by name, in order; the syncing is done all the same."""
+    done: list[str] = []
+    for name in ("fsync", "fdatasync", "rename"):
+        real = getattr(os, name)
+
+        def note(*arguments: object, name: str = name, real: object = real) -> None:
+            if name == "rename":
+                done.append(f"rename {Path(str(arguments[1])).name}")
+            else:
+                done.append(Path(os.readlink(f"/proc/self/fd/{arguments[0]}")).name)
+            real(*arguments)  # type: ignore[operator]
+
+        monkeypatch.setattr(os, name, note)
+    return done
+
+
+def test_what_is_made_is_for_its_user_alone_and_what_was_there_stays_readable(
+    tmp_path: Path,
+) -> None:
+    before = os.umask(0o022)
+    try:
+        made = tmp_path / "made" / "deeper"
+        make_directory(made)
+        make_file(made, made / "segment", 4096, sparse=False)
+        replace_file(made / "small", b"1")
+        shared = tmp_path / "shared"
+        shared.write_bytes(b"RocketMQ's")
+        shared.chmod(0o644)
+        replace_file(shared, b"ours")
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert modes.pop(shared) == 0o644
+    assert {modes.pop(made), modes.pop(made.parent)} == {0o700}
+    assert set(modes.values()) == {0o600}
+
+
+def test_a_directory_and_its_parents_are_durable(tmp_path: Path, synced: list[str]) -> None:
+    (tmp_path / "other").touch()
+    make_directory(tmp_path / "a" / "b")
+    assert (tmp_path / "a" / "b").is_dir()
+    assert synced == [tmp_path.name, "a"]
+    (tmp_path / "a" / "b" / "file").touch()
+    make_directory(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a"]
+
+
+def test_a_directory_of_which_nobody_knows_that_its_name_is_durable_is_synced_again(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    """Who made it may have been killed before that; it has put nothing into it then."""
+    (tmp_path / "a").mkdir()
+    make_directory(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a"]
+    make_directory(tmp_path / "a" / "b")
+    assert synced == [tmp_path.name, "a", "a"]
+
+
+def test_a_directory_whose_name_is_not_on_disk_does_not_stay(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second sync could succeed and be a lie; one of a name that is made anew is not."""
+
+    def fail(handle: int) -> None:
+        raise OSError(errno.EIO, "the parent")
+
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="the parent"):
+            make_directory(tmp_path / "a")
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_file_gets_its_name_when_it_is_whole(
+    tmp_path: Path, half_made: Path, synced: list[str], sparse: bool
+) -> None:
+    target = tmp_path / "commitlog" / "00"
+    target.parent.mkdir()
+    make_file(half_made, target, 1 << 20, sparse=sparse, head=b"head")
+    assert target.read_bytes() == b"head".ljust(1 << 20, b"\0")
+    assert (target.stat().st_blocks * 512 >= 1 << 20) != sparse
+    assert synced == [f"commitlog-00-{os.getpid()}-0", "rename 00", "commitlog"]
+    assert list(half_made.iterdir()) == []
+
+
+def test_several_files_are_whole_before_the_first_has_its_name(
+    tmp_path: Path, half_made: Path, synced: list[str]
+) -> None:
+    """Two of them have the same name, in directories of the same name."""
+    wanted = []
+    for number, directory in enumerate(("a/0", "b/0", "b/1")):
+        (tmp_path / directory).mkdir(parents=True)
+        wanted.append(NewFile(f"{tmp_path}/{directory}/00", bytes([65 + number])))
+    make_files(half_made, wanted, 4096, sparse=True)
+    for target, head in wanted:
+        assert Path(target).read_bytes() == head.ljust(4096, b"\0")
+    assert [each.rpartition("-")[0] for each in synced[:3]] == [
+        f"{directory}-00-{os.getpid()}" for directory in "001"
+    ]
+    assert synced[3:] == ["rename 00"] * 3
+    assert list(half_made.iterdir()) == []
+
+
+@pytest.mark.parametrize("call", ["pwrite", "fsync", "rename"])
+def test_of_several_files_that_cannot_all_be_made_those_with_a_name_are_whole(
+    tmp_path: Path, half_made: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    wanted = [NewFile(f"{tmp_path}/{number}", b"head") for number in range(4)]
+    real, calls = getattr(os, call), [0]
+
+    def fail(*arguments: object) -> object:
+        calls[0] += 1
+        if calls[0] == 3:
+            raise OSError(errno.ENOSPC, "the third")
+        return real(*arguments)
+
+    monkeypatch.setattr(os, call, fail)
+    with pytest.raises(OSError, match="the third"):
+        make_files(half_made, wanted, 4096, sparse=True)
+    made = [path for path in tmp_path.iterdir() if path.is_file()]
+    assert len(made) == (2 if call == "rename" else 0)
+    assert all(path.read_bytes() == b"head".ljust(4096, b"\0") for path in made)
+    assert list(half_made.iterdir()) == []
+    make_files(half_made, wanted, 4096, sparse=True)
+    assert all(Path(target).stat().st_size == 4096 for target, _ in wanted)
+
+
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, half_made: Path) -> None:
+    with pytest.raises(OSError):
+        make_file(half_made, tmp_path / "00", 1 << 60, sparse=False)
+    assert list(half_made.iterdir()) == [] and not (tmp_path / "00").exists()
+
+
+def test_a_name_that_is_not_on_disk_does_not_stay(
+    tmp_path: Path, half_made: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The next try makes the file again, and its name durable; one that is there it would not."""
+    sync = os.fsync
+
+    def fail(handle: int) -> None:
+        if os.path.isdir(f"/proc/self/fd/{handle}"):
+            raise OSError(errno.EIO, "the directory")
+        sync(handle)
+
+    target = tmp_path / "00000000000000000000"
+    with monkeypatch.context() as failing:
+        failing.setattr(os, "fsync", fail)
+        with pytest.raises(OSError, match="the directory"):
+            make_file(half_made, target, 4096, sparse=False)
+    assert not target.exists() and list(half_made.iterdir()) == []
+    make_file(half_made, target, 4096, sparse=False)
+    assert target.stat().st_size == 4096
+
+
+def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path, synced: list[str]) -> None:
+    target = tmp_path / "topics.json"
+    for content in (b"first" * 100, b"second", b""):
+        replace_file(target, content)
+        assert target.read_bytes() == content
+    assert synced[:3] == ["topics.json.tmp", "rename topics.json", tmp_path.name]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_writing_goes_on_where_a_call_wrote_less(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pwrite, write = os.pwrite, os.write
+    monkeypatch.setattr(os, "pwrite", lambda fd, raw, at: pwrite(fd, raw[:3], at))
+    monkeypatch.setattr(os, "write", lambda fd, raw: write(fd, raw[:3]))
+    replace_file(tmp_path / "a", b"0123456789")
+    assert (tmp_path / "a").read_bytes() == b"0123456789"
+    handle = os.open(tmp_path / "a", os.O_RDWR)
+    write_at(handle, b"abcdefg", 2)
+    os.close(handle)
+    assert (tmp_path / "a").read_bytes() == b"01abcdefg9"
+
+
+def test_writing_again_changes_nothing_and_notices_a_shorter_file(tmp_path: Path) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(bytes(range(256)) * 20)
+    handle = os.open(file, os.O_RDWR)
+    write_again(handle, 100, 5000)
+    assert file.read_bytes() == bytes(range(256)) * 20
+    with pytest.raises(OSError) as caught:
+        write_again(handle, 5000, 6000)
+    assert caught.value.errno == errno.EIO
+    os.close(handle)
+
+
+def test_only_a_last_file_without_a_byte_is_dropped(tmp_path: Path) -> None:
+    drop_empty_last(tmp_path)
+    for name, content in (("1", b""), ("2", b"x"), ("3", b"")):
+        (tmp_path / name).write_bytes(content)
+    (tmp_path / "9").mkdir()
+    drop_empty_last(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "9"]
+    drop_empty_last(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["1", "2", "9"]
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 20), st.binary(max_size=5000)), max_size=5),
+    st.integers(0, 90_000),
+    st.integers(0, 90_000),
+)
+def test_everything_from_a_place_on_becomes_zero_and_is_counted(
+    tmp_path_factory: pytest.TempPathFactory,
+    parts: list[tuple[int, bytes]],
+    start: int,
+    size: int,
+) -> None:
+    file = tmp_path_factory.mktemp("zero") / "file"
+    handle = os.open(file, os.O_RDWR | os.O_CREAT)
+    os.ftruncate(handle, 90_000)  # holes, as after a sparse make_file
+    for page, content in parts:
+        os.pwrite(handle, content, page * 4096)
+    os.ftruncate(handle, 90_000)
+    before = file.read_bytes()
+    changed = zero_from(handle, start, size)
+    after = file.read_bytes()
+    cut = before[start:size]
+    assert changed == len(cut) - cut.count(0)
+    assert after == before[:start] + bytes(len(cut)) + before[max(start, size) :]
+    assert zero_from(handle, start, size) == 0
+    os.close(handle)
+
+
+@given(
+    st.sets(st.integers(0, 15), max_size=16),
+    st.integers(0, 16 * 4096),
+    st.integers(0, 16 * 4096),
+)
+def test_the_parts_of_a_range_that_are_no_holes_are_found_whole(
+    blocks: set[int], start: int, stop: int
+) -> None:
+    with TemporaryFile() as file:
+        file.truncate(16 * 4096)
+        for block in blocks:
+            os.pwrite(file.fileno(), b"x" * 4096, block * 4096)
+        found = list(data_ranges(file.fileno(), start, stop))
+    assert all(start <= at < end <= stop for at, end in found)
+    covered = {at for first, last in found for at in range(first, last)}
+    expected = {at for at in range(start, stop) if at // 4096 in blocks}
+    # a file system may count holes as data, never data as a hole
+    assert expected <= covered
+
+
+def test_a_tree_is_durable_with_every_file_and_every_name_in_it(
+    tmp_path: Path, synced: list[str]
+) -> None:
+    for name in ("a/1", "a/2", "a/deep/3", "b/4"):
+        path = tmp_path / "tree" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"x")
+    (tmp_path / "other").touch()
+    sync_tree(tmp_path / "tree")
+    assert sorted(synced) == sorted(["1", "2", "3", "4", "a", "deep", "b", "tree"])

@@ -1,0 +1,166 @@
+"""The index file's codec against the golden vectors, and against one put after the other."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.formats.index_chains import (
+    SLOT_DTYPE,
+    Entries,
+    KeyBatch,
+    index_keys,
+    key_hashes,
+    put,
+)
+from penstock.shared.formats.index_layout import Geometry, IndexHeader, decode_header
+
+ST = 1700000001456
+GOLDEN = """
+    0000018bcfe56db0 0000018bcfe55a28 0000000000000000 000000000000019a 00000003 00000005
+    00000004 00000000 00000000 00000000 00000000 00000000 00000000 00000002 00000003 00000000
+    0000000000000000000000000000000000000000
+    1749f87c 0000000000000000 00000000 00000000
+    1749f87b 00000000000000af 00000001 00000000
+    1749f87c 0000000000000123 00000002 00000001
+    00000000 000000000000019a 00000000 00000000
+    """
+
+
+class Model:
+    """RocketMQ's put, one key at a time, on the bytes of one file."""
+
+    def __init__(self, geometry: Geometry, before: Model | None = None) -> None:
+        self.geometry = geometry
+        self.raw = bytearray(geometry.file_bytes)
+        self.begin_ms = self.end_ms = before.end_ms if before else 0
+        self.begin = self.end = before.end if before else 0
+        self.in_use, self.next = 0, 1
+
+    @property
+    def is_full(self) -> bool:
+        return self.next >= self.geometry.items
+
+    def put(self, code: int, offset: int, stored_ms: int) -> None:
+        at = 40 + 4 * (code % self.geometry.slots)
+        (previous,) = struct.unpack_from(">i", self.raw, at)
+        if previous <= 0 or previous > self.next:
+            previous = 0
+        seconds = int((stored_ms - self.begin_ms) / 1000)
+        seconds = 0 if self.begin_ms <= 0 or seconds < 0 else min(seconds, 2**31 - 1)
+        item = 40 + 4 * self.geometry.slots + 20 * self.next
+        struct.pack_into(">iqii", self.raw, item, code, offset, seconds, previous)
+        struct.pack_into(">i", self.raw, at, self.next)
+        if self.next <= 1:
+            self.begin, self.begin_ms = offset, stored_ms
+        self.in_use += previous == 0
+        self.next += 1
+        self.end, self.end_ms = offset, stored_ms
+        words = (self.begin_ms, self.end_ms, self.begin, self.end, self.in_use, self.next)
+        struct.pack_into(">qqqqii", self.raw, 0, *words)
+
+
+class File:
+    """A file of the codec's, in memory."""
+
+    def __init__(self, geometry: Geometry, header: IndexHeader, raw: bytes = b"") -> None:
+        self.raw = bytearray(raw or bytes(geometry.file_bytes))
+        self.geometry = geometry
+        self.header = header
+
+    def put(self, new: Entries) -> None:
+        slots = np.frombuffer(self.raw, SLOT_DTYPE, self.geometry.slots, 40)
+        change = put(self.header, slots, self.geometry, new)
+        at = self.geometry.item_at(self.header.next_item)
+        self.raw[at : at + change.items.nbytes] = change.items.tobytes()
+        slots[change.slots] = change.newest
+        del slots
+        self.header = change.header
+        self.raw[:40] = change.header.encode()
+
+
+def _entries(rows: list[tuple[int, int, int]]) -> Entries:
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    return Entries(columns[0], columns[1], columns[2])
+
+
+def test_the_golden_file_is_written_byte_for_byte() -> None:
+    batch = KeyBatch()
+    for key, offset, stored_ms in (
+        (b"k1", 0, ST),
+        (b"k2", 175, ST + 1500),
+        (b"k1", 291, ST + 2600),
+        (b"Engnocb", 410, ST - 5000),
+    ):
+        batch.add(b"orders", key, b"", offset, stored_ms)
+    file = File(Geometry(10, 8), IndexHeader())
+    file.put(batch.entries())
+    golden = bytes.fromhex(GOLDEN)
+    assert file.raw == golden.ljust(40 + 40 + 160, b"\0")
+    assert decode_header(file.raw) == file.header
+
+
+def test_hashes_are_those_of_the_golden_table() -> None:
+    texts = [b"orders#k1", b"orders#kk", b"orders#Engnocb"]
+    assert key_hashes(texts).tolist() == [390723708, 390723650, 0]
+
+
+def test_the_unique_key_comes_first_and_keys_are_split_on_single_spaces() -> None:
+    assert index_keys(b"t", b"u", b" k1 k2  k3 k1 ") == [
+        *(b"t#u", b"t#k1", b"t#k2", b"t#k3", b"t#k1")
+    ]
+    assert index_keys(b"t", b"", b"") == []
+
+
+codes = st.integers(0, 12) | st.sampled_from([0, 2**31 - 1]) | st.integers(0, 2**31 - 1)
+times = st.integers(ST - 5000, ST + 9000) | st.sampled_from([0, -1, 2**62, -(2**62)])
+rows = st.lists(st.tuples(codes, st.integers(0, 2**40), times), min_size=1, max_size=40)
+
+
+@given(rows, st.integers(1, 9), st.integers(2, 12), st.lists(st.integers(1, 9), min_size=1))
+def test_batches_make_the_same_files_as_one_put_after_the_other(
+    puts: list[tuple[int, int, int]], slots: int, items: int, sizes: list[int]
+) -> None:
+    geometry = Geometry(slots, items)
+    model, file = Model(geometry), File(geometry, IndexHeader())
+    done = 0
+    for size in sizes * len(puts):
+        if model.is_full:
+            model = Model(geometry, before=model)
+            file = File(geometry, file.header.successor())
+        count = min(size, items - file.header.next_item)
+        part = puts[done : done + count]
+        if not part:
+            break
+        for row in part:
+            model.put(*row)
+        file.put(_entries(part))
+        done += len(part)
+        assert file.raw == model.raw
+
+
+@given(rows, st.lists(st.integers(-3, 60), min_size=5, max_size=5))
+def test_slots_that_hold_nonsense_count_as_empty_where_rocketmq_says_so(
+    puts: list[tuple[int, int, int]], nonsense: list[int]
+) -> None:
+    geometry = Geometry(5, 50)
+    model, file = Model(geometry), File(geometry, IndexHeader())
+    for made in (model, file):
+        struct.pack_into(">5i", made.raw, 40, *nonsense)
+    for row in puts:
+        model.put(*row)
+    file.put(_entries(puts))
+    assert file.raw == model.raw
+
+
+@pytest.mark.parametrize(("begin", "seconds"), [(0, 0), (ST - 4500, 4), (ST + 4500, 0)])
+def test_item_1_counts_its_seconds_from_what_the_file_began_with(begin: int, seconds: int) -> None:
+    file = File(Geometry(5, 9), IndexHeader(begin, begin, 7, 7))
+    file.put(_entries([(1, 100, ST), (2, 200, ST + 1000)]))
+    at = file.geometry.item_at(1)
+    assert struct.unpack_from(">iqiiiqii", file.raw, at) == (1, 100, seconds, 0, 2, 200, 1, 0)
+    assert file.header.begin_timestamp_ms == ST and file.header.begin_offset == 100

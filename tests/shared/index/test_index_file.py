@@ -1,0 +1,245 @@
+"""Index files on disk: roll-over, names, and what a writer that was killed leaves to the next."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import resource
+import struct
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.index_chains import Entries, put
+from penstock.shared.formats.index_layout import Geometry, IndexHeader, decode_header
+from penstock.shared.index.directory import index_files
+from penstock.shared.index.index_file import IndexFile, IndexFiles
+
+ST = 1700000001456
+TINY = Geometry(5, 8)
+Row = tuple[int, int, int]
+
+
+def _entries(rows: list[Row]) -> Entries:
+    columns = np.array(rows, np.int64).reshape(-1, 3).T
+    return Entries(columns[0], columns[1], columns[2])
+
+
+def _rows(codes: list[int]) -> list[Row]:
+    """A row for each code: a record each 100 bytes and 700 ms, some with two keys."""
+    offsets = itertools.accumulate((0 if code % 3 == 0 else 100 for code in codes), initial=0)
+    return [(code, offset, ST + 7 * offset) for code, offset in zip(codes, offsets, strict=False)]
+
+
+def _stored_ms(offset: int) -> int:
+    return ST + 7 * offset
+
+
+@pytest.fixture
+def open_files(tmp_path: Path) -> Callable[..., IndexFiles]:
+    """Open an index directory below the test's own: open_files("name")."""
+
+    def make(name: str, geometry: Geometry = TINY, now_ms: int = ST) -> IndexFiles:
+        (tmp_path / "half-made").mkdir(exist_ok=True)
+        return IndexFiles(tmp_path / name, tmp_path / "half-made", geometry, lambda: now_ms)
+
+    return make
+
+
+def _contents(directory: Path) -> list[bytes]:
+    return [path.read_bytes() for path in index_files(directory)]
+
+
+numbers = itertools.count()
+codes = st.lists(st.integers(0, 9) | st.just(2**31 - 1), min_size=1, max_size=40)
+
+
+def test_a_put_fetches_no_slots_but_those_it_changes(
+    open_files: Callable[..., IndexFiles],
+    tmp_path: Path,
+    fetched_alone: Callable[[Path], list[bool]],
+) -> None:
+    files = open_files("index", Geometry(5000, 8))
+    files.put(_entries(_rows([4000])))
+    assert fetched_alone(index_files(tmp_path / "index")[0]) == [True]
+    files.close()
+
+
+@given(codes, st.lists(st.integers(1, 11), min_size=40, max_size=40))
+def test_any_batches_over_any_restarts_fill_the_same_files(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, chosen: list[int], sizes: list[int]
+) -> None:
+    rows, case = _rows(chosen), next(numbers)
+    whole, parts = open_files(f"whole{case}"), open_files(f"parts{case}")
+    whole.put(_entries(rows))
+    at = 0
+    for size in sizes:
+        if rows[at : at + size]:
+            parts.put(_entries(rows[at : at + size]))
+            at += size
+            if size % 2:
+                parts.close()
+                parts = open_files(f"parts{case}")
+    whole.close()
+    parts.close()
+    contents = _contents(tmp_path / f"whole{case}")
+    assert contents == _contents(tmp_path / f"parts{case}")
+    assert len(contents) == -(-len(rows) // (TINY.items - 1))
+    assert {len(raw) for raw in contents} == {TINY.file_bytes}
+
+
+@given(codes, st.data())
+def test_cut_anywhere_and_put_again_is_as_if_nothing_had_happened(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, chosen: list[int], data: st.DataObject
+) -> None:
+    rows, case = _rows(chosen), next(numbers)
+    files = open_files(f"cut{case}")
+    files.put(_entries(rows))
+    before = _contents(tmp_path / f"cut{case}")
+    offset = data.draw(st.integers(0, rows[-1][1] + 1))
+    files.cut(offset, _stored_ms)
+    again = [row for row in rows if row[1] >= offset]
+    kept = rows[: len(rows) - len(again)]
+    files.close()
+    files = open_files(f"cut{case}")
+    assert files.end_offset == (kept[-1][1] if kept else None)
+    if again:
+        files.put(_entries(again))
+    files.close()
+    assert _contents(tmp_path / f"cut{case}") == before
+
+
+@given(codes, st.integers(1, 40), st.sampled_from(["items", "slots"]))
+def test_a_put_that_was_killed_before_its_header_is_forgotten(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, chosen: list[int], done: int, stage: str
+) -> None:
+    rows, case, roomy = _rows(chosen), next(numbers), Geometry(5, 60)
+    while done < len(rows) and rows[done - 1][1] == rows[done][1]:
+        done += 1  # a batch holds whole records
+    files = open_files(f"whole{case}", roomy)
+    files.put(_entries(rows))
+    files.close()
+    killed = tmp_path / f"killed{case}"
+    files = open_files(killed.name, roomy)
+    files.put(_entries(rows[:done]))
+    files.close()
+    if rest := rows[done:]:
+        _put_without_header(IndexFile(index_files(killed)[0], roomy, writable=True), rest, stage)
+    files = open_files(killed.name, roomy)
+    files.cut(rest[0][1] if rest else rows[-1][1] + 1, _stored_ms)
+    if rest:
+        files.put(_entries(rest))
+    files.close()
+    assert _contents(killed) == _contents(tmp_path / f"whole{case}")
+
+
+def _put_without_header(file: IndexFile, rows: list[Row], stage: str) -> None:
+    change = put(file.header, file.slots, file.geometry, _entries(rows))
+    os.pwrite(file.handle, change.items.tobytes(), file.geometry.item_at(file.header.next_item))
+    if stage == "slots":
+        half = len(change.slots) // 2 + 1
+        file.slots[change.slots[:half]] = change.newest[:half]
+    file.close()
+
+
+@given(codes)
+def test_slots_are_made_anew_from_the_items(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, chosen: list[int]
+) -> None:
+    case = next(numbers)
+    files = open_files(f"again{case}", Geometry(5, 60))
+    files.put(_entries(_rows(chosen)))
+    files.close()
+    (path,) = index_files(tmp_path / f"again{case}")
+    before = path.read_bytes()
+    file = IndexFile(path, Geometry(5, 60), writable=True)
+    file.slots[:] = 77
+    assert file.link_again(file.header.next_item) == file.header.slots_in_use
+    file.close()
+    assert path.read_bytes() == before
+
+
+def test_names_are_local_time_and_never_go_back(
+    open_files: Callable[..., IndexFiles], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    import time
+
+    time.tzset()
+    try:
+        files = open_files("index")
+        files.put(_entries(_rows([1] * 20)))
+        files.close()
+        files = open_files("index", now_ms=ST - 60_000)
+        files.put(_entries(_rows([1] * 9)))
+        files.close()
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+    first = 20231115061321456
+    assert [path.name for path in index_files(tmp_path / "index")] == [
+        str(first + number) for number in range(5)
+    ]
+
+
+def test_what_is_not_an_index_file_is_left_alone(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / "note.txt").write_text("not ours")
+    files = open_files("index")
+    files.put(_entries(_rows([1])))
+    files.close()
+    assert [path.name for path in index_files(tmp_path / "index")] == ["20231114221321456"]
+
+
+def test_a_file_of_another_geometry_is_refused_by_name(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    files = open_files("index")
+    files.put(_entries(_rows([1])))
+    files.close()
+    with pytest.raises(StoreDamaged, match=r"20231114221321456 has 220 bytes.*rebuild .* --index"):
+        open_files("index", Geometry(6, 8))
+
+
+def test_the_time_of_a_record_that_has_expired_is_known_to_the_second(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    files = open_files("index")
+    files.put(_entries([(1, 0, ST), (2, 100, ST + 1700), (3, 200, ST + 2700)]))
+    files.cut(200, lambda offset: None)
+    files.close()
+    header = decode_header(_contents(tmp_path / "index")[0])
+    assert header == IndexHeader(ST, ST + 1000, 0, 100, 2, 3)
+
+
+def test_a_disk_without_room_is_an_error_and_can_be_tried_again(
+    open_files: Callable[..., IndexFiles], tmp_path: Path
+) -> None:
+    """The limit on file sizes stands for the disk."""
+    rows = _rows(list(range(20)))
+    files = open_files("whole")
+    files.put(_entries(rows))
+    files.close()
+    files = open_files("index")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    for limit in (TINY.file_bytes - 60, 30):
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, before[1]))
+        try:
+            with pytest.raises(OSError, match="too large"):
+                files.put(_entries(rows))
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    files.close()
+    files = open_files("index")
+    files.cut(0, _stored_ms)
+    files.put(_entries(rows))
+    files.close()
+    assert _contents(tmp_path / "index") == _contents(tmp_path / "whole")
+    assert struct.unpack_from(">i", _contents(tmp_path / "index")[0], 36) == (8,)

@@ -1,0 +1,352 @@
+"""The live log: where records go, and reading what stands partly in files, partly in the pool."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.actors.writer.log_appender import LogAppender, place
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log.reader import (
+    LOOK_BYTES,
+    MOST_LOOKED_BYTES,
+    REST_MS,
+    LogReader,
+    whole_records,
+)
+from penstock.shared.loops.pure.walk import walk
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.run_directory import Run
+
+ConfigMaker = Callable[..., Config]
+RunMaker = Callable[[Config], Run]
+RecordMaker = Callable[..., Record]
+SEGMENT = 4096
+
+
+# --- placing ---
+
+
+def rocketmq_places(sizes: list[int], end: int, segment: int) -> list[tuple[str, int, int]]:
+    """What RocketMQ appends, a record at a time: (what, position, size)."""
+    done = []
+    for size in sizes:
+        left = segment - end % segment
+        if size + 8 > left:
+            done.append(("blank", end, left))
+            end += left
+        done.append(("record", end, size))
+        end += size
+    return done
+
+
+@given(
+    st.lists(st.integers(91, SEGMENT - 8), min_size=1, max_size=30),
+    st.integers(0, 40),
+    st.integers(0, SEGMENT - 8),
+)
+def test_records_go_where_rocketmq_would_put_them(
+    sizes: list[int], segments: int, into: int
+) -> None:
+    end = segments * SEGMENT + into
+    starts = [sum(sizes[:i]) for i in range(len(sizes) + 1)]
+    done, expected_first = [], 0
+    for piece in place(starts, end, SEGMENT):
+        assert piece.first == expected_first < piece.last, "every record once, in order"
+        expected_first = piece.last
+        if piece.blank:
+            done.append(("blank", piece.position - piece.blank, piece.blank))
+        for i in range(piece.first, piece.last):
+            at = piece.position + starts[i] - starts[piece.first]
+            done.append(("record", at, sizes[i]))
+    assert expected_first == len(sizes)
+    assert done == rocketmq_places(sizes, end, SEGMENT)
+
+
+@pytest.mark.parametrize(
+    ("left", "size", "blank"), [(108, 100, 0), (107, 100, 107), (8, 100, 8), (4096, 4088, 0)]
+)
+def test_a_record_needs_room_for_a_blanks_header_behind_it(
+    left: int, size: int, blank: int
+) -> None:
+    position = 2 * SEGMENT - left
+    (piece,) = place([0, size], position, SEGMENT)
+    assert (piece.position, piece.blank) == (position + blank, blank)
+
+
+# --- reading and appending ---
+
+
+class Log:
+    """A log with a writer, a committer's hand and a reader, in one process."""
+
+    def __init__(self, config: Config, run: Run, make: RecordMaker) -> None:
+        self.directory = config.store / "commitlog"
+        self.directory.mkdir(parents=True, exist_ok=True)
+        self.size = config.mapped_file_size_commit_log_bytes
+        self._make = make
+        self.positions = Positions(run.positions, owner="supervisor")
+        self.add_segment()
+        self.appender = LogAppender(config, run)
+        self.reader = LogReader(config, run, self.positions)
+        self.end = 0
+        self.raw = b""
+
+    def add_segment(self) -> None:
+        count = len(list(self.directory.iterdir()))
+        (self.directory / segment_name(count * self.size)).write_bytes(bytes(self.size))
+
+    def append(self, *bodies: int) -> None:
+        """Records with bodies of these lengths, as the writer puts them."""
+        for length in bodies:
+            record = encode_record(self._make(body=b"x" * length, physical_offset=self.end))
+            (piece,) = place([0, len(record)], self.end, self.size)
+            if piece.blank:
+                self.appender.put_blank(self.end, piece.blank)
+                self.raw += BLANK.pack(piece.blank, MAGIC_BLANK).ljust(piece.blank, b"\0")
+                self.add_segment()
+                record = encode_record(
+                    self._make(body=b"x" * length, physical_offset=piece.position)
+                )
+            self.appender.put(piece.position, record)
+            self.raw += record
+            self.end = piece.position + len(record)
+        self.positions.initialise("wrote", self.end)
+
+    def commit(self, position: int) -> None:
+        """Do what the committer does, or what the writer has done already where no pool is."""
+        committed = self.positions["committed"]
+        for at in range(committed, position):
+            path = self.directory / segment_name(at - at % self.size)
+            with path.open("r+b") as file:
+                file.seek(at % self.size)
+                file.write(self.raw[at : at + 1])
+        self.positions.initialise("committed", position)
+
+    def read(self, start: int = 0, window_bytes: int = LOOK_BYTES) -> list[int]:
+        """The positions of the records from `start` to the log's end."""
+        found = []
+        for position, piece in self.reader.pieces(start, self.end, window_bytes):
+            assert bytes(piece) == self.raw[position : position + len(piece)]
+            found += [dispatch.position for dispatch in walk(piece, position)]
+        return found
+
+    def records(self) -> list[int]:
+        """What `read` must find, from the bytes themselves."""
+        at, found = 0, []
+        while at < len(self.raw):
+            size, magic = BLANK.unpack_from(self.raw, at)
+            found += [at] if magic != MAGIC_BLANK else []
+            at += size
+        return found
+
+    def close(self) -> None:
+        self.appender.close()
+        self.reader.close()
+        self.positions.close()
+
+
+@pytest.fixture(params=[True, False], ids=["pool", "no-pool"])
+def log(
+    request: pytest.FixtureRequest,
+    make_config: ConfigMaker,
+    make_run: RunMaker,
+    make_record: RecordMaker,
+) -> Iterator[Log]:
+    config = make_config(
+        transient_store_pool_enable=request.param, transient_store_pool_bytes=16384
+    )
+    log = Log(config, make_run(config), make_record)
+    yield log
+    log.close()
+
+
+def test_pieces_are_all_records_wherever_their_bytes_are(log: Log) -> None:
+    log.append(900, 900, 900, 900, 900, 1900, 1900)
+    ends = [*log.records(), log.end]
+    assert log.raw.count(MAGIC_BLANK.to_bytes(4, "big")) == 2
+    for committed in ends:
+        log.commit(committed)
+        assert log.read() == ends[:-1], f"committed up to {committed}"
+
+
+def test_pieces_may_begin_at_any_record_and_at_a_blank(log: Log) -> None:
+    log.append(1900, 1900, 1900)
+    first, second, third = log.records()
+    log.commit(second)
+    assert log.read(second) == [second, third]
+    assert third % SEGMENT == 0
+    blank = log.raw.index(MAGIC_BLANK.to_bytes(4, "big")) - 4
+    assert log.read(blank) == [third]
+    assert log.read(log.end) == []
+
+
+def test_a_record_larger_than_a_look_is_read_whole(log: Log) -> None:
+    log.append(100, 2000, 100, 1500)
+    for committed in (0, log.end):
+        log.commit(committed)
+        assert log.read(window_bytes=1024) == log.records()
+        for at in log.records():
+            size = int.from_bytes(log.raw[at : at + 4], "big")
+            assert bytes(log.reader.record(at)) == log.raw[at : at + size]
+
+
+def test_pieces_leave_out_what_has_expired(log: Log) -> None:
+    log.append(1900, 1900, 1900)
+    log.commit(log.end)
+    log.positions.initialise("log_start", SEGMENT)
+    (log.directory / segment_name(0)).unlink()
+    assert log.read(0) == [SEGMENT]
+
+
+@pytest.mark.parametrize("start", [1, 50, 120, 4090])
+def test_pieces_refuse_to_begin_inside_a_record(log: Log, start: int) -> None:
+    log.append(900, 900, 900, 900, 100)
+    log.commit(log.end)
+    with pytest.raises(StoreDamaged):
+        list(log.reader.pieces(start, log.end))
+
+
+def test_a_blank_inside_a_body_is_no_blank(log: Log, make_record: RecordMaker) -> None:
+    """Who says where to begin may point into a body, and the body may hold anything."""
+    log.append(100)
+    trap = encode_record(
+        make_record(body=BLANK.pack(1 << 30, MAGIC_BLANK) * 9, physical_offset=log.end)
+    )
+    at = log.end + trap.index(BLANK.pack(1 << 30, MAGIC_BLANK))
+    log.appender.put(log.end, trap)
+    log.raw += trap
+    log.end += len(trap)
+    log.commit(log.end)
+    with pytest.raises(StoreDamaged):
+        list(log.reader.pieces(at, log.end))
+
+
+def test_bytes_come_back_as_they_were_put(log: Log) -> None:
+    log.appender.put(4000, b"a" * 96)
+    log.appender.put(5, memoryview(b"bcd"))
+    log.raw = bytes(5) + b"bcd" + bytes(3992) + b"a" * 96
+    log.commit(4096)
+    assert bytes(log.reader.view(0, 4096)) == log.raw
+    assert bytes(log.reader.view(4094, 9999)) == b"aa"
+    with pytest.raises(FileNotFoundError):
+        log.reader.view(4096, 4097)
+
+
+def test_room_is_bounded_by_the_segments_and_by_the_ring(
+    make_config: ConfigMaker, make_run: RunMaker
+) -> None:
+    config = make_config(transient_store_pool_bytes=8192)
+    pooled = LogAppender(config, make_run(config))
+    assert pooled.room(committed=1000, allocated=1 << 20) == 9192
+    assert pooled.room(committed=1000, allocated=4096) == 4096
+    config = make_config(transient_store_pool_enable=False)
+    direct = LogAppender(config, make_run(config))
+    assert direct.room(committed=1000, allocated=1 << 20) == 1 << 20
+    pooled.close()
+    direct.close()
+
+
+def test_without_a_pool_what_a_dead_writer_left_unpublished_is_zeroed(
+    make_config: ConfigMaker, make_run: RunMaker
+) -> None:
+    config = make_config(transient_store_pool_enable=False)
+    directory = config.store / "commitlog"
+    directory.mkdir(parents=True)
+    paths = [directory / segment_name(i * SEGMENT) for i in range(3)]
+    for path in paths:
+        path.write_bytes(b"x" * SEGMENT)
+    appender = LogAppender(config, make_run(config))
+    appender.forget_beyond(SEGMENT + 100, 3 * SEGMENT)
+    appender.close()
+    assert [path.read_bytes().count(b"x") for path in paths] == [SEGMENT, 100, 0]
+
+
+def test_with_a_pool_the_segments_are_left_alone(
+    make_config: ConfigMaker, make_run: RunMaker
+) -> None:
+    config = make_config()
+    directory: Path = config.store / "commitlog"
+    directory.mkdir(parents=True)
+    path = directory / segment_name(0)
+    path.write_bytes(b"x" * SEGMENT)
+    appender = LogAppender(config, make_run(config))
+    appender.forget_beyond(100, SEGMENT)
+    appender.close()
+    assert path.read_bytes() == b"x" * SEGMENT
+
+
+def test_whole_records_end_at_a_blank_a_cut_and_at_zeros(make_record: RecordMaker) -> None:
+    first = encode_record(make_record(physical_offset=500))
+    size = len(first)
+    raw = first + encode_record(make_record(physical_offset=500 + size))
+    for behind in (b"", bytes(99), BLANK.pack(99, MAGIC_BLANK).ljust(99, b"\0"), raw, raw[:7]):
+        assert whole_records(memoryview(raw + behind), 500) == 2 * size
+    assert whole_records(memoryview(raw[:-1]), 500) == size
+    assert whole_records(memoryview(raw), 501) == 0
+    assert whole_records(memoryview(b""), 0) == 0
+
+
+def _resident_bytes(path: Path) -> int:
+    """How much of a mapped file counts as this process's memory."""
+    resident, ours = 0, False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            ours = line.endswith(str(path))
+        elif ours and line.startswith("Rss:"):
+            resident += int(line.split()[1]) * 1024
+    return resident
+
+
+def test_who_reads_without_a_rest_keeps_no_more_pages_than_the_limit(
+    make_config: ConfigMaker, make_run: RunMaker
+) -> None:
+    segment_bytes = MOST_LOOKED_BYTES + (16 << 20)
+    config = make_config(mapped_file_size_commit_log_bytes=segment_bytes)
+    run = make_run(config)
+    path = StorePaths(config.store).commit_log / segment_name(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("wb") as file:
+        file.truncate(segment_bytes)
+    positions = Positions(run.positions)
+    log = LogReader(config, run, positions)
+    for at in range(0, segment_bytes, 1 << 20):
+        # what a consumer is sent, and what the reput walks
+        for piece in (log.segment(0, 1 << 19)[at : at + (1 << 19)], log.view(at, at + (1 << 20))):
+            assert not any(bytes(piece))
+            piece.release()
+        assert _resident_bytes(path) <= MOST_LOOKED_BYTES
+    assert _resident_bytes(path) > 0
+    log.close()
+    positions.close()
+
+
+def test_pages_are_given_back_after_a_rest_and_read_the_same_again(
+    make_config: ConfigMaker, make_run: RunMaker
+) -> None:
+    config = make_config(mapped_file_size_commit_log_bytes=1 << 20)
+    run = make_run(config)
+    path = StorePaths(config.store).commit_log / segment_name(0)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(bytes(range(256)) * 4096)
+    positions = Positions(run.positions)
+    log = LogReader(config, run, positions)
+    view = log.view(0, 1 << 20)
+    before = bytes(view)
+    assert _resident_bytes(path) == 1 << 20
+    log.rest(1000)
+    log.rest(1000 + REST_MS)
+    assert _resident_bytes(path) == 1 << 20
+    log.rest(1001 + REST_MS)
+    assert _resident_bytes(path) == 0
+    assert bytes(view) == before
+    view.release()
+    log.close()
+    positions.close()

@@ -1,0 +1,283 @@
+"""The way of messages into a producer, compiled and in Python: the same frames, futures and counts.
+
+Both are given the same random histories of sends, refusals and settled frames, from seeds.
+"""
+
+from __future__ import annotations
+
+import gc
+import random
+import weakref
+from array import array
+from itertools import cycle
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from penstock.shared.errors import InvalidMessage, QueueNotFound
+from penstock.shared.formats.message_id import KeyOrigin, key_number
+from penstock.shared.loops.pure import intake as pure_intake
+from penstock.shared.loops.pure import sends
+from penstock.shared.loops.pure.intake import FRAME_BYTES, PLAIN_PROPERTIES_BYTES, Plain
+
+native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
+
+pure = SimpleNamespace(**{**vars(sends), **vars(pure_intake)})
+FORMS = pytest.mark.parametrize("loops", [native, pure], ids=["native", "pure"])
+ORIGIN = KeyOrigin("0A" * 10, 1_698_796_800_000)
+NOW_MS = 1_700_000_000_000
+FIXED_BYTES, COMPRESSED_BYTES = 180, 3000
+VIEW = memoryview(b"a view")
+
+
+def taking(loops: Any) -> Any:
+    """What takes messages in, and notes what is not for it; `frames` are all it has opened."""
+
+    class Frames(loops.OpenFrame):
+        def _begin(self, ack: str) -> Any:
+            self.frame = loops.FrameOfRuns(ack)
+            core.frames.append(self.frame)
+            return self.frame
+
+    class Future(loops.Outcome):
+        __slots__ = ()
+
+        def _find_error(self, timeout: float | None) -> Any:
+            return "asked", timeout
+
+    class Core(loops.Intake):
+        def _send_other(self, *arguments: Any) -> Any:
+            self.others.append(arguments)
+
+        def _send_other_batch(self, *arguments: Any) -> Any:
+            self.others.append(arguments)
+
+    class Known:
+        """Routes with a rule of their own."""
+
+        def __init__(self) -> None:
+            self.turns = {"a": cycle(range(3)), "%b": cycle([7])}
+
+        def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+            if queue == 5:
+                raise QueueNotFound(f"{topic} has no such queue", queue)
+            return 11 if queue is None else queue
+
+    limit, routes = SimpleNamespace(max_message_bytes=0), Known()
+    numbers, frames = loops.KeyNumbers(ORIGIN), Frames()
+    plain = Plain(Future, "me", "durable", numbers, limit, FIXED_BYTES, COMPRESSED_BYTES)
+    core = Core(plain, routes, frames)
+    core.frames, core.others, core.futures = [], [], []
+    core.limit, core.turns, core.open = limit, routes.turns, frames
+    return core
+
+
+class Text(str):
+    """A topic that is not quite a str."""
+
+
+def one_send(rng: random.Random) -> tuple[Any, ...]:
+    """Mostly a plain message; at times something of it is not."""
+    unusual: list[Any] = [None] * 10
+    if rng.random() < 0.4:
+        unusual[rng.randrange(10)] = True
+    topic: Any = rng.choice(("a", "a", "%b", "grün"))
+    body: Any = rng.randbytes(rng.choice((0, 1, 100, 999, 2999)))
+    if unusual[0]:
+        topic = rng.choice(("unknown", Text("a"), 5, None, ["a"]))
+    if unusual[1]:
+        body = rng.choice((bytearray(3), VIEW, "x", None, bytes(3000), bytes(2**18)))
+    tags = rng.choice((None, None, "", "t", "ü", "a b", "x" * PLAIN_PROPERTIES_BYTES))
+    tags = rng.choice(("a\x01b", "\ud800", 5)) if unusual[2] else tags
+    return (
+        topic,
+        body,
+        tags,
+        rng.choice((None, None, "k", "k1 k2", "")),
+        rng.choice(("", "s", "ü")) if unusual[3] else None,
+        rng.choice((0, 5)) if unusual[4] else None,
+        rng.choice(({}, {"a": "b"})) if unusual[5] else None,
+        rng.choice((1, -1, 2**40, True)) if unusual[6] else 0,
+        rng.choice(("written", "durable")) if rng.random() < 0.2 else "",
+        not unusual[7],
+        NOW_MS + rng.randrange(3) if not unusual[8] else rng.choice((0, ORIGIN.month_start_ms - 1)),
+    )
+
+
+def one_batch(rng: random.Random) -> tuple[Any, ...]:
+    topic, _, _, _, shard, queue, _, _, ack, wait, now_ms = one_send(rng)
+    bodies: Any = [rng.randbytes(rng.choice((0, 9, 500))) for _ in range(rng.randrange(70))]
+    if rng.random() < 0.2:
+        bodies.append(rng.choice(("x", None, bytearray(1), bytes(2**17), bytes(2**18))))
+    if rng.random() < 0.1:
+        bodies = tuple(bodies)
+    return topic, bodies, shard, queue, ack, wait, now_ms
+
+
+def step(core: Any, rng: random.Random, action: float) -> Any:
+    """Do the next thing; how it ended."""
+    if action < 0.6:
+        call, arguments = (core.send, one_send(rng)) if action < 0.4 else (None, one_batch(rng))
+        try:
+            future = (call or core.send_batch)(*arguments)
+        except Exception as error:
+            return type(error), str(error)
+        if future is not None:
+            core.futures.append(future)
+        return future is not None
+    if action < 0.7:
+        core.limit.max_message_bytes = rng.choice((0, 100, 2000, 2**20))
+    elif action < 0.75:
+        core.open.frame = None
+    elif action < 0.8:
+        core.turns["new"] = cycle(range(rng.randrange(1, 5)))
+    elif core.frames:
+        frame = rng.choice(core.frames)
+        kind = rng.randrange(4)
+        frame.answer = "late" if kind == 1 else frame.answer
+        frame.error = ValueError("lost") if kind == 2 else frame.error
+        frame.stored, frame.answer = (True, "yes") if kind == 3 else (frame.stored, frame.answer)
+    return None
+
+
+def state(core: Any) -> Any:
+    """All that can be seen, as comparable things."""
+    frames = [
+        (
+            frame.ack,
+            frame.size,
+            {topic: sorted(queues) for topic, queues in frame.open_runs.items()},
+            [
+                (run.topic, run.queue_id, run.batch, run.drafts, run.keys, len(run.futures))
+                for run in frame.runs
+            ],
+        )
+        for frame in core.frames
+    ]
+    futures = [
+        (
+            each.sender,
+            each.key,
+            each.keys,
+            each.index,
+            each.seen,
+            each.done(),
+            each.error,
+            core.frames.index(each.run.frame),
+            each.run.frame.runs.index(each.run),
+            [other is each for other in each.run.futures].index(True),
+        )
+        for each in core.futures
+    ]
+    others = [str(arguments) for arguments in core.others]
+    return frames, futures, others, core.unsettled, core.waiting_bytes
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_the_same_history_leaves_the_same_frames_and_futures(seed: int) -> None:
+    cores, rngs = [taking(native), taking(pure)], [random.Random(seed), random.Random(seed)]
+    actions = random.Random(-seed)
+    for number in range(60):
+        action = actions.random()
+        ends = [step(core, rng, action) for core, rng in zip(cores, rngs, strict=True)]
+        assert ends[0] == ends[1], number
+    found = [state(core) for core in cores]
+    assert found[0] == found[1]
+    assert cores[0].futures and cores[0].others
+    for ours, theirs in zip(cores[0].futures, cores[1].futures, strict=True):
+        assert ours.exception(5) == theirs.exception(5)
+        assert ours.seen and theirs.seen
+
+
+@FORMS
+def test_a_plain_message_is_a_body_and_the_number_of_its_key(loops: Any) -> None:
+    core = taking(loops)
+    for body in (b"one", b"two", b"three", b"four"):
+        core.send("a", body, None, None, None, None, None, 0, "", True, NOW_MS)
+    core.send("a", b"five", "t", None, None, None, None, 0, "", True, NOW_MS)
+    (frame,) = core.frames
+    keys = [key_number(ORIGIN, NOW_MS, count) for count in range(1, 6)]
+    assert [(run.queue_id, run.drafts, list(run.keys)) for run in frame.runs] == [
+        (0, [b"one", b"four"], [keys[0], keys[3]]),
+        (1, [b"two", (b"five", b"TAGS\x01t\x02", 0, 0)], [keys[1], keys[4]]),
+        (2, [b"three"], [keys[2]]),
+    ]
+    assert core.unsettled == 5 and core.waiting_bytes == frame.size
+    assert frame.size == 5 * (FIXED_BYTES + 1) + 19 + 7
+
+
+@FORMS
+def test_a_batch_that_is_changed_after_the_send_is_what_it_was(loops: Any) -> None:
+    core, bodies = taking(loops), [b"one", b"two"]
+    core.send_batch("a", bodies, None, None, "", True, NOW_MS)
+    bodies.append("no body at all")  # type: ignore[arg-type]
+    (run,) = core.frames[0].runs
+    assert run.drafts == [b"one", b"two"] and run.batch and len(run.keys) == 2
+
+
+@FORMS
+def test_a_frame_ends_where_the_next_message_has_no_room(loops: Any) -> None:
+    core = taking(loops)
+    for size in (2000, 2500) * 100:
+        core.send("a", bytes(size), None, None, None, None, None, 0, "", True, NOW_MS)
+    core.send_batch("a", [bytes(2**17)] * 3, None, None, "", True, NOW_MS)
+    sizes = [frame.size for frame in core.frames]
+    assert len(sizes) == 3 and FRAME_BYTES - 2700 < sizes[0] <= FRAME_BYTES < sizes[2]
+    assert sum(sizes) == core.waiting_bytes
+
+
+@FORMS
+def test_keys_count_to_65536_and_begin_anew(loops: Any) -> None:
+    numbers = loops.KeyNumbers(ORIGIN)
+    found = [*numbers.several(NOW_MS, 65_530), *[numbers.next(NOW_MS) for _ in range(10)]]
+    assert found == [key_number(ORIGIN, NOW_MS, 1 + place) for place in range(65_540)]
+    assert len(set(found)) == 65_536
+
+
+@FORMS
+def test_a_refusal_of_tags_leaves_no_trace(loops: Any) -> None:
+    core = taking(loops)
+    with pytest.raises(InvalidMessage, match="separator"):
+        core.send("a", b"x", "a\x01b", None, None, None, None, 0, "", True, NOW_MS)
+    assert core.unsettled == core.waiting_bytes == 0 and not core.frames
+    future = core.send("a", b"x", None, None, None, None, None, 0, "", True, NOW_MS)
+    assert (future.key, future.run.queue_id) == (key_number(ORIGIN, NOW_MS, 1), 0)
+
+
+@FORMS
+def test_what_nobody_holds_any_more_is_collected_unsettled_or_not(loops: Any) -> None:
+    class Mark:
+        """Something whose end can be seen."""
+
+    core, mark = taking(loops), Mark()
+    future = core.send("a", b"x", None, None, None, None, None, 0, "", True, NOW_MS)
+    future.callbacks = [mark]
+    gone = weakref.ref(mark)
+    del core, mark, future
+    gc.collect()
+    assert gone() is None
+
+
+@pytest.mark.parametrize("keys", [array("i", [1, 2]), array("q", [1]), array("d", [1, 2]), [1, 2]])
+def test_keys_of_another_kind_or_number_are_refused(keys: Any) -> None:
+    """The compiled form looks at them through a pointer."""
+    frame = native.FrameOfRuns("")
+    with pytest.raises((TypeError, ValueError)):
+        frame.put_batch("a", 0, [b"x", b"y"], 9, native.Outcome(None, 1, keys))
+    maker = native.RecordMaker(bytes(8), ORIGIN, SimpleNamespace(store_host_bytes=8, prop_crc=0))
+    with pytest.raises((TypeError, ValueError)):
+        maker.pack(bytearray(1000), [(b"\1a", 0, [b"x", b"y"], keys)])
+
+
+def test_without_a_frame_or_futures_of_our_kind_nothing_is_taken() -> None:
+    core = taking(native)
+    core.open._begin = lambda ack: None
+    with pytest.raises(TypeError):
+        core.send("a", b"x", None, None, None, None, None, 0, "", True, NOW_MS)
+    with pytest.raises(TypeError):
+        native.Intake(SimpleNamespace(outcome=int), None, core.open)
+    bare = native.Outcome(None, 1)
+    assert not bare.done() and native.Run().keys is None
+    with pytest.raises(AttributeError):
+        bare.keys = array("i", [1])

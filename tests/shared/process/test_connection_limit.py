@@ -1,0 +1,175 @@
+"""The door of an endpoint: at the limit nobody comes in, those inside stay, and no core burns.
+
+Doors count files by the lowest descriptor that is free, so each is in a process of its own: one
+that has run other tests has holes among its descriptors, which are filled first.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zmq
+
+from penstock.shared.process.connection_limit import LOOK_MS, Door
+from penstock.shared.process.listeners import listen_ipc, listen_tcp
+from penstock.shared.wire.sockets import serve
+
+WAIT_S = 5
+# one more may have come before the look at the door
+FEW = 5
+
+
+class Endpoint:
+    """A ROUTER with its door, and those who knock."""
+
+    def __init__(self, directory: Path, kind: str, most: int) -> None:
+        listener = (
+            listen_tcp("127.0.0.1", 0) if kind == "tcp" else listen_ipc(directory / "knock.ipc")
+        )
+        self.listener = listener
+        self.said: list[str] = []
+        listening = {listener.endpoint: listener.socket.fileno()}
+        self.door = Door(listening, most, self.said.append)
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.socket = serve(self.context, (listener.endpoint,), 1 << 20, listening, 4)
+        self.knocking: list[socket.socket] = []
+        self.now_ms = 0
+
+    def knock(self) -> bool:
+        """Connect; whether a greeting comes."""
+        family = socket.AF_UNIX if self.listener.endpoint.startswith("ipc") else socket.AF_INET
+        address = self.listener.socket.getsockname()
+        if family == socket.AF_UNIX:
+            address = self.listener.endpoint.removeprefix("ipc://")
+        peer = socket.socket(family)
+        peer.settimeout(0.3)
+        try:
+            peer.connect(address)
+            peer.settimeout(WAIT_S)
+            greeted = bool(peer.recv(1))
+        except OSError:
+            peer.close()
+            return False
+        self.knocking.append(peer)
+        return greeted
+
+    def tend(self) -> None:
+        self.now_ms += LOOK_MS
+        self.door.tend(self.now_ms)
+
+    def close(self) -> None:
+        for each in self.knocking:
+            each.close()
+        self.socket.close()
+        self.context.term()
+        self.listener.socket.close()
+
+
+@pytest.fixture
+def alone(tmp_path: Path) -> Callable[..., None]:
+    """Run a function of this file in a process of its own. What it asserts, it says there."""
+
+    def run(function: Callable[[str], None], argument: str) -> None:
+        command = [sys.executable, __file__, function.__name__, argument]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 0, done.stderr
+
+    return run
+
+
+def _fill_and_leave(kind: str) -> None:
+    it = Endpoint(Path.cwd(), kind, 20)
+    inside = 0
+    while it.knock():
+        it.tend()
+        inside += 1
+        # sockets of this process are files too, so a half of the limit are theirs
+        assert inside <= 20 // 2 + FEW, inside
+    assert inside >= 20 // 2 - FEW and len(it.said) == 1, (inside, it.said)
+    assert not it.knock() and it.door.inputs() == []
+    for peer in it.knocking[: FEW + 1]:
+        peer.close()
+    deadline = time.monotonic() + WAIT_S
+    while not it.door.inputs():
+        assert time.monotonic() < deadline
+        it.tend()
+    assert it.knock()
+    it.close()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_beyond_the_limit_nobody_is_let_in_until_somebody_leaves(
+    alone: Callable[..., None], kind: str
+) -> None:
+    alone(_fill_and_leave, kind)
+
+
+def _succeed(kind: str) -> None:
+    it = Endpoint(Path.cwd(), kind, 1)
+    while it.door.inputs():
+        it.knock()
+        it.tend()
+    assert not it.knock()
+    Door({it.listener.endpoint: it.listener.socket.fileno()}, 100, it.said.append)
+    assert it.knock()
+    it.close()
+
+
+@pytest.mark.parametrize("kind", ["tcp", "ipc"])
+def test_a_successor_opens_what_its_predecessor_had_closed(
+    alone: Callable[..., None], kind: str
+) -> None:
+    alone(_succeed, kind)
+
+
+def _storm(kind: str) -> None:
+    """In a process that may have few files open: all at once. Prints the address, and in the end
+    whether the door is closed, how many files are free, and seconds of CPU."""
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    it = Endpoint(Path.cwd(), kind, 10_000)
+    print(it.listener.endpoint, flush=True)
+    deadline = time.monotonic() + 20
+    while it.door.inputs() and time.monotonic() < deadline:
+        zmq.select(it.door.inputs(), [], [], 0.1)
+        it.tend()
+    closed = not it.door.inputs()
+    time.sleep(0.5)  # what waited has come in
+    began = time.process_time()
+    for _ in range(10):
+        time.sleep(0.1)
+        it.tend()
+    burned = time.process_time() - began
+    free = 100 - len(os.listdir("/proc/self/fd"))
+    print(int(closed), free, burned, flush=True)
+    it.close()
+
+
+def test_a_storm_leaves_files_for_the_store_and_an_idle_core() -> None:
+    command = [sys.executable, __file__, _storm.__name__, "tcp"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    host, port = process.stdout.readline().strip().removeprefix("tcp://").split(":")
+    peers = []
+    for _ in range(300):
+        peers.append(socket.socket())
+        peers[-1].setblocking(False)
+        peers[-1].connect_ex((host, int(port)))
+        time.sleep(0.01)  # as fast as the kernel's queue takes them: others come a second later
+    last, _ = process.communicate(timeout=30)
+    for each in peers:
+        each.close()
+    was_closed, free, burned = (float(word) for word in last.split())
+    assert was_closed and free >= 10 and burned < 0.3, last
+
+
+if __name__ == "__main__":
+    {each.__name__: each for each in (_fill_and_leave, _succeed, _storm)}[sys.argv[1]](sys.argv[2])

@@ -1,0 +1,32 @@
+"""Whether what was found goes by the socket, or only where it is."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.queue.found_records import (
+    LEAST_DIRECT_BYTES,
+    LEAST_RANGE_BYTES,
+    Found,
+    places_of,
+    ranges_of,
+)
+from penstock.shared.wire.messages import Place
+
+
+@given(st.lists(st.lists(st.integers(1, 50_000), min_size=1, max_size=9), max_size=4))
+def test_only_what_is_much_and_lies_together_has_places(sizes: list[list[int]]) -> None:
+    found = []
+    for number, lengths in enumerate(sizes):
+        base = number << 20
+        packed = b"".join(RANGE.pack(base, base + length) for length in lengths)
+        found.append(Found(memoryview(b""), base, packed, sum(lengths)))
+    size, count = sum(map(sum, sizes)), sum(map(len, sizes))
+    places = places_of(found)
+    if size >= LEAST_DIRECT_BYTES and size >= LEAST_RANGE_BYTES * count:
+        assert places == tuple(Place(n << 20, len(each)) for n, each in enumerate(sizes))
+        assert len(ranges_of(found)) == RANGE.size * count
+    else:
+        assert places == ()

@@ -1,0 +1,139 @@
+"""The list of queues that have been: what a start misses when a directory is gone."""
+
+from __future__ import annotations
+
+import os
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.queue.known_queues import (
+    KnownQueues,
+    QueueEnd,
+    load_known_queues,
+    make_known_queues,
+    replace_known_queues,
+)
+
+ENDS = st.lists(
+    st.tuples(
+        st.from_regex(r"[a-z%_-]{1,3}/(0|[1-9][0-9]?)", fullmatch=True),
+        st.builds(QueueEnd, st.integers(1, 1 << 40), st.integers(0, 1 << 60)),
+    ),
+    max_size=20,
+)
+
+
+@given(ENDS, st.data())
+def test_an_end_is_there_from_when_it_was_noted_whatever_the_last_write_left(
+    tmp_path_factory: object, ends: list[tuple[str, QueueEnd]], data: st.DataObject
+) -> None:
+    file = tmp_path_factory.mktemp("store") / "penstock" / "queues"  # type: ignore[attr-defined]
+    file.parent.mkdir()
+    make_known_queues(file)
+    noted: dict[str, QueueEnd] = {}
+    for name, end in ends:
+        known = KnownQueues(file)
+        assert known.note({name: end}) == (name not in noted)
+        list(known.sync())
+        known.close()
+        noted[name] = end
+        assert load_known_queues(file) == noted
+    content = file.read_bytes()
+    assert content.count(b"\n") == len(noted)
+    cut = data.draw(st.integers(0, len(content)))
+    file.write_bytes(content[:cut])
+    whole = load_known_queues(file)
+    assert whole.items() <= noted.items() and len(whole) == content[:cut].count(b"\n")
+    known = KnownQueues(file)
+    known.note({"again/1": QueueEnd(7, 8)})
+    known.close()
+    assert load_known_queues(file) == whole | {"again/1": QueueEnd(7, 8)}
+
+
+@given(st.integers(0, 200), st.integers(0, 7))
+def test_a_line_in_which_a_bit_has_flipped_says_nothing_else_than_it_did(
+    tmp_path_factory: object, at: int, bit: int
+) -> None:
+    file = tmp_path_factory.mktemp("store") / "queues"  # type: ignore[attr-defined]
+    ends = {f"orders/{number}": QueueEnd(1000 + number, 1 << 40) for number in range(3)}
+    replace_known_queues(file, ends)
+    content = bytearray(file.read_bytes())
+    content[at % len(content)] ^= 1 << bit
+    file.write_bytes(content)
+    assert load_known_queues(file).items() <= ends.items()
+
+
+def test_lines_of_the_first_versions_name_queues_and_no_ends(tmp_path: Path) -> None:
+    file = tmp_path / "queues"
+    file.write_bytes(b"orders/1\n%RETRY%g/0\nord")
+    assert load_known_queues(file) == {"orders/1": QueueEnd(), "%RETRY%g/0": QueueEnd()}
+    known = KnownQueues(file)
+    assert known.note({"orders/1": QueueEnd(5, 6)})
+    known.close()
+    assert load_known_queues(file) == {"orders/1": QueueEnd(5, 6), "%RETRY%g/0": QueueEnd()}
+
+
+def test_what_a_predecessor_wrote_and_did_not_sync_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It counts as known, so nobody might ever write it again."""
+    file = tmp_path / "queues"
+    replace_known_queues(file, {"orders/1": QueueEnd(1, 2)})
+    before = file.read_bytes() + b"orders/"
+    file.write_bytes(before)
+    os.utime(file, (0, 0))
+    synced: list[str] = []
+    monkeypatch.setattr(
+        os, "fdatasync", lambda handle: synced.append(os.readlink(f"/proc/self/fd/{handle}"))
+    )
+    known = KnownQueues(file)
+    list(known.sync())
+    assert synced == [str(file)]
+    assert file.stat().st_mtime > 0, "written again: of a sync that failed the kernel tells once"
+    assert file.read_bytes() == before
+    list(known.sync())
+    assert synced == [str(file)], "nothing is new"
+    known.note({"orders/1": QueueEnd(2, 3)})
+    assert synced == [str(file)], "its name is known"
+    list(known.sync())
+    known.close()
+    assert synced == [str(file)] * 2
+
+
+def test_a_name_for_which_there_was_no_room_is_written_whole_by_the_next_try(
+    tmp_path: Path,
+) -> None:
+    """The first try has left a part of the line."""
+    file = tmp_path / "queues"
+    make_known_queues(file)
+    known = KnownQueues(file)
+    known.note({"orders/0": QueueEnd(1, 2)})
+    length = file.stat().st_size
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (length + 4, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            known.note({"orders/1": QueueEnd(3, 4)})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert file.read_bytes()[length:] == b"orde"
+    assert load_known_queues(file) == {"orders/0": QueueEnd(1, 2)}
+    known.note({"orders/1": QueueEnd(3, 4)})
+    known.close()
+    assert load_known_queues(file) == {"orders/0": QueueEnd(1, 2), "orders/1": QueueEnd(3, 4)}
+
+
+def test_the_list_can_be_begun_anew(tmp_path: Path) -> None:
+    file = tmp_path / "queues"
+    assert load_known_queues(file) == {}
+    replace_known_queues(file, {"b/1": QueueEnd(1, 2), "a/0": QueueEnd(3, 4)})
+    assert [line.split()[0] for line in file.read_text().splitlines()] == ["a/0", "b/1"]
+    os.utime(file, (0, 0))
+    replace_known_queues(file, {"a/0": QueueEnd(3, 4), "b/1": QueueEnd(1, 2)})
+    assert file.stat().st_mtime == 0, "it says so already"
+    replace_known_queues(file, {})
+    assert load_known_queues(file) == {} and file.exists()

@@ -1,0 +1,79 @@
+"""Queue files that are looked at: what is there is read, nothing is made, and few stay open."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.memory.queue_table import QueueKey
+from penstock.shared.queue import open_files as consume_queue_files
+from penstock.shared.queue.open_files import ConsumeQueueFiles
+
+SEGMENT = 100  # five entries
+KEY = QueueKey("orders", 3)
+
+
+def entries(start: int, stop: int) -> bytes:
+    return b"".join(
+        ENTRY.pack(number * 1000, 100 + number, -number) for number in range(start, stop)
+    )
+
+
+def files_in(root: Path) -> ConsumeQueueFiles:
+    return ConsumeQueueFiles(StorePaths(root), Config(mapped_file_size_consume_queue_bytes=SEGMENT))
+
+
+def make_queue(root: Path, key: QueueKey, raw: bytes) -> None:
+    directory = StorePaths(root).queue(*key)
+    directory.mkdir(parents=True)
+    for base in range(0, len(raw), SEGMENT):
+        piece = raw[base : base + SEGMENT].ljust(SEGMENT, b"\0")
+        (directory / segment_name(base)).write_bytes(piece)
+
+
+def test_entries_are_read_up_to_the_end_of_their_segment(tmp_path: Path) -> None:
+    make_queue(tmp_path, KEY, entries(0, 7))
+    files = files_in(tmp_path)
+    assert files.read(KEY, 0, 3) == entries(0, 3)
+    assert files.read(KEY, 3, 7) == entries(3, 5)
+    assert files.read(KEY, 5, 7) == entries(5, 7)
+    files.close()
+
+
+def test_reading_makes_nothing(tmp_path: Path) -> None:
+    files = files_in(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        files.read(KEY, 0, 1)
+    assert not StorePaths(tmp_path).consume_queue.exists()
+
+
+def test_a_segment_that_is_too_short_is_damage(tmp_path: Path) -> None:
+    make_queue(tmp_path, KEY, entries(0, 5))
+    files = files_in(tmp_path)
+    os.truncate(files.path(KEY, 0), 50)
+    with pytest.raises(StoreDamaged, match=segment_name(0)):
+        files.read(KEY, 0, 5)
+    assert files.read(KEY, 0, 2) == entries(0, 2)
+    files.close()
+
+
+def test_no_more_files_stay_open_than_allowed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(consume_queue_files, "MOST_OPEN", 4)
+    for number in range(12):
+        make_queue(tmp_path, QueueKey("t", number), entries(number, number + 1))
+    files = files_in(tmp_path)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        for number in range(12):
+            assert files.read(QueueKey("t", number), 0, 1) == entries(number, number + 1)
+            assert len(os.listdir("/proc/self/fd")) - before <= 4
+    files.close()
+    assert len(os.listdir("/proc/self/fd")) == before

@@ -1,0 +1,45 @@
+"""Where a consume queue ends, whatever stands behind its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.layout import segment_name
+from penstock.shared.queue.snapshot import QueueFiles
+
+ROOM = 400
+
+
+@given(count=st.integers(1, ROOM - 40), data=st.data())
+def test_garbage_behind_a_queue_s_end_does_not_make_it_longer(
+    tmp_path_factory: pytest.TempPathFactory, count: int, data: st.DataObject
+) -> None:
+    """RocketMQ ends it at the first entry that is none."""
+    directory: Path = tmp_path_factory.mktemp("queue")
+    raw = bytearray(ROOM * ENTRY.size)
+    for slot in range(count):
+        ENTRY.pack_into(raw, slot * ENTRY.size, slot * 100, 100, 7)
+    start = data.draw(st.integers((count + 1) * ENTRY.size, len(raw) - 1))
+    garbage = data.draw(st.binary(max_size=300))
+    raw[start : start + len(garbage)] = garbage
+    del raw[ROOM * ENTRY.size :]
+    (directory / segment_name(0)).write_bytes(raw)
+    files = FileCache()
+    queue = QueueFiles(files, directory, "orders", 0, 0)
+    assert queue.max_offset == count
+    assert list(queue.entries(0, count)["offset"]) == list(range(0, 100 * count, 100))
+    files.close()
+
+
+def test_a_queue_without_a_file_begins_and_ends_at_zero(tmp_path: Path) -> None:
+    files = FileCache()
+    queue = QueueFiles(files, tmp_path, "orders", 0, 0)
+    assert (queue.first_slot, queue.min_offset, queue.max_offset) == (0, 0, 0)
+    assert not len(queue.entries(0, 0))
+    files.close()

@@ -1,0 +1,123 @@
+"""Start-up of consume queues: entries that may have holes behind them go, all others stay."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from penstock.maintenance.verify import verify_store
+from penstock.shared.config import Config
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.record import Record
+from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.queue.known_queues import QueueEnd, load_known_queues
+from penstock.shared.recovery.cut_queues import recover_queues
+
+SEGMENT = 4096
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> QueueTable:
+    create_queue_table(tmp_path / "table", 8)
+    return QueueTable(tmp_path / "table", writable=True)
+
+
+def test_entries_from_the_scan_on_are_cut_and_segments_without_one_go(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
+) -> None:
+    store = stopped_store(twelve, unclean=True, queue_segment_bytes=60)
+    *records, end = store.starts()
+    config = Config(
+        mapped_file_size_commit_log_bytes=SEGMENT, mapped_file_size_consume_queue_bytes=60
+    )
+    for cut_at in (end, *reversed(records)):
+        number = len([start for start in records if start < cut_at])
+        counts = {0: (number + 1) // 2, 1: number // 2}
+        count = recover_queues(store.paths, config, cut_at if cut_at < end else None, table)
+        kept = {queue_id: kept for queue_id, kept in counts.items() if kept}
+        found = {table.key(slot): table.max_offset(slot) for slot in range(count)}
+        assert found == {QueueKey("orders", queue_id): kept[queue_id] for queue_id in kept}
+        for queue_id, expected in counts.items():
+            files = sorted(store.paths.queue("orders", queue_id).iterdir())
+            assert len(files) == -(-expected // 3)
+            raw = b"".join(path.read_bytes() for path in files)
+            assert not any(raw[expected * 20 :]) and all(
+                any(raw[i * 20 : i * 20 + 20]) for i in range(expected)
+            )
+        before = store.contents()
+        recover_queues(store.paths, config, cut_at if cut_at < end else None, table)
+        assert store.contents() == before, "twice changes nothing"
+    table.close()
+
+
+def test_when_all_is_dispatched_the_queues_are_only_counted(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
+) -> None:
+    store = stopped_store(twelve, first_offsets={("orders", 1): 7})
+    before = store.contents()
+    *records, _ = store.starts()
+    assert recover_queues(store.paths, store.config, None, table) == 2
+    assert load_known_queues(store.paths.known_queues) == {
+        "orders/0": QueueEnd(6, records[10]),
+        "orders/1": QueueEnd(13, records[11]),
+    }
+    store.paths.known_queues.unlink()
+    assert store.contents() == before
+    ranges = {table.key(s)[1]: (table.min_offset(s), table.max_offset(s)) for s in (0, 1)}
+    assert ranges == {0: (0, 6), 1: (7, 13)}
+    table.close()
+
+
+def test_holes_behind_a_power_failure_do_not_count(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    records = store.starts()
+    (file,) = store.paths.queue("orders", 0).iterdir()
+    raw = bytearray(file.read_bytes())
+    raw[60:80] = bytes(20)  # entry 3 is missing, 4 and 5 are there
+    file.write_bytes(raw)
+    recover_queues(store.paths, store.config, records[6], table)
+    assert table.max_offset(0) == 3
+    assert file.read_bytes() == raw[:60] + bytes(len(raw) - 60)
+    table.close()
+
+
+def test_a_queue_segment_of_another_size_is_named(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
+) -> None:
+    store = stopped_store(twelve, queue_segment_bytes=60)
+    with pytest.raises(StoreDamaged, match="consumequeue/orders/0"):
+        recover_queues(store.paths, store.config, None, table)
+    table.close()
+
+
+def test_a_recovered_store_passes_the_checker(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    records = store.starts()
+    log = store.log()
+    log[records[-1] + 50 :] = bytes(len(log) - records[-1] - 50)
+    store.write_log(log)
+    found = store.recover()
+    recover_queues(store.paths, store.config, found.queues_good_to, table)
+    table.close()
+    store.paths.abort.unlink()
+    report = verify_store(store.paths.root)
+    kinds = {problem.kind for problem in report.problems}
+    assert not any(kind.startswith("log") for kind in kinds), kinds
+
+
+def test_entries_that_were_on_disk_before_the_first_record_of_the_log_are_cut(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    store.write_log(bytes(len(store.log())))
+    found = store.recover()
+    assert found.log_end == 0
+    assert recover_queues(store.paths, store.config, found.queues_good_to, table) == 0
+    table.close()

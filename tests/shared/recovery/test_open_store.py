@@ -1,0 +1,85 @@
+"""The ends of a run: what a start leaves open that fails, and a stop that is killed half way."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from penstock.shared.clock import ManualClock
+from penstock.shared.config import Config
+from penstock.shared.files.durable import make_directory, make_file
+from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.memory.run_directory import remove_run_directory
+from penstock.shared.recovery import open_store as store_start
+from penstock.shared.recovery.open_store import OpenStore, finish_store, open_store
+
+
+class Killed(Exception):
+    """In the place of a kill: nothing behind it is done."""
+
+
+def _let_go(store: OpenStore) -> None:
+    """What the kernel does for a process that is gone."""
+    store.listeners.close()
+    store.positions.close()
+    os.close(store.lock)
+
+
+def test_a_start_that_fails_at_its_last_step_holds_nothing_open(
+    make_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = make_config()
+    _let_go(open_store(config, ManualClock()))  # what is opened once and kept
+
+    def die(point: str) -> None:
+        if point == "start.before_abort":
+            raise Killed
+
+    before = set(os.listdir("/proc/self/fd"))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(store_start, "crash_point", die)
+        open_store(config, ManualClock())
+    assert set(os.listdir("/proc/self/fd")) == before
+    last = open_store(config, ManualClock())
+    _let_go(last)
+    remove_run_directory(last.run)
+
+
+def test_a_stop_killed_among_empty_segments_leaves_a_log_without_a_hole(
+    make_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """RocketMQ and the next start refuse one."""
+    config = make_config()
+    paths, size = StorePaths(config.store), config.mapped_file_size_commit_log_bytes
+    for directory in (paths.commit_log, paths.half_made):
+        make_directory(directory)
+    for number in range(4):
+        name = paths.commit_log / segment_name(number * size)
+        make_file(paths.half_made, name, size, sparse=False)
+    store = open_store(config, ManualClock())
+    synced: list[list[int]] = []
+    sync = store_start.sync_directory
+
+    def note(directory: Path) -> None:
+        sync(directory)
+        if directory == paths.commit_log:
+            synced.append(segment_bases(directory, size))
+
+    def die(point: str) -> None:
+        if point == "shutdown.mid_unlink" and len(segment_bases(paths.commit_log, size)) == 2:
+            raise Killed
+
+    monkeypatch.setattr(store_start, "sync_directory", note)
+    monkeypatch.setattr(store_start, "crash_point", die)
+    with pytest.raises(Killed):
+        finish_store(store, config)
+    assert synced == [[0, size, 2 * size]], "each is durable before the next goes"
+    _let_go(store)
+    again = open_store(config, ManualClock())
+    assert finish_store(again, config)
+    assert segment_bases(paths.commit_log, size) == [0]
+    _let_go(again)

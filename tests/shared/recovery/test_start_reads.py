@@ -1,0 +1,75 @@
+"""What a start after a crash reads does not depend on how much is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from penstock.bench.sparse_store import make_sparse_store
+from penstock.maintenance.verify import verify_store
+from penstock.shared.config import Config
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.formats.record import Found, store_timestamp_ms
+from penstock.shared.index.directory import index_geometry
+from penstock.shared.layout import PAGE_BYTES, StorePaths
+from penstock.shared.recovery.recover_log import Recovered, recover_store
+from penstock.shared.store.directory import StoreDirectory
+
+QUEUES = 3
+
+
+@pytest.fixture
+def crashed(
+    make_config: Callable[..., Config], tmp_path: Path
+) -> Callable[[int], tuple[StorePaths, Config]]:
+    """A store of so many segments, whose checkpoint names its last record, and with `abort`."""
+
+    def make(segments: int) -> tuple[StorePaths, Config]:
+        root = tmp_path / str(segments)
+        config = msgspec.structs.replace(make_config(), store_path_root_dir=str(root))
+        make_sparse_store(root, config, segments, QUEUES, lambda done, total: None)
+        paths = StorePaths(root)
+        with StoreDirectory(root) as store:
+            records = [step for step in store.scan_log() if step[1] is Found.RECORD]
+            position, timestamp_ms = records[-1][0], store_timestamp_ms(records[-1][3], 0)
+        page = encode_checkpoint(Checkpoint(timestamp_ms, timestamp_ms, 0, 0, position))
+        paths.checkpoint.write_bytes(page)
+        paths.abort.write_text("0")
+        return paths, config
+
+    return make
+
+
+def test_a_start_reads_as_much_of_forty_segments_as_of_one(
+    crashed: Callable[[int], tuple[StorePaths, Config]],
+) -> None:
+    def start(segments: int) -> Recovered:
+        paths, config = crashed(segments)
+        return recover_store(paths, config, None)
+
+    small, large = start(1), start(40)
+    assert large.log_end > 20 * small.log_end
+    assert (small.mode, small.messages) == (large.mode, large.messages) == ("unclean", 1)
+    assert small.read_files == large.read_files == 1 + QUEUES + 1  # log, queues, checkpoint
+    assert abs(small.read_bytes - large.read_bytes) < PAGE_BYTES
+
+
+def test_without_a_checkpoint_all_is_read(
+    crashed: Callable[[int], tuple[StorePaths, Config]],
+) -> None:
+    """So the numbers are those of what is read, and not of what should be."""
+    paths, config = crashed(40)
+    paths.checkpoint.unlink()
+    assert recover_store(paths, config, None).read_files == 40 + QUEUES
+
+
+def test_there_is_nothing_untrue_about_a_sparse_store(
+    crashed: Callable[[int], tuple[StorePaths, Config]],
+) -> None:
+    paths, config = crashed(7)
+    paths.abort.unlink()
+    report = verify_store(paths.root, index=index_geometry(config))
+    assert (report.problems, report.messages) == ([], 7)
