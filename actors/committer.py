@@ -19,7 +19,7 @@ import errno
 
 import zmq
 
-from penstock.shared.errors import LACKING, StoreDamaged
+from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import write_at
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
@@ -74,7 +74,7 @@ class Committer:
         crash_point("commit.after_cursor")
         self._committed_at_ms = self._stage.clock.monotonic_ms()
         if not self._config.sync_flush:
-            self._stage.bus.ring("reput")
+            self._stage.bus.notify("reput")
         self._wake_flusher(self._config.sync_flush)
         return 1
 
@@ -83,12 +83,12 @@ class Committer:
         wanted = min(self._positions["flush_wanted"], self._committed)
         if always or wanted > self._woken_for:
             self._woken_for = wanted
-            self._stage.bus.ring("flusher")
+            self._stage.bus.notify("flusher")
 
     def _refused(self, error: OSError | StoreDamaged) -> None:
         """The bytes stay in the pool. A segment that somebody has cut short is like a bad disk;
         what this process alone has too little of is not."""
-        if isinstance(error, OSError) and error.errno in LACKING:
+        if isinstance(error, OSError) and error.errno in RESOURCE_EXHAUSTED:
             raise error
         if not self._positions["commit_error"]:
             self._stage.say(f"the log cannot be written: {error}; trying again")
@@ -139,8 +139,8 @@ class Committer:
             sleep_ms = min(sleep_ms, due_ms - self._stage.clock.monotonic_ms())
         return max(1, sleep_ms)
 
-    def let_go(self) -> None:
-        self._segments.let_go(self._stage.clock.monotonic_ms())
+    def release_deleted(self) -> None:
+        self._segments.release_deleted(self._stage.clock.monotonic_ms())
 
     def drained(self) -> bool:
         if self._positions["commit_error"]:

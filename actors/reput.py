@@ -38,7 +38,7 @@ from penstock.shared.loops.pure.queues import ROW, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
 from penstock.shared.process.actor import TICK_MS, Stage
-from penstock.shared.queue.windows import NamesInDoubt, QueueWindows
+from penstock.shared.queue.windows import DirectorySyncFailed, QueueWindows
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
@@ -58,7 +58,7 @@ class Reput:
 
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
-        for growing in StorePaths(config.store).half_made.iterdir():
+        for growing in StorePaths(config.store).staging.iterdir():
             if not growing.name.startswith("commitlog-"):  # those are the allocator's
                 growing.unlink()
         self._dispatched = self._positions["dispatched"]
@@ -85,7 +85,7 @@ class Reput:
                 moved = self._dispatch_next(bound)
         except OSError as error:
             self._close_index()
-            if isinstance(error, NamesInDoubt):
+            if isinstance(error, DirectorySyncFailed):
                 self._positions.publish("name_error", error.errno or 1)
             number = error.errno or 1
             if number != self._positions["dispatch_error"]:
@@ -107,7 +107,7 @@ class Reput:
         """Queues hold everything below `end`; a predecessor may have told of more."""
         if end > self._positions["queued"]:
             self._positions.publish("queued", end)
-            self._stage.bus.ring("reader")
+            self._stage.bus.notify("reader")
 
     def _dispatch_next(self, bound: int) -> int:
         """Dispatch some records below `bound`, or pass a blank or damage; its length in bytes."""
@@ -216,7 +216,7 @@ class Reput:
         if self._index is None:
             paths, config = StorePaths(self._stage.config.store), self._stage.config
             geometry, now_ms = index_geometry(config), self._stage.clock.now_ms
-            self._index = IndexFiles(paths.index, paths.half_made, geometry, now_ms)
+            self._index = IndexFiles(paths.index, paths.staging, geometry, now_ms)
             self._index.cut(self._dispatched, self._log.stored_ms)
         self._index.put(keys)
 
@@ -232,8 +232,8 @@ class Reput:
     def idle_ms(self) -> int:
         return TICK_MS
 
-    def let_go(self) -> None:
-        self._log.let_go(self._stage.clock.monotonic_ms())
+    def release_deleted(self) -> None:
+        self._log.release_deleted(self._stage.clock.monotonic_ms())
 
     def drained(self) -> bool:
         if any(self._positions[name] for name in ("dispatch_error", "commit_error", "flush_error")):

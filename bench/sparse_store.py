@@ -33,7 +33,7 @@ def make_sparse_store(
 ) -> None:
     """Make a clean store of so many segments, in which each queue has a message at least."""
     paths = StorePaths(root)
-    for directory in (paths.commit_log, paths.consume_queue, paths.half_made):
+    for directory in (paths.commit_log, paths.consume_queue, paths.staging):
         make_directory(directory)
     size = config.mapped_file_size_commit_log_bytes
     each = -(-max(queues, segments) // segments)
@@ -57,7 +57,7 @@ def make_sparse_store(
         moved(segment + 1, segments)
     windows.close()
     with StoreDirectory(root) as store:
-        rebuild_index(store, paths.index, paths.half_made, index_geometry(config), lambda: began_ms)
+        rebuild_index(store, paths.index, paths.staging, index_geometry(config), lambda: began_ms)
     index_is_rebuilt(paths)
 
 

@@ -161,7 +161,7 @@ def inspect(
       penstock store inspect ./store -o json | jq -r .message_id
     """
     from penstock.cli.store_records import row, select
-    from penstock.shared.formats.record import Found, decode_record
+    from penstock.shared.formats.record import Kind, decode_record
     from penstock.shared.store.directory import StoreDirectory
 
     if offset is not None and (topic is None or queue_id is None):
@@ -173,7 +173,7 @@ def inspect(
     upto = limit or (TABLE_ROWS if table else None)
     with StoreDirectory(directory) as opened:
         for position, found, size, record, reason in select(opened, topic, queue_id, offset or 0):
-            if found is Found.DAMAGED:
+            if found is Kind.DAMAGED:
                 damaged += 1
                 if damaged > MOST_LISTED:
                     continue

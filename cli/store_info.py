@@ -17,7 +17,7 @@ from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, 
 from penstock.shared.files.segments import Problem, shown
 from penstock.shared.filters.message_filter import parse_filter
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.record import BLANK, Found
+from penstock.shared.formats.record import BLANK, Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.index.directory import index_files, read_index_header
 from penstock.shared.store.consumer_filters import load_consumer_filters
@@ -139,7 +139,7 @@ def find_log_end(store: StoreDirectory) -> int:
     start = next((offset for offset in inside if _is_record(store, offset)), start)
     end = start
     for position, found, size, _, _ in store.scan_log(start, checksum=Checksum.NONE):
-        if found in (Found.RECORD, Found.BLANK):
+        if found in (Kind.RECORD, Kind.BLANK):
             end = position + size
     return end
 
@@ -148,7 +148,7 @@ def _is_record(store: StoreDirectory, position: int) -> bool:
     if not store.segments or position >= store.segments[-1].end:
         return False
     _, found, _, _, _ = next(store.scan_log(position, checksum=Checksum.NONE))
-    return found is Found.RECORD
+    return found is Kind.RECORD
 
 
 def lock_holder(path: Path) -> int | None:

@@ -15,7 +15,7 @@ from penstock.shared.errors import PenstockError, UnreadableBody
 from penstock.shared.formats.compression import decompress
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from penstock.shared.formats.record import Found, Record, host_text
+from penstock.shared.formats.record import Kind, Record, host_text
 from penstock.shared.formats.record_outline import outline
 from penstock.shared.log.scan import Step
 from penstock.shared.store.directory import StoreDirectory
@@ -30,9 +30,9 @@ def select(
     if topic is not None and queue_id is not None:
         start = _start(store, topic, queue_id, first_offset)
     for step in store.scan_log(start):
-        if step[1] is Found.DAMAGED:
+        if step[1] is Kind.DAMAGED:
             yield step
-        elif step[1] is Found.RECORD:
+        elif step[1] is Kind.RECORD:
             if wanted is None and queue_id is None:
                 yield step
                 continue

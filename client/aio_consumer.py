@@ -11,9 +11,9 @@ from penstock.client.aio_link import Link
 from penstock.client.broker_address import Store
 from penstock.client.consumer import unframed
 from penstock.client.core.arguments import check_timeout
-from penstock.client.core.choice import choose
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message
+from penstock.client.core.selection import choose
 from penstock.client.core.start import Start
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.formats.compression import MAX_BODY_BYTES

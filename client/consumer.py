@@ -15,9 +15,9 @@ import zmq
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
 from penstock.client.core.arguments import check_timeout
-from penstock.client.core.choice import choose
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message
+from penstock.client.core.selection import choose
 from penstock.client.core.start import Start
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import StoreUnavailable

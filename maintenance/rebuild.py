@@ -60,7 +60,7 @@ def rebuild_store(
     done = Rebuilt()
     remove_rebuild(paths)
     new = StorePaths(paths.rebuild)
-    for directory in (new.consume_queue, new.index, new.half_made):
+    for directory in (new.consume_queue, new.index, new.staging):
         make_directory(directory)
     with StoreDirectory(paths.root) as store:
         if queues:
@@ -68,7 +68,7 @@ def rebuild_store(
             _keep_others(paths, new.consume_queue, done)
         if index:
             geometry = index_geometry(config)
-            made = rebuild_index(store, new.index, new.half_made, geometry, clock.now_ms, progress)
+            made = rebuild_index(store, new.index, new.staging, geometry, clock.now_ms, progress)
             done.index_files, done.keys = made
             for path in set(_files(paths.index)) - set(index_files(paths.index)):
                 os.link(path, new.index / path.name, follow_symlinks=False)

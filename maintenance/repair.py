@@ -39,7 +39,7 @@ from penstock.shared.files.durable import (
     sync_directory,
     write_at,
 )
-from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Found
+from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Kind
 from penstock.shared.formats.record_outline import outline
 from penstock.shared.formats.tombstone import LostMessage, lay_out, smallest_tombstone_bytes
 from penstock.shared.layout import StorePaths
@@ -101,7 +101,7 @@ def repair_store(
     progress: Progress | None = None,
 ) -> Repair:
     """Repair, durable on return. Raises StoreDamaged for what nobody can repair, and OSError."""
-    make_directory(paths.half_made)
+    make_directory(paths.staging)
     make_directory(paths.consume_queue)
     files = []
     for step in plan_files(paths, config):
@@ -184,18 +184,18 @@ class _Walk:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
         pending: list[Damage] = []
         for position, found, size, record, reason in self._store.scan_log():
-            if found is Found.DAMAGED:
+            if found is Kind.DAMAGED:
                 pending += damage_between(
                     self._store.paths, self._segment_bytes, position, position + size, reason
                 )
                 continue
-            if found is Found.END:
+            if found is Kind.END:
                 break  # damage at the very end is a torn tail: a start sees to it
             for each in joined(pending):
                 self.add(each)
             pending = []
             self.end = position + size
-            if found is Found.RECORD:
+            if found is Kind.RECORD:
                 self._take(position, size, record)
             if progress:
                 progress(position - start, total)
@@ -316,7 +316,7 @@ def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -
     # what is there the first try of this repair has kept
     wanted = [(path, damage) for path, damage in targets.items() if not path.exists()]
     files = [NewFile(str(path), _bytes_of(damage)) for path, damage in wanted]
-    make_files(paths.half_made, files, 0, sparse=True)
+    make_files(paths.staging, files, 0, sparse=True)
     sync_directory(paths.quarantine)
     for file, group in groupby(ranges, key=lambda each: each.damage.file):
         with opened(file, os.O_RDWR) as handle:

@@ -80,7 +80,7 @@ def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
     for path in chain(_gaps(paths.commit_log, size), behind):
         yield FileStep(
             f"make {shown(path)}, which is missing",
-            lambda path=path: make_file(paths.half_made, path, size, sparse=True),  # type: ignore[misc]
+            lambda path=path: make_file(paths.staging, path, size, sparse=True),  # type: ignore[misc]
         )
 
 

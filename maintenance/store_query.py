@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from types import TracebackType
 
-from penstock.shared.index.lookup import IndexView, Wanted, find_by_id, look_up
+from penstock.shared.index.lookup import IndexView, KeyQuery, find_by_id, look_up
 from penstock.shared.names import check_topic
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import index_sizes
@@ -42,7 +42,7 @@ class StoreQuery:
 
         Raises InvalidArgument, StoreDamaged, ConfigError where the index's sizes are not known.
         """
-        wanted = Wanted(check_topic(topic), key, max_num, begin_ms, end_ms, unique).check()
+        wanted = KeyQuery(check_topic(topic), key, max_num, begin_ms, end_ms, unique).check()
         if self._view is None:
             geometry = index_sizes(self._store.paths, *self._asked)
             self._view = IndexView(self._store.paths.index, geometry)

@@ -17,14 +17,14 @@ from pathlib import Path
 from penstock.maintenance.verify_index_headers import check_index_files
 from penstock.maintenance.verify_index_items import IndexCheck
 from penstock.maintenance.verify_queues import QueueCheck
-from penstock.maintenance.verify_report import Findings, Report
+from penstock.maintenance.verify_report import Findings, VerifyReport
 from penstock.shared.errors import ConfigError, StoreDamaged
 from penstock.shared.files.segments import shown
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.properties import UNIQ_KEY, find_property
 from penstock.shared.formats.queue_entry import DELAY_LEVELS_MS
-from penstock.shared.formats.record import NO_RECORD_CRC, Found
+from penstock.shared.formats.record import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import PAGE_BYTES
@@ -47,7 +47,7 @@ def verify_store(
     checksum: Checksum = Checksum.BODY,
     index: Geometry | None = None,
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
-) -> Report:
+) -> VerifyReport:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
 
     `index` is for who knows better than the store how many slots and items its index files have;
@@ -104,7 +104,7 @@ class _Verification:
             self._found.note(f"the index is not checked: {error.what}: {error.value}. {error.hint}")
             return None
 
-    def run(self, progress: Progress | None) -> Report:
+    def run(self, progress: Progress | None) -> VerifyReport:
         started = time.monotonic()
         self._check_segments()
         self._walk(progress or (lambda done, total: None))
@@ -121,7 +121,7 @@ class _Verification:
             (queue.summary() for queue in self._queues.values()),
             key=lambda queue: (queue.topic, queue.queue_id),
         )
-        return Report(
+        return VerifyReport(
             directory=shown(self._store.paths.root),
             ok=self._found.problem_count == 0,
             log_damaged=self._found.log_damaged,
@@ -155,17 +155,17 @@ class _Verification:
         start = self._store.log_start
         total = sum(segment.size for segment in self._store.segments)
         for position, found, size, record, reason in self._store.scan_log(checksum=self._checksum):
-            if self._damage and found is not Found.END:
+            if self._damage and found is not Kind.END:
                 self._report_damage("log-damaged")
-            if found is Found.RECORD:
+            if found is Kind.RECORD:
                 self._without_crc += reason == NO_RECORD_CRC
                 self._take_record(position, size, record)
                 if self._messages % _PROGRESS_RECORDS == 0:
                     progress(position - start, total)
-            elif found is Found.BLANK:
+            elif found is Kind.BLANK:
                 self._blanks += 1
                 self._log_end = position + size
-            elif found is Found.DAMAGED:
+            elif found is Kind.DAMAGED:
                 self._damage = position, size, reason
         if self._damage:
             self._take_torn_tail(self._damage[1])

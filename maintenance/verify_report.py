@@ -26,7 +26,7 @@ class QueueSummary(msgspec.Struct, frozen=True):
     messages: int
 
 
-class Report(msgspec.Struct, frozen=True):
+class VerifyReport(msgspec.Struct, frozen=True):
     """The result of `verify_store`. `problem_count` may exceed the number of problems listed."""
 
     directory: str

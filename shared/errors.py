@@ -13,7 +13,7 @@ from typing import Any
 
 # Of what a process has too little: an error of these says nothing of the file it was met at. Who
 # meets it ends, and its successor begins anew.
-LACKING = frozenset((errno.ENOMEM, errno.EMFILE, errno.ENFILE))
+RESOURCE_EXHAUSTED = frozenset((errno.ENOMEM, errno.EMFILE, errno.ENFILE))
 
 # RocketMQ's names where one kind of error has two.
 PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"

@@ -59,7 +59,7 @@ class StorePaths:
         self.geometry = self.own / "geometry.json"
         self.index_state = self.own / "index.json"
         self.starting = self.own / "starting"
-        self.half_made = self.own / "half-made"
+        self.staging = self.own / "half-made"
         self.known_queues = self.own / "queues"
         self.queue_ends = self.own / "queue-ends"
         self.watermark = self.own / "watermark"

@@ -57,7 +57,7 @@ class Batch(NamedTuple):
     starts: Integers = np.empty(0, np.int64)  # where in `raw` each record begins
 
 
-class Misfit(Exception):
+class RecordMismatch(Exception):
     """A record of the batch is not the one its entry names, or is damaged."""
 
     def __init__(self, index: int) -> None:
@@ -156,7 +156,7 @@ def _checked_bodies(batch: Batch, places: _Places) -> pa.BinaryArray:
     ends = places.bodies.tolist(), (places.bodies + places.body_sizes).tolist()
     for index, (start, end) in enumerate(zip(*ends, strict=True)):
         if body_crc(view[start:end]) != stored[index] and start < end:
-            raise Misfit(index)
+            raise RecordMismatch(index)
     sys_flags = _numbers(batch.raw, ">i4", batch.starts + AT_SYS_FLAG)
     if not (sys_flags & SYS_COMPRESSED).any():
         return gather(batch.raw, places.bodies, places.body_sizes)
@@ -180,7 +180,7 @@ def _numbers(raw: bytes, kind: str, at: Integers) -> Integers:
 
 def _require(holds: npt.NDArray[np.bool_]) -> None:
     if not holds.all():
-        raise Misfit(int(holds.argmin()))
+        raise RecordMismatch(int(holds.argmin()))
 
 
 def _timestamps(times_ms: Integers) -> pa.Array:

@@ -101,8 +101,8 @@ def cached_file(name: str, text: str) -> Path:
         path = Path(tempfile.mkdtemp(prefix="penstock-")) / name
         path.parent.mkdir(parents=True)
     if not path.is_file() or path.read_text() != text:
-        half_made = path.with_name(f".{path.name}.{os.getpid()}")
-        half_made.write_text(text)
-        half_made.chmod(0o755)
-        half_made.replace(path)  # two processes may start at once: each sees a whole file
+        staging = path.with_name(f".{path.name}.{os.getpid()}")
+        staging.write_text(text)
+        staging.chmod(0o755)
+        staging.replace(path)  # two processes may start at once: each sees a whole file
     return path

@@ -17,11 +17,11 @@ import pyarrow as pa
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.formats.queue_entry import BLANK_SIZE
-from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Found, examine
+from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Kind, examine
 from penstock.shared.next_steps import verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.decode import Batch, Misfit, entry_columns, record_columns
+from penstock.spark.decode import Batch, RecordMismatch, entry_columns, record_columns
 from penstock.spark.gather import Integers
 from penstock.spark.plan import QueueRange
 
@@ -50,7 +50,7 @@ def read_range(
                 try:
                     made = record_columns(batch)
                     arrays = [made[name]() for name in columns]
-                except Misfit as misfit:
+                except RecordMismatch as misfit:
                     raise _damage(store, queue, batch, misfit.index) from misfit
                 yield arrays
     finally:
@@ -139,9 +139,9 @@ def _damage(store: StoreDirectory, queue: QueueFiles, batch: Batch, index: int) 
     position, size = int(batch.physical_offsets[index]), int(batch.sizes_bytes[index])
     start = int(batch.starts[index])
     found, length, reason = examine(batch.raw, start, start + size, position=position)
-    if found is Found.RECORD and length != size:
+    if found is Kind.RECORD and length != size:
         reason = f"record of {length} bytes where its entry says {size}"
-    elif found is Found.RECORD:
+    elif found is Kind.RECORD:
         reason = "record of another queue or queue offset"
     segment = store.segment_of(position)
     queue_offset = int(batch.queue_offsets[index])

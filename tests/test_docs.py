@@ -21,7 +21,7 @@ from penstock.cli.main import penstock
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.memory.positions import POSITIONS
-from penstock.shared.process.doorbells import RINGS
+from penstock.shared.process.doorbells import NOTIFIES
 from penstock.spark.plan import Options
 from penstock.spark.source import COLUMNS
 
@@ -156,7 +156,7 @@ def test_the_architecture_names_exactly_the_positions_there_are() -> None:
 def test_the_architecture_names_exactly_the_doorbells_there_are() -> None:
     rows = _table(ROOT / "docs" / "architecture.md", "actor")
     rings = {who: () if whom == "nobody" else tuple(whom.split(", ")) for who, whom, _ in rows}
-    assert rings == RINGS
+    assert rings == NOTIFIES
 
 
 def test_the_spark_document_names_exactly_the_columns_and_options_there_are() -> None:

@@ -51,7 +51,7 @@ class Allocator:
 
     def start(self) -> None:
         self._allocated = self._positions["allocated"]
-        for growing in self._paths.half_made.glob("commitlog-*"):
+        for growing in self._paths.staging.glob("commitlog-*"):
             growing.unlink()
         for base in segment_bases(self._paths.commit_log, self._segment_bytes):
             if base >= self._allocated:
@@ -84,7 +84,7 @@ class Allocator:
                 if lacking_room(self._paths.commit_log, self._stage.config):
                     raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
                 with self._stage.disk:
-                    make_file(self._paths.half_made, path, self._segment_bytes, sparse=False)
+                    make_file(self._paths.staging, path, self._segment_bytes, sparse=False)
                 crash_point("alloc.after_dirfsync")
             if self._warm:
                 self._warming = self._open(self._allocated)
@@ -110,7 +110,7 @@ class Allocator:
         self._positions.publish("allocate_error", 0)
         self._positions.publish("allocated", self._allocated)
         crash_point("alloc.publish")
-        self._stage.bus.ring("writer")
+        self._stage.bus.notify("writer")
 
     # --- warm segments ---
 
@@ -172,7 +172,7 @@ class Allocator:
     def idle_ms(self) -> int:
         return TICK_MS
 
-    def let_go(self) -> None:
+    def release_deleted(self) -> None:
         """What it has open is unlocked and closed long before it expires."""
 
     def drained(self) -> bool:

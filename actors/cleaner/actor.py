@@ -302,8 +302,8 @@ class Cleaner:
             else max(1, self._paused_until_ms - self._clock.monotonic_ms())
         )
 
-    def let_go(self) -> None:
-        self._queues.let_go()
+    def release_deleted(self) -> None:
+        self._queues.release_deleted()
 
     def drained(self) -> bool:
         """What is left of a round is the next run's."""

@@ -95,8 +95,8 @@ class QueueExpiry:
             if is_segment_name(name) and int(name) < kept
         ]
 
-    def let_go(self) -> None:
-        self._files.let_go()
+    def release_deleted(self) -> None:
+        self._files.release_deleted()
 
     def close(self) -> None:
         self._files.close()

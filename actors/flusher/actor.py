@@ -24,7 +24,7 @@ import zmq
 
 from penstock.actors.flusher.index_sync import IndexSync
 from penstock.actors.flusher.queue_sync import ConsumeQueueSync
-from penstock.shared.errors import LACKING, StoreDamaged
+from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import NO_ROOM, FlushFailed, sync_file, write_again
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
@@ -90,13 +90,13 @@ class Flusher:
         Unless there was only no room for something new: then the round is begun again soon. And
         what this process alone has too little of says nothing of the disk: its successor goes on.
         """
-        if error.errno in LACKING and not isinstance(error, FlushFailed):
+        if error.errno in RESOURCE_EXHAUSTED and not isinstance(error, FlushFailed):
             raise error
         self._round = None
         if isinstance(error, FlushFailed) or error.errno not in NO_ROOM:
             self._positions.publish("flush_error", error.errno or 1)
             self._stage.say(f"a flush has failed, the store is read-only: {error}")
-            self._stage.bus.ring("writer")
+            self._stage.bus.notify("writer")
             return
         if not self._retry_at_ms:
             self._stage.say(f"there is no room for a checkpoint: {error}; trying again")
@@ -138,9 +138,9 @@ class Flusher:
         self._positions.publish("flushed", committed)
         crash_point("flush.after_cursor_before_ack")
         self._flushed_at_ms = self._stage.clock.monotonic_ms()
-        self._stage.bus.ring("writer")
+        self._stage.bus.notify("writer")
         if self._config.sync_flush:
-            self._stage.bus.ring("reput")
+            self._stage.bus.notify("reput")
         return 1
 
     def _due(self, committed: int) -> bool:
@@ -258,9 +258,9 @@ class Flusher:
         left_ms -= self._stage.clock.monotonic_ms()
         return left_ms if 0 < left_ms < TICK_MS else TICK_MS
 
-    def let_go(self) -> None:
-        self._segments.let_go(self._stage.clock.monotonic_ms())
-        self._queues.let_go()
+    def release_deleted(self) -> None:
+        self._segments.release_deleted(self._stage.clock.monotonic_ms())
+        self._queues.release_deleted()
 
     def drained(self) -> bool:
         """The last one to stop: log, queues and checkpoint are whole on disk then."""

@@ -182,8 +182,8 @@ class ConsumeQueueSync:
             self._topics |= topics.keys()
             yield
 
-    def let_go(self) -> None:
-        self._files.let_go()
+    def release_deleted(self) -> None:
+        self._files.release_deleted()
 
     def close(self) -> None:
         self._known.close()

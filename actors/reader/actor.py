@@ -15,16 +15,16 @@ import zmq
 
 from penstock.actors.reader.descriptions import describe
 from penstock.actors.reader.filter_turns import FilterTurns
-from penstock.actors.reader.filtered_pulls import Answers, FilteredPulls, Wanted
+from penstock.actors.reader.filtered_pulls import Answers, FilteredPulls, HeldPull
 from penstock.actors.reader.query_turns import QueryTurns
-from penstock.actors.reader.unread_answers import Unsent
+from penstock.actors.reader.unread_answers import UnreadAnswers
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.process.actor import TICK_MS, Stage
 from penstock.shared.process.reception import Reception
-from penstock.shared.queue.found_records import Found, piece_of, places_of, ranges_of
-from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueReader, Standing, unreadable
+from penstock.shared.queue.found_records import FoundRecords, piece_of, places_of, ranges_of
+from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueReader, unreadable
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import (
@@ -66,7 +66,7 @@ class _Held(NamedTuple):
     pull: Pull
     until_ms: int
     position: int
-    standing: Standing | None = None
+    standing: CursorSnapshot | None = None
 
 
 class _Asked(NamedTuple):
@@ -87,7 +87,7 @@ class Reader:
         self._held: dict[bytes, _Held] = {}
         self._asked: dict[bytes, _Asked] = {}
         self._next_due_ms = _NEVER_MS
-        self._unsent = Unsent()
+        self._unsent = UnreadAnswers()
         self._queued = -1
         # what producers have an answer for lies below this
         self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
@@ -145,14 +145,14 @@ class Reader:
         # nobody rings when the index has what a query waits for
         return SOON_MS if self._queries.waiting else TICK_MS
 
-    def let_go(self) -> None:
+    def release_deleted(self) -> None:
         """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
 
         All connections close, for it does not say whose it is. Consumers come back by themselves
         and ask again, and the one that did not read is told what has expired since.
         """
-        self._queries.let_go()
-        held_ms = self._queues.let_go(self._clock.monotonic_ms())
+        self._queries.release_deleted()
+        held_ms = self._queues.release_deleted(self._clock.monotonic_ms())
         if held_ms > self._stage.config.destroy_mapped_file_interval_forcibly_ms:
             self._socket.close(linger=0)
             self._held.clear()
@@ -248,7 +248,7 @@ class Reader:
         before = self._held.pop(peer, None)
         if chosen is not None and pull.subscription is not None:
             cursors = dict(pull.cursors)
-            self._filtered.put(Wanted(peer, pull, chosen, ends, until_ms, position, cursors))
+            self._filtered.put(HeldPull(peer, pull, chosen, ends, until_ms, position, cursors))
             return
         self._filtered.drop(peer)
         if before is not None and before.pull.request == pull.request:
@@ -307,7 +307,7 @@ class Reader:
         queues = self._queues.queues(pull.topic)
         left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._unsent.room())
         slices: list[QueueSlice] = []
-        records: list[Found] = []
+        records: list[FoundRecords] = []
         news = len(queues) > pull.known_queues
         # whose turn is first changes with every pull, so that no queue starves another
         order = sorted(pull.cursors)
@@ -345,7 +345,7 @@ class Reader:
         return True
 
     def _send_found(
-        self, peer: bytes, pull: Pull, slices: list[QueueSlice], records: list[Found]
+        self, peer: bytes, pull: Pull, slices: list[QueueSlice], records: list[FoundRecords]
     ) -> None:
         queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
         places = places_of(records) if pull.direct else ()

@@ -22,7 +22,7 @@ from penstock.shared.filters.message_filter import Filter
 from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.formats.queue_entry_arrays import entries
 from penstock.shared.layout import CQ_ENTRY_BYTES
-from penstock.shared.queue.found_records import Found
+from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueReader
 from penstock.shared.wire.messages import Pull, QueueSlice
 
@@ -32,7 +32,7 @@ TURN_MS = 5
 NO_END = 1 << 63
 
 
-class Wanted(NamedTuple):
+class HeldPull(NamedTuple):
     """A filtered pull on its way. Its cursors move on; `pull.cursors` is where it began.
 
     Once the queues hold everything up to the log offset `position`, a cursor behind a queue's end
@@ -54,7 +54,7 @@ class Answers(NamedTuple):
     `room` says how many bytes an answer may have at the moment.
     """
 
-    found: Callable[[bytes, Pull, list[QueueSlice], list[Found]], None]
+    found: Callable[[bytes, Pull, list[QueueSlice], list[FoundRecords]], None]
     failed: Callable[[bytes, Pull, PenstockError | OSError], None]
     room: Callable[[], int]
 
@@ -66,7 +66,7 @@ class FilteredPulls:
         self._queues = queues
         self._look_entries = max(1, look_bytes // CQ_ENTRY_BYTES)
         self._answers = answers
-        self._wanted: dict[bytes, Wanted] = {}
+        self._wanted: dict[bytes, HeldPull] = {}
         # those that may have entries to look at, next first
         self._turns: OrderedDict[bytes, None] = OrderedDict()
         self._next_due_ms = 0
@@ -76,7 +76,7 @@ class FilteredPulls:
     def __len__(self) -> int:
         return len(self._wanted)
 
-    def put(self, wanted: Wanted) -> None:
+    def put(self, wanted: HeldPull) -> None:
         """Take a pull in place of the consumer's last one. Asked again, it changes nothing."""
         before = self._wanted.get(wanted.peer)
         if before is None or before.pull.request != wanted.pull.request:
@@ -116,12 +116,12 @@ class FilteredPulls:
         for wanted in list(self._wanted.values()):
             self._answer(wanted, {})
 
-    def _look(self, wanted: Wanted) -> bool:
+    def _look(self, wanted: HeldPull) -> bool:
         """Look once; whether there is more to look at before an answer.
 
         A queue that cannot be read is an error for who asks for it, and for nobody else.
         """
-        found: dict[int, Found] = {}
+        found: dict[int, FoundRecords] = {}
         try:
             complete, more = self._find(wanted, found)
         except FileNotFoundError as error:
@@ -138,14 +138,14 @@ class FilteredPulls:
             self._answer(wanted, found)
         return more and not complete
 
-    def _has_expired(self, wanted: Wanted) -> bool:
+    def _has_expired(self, wanted: HeldPull) -> bool:
         queues = self._queues.queues(wanted.pull.topic)
         return any(
             queue_id in queues and cursor < self._queues.range(queues[queue_id])[0]
             for queue_id, cursor in wanted.cursors.items()
         )
 
-    def _find(self, wanted: Wanted, found: dict[int, Found]) -> tuple[bool, bool]:
+    def _find(self, wanted: HeldPull, found: dict[int, FoundRecords]) -> tuple[bool, bool]:
         """(there is something to tell, there is more to look at). Moves the cursors on."""
         queues = self._queues.queues(wanted.pull.topic)
         complete, more = len(queues) > wanted.pull.known_queues, False
@@ -174,7 +174,7 @@ class FilteredPulls:
             more = more or cursor < stop
         return complete, more
 
-    def _answer(self, wanted: Wanted, found: dict[int, Found]) -> None:
+    def _answer(self, wanted: HeldPull, found: dict[int, FoundRecords]) -> None:
         """Say how far each queue has been looked through, with what has been found."""
         self.drop(wanted.peer)
         try:
@@ -189,7 +189,9 @@ class FilteredPulls:
             records = [found[part.queue_id] for part in slices if part.queue_id in found]
             self._answers.found(wanted.peer, wanted.pull, slices, records)
 
-    def _slice(self, wanted: Wanted, queue_id: int, found: dict[int, Found]) -> QueueSlice | None:
+    def _slice(
+        self, wanted: HeldPull, queue_id: int, found: dict[int, FoundRecords]
+    ) -> QueueSlice | None:
         began, cursor = wanted.pull.cursors[queue_id], wanted.cursors[queue_id]
         slot = self._queues.queues(wanted.pull.topic).get(queue_id, -1)
         low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
@@ -205,7 +207,7 @@ class FilteredPulls:
             return QueueSlice(queue_id, high, low, high, 0)
         return None
 
-    def _is_too_far(self, wanted: Wanted, cursor: int, high: int) -> bool:
+    def _is_too_far(self, wanted: HeldPull, cursor: int, high: int) -> bool:
         return cursor > high and self._queued >= wanted.position
 
 
@@ -217,7 +219,7 @@ def read_matching(
     max_bytes: int,
     chosen: Filter,
     has_time: Callable[[], bool] = lambda: True,
-) -> tuple[Found, int]:
+) -> tuple[FoundRecords, int]:
     """Records that match, of the entries from `start` to below `stop`; where to go on.
 
     About `max_bytes` of them but at least one, if any matches, all in one segment, and none behind

@@ -10,10 +10,10 @@ from collections.abc import Callable, Generator
 from typing import NamedTuple
 
 from penstock.shared.config import Config
-from penstock.shared.errors import LACKING, PenstockError, StoreDamaged, StoreUnavailable
+from penstock.shared.errors import RESOURCE_EXHAUSTED, PenstockError, StoreDamaged, StoreUnavailable
 from penstock.shared.index import lookup as query
 from penstock.shared.index.directory import index_geometry
-from penstock.shared.index.lookup import IndexView, Wanted
+from penstock.shared.index.lookup import IndexView, KeyQuery
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.reader import LogReader
 from penstock.shared.memory.positions import Positions
@@ -103,10 +103,10 @@ class QueryTurns:
     def waiting(self) -> bool:
         return bool(self._turns)
 
-    def let_go(self) -> None:
+    def release_deleted(self) -> None:
         """Close index files that have been deleted, unless a query may be at one."""
         if not self._turns:
-            self._index.let_go()
+            self._index.release_deleted()
 
     def close(self) -> None:
         self._index.close()
@@ -116,7 +116,7 @@ class QueryTurns:
             return self._find(request.message_id)
         check_topic(request.topic)
         most = self._config.default_query_max_num if request.unique else request.max_num
-        wanted = Wanted(
+        wanted = KeyQuery(
             request.topic,
             request.key,
             min(most, self._config.max_msgs_num_batch),
@@ -130,7 +130,7 @@ class QueryTurns:
         yield
         return [bytes(query.find_by_id(message_id, self._log_at))]
 
-    def _look_up(self, wanted: Wanted) -> Generator[None, None, list[bytes]]:
+    def _look_up(self, wanted: KeyQuery) -> Generator[None, None, list[bytes]]:
         return (yield from query.look_up(self._index.files(), wanted, self._log_at))
 
     def _log_at(self, offset: int, size: int) -> memoryview | bytes:
@@ -150,7 +150,7 @@ def _step(turn: _Turn) -> Answer | None:
     except PenstockError as error:
         return error
     except OSError as error:
-        if error.errno in LACKING:
+        if error.errno in RESOURCE_EXHAUSTED:
             raise
         return StoreDamaged(
             "the files of log or index cannot be read", error, verify(error.filename)

@@ -13,7 +13,7 @@ MAX_UNSENT_BYTES = 64 << 20
 SHORT_ANSWER_BYTES = 64 << 10
 
 
-class Unsent:
+class UnreadAnswers:
     """Long answers of one socket that nobody has read yet."""
 
     def __init__(self) -> None:

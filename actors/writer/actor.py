@@ -29,7 +29,7 @@ from penstock.actors.writer.sessions import Sessions
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.actors.writer.topic_turns import TopicTurns
 from penstock.shared.errors import (
-    LACKING,
+    RESOURCE_EXHAUSTED,
     BrokerBusy,
     InvalidMessage,
     PenstockError,
@@ -127,12 +127,12 @@ class Writer:
     def idle_ms(self) -> int:
         return TICK_MS
 
-    def let_go(self) -> None:
+    def release_deleted(self) -> None:
         now_ms = self._clock.monotonic_ms()
-        self._end.let_go(now_ms)
+        self._end.release_deleted(now_ms)
         self._rings.look(now_ms)
-        self._reader.let_go(now_ms)
-        self._retries.let_go(now_ms)
+        self._reader.release_deleted(now_ms)
+        self._retries.release_deleted(now_ms)
 
     def drained(self) -> bool:
         waiting = self._held or self._retries or self._topic_turns
@@ -335,7 +335,7 @@ class Writer:
             try:
                 self._end.prepare(end)
             except OSError as error:
-                if error.errno in LACKING:
+                if error.errno in RESOURCE_EXHAUSTED:
                     raise  # of this process, not of the disk: the next one has it again
                 self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
                 return
@@ -368,15 +368,15 @@ class Writer:
             self._positions.publish("flush_wanted", end)
         else:
             self._socket.send_multipart((frame.peer, encode(answer)))
-        self._stage.bus.ring("committer")
+        self._stage.bus.notify("committer")
         if self._end.entered_segment():
-            self._stage.bus.ring("allocator")
+            self._stage.bus.notify("allocator")
 
     def _wait_for_room(self, frame: CheckedFrame, end: int) -> None:
         """Keep the frame until committer or allocator make room, or until that takes too long."""
         self._positions.publish("append_wanted", end)
-        self._stage.bus.ring("allocator")
-        self._stage.bus.ring("committer")
+        self._stage.bus.notify("allocator")
+        self._stage.bus.notify("committer")
         # the allocator tries again every second, and says so when it succeeds
         no_segment = end > self._positions["allocated"]
         refused = self._positions["allocate_error" if no_segment else "commit_error"]

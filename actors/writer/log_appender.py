@@ -127,9 +127,9 @@ class LogAppender:
         if self._pool is not None:  # a segment's own rest is zeros already
             self.put(position + BLANK_HEADER_BYTES, bytes(size - BLANK_HEADER_BYTES))
 
-    def let_go(self, now_ms: int) -> None:
+    def release_deleted(self, now_ms: int) -> None:
         """Close segments that are deleted. Nobody else has views of them."""
-        self._segments.let_go(now_ms)
+        self._segments.release_deleted(now_ms)
 
     def close(self) -> None:
         self._segments.close()

@@ -123,9 +123,9 @@ class LogEnd:
         before, self._segment = self._segment, self.wrote // self._segment_bytes
         return self._segment != before
 
-    def let_go(self, now_ms: int) -> None:
+    def release_deleted(self, now_ms: int) -> None:
         """Close segments that are deleted."""
-        self._appender.let_go(now_ms)
+        self._appender.release_deleted(now_ms)
 
     def close(self) -> None:
         self._appender.close()

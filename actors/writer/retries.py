@@ -116,7 +116,7 @@ class Retries:
         self._take(producer, waiting)
         return Looked(frame.without(stored) if stored else frame, None)
 
-    def let_go(self, now_ms: int) -> None:
+    def release_deleted(self, now_ms: int) -> None:
         """Give memory back that nobody needs; to be called every second or so."""
         self._index.mark(self._wrote())
         if now_ms - self._last_ms > MEMORY_MS and not self._waiting:

@@ -24,7 +24,7 @@ from typing import NamedTuple, Protocol
 from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.formats.record import AT_QUEUE_OFFSET
 from penstock.shared.formats.record_crc import Checksum
-from penstock.shared.formats.record_outline import sent_part, unique_key
+from penstock.shared.formats.record_outline import sent_part, unique_key_of
 from penstock.shared.loops.active import record_starts
 
 # What is looked through at most.
@@ -101,7 +101,7 @@ class RetryIndex:
 
         `sent` is its record as it came, with the fields blank that a broker stamps.
         """
-        if not unique_key(sent):
+        if not unique_key_of(sent):
             return None
         part = sent_part(sent)
         lead = _lead(part)

@@ -19,9 +19,9 @@ from penstock.chaos.load import QUEUES, TOPIC, Follower
 from penstock.chaos.running.kills import run_kills
 from penstock.client.producer import Producer
 from penstock.shared.faults import VARIABLE
-from penstock.shared.process.doorbells import RINGS
+from penstock.shared.process.doorbells import NOTIFIES
 
-PAIRS = [f"{ringer}-{rung}" for ringer, targets in RINGS.items() for rung in targets]
+PAIRS = [f"{ringer}-{rung}" for ringer, targets in NOTIFIES.items() for rung in targets]
 LATE_MS = 5000
 # pairs in a round, each with one disturbance; and the strikes behind them
 MEASURED = 2

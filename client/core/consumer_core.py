@@ -20,9 +20,9 @@ from typing import NamedTuple
 
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
-from penstock.client.core.choice import Choice
 from penstock.client.core.log_files import LogFiles
 from penstock.client.core.message import Message, read_records
+from penstock.client.core.selection import Selection
 from penstock.client.core.start import Start, StartAt, check_offset, parse_start
 from penstock.client.core.timeouts import silent
 from penstock.shared.errors import OffsetOutOfRange, PenstockError, ProtocolError, error_from_status
@@ -72,7 +72,7 @@ class ConsumerCore:
         follow: bool,
         timeout_ms: int,
         now_ms: int,
-        choice: Choice | None = None,
+        choice: Selection | None = None,
         max_body_bytes: int = MAX_BODY_BYTES,
         direct: bool = False,
     ) -> None:

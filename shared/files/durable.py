@@ -87,10 +87,10 @@ class NewFile(NamedTuple):
     head: bytes
 
 
-def make_files(half_made: Path, wanted: Sequence[NewFile], size: int, *, sparse: bool) -> None:
+def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: bool) -> None:
     """Make files of one size, each whole on disk before it has its name. The names are not.
 
-    The files grow under `half_made` and get their names last, so a directory of segments never
+    The files grow under `staging` and get their names last, so a directory of segments never
     holds a short one. Unless sparse, their blocks are allocated: a full disk is an OSError here and
     never a SIGBUS later. All are open at once. Raises OSError; then some may have been made, and
     nothing else is left.
@@ -101,7 +101,7 @@ def make_files(half_made: Path, wanted: Sequence[NewFile], size: int, *, sparse:
             handles = []
             for target, head in wanted:
                 *_, directory, name = target.split("/")
-                growing.append(f"{half_made}/{directory}-{name}-{os.getpid()}-{len(growing)}")
+                growing.append(f"{staging}/{directory}-{name}-{os.getpid()}-{len(growing)}")
                 flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
                 handle = files.enter_context(opened(growing[-1], flags))
                 handles.append(handle)
@@ -133,9 +133,9 @@ def opened(path: str, flags: int) -> Iterator[int]:
         os.close(handle)
 
 
-def make_file(half_made: Path, target: Path, size: int, *, sparse: bool, head: bytes = b"") -> None:
+def make_file(staging: Path, target: Path, size: int, *, sparse: bool, head: bytes = b"") -> None:
     """Make one such file; its name is durable on return. Raises OSError; then nothing is left."""
-    make_files(half_made, (NewFile(str(target), head),), size, sparse=sparse)
+    make_files(staging, (NewFile(str(target), head),), size, sparse=sparse)
     try:
         crash_point("make.named")
         sync_directory(target.parent)

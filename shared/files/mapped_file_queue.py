@@ -132,7 +132,7 @@ class MappedFileQueue:
         if not segment.close():
             self._held.append(segment)
 
-    def let_go(self, now_ms: int) -> int:
+    def release_deleted(self, now_ms: int) -> int:
         """Close deleted segments and those whose last view is released by now.
 
         Returns for how many ms somebody has been holding a deleted one; 0 when nobody does.

@@ -59,7 +59,7 @@ def key_number(origin: KeyOrigin, now_ms: int, count: int) -> int:
     return (now_ms - origin.month_start_ms) << 16 | count & 0xFFFF
 
 
-def unique_key(origin: KeyOrigin, number: int) -> str:
+def make_unique_key(origin: KeyOrigin, number: int) -> str:
     """The UNIQ_KEY with this number."""
     return f"{origin.prefix}{number >> 16 & 0xFFFFFFFF:08X}{number & 0xFFFF:04X}"
 

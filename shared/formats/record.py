@@ -169,7 +169,7 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
     The CRC is not compared; `examine` does that.
     """
     found, size, reason = examine(buffer, at, len(buffer), checksum=Checksum.NONE)
-    if found is not Found.RECORD:
+    if found is not Kind.RECORD:
         raise StoreDamaged(
             "these bytes are not one whole record", f"{reason or found.name} at {at}"
         )
@@ -209,7 +209,7 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
 NO_RECORD_CRC = "record without a CRC of its own"
 
 
-class Found(enum.Enum):
+class Kind(enum.Enum):
     """What stands at a place in the log."""
 
     RECORD = "record"  # one whole record
@@ -225,7 +225,7 @@ def examine(
     *,
     position: int | None = None,
     checksum: Checksum = Checksum.BODY,
-) -> tuple[Found, int, str]:
+) -> tuple[Kind, int, str]:
     """What stands at `at`, its size in bytes, and the reason when it is DAMAGED.
 
     `end` is the first index that is not readable; `position` the log offset the record must name
@@ -233,32 +233,32 @@ def examine(
     """
     left = end - at
     if left < BLANK.size:
-        return Found.END if not any(buffer[at:end]) else Found.DAMAGED, 0, "no room for a header"
+        return Kind.END if not any(buffer[at:end]) else Kind.DAMAGED, 0, "no room for a header"
     size, magic = BLANK.unpack_from(buffer, at)
     if magic == MAGIC_BLANK:
         if BLANK.size <= size <= left:
-            return Found.BLANK, size, ""
-        return Found.DAMAGED, 0, f"blank of {size} bytes where {left} are left"
+            return Kind.BLANK, size, ""
+        return Kind.DAMAGED, 0, f"blank of {size} bytes where {left} are left"
     if magic not in (MAGIC_V1, MAGIC_V2):
         if size == 0 and magic == 0:
-            return Found.END, 0, ""
-        return Found.DAMAGED, 0, f"magic {magic:08x}"
+            return Kind.END, 0, ""
+        return Kind.DAMAGED, 0, f"magic {magic:08x}"
     if not SMALLEST_RECORD_BYTES <= size <= left:
-        return Found.DAMAGED, 0, f"record of {size} bytes where {left} are left"
+        return Kind.DAMAGED, 0, f"record of {size} bytes where {left} are left"
     reason = _contradiction(buffer, at, size, magic)
     if reason:
-        return Found.DAMAGED, 0, reason
+        return Kind.DAMAGED, 0, reason
     if position is not None:
         named = int.from_bytes(buffer[at + AT_PHYSICAL_OFFSET : at + AT_SYS_FLAG], "big")
         if named != position:
-            return Found.DAMAGED, 0, f"record names {named} as its own offset"
+            return Kind.DAMAGED, 0, f"record names {named} as its own offset"
     if checksum is Checksum.BODY and not _crc_holds(buffer, at):
-        return Found.DAMAGED, 0, "body CRC differs"
+        return Kind.DAMAGED, 0, "body CRC differs"
     if checksum is Checksum.RECORD and not prop_crc_holds(buffer, at, at + size):
         ends_in_zeros = decode_record(buffer, at).properties.endswith(b"\0")
         torn = ends_in_zeros or has_prop_crc(buffer, at + size)
-        return Found.DAMAGED, 0, "record CRC differs" if torn else NO_RECORD_CRC
-    return Found.RECORD, size, ""
+        return Kind.DAMAGED, 0, "record CRC differs" if torn else NO_RECORD_CRC
+    return Kind.RECORD, size, ""
 
 
 def body_span(buffer: bytes | memoryview, at: int) -> tuple[int, int]:

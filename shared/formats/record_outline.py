@@ -106,7 +106,7 @@ def raw_properties(record: memoryview) -> bytes:
     return bytes(record[at + 3 + record[at] :])
 
 
-def unique_key(record: memoryview) -> bytes:
+def unique_key_of(record: memoryview) -> bytes:
     """The UNIQ_KEY of one whole record; b"" when it has none."""
     return find_property(raw_properties(record), _UNIQ_KEY)
 

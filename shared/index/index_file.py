@@ -205,10 +205,10 @@ class IndexFiles:
     """Writes the index of a store; entries come in log order. Files are made as needed."""
 
     def __init__(
-        self, directory: Path, half_made: Path, geometry: Geometry, now_ms: Callable[[], int]
+        self, directory: Path, staging: Path, geometry: Geometry, now_ms: Callable[[], int]
     ) -> None:
         self._directory = directory
-        self._half_made = half_made
+        self._staging = staging
         self.geometry = geometry
         self._now_ms = now_ms
         self._active: IndexFile | None = None
@@ -265,7 +265,7 @@ class IndexFiles:
         header = self._header.successor()
         crash_point("index.new_file")
         size = self.geometry.file_bytes
-        make_file(self._half_made, path, size, sparse=True, head=header.encode())
+        make_file(self._staging, path, size, sparse=True, head=header.encode())
         made = IndexFile(path, self.geometry, writable=True)
         self.close()
         self._active, self._header = made, header

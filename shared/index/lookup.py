@@ -19,7 +19,7 @@ from penstock.shared.errors import InvalidArgument, MessageNotFound, OffsetOutOf
 from penstock.shared.formats.index_chains import key_hashes
 from penstock.shared.formats.index_layout import ITEM, Geometry
 from penstock.shared.formats.message_id import parse_message_id
-from penstock.shared.formats.record import Found, examine, store_host
+from penstock.shared.formats.record import Kind, examine, store_host
 from penstock.shared.formats.record_outline import outline, record_keys
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile
@@ -35,7 +35,7 @@ _STRIDE = 512
 LogAt = Callable[[int, int], memoryview | bytes]
 
 
-class Wanted(NamedTuple):
+class KeyQuery(NamedTuple):
     """What is looked for. Times are inclusive; `unique` counts the UNIQ_KEY only."""
 
     topic: str
@@ -45,7 +45,7 @@ class Wanted(NamedTuple):
     end_ms: int
     unique: bool
 
-    def check(self) -> Wanted:
+    def check(self) -> KeyQuery:
         """Itself; raises InvalidArgument. The topic is checked elsewhere."""
         if not 0 < len(self.key.encode()) <= MAX_KEY_BYTES:
             what = f"the key is empty, or longer than {MAX_KEY_BYTES} bytes"
@@ -81,7 +81,7 @@ class IndexView:
                 continue  # it has expired since it was listed
         return [self._open[name] for name in sorted(found, reverse=True) if name in self._open]
 
-    def let_go(self) -> None:
+    def release_deleted(self) -> None:
         """Close files that have been deleted. Not while a look-up is at work: it may be at one."""
         for name in self._open.keys() - {path.name for path in index_files(self._directory)}:
             self._open.pop(name).close()
@@ -92,7 +92,7 @@ class IndexView:
 
 
 def look_up(
-    files: list[IndexFile], wanted: Wanted, log_at: LogAt
+    files: list[IndexFile], wanted: KeyQuery, log_at: LogAt
 ) -> Generator[None, None, list[bytes]]:
     """The newest records with this key, in log order. Pauses now and then."""
     topic, key = wanted.topic.encode(), wanted.key.encode()
@@ -142,7 +142,7 @@ def record_at(log_at: LogAt, offset: int) -> memoryview | None:
     except (FileNotFoundError, OffsetOutOfRange, StoreDamaged):
         return None
     found, size, _ = examine(raw, 0, len(raw), position=offset)
-    return raw[:size] if found is Found.RECORD else None
+    return raw[:size] if found is Kind.RECORD else None
 
 
 def _candidates(

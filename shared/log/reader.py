@@ -95,9 +95,9 @@ class LogReader:
             return True
         return False
 
-    def let_go(self, now_ms: int) -> int:
+    def release_deleted(self, now_ms: int) -> int:
         """Close segments that are deleted: see MappedFileQueue."""
-        return self._segments.let_go(now_ms)
+        return self._segments.release_deleted(now_ms)
 
     def record(self, position: int) -> memoryview:
         """The record that begins at this offset; for the writer, like `pieces`."""

@@ -31,7 +31,7 @@ from penstock.shared.formats.record import (
     MAGIC_V2,
     NO_RECORD_CRC,
     SMALLEST_RECORD_BYTES,
-    Found,
+    Kind,
     examine,
 )
 from penstock.shared.formats.record_crc import Checksum, has_prop_crc
@@ -41,7 +41,7 @@ WINDOW_BYTES = 8 << 20
 # Behind damage so many bytes are walked at a time, then twice what was taken.
 _SHORT_STRIDE = 64 << 10
 
-Step = tuple[int, Found, int, memoryview, str]
+Step = tuple[int, Kind, int, memoryview, str]
 
 _MAGIC = re.compile(rb"\xda\xa3\x20[\xa7\xab]|\xcb\xd4\x31\x94")
 _CLAIM = struct.Struct(">iI20xq")  # totalSize, magic, physicalOffset
@@ -74,10 +74,10 @@ def scan(
                 # written since: the writer has moved on while this walk stood at its tail
                 yield from walk.steps(end - segment.base)
                 continue
-            yield end, Found.DAMAGED, hole, _NOTHING, "zeros, but the log goes on behind them"
+            yield end, Kind.DAMAGED, hole, _NOTHING, "zeros, but the log goes on behind them"
         elif hole:
             break
-    yield end, Found.END, 0, _NOTHING, ""
+    yield end, Kind.END, 0, _NOTHING, ""
 
 
 def _has_data(files: FileCache, segments: Sequence[Segment]) -> bool:
@@ -114,20 +114,20 @@ class _SegmentWalk:
                 stride = min(max(2 * walked, _SHORT_STRIDE), WINDOW_BYTES)
                 continue
             found, size, reason = self._look(at)
-            if found in (Found.RECORD, Found.BLANK):
-                shown = self._view(at, size) if found is Found.RECORD else _NOTHING
+            if found in (Kind.RECORD, Kind.BLANK):
+                shown = self._view(at, size) if found is Kind.RECORD else _NOTHING
                 yield self._segment.base + at, found, size, shown, reason
             else:
                 next_at = self._resync(at + 1)
-                if found is Found.END and next_at is None:
+                if found is Kind.END and next_at is None:
                     return at
                 if next_at is not None and not self._is_still_so(at, next_at):
                     continue  # it was being written when the window was read
-                if found is Found.END:
+                if found is Kind.END:
                     reason = "zeros, but records follow"
                 stop = self._data_end(at) if next_at is None else next_at
                 size = stop - at
-                yield self._segment.base + at, Found.DAMAGED, size, _NOTHING, reason
+                yield self._segment.base + at, Kind.DAMAGED, size, _NOTHING, reason
                 stride = _SHORT_STRIDE  # where one record is damaged, the next one may be
             at += size
         return self._stop
@@ -145,7 +145,7 @@ class _SegmentWalk:
         if claimed > len(buffer) - index:
             buffer, index = self._read(at, claimed), 0
         position = self._segment.base + at
-        return examine(buffer, index, len(buffer), position=position)[0] is Found.RECORD
+        return examine(buffer, index, len(buffer), position=position)[0] is Kind.RECORD
 
     def _show(self, at: int) -> None:
         """Have the window begin at or before `at`, and end behind the record there, if one is."""
@@ -169,7 +169,7 @@ class _SegmentWalk:
 
     def _walk(self, at: int, size: int) -> Generator[Step, None, int]:
         """The whole records from `at` on, in so many bytes; returns how many they take."""
-        view, position, found = self._view(at, size), self._segment.base + at, Found.RECORD
+        view, position, found = self._view(at, size), self._segment.base + at, Kind.RECORD
         starts = record_starts(view, position, self._checksum)
         for start, stop in pairwise(starts):
             yield position + start, found, stop - start, view[start:stop], ""
@@ -183,13 +183,13 @@ class _SegmentWalk:
             yield position + start, found, stop - start, view[start:stop], NO_RECORD_CRC
         return starts[-1]
 
-    def _look(self, at: int) -> tuple[Found, int, str]:
+    def _look(self, at: int) -> tuple[Kind, int, str]:
         """`examine`, for a window that may end before the segment does."""
         index, window = at - self._start, self._window
         left = len(window) - index
         claimed = self._claimed_size(window, index, at)
         if claimed > left or left < min(BLANK.size, self._stop - at):
-            return Found.DAMAGED, 0, "the file has become shorter"
+            return Kind.DAMAGED, 0, "the file has become shorter"
         # only a blank may be longer than what was read of it; examine looks at its header
         end = index + self._stop - at if _magic(window, index) == MAGIC_BLANK else len(window)
         position = self._segment.base + at

@@ -31,7 +31,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import Run, join_run
-from penstock.shared.process.connection_limit import Door
+from penstock.shared.process.connection_limit import ConnectionLimit
 from penstock.shared.process.doorbells import Bus
 from penstock.shared.process.inlet import MOST_PARTS, Inlet
 from penstock.shared.process.log_line import log_line
@@ -92,9 +92,9 @@ class Stage:
         """Tell whoever watches the broker's standard error."""
         log_line(self.clock.now_ms(), self.name, line)
 
-    def door(self, max_connections: int) -> Door:
+    def door(self, max_connections: int) -> ConnectionLimit:
         """The door of this actor's endpoints."""
-        return Door(self.listening, max_connections, self.say)
+        return ConnectionLimit(self.listening, max_connections, self.say)
 
     def inlet(self, socket: zmq.Socket[bytes], count: str) -> Inlet:
         """The requests of an endpoint. The position `count` says how many connections it closed."""
@@ -133,7 +133,7 @@ class Actor(Protocol):
         """How long it may sleep; at most TICK_MS counts."""
         ...
 
-    def let_go(self) -> None:
+    def release_deleted(self) -> None:
         """Close files that the cleaner has deleted, unless they are in use."""
         ...
 
@@ -186,7 +186,7 @@ def run_actor(
         stage.bus.drain()
         done = actor.work()
         if stage.clock.monotonic_ms() >= let_go_ms:
-            actor.let_go()
+            actor.release_deleted()
             heaps.give_back()
             let_go_ms = stage.clock.monotonic_ms() + LET_GO_MS
         if stage.stopping:

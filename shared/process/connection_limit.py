@@ -39,7 +39,7 @@ _IPC = "ipc://"
 _NO_FILE = 1 << 30
 
 
-class Door:
+class ConnectionLimit:
     """The listening sockets of one actor: endpoint -> descriptor. Open at first."""
 
     def __init__(

@@ -28,7 +28,7 @@ from penstock.shared.wire.sockets import owner_only
 if TYPE_CHECKING:
     from penstock.shared.memory.run_directory import Run
 
-RINGS = {
+NOTIFIES = {
     "allocator": ("writer",),
     "writer": ("committer", "allocator"),
     "committer": ("flusher", "reput"),
@@ -53,16 +53,16 @@ class Bus:
         with owner_only():
             self.bells.bind(run.socket(f"bell-{actor}"))
         self._late: list[tuple[float, str]] = []
-        self._ropes: dict[str, zmq.Socket[bytes]] = {}
-        for target in RINGS[actor]:
-            rope = context.socket(zmq.PUSH)
-            rope.linger = 0
+        self._push: dict[str, zmq.Socket[bytes]] = {}
+        for target in NOTIFIES[actor]:
+            socket = context.socket(zmq.PUSH)
+            socket.linger = 0
             # the other side may be down for a moment; look for it again soon
-            rope.reconnect_ivl = 5
-            rope.connect(run.socket(f"bell-{target}"))
-            self._ropes[target] = rope
+            socket.reconnect_ivl = 5
+            socket.connect(run.socket(f"bell-{target}"))
+            self._push[target] = socket
 
-    def ring(self, target: str) -> None:
+    def notify(self, target: str) -> None:
         """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting."""
         pair = f"{self._actor}-{target}"
         if crash_point("bell.lost", pair):
@@ -70,28 +70,28 @@ class Bus:
         if late_ms := crash_point("bell.late", pair):
             self._late.append((time.monotonic() + late_ms / 1000, target))
             return
-        self._ring(target)
+        self._send(target)
         if crash_point("bell.repeated", pair):
-            self._ring(target)
+            self._send(target)
 
-    def _ring(self, target: str) -> None:
+    def _send(self, target: str) -> None:
         try:
-            self._ropes[target].send(self._name, zmq.NOBLOCK)
+            self._push[target].send(self._name, zmq.NOBLOCK)
         except zmq.Again:
             return
 
-    def _ring_late(self) -> None:
+    def _notify_late(self) -> None:
         """Ring what is due by now; an actor comes by at every tick."""
         now = time.monotonic()
         due = [target for at, target in self._late if at <= now]
         self._late = [(at, target) for at, target in self._late if at > now]
         for target in due:
-            self._ring(target)
+            self._send(target)
 
     def drain(self) -> int:
         """Take all bells that are there; how many. To be called before looking at a position."""
         if self._late:
-            self._ring_late()
+            self._notify_late()
         for count in range(_BELLS_AT_ONCE):
             # most of the time there is none, and an exception costs more than the question
             if not int(self.bells.get(zmq.EVENTS)) & _POLLIN:
@@ -101,5 +101,5 @@ class Bus:
 
     def close(self) -> None:
         self.bells.close()
-        for rope in self._ropes.values():
-            rope.close()
+        for socket in self._push.values():
+            socket.close()

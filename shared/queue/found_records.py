@@ -19,7 +19,7 @@ LEAST_DIRECT_BYTES = 64 << 10
 LEAST_RANGE_BYTES = 8 << 10
 
 
-class Found(NamedTuple):
+class FoundRecords(NamedTuple):
     """Records in one segment of the log: the segment, where it begins, and ranges of it."""
 
     segment: memoryview
@@ -28,7 +28,7 @@ class Found(NamedTuple):
     size: int
 
 
-def piece_of(found: Sequence[Found]) -> memoryview | bytes:
+def piece_of(found: Sequence[FoundRecords]) -> memoryview | bytes:
     """All that was found, one behind the other: a view of the log, or a copy if it is scattered."""
     if len(found) == 1 and len(found[0].ranges) == RANGE.size:
         segment, base, ranges, _ = found[0]
@@ -37,13 +37,13 @@ def piece_of(found: Sequence[Found]) -> memoryview | bytes:
     return gather([each[:3] for each in found])
 
 
-def places_of(found: Sequence[Found]) -> tuple[Place, ...]:
+def places_of(found: Sequence[FoundRecords]) -> tuple[Place, ...]:
     """Where to read all that; () where it is too little for that, or too scattered."""
     places = tuple(Place(each.base, len(each.ranges) // RANGE.size) for each in found)
     least = max(LEAST_DIRECT_BYTES, LEAST_RANGE_BYTES * sum(each.ranges for each in places))
     return places if sum(each.size for each in found) >= least else ()
 
 
-def ranges_of(found: Sequence[Found]) -> bytes:
+def ranges_of(found: Sequence[FoundRecords]) -> bytes:
     """The payload that goes with the places."""
     return b"".join(each.ranges for each in found)

@@ -61,7 +61,7 @@ class ConsumeQueueFiles:
     def path(self, key: QueueKey, base: int) -> Path:
         return self._paths.queue(*key) / segment_name(base)
 
-    def let_go(self) -> None:
+    def release_deleted(self) -> None:
         """Close the files that have been deleted: their room comes free with the last handle."""
         for place, handle in list(self._open.items()):
             if not os.fstat(handle).st_nlink:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.shared.config import Config
-from penstock.shared.errors import LACKING, StoreDamaged
+from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.formats.queue_entry_arrays import entries
 from penstock.shared.formats.record import store_timestamp_ms
@@ -24,7 +24,7 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild, verify
-from penstock.shared.queue.found_records import Found
+from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 
 # One look takes at most so many entries; RocketMQ's limit is 800 for the same reason.
@@ -36,7 +36,7 @@ MAX_PULL_BYTES = 8 << 20
 _NOTHING = memoryview(b"")
 
 
-class Standing(NamedTuple):
+class CursorSnapshot(NamedTuple):
     """Where somebody stands in queues of a topic, which had so many, as arrays."""
 
     topic: str
@@ -71,7 +71,7 @@ class QueueReader:
         """Those that had had a message at the last look."""
         return self._topics.keys()
 
-    def standing(self, topic: str, cursors: Mapping[int, int]) -> Standing | None:
+    def standing(self, topic: str, cursors: Mapping[int, int]) -> CursorSnapshot | None:
         """What to compare when the queues have moved; None where comparing would not tell.
 
         The queues are those that were there at the last look, for which there was nothing to say.
@@ -82,9 +82,9 @@ class QueueReader:
         known = [queue_id for queue_id in cursors if queue_id in queues]
         slots = np.array([queues[queue_id] for queue_id in known], np.intp)
         offsets = np.array([cursors[queue_id] for queue_id in known], np.uint64)
-        return Standing(topic, len(queues), slots, offsets)
+        return CursorSnapshot(topic, len(queues), slots, offsets)
 
-    def is_at_ends(self, standing: Standing | None) -> bool:
+    def is_at_ends(self, standing: CursorSnapshot | None) -> bool:
         """Whether all cursors stand at the ends of their queues, of which there are no new ones."""
         return (
             standing is not None
@@ -96,7 +96,7 @@ class QueueReader:
         """(min offset, max offset) of a queue."""
         return self._table.min_offset(slot), self._table.max_offset(slot)
 
-    def read(self, slot: int, start: int, max_bytes: int) -> tuple[Found, int]:
+    def read(self, slot: int, start: int, max_bytes: int) -> tuple[FoundRecords, int]:
         """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
 
         All are in one segment, and none lies behind one that is lost with a damaged part of the
@@ -107,14 +107,14 @@ class QueueReader:
         found, taken = self.found_by(raw, max_bytes)
         return found, start + taken
 
-    def found_by(self, raw: bytes, max_bytes: int) -> tuple[Found, int]:
+    def found_by(self, raw: bytes, max_bytes: int) -> tuple[FoundRecords, int]:
         """What the first of these entries lead to: see `log_ranges`; how many entries that are.
 
         Raises FileNotFoundError where they lead to no segment of the log.
         """
         base, ranges, size, taken = log_ranges(raw, max_bytes, self._log.segment_bytes)
         segment = self._log.segment(base, size) if ranges else _NOTHING
-        return Found(segment, base, ranges, size), taken
+        return FoundRecords(segment, base, ranges, size), taken
 
     def base_of(self, position: int) -> int:
         """Where the segment begins that has this log offset."""
@@ -205,10 +205,10 @@ class QueueReader:
         """There is nothing to read: see LogReader."""
         self._log.rest(now_ms)
 
-    def let_go(self, now_ms: int) -> int:
+    def release_deleted(self, now_ms: int) -> int:
         """Close files that are deleted; for how many ms somebody has been holding one."""
-        self._files.let_go()
-        return self._log.let_go(now_ms)
+        self._files.release_deleted()
+        return self._log.release_deleted(now_ms)
 
     def close(self) -> None:
         self._files.close()
@@ -219,7 +219,7 @@ class QueueReader:
 
 def unreadable(topic: str, error: OSError) -> StoreDamaged:
     """What to tell who asked for the topic. Raises the error where this process lacks something."""
-    if error.errno in LACKING:
+    if error.errno in RESOURCE_EXHAUSTED:
         raise error
     return StoreDamaged(
         "the files of a queue cannot be read",

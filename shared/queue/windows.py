@@ -44,7 +44,7 @@ FILES_AT_ONCE = 64
 assert WINDOW_BYTES % CQ_ENTRY_BYTES == 0, "no entry lies across a window's end"
 
 
-class NamesInDoubt(OSError):
+class DirectorySyncFailed(OSError):
     """A sync of a queue directory has failed: which of its names are on disk, nobody knows.
 
     The kernel says so once; who syncs it later may be told nothing.
@@ -158,7 +158,7 @@ class QueueWindows:
             # a queue that begins mid-way has blanks before its first entry
             head = BLANK_ENTRY * (at // CQ_ENTRY_BYTES) + entry
             files.append(NewFile(f"{directory}/{name}", head))
-        make_files(self._paths.half_made, files, self._segment_bytes, sparse=True)
+        make_files(self._paths.staging, files, self._segment_bytes, sparse=True)
 
     def release_pages(self) -> None:
         """Give back the memory of all windows; the next entries get it again."""
@@ -188,4 +188,4 @@ def _sync_names(directory: Path) -> None:
     try:
         sync_directory(directory)
     except FlushFailed as error:
-        raise NamesInDoubt(error.errno, error.strerror, error.filename) from error
+        raise DirectorySyncFailed(error.errno, error.strerror, error.filename) from error

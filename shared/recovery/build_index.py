@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.formats.index_chains import KeyBatch
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.record import Found
+from penstock.shared.formats.record import Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_outline import outline, record_keys
 from penstock.shared.index.directory import index_files
@@ -35,17 +35,17 @@ class RebuiltIndex(NamedTuple):
 def rebuild_index(
     store: StoreDirectory,
     directory: Path,
-    half_made: Path,
+    staging: Path,
     geometry: Geometry,
     now_ms: Callable[[], int],
     progress: Progress | None = None,
 ) -> RebuiltIndex:
     """Index the whole log of `store` into `directory`, which holds no index file yet.
 
-    Files grow in `half_made`, on the same file system. Damaged parts of the log are passed over.
+    Files grow in `staging`, on the same file system. Damaged parts of the log are passed over.
     `progress` is told (bytes done, bytes in all). All is durable on return. Raises OSError.
     """
-    files = IndexFiles(directory, half_made, geometry, now_ms)
+    files = IndexFiles(directory, staging, geometry, now_ms)
     try:
         keys = index_log(store, files, store.log_start, None, progress)
     finally:
@@ -73,7 +73,7 @@ def index_log(
     for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
         if stop is not None and position >= stop:
             break
-        if found is Found.RECORD:
+        if found is Kind.RECORD:
             fields = outline(record)
             unique_key, words = record_keys(fields)
             batch.add(fields.topic, unique_key, words, position, fields.store_timestamp_ms)

@@ -19,7 +19,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.formats.queue_entry import ENTRY, parse_delay_levels
-from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Found, jumps
+from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Kind, jumps
 from penstock.shared.layout import StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
 from penstock.shared.loops.pure.queues import rows_of
@@ -81,13 +81,13 @@ class QueueBuilder:
         """[start, stop) of the log with whole records only, their checksums compared."""
         at = stop = -1
         for position, found, size, _, _ in self._store.scan_log():
-            if position != stop or found is not Found.RECORD or stop - at > _RUN_BYTES:
+            if position != stop or found is not Kind.RECORD or stop - at > _RUN_BYTES:
                 if at >= 0:
                     yield at, stop
-                at, stop = (position, position) if found is Found.RECORD else (-1, -1)
-            if found is Found.RECORD:
+                at, stop = (position, position) if found is Kind.RECORD else (-1, -1)
+            if found is Kind.RECORD:
                 stop = position + size
-            elif found is Found.DAMAGED:
+            elif found is Kind.DAMAGED:
                 self._damaged.append((position, position + size))
                 self._lost = ENTRY.pack(position, size, 0)
             self._log_end = position + size

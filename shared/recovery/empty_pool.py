@@ -47,7 +47,7 @@ def empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
         base = at - at % segment_bytes
         path = paths.commit_log / segment_name(base)
         if not path.exists():
-            make_file(paths.half_made, path, segment_bytes, sparse=False)
+            make_file(paths.staging, path, segment_bytes, sparse=False)
         handle = os.open(path, os.O_RDWR)
         for piece in pool.pieces(at, min(wrote, base + segment_bytes)):
             write_at(handle, piece, at - base)

@@ -13,7 +13,7 @@ import msgspec
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.formats.record import NO_RECORD_CRC, Found, decode_record, store_timestamp_ms
+from penstock.shared.formats.record import NO_RECORD_CRC, Kind, decode_record, store_timestamp_ms
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.log.damage import Damage, damage_between
 from penstock.shared.queue.snapshot import QueueFiles
@@ -116,13 +116,13 @@ def scan(
     held = 0  # whole records behind damage that nobody has flushed
     segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, _checksum(config)
     for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
-        if found is Found.END or 0 <= wrote <= position:
+        if found is Kind.END or 0 <= wrote <= position:
             break
         if reason == NO_RECORD_CRC:  # RocketMQ would cut off everything from here on
             raise _without_checksum(position)
-        if found is Found.RECORD and _is_torn(witness, position, record):
-            found, reason = Found.DAMAGED, "topic or properties are torn"
-        if found is Found.DAMAGED or 0 <= wrote < position + size:
+        if found is Kind.RECORD and _is_torn(witness, position, record):
+            found, reason = Kind.DAMAGED, "topic or properties are torn"
+        if found is Kind.DAMAGED or 0 <= wrote < position + size:
             stop = position + size if wrote < 0 else min(wrote, position + size)
             pending += damage_between(
                 store.paths, segment_bytes, position, stop, reason or "it goes beyond the log's end"
@@ -130,7 +130,7 @@ def scan(
             continue
         if pending and ends.known is not None and pending[0].position >= ends.known:
             break  # left behind the log's end by a RocketMQ that cut it there
-        is_record = found is Found.RECORD
+        is_record = found is Kind.RECORD
         may_be_torn = bool(pending) and witness.tears(pending[0].position)
         # not asked of each record: a store timestamp costs as much as the rest of the round
         if may_be_torn and not (

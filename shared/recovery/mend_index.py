@@ -33,7 +33,7 @@ def repair_index(
                 _drop_newer(paths, geometry)
         if paths.index.exists():
             sync_directory(paths.index)  # also of what a start before this one has removed
-        files = IndexFiles(paths.index, paths.half_made, geometry, lambda: now_ms)
+        files = IndexFiles(paths.index, paths.staging, geometry, lambda: now_ms)
         try:
             # with nobody to put it there again, only what the log does not have goes
             files.cut(recovered.dispatch_from if enabled else recovered.log_end, stored_ms)

@@ -78,7 +78,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
                 paths.commit_log,
                 paths.consume_queue,
                 paths.topics.parent,
-                paths.half_made,
+                paths.staging,
             ):
                 make_directory(directory)
             lock = lock_store(paths)

@@ -245,7 +245,7 @@ def _cut(
 
 def _remove_leftovers(paths: StorePaths) -> None:
     """What nobody reads: files that were never finished."""
-    for leftover in paths.half_made.iterdir():
+    for leftover in paths.staging.iterdir():
         leftover.unlink()
     remove_rebuild(paths)
 

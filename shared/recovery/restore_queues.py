@@ -38,7 +38,7 @@ def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[st
     paths = store.paths
     remove_rebuild(paths)
     new = StorePaths(paths.rebuild)
-    for directory in (new.consume_queue, new.half_made):
+    for directory in (new.consume_queue, new.staging):
         make_directory(directory)
     builder = QueueBuilder(store, new, config, only=lost)
     builder.build()

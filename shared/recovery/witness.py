@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.formats.checkpoint import Checkpoint
-from penstock.shared.formats.record import Found, examine, store_timestamp_ms
+from penstock.shared.formats.record import Kind, examine, store_timestamp_ms
 from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.queue.known_queues import load_known_flush
 from penstock.shared.recovery.empty_pool import is_named_by
@@ -115,4 +115,4 @@ def first_timestamp_ms(store: StoreDirectory, at: int) -> int:
     size = min(max(int.from_bytes(head[:4], "big", signed=True), 1), left)
     raw = store.read_log(at, size)
     found, _, _ = examine(raw, 0, size, position=at)
-    return store_timestamp_ms(raw, 0) if found is Found.RECORD else 0
+    return store_timestamp_ms(raw, 0) if found is Kind.RECORD else 0

@@ -18,7 +18,7 @@ from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import Problem, Segment, list_segments, shown
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
-from penstock.shared.formats.record import BLANK, Found, Record, decode_record, examine
+from penstock.shared.formats.record import BLANK, Kind, Record, decode_record, examine
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.log.scan import Step, scan
@@ -141,7 +141,7 @@ class StoreDirectory:
         size, _ = BLANK.unpack(self.read_log(position, BLANK.size)) if left >= 8 else (0, 0)
         raw = self.read_log(position, size if 8 <= size <= left else min(8, left))
         found, _, reason = examine(raw, 0, len(raw), position=position)
-        if found is not Found.RECORD:
+        if found is not Kind.RECORD:
             raise StoreDamaged(
                 "no whole record begins here",
                 f"{reason or found.name.lower()} at {position} "

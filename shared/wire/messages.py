@@ -34,14 +34,14 @@ MAX_RUNS = 4096
 HostBytes = Literal[8, 20]
 
 
-class Message(msgspec.Struct, frozen=True, tag=True, array_like=True):
+class WireMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
     """Base of all: an array on the wire, the type's name first."""
 
 
 # --- the produce endpoint: requests -----------------------------------------------------------
 
 
-class Hello(Message, frozen=True):
+class Hello(WireMessage, frozen=True):
     """Open a session: its first frame is `next_seq`; unanswered frames lie behind `stored_after`.
 
     `stored_after` is a log offset: no copy of a frame that will be retried can lie before it.
@@ -74,7 +74,7 @@ class RingSpan(msgspec.Struct, frozen=True, array_like=True):
     length: Number
 
 
-class Append(Message, frozen=True):
+class Append(WireMessage, frozen=True):
     """Store the records of the payload, all or none. `ack` is durable, written, or "" for the
     broker's default.
 
@@ -92,14 +92,14 @@ class Append(Message, frozen=True):
     span: RingSpan | None = None
 
 
-class OpenRing(Message, frozen=True):
+class OpenRing(WireMessage, frozen=True):
     """A producer with an open session wants a ring in shared memory. It gives back what it has."""
 
     request: Number
     producer: Number
 
 
-class Route(Message, frozen=True):
+class Route(WireMessage, frozen=True):
     """How many queues has the topic? Creates it where `create` says so and the broker allows it."""
 
     request: Number
@@ -108,14 +108,14 @@ class Route(Message, frozen=True):
     run: str = ""
 
 
-class CreateTopic(Message, frozen=True):
+class CreateTopic(WireMessage, frozen=True):
     request: Number
     topic: str
     queues: int
     run: str = ""
 
 
-class ListTopics(Message, frozen=True):
+class ListTopics(WireMessage, frozen=True):
     request: Number
     run: str = ""
 
@@ -123,7 +123,7 @@ class ListTopics(Message, frozen=True):
 # --- the produce endpoint: answers ------------------------------------------------------------
 
 
-class Welcome(Message, frozen=True):
+class Welcome(WireMessage, frozen=True):
     """The session is open. `wrote` is the log's end; `next_seq` the next frame that is taken.
 
     Records leave `store_host_bytes` for the broker's address, and with `prop_crc` end in 20 bytes
@@ -143,7 +143,7 @@ class Welcome(Message, frozen=True):
     rings: bool = False
 
 
-class RingOpened(Message, frozen=True):
+class RingOpened(WireMessage, frozen=True):
     """A ring of so many bytes is there for this producer to fill, if it finds its file.
 
     The file begins with `token`, which shows that it is this one: see shared/memory/ring_file.py.
@@ -164,7 +164,7 @@ class StoredRun(msgspec.Struct, frozen=True, array_like=True):
     physical_offset: int
 
 
-class Appended(Message, frozen=True):
+class Appended(WireMessage, frozen=True):
     """The frame is stored. `status` is PUT_OK, or FLUSH_DISK_TIMEOUT: perhaps not on disk yet."""
 
     producer: int
@@ -176,7 +176,7 @@ class Appended(Message, frozen=True):
     status: str = PUT_OK
 
 
-class OutOfStep(Message, frozen=True):
+class OutOfStep(WireMessage, frozen=True):
     """The frame, or Hello, does not fit a session that this writer knows; nothing is stored."""
 
     producer: int
@@ -184,18 +184,18 @@ class OutOfStep(Message, frozen=True):
     seq: int
 
 
-class Routed(Message, frozen=True):
+class Routed(WireMessage, frozen=True):
     request: int
     topic: str
     queues: int
 
 
-class TopicList(Message, frozen=True):
+class TopicList(WireMessage, frozen=True):
     request: int
     topics: dict[str, int]
 
 
-class Refused(Message, frozen=True):
+class Refused(WireMessage, frozen=True):
     """A request failed, as a typed error. For a frame, `request` is its seq.
 
     A broker that is busy says after how many ms there is a point in trying again; then the frame's
@@ -215,7 +215,7 @@ class Refused(Message, frozen=True):
 # --- the consume endpoint ---------------------------------------------------------------------
 
 
-class Subscription(Message, frozen=True):
+class Subscription(WireMessage, frozen=True):
     """Which messages a pull is for: `expression` is of type TAG or SQL92.
 
     Tags are compared by their hash codes, so some that do not match may come. A queue is looked
@@ -230,7 +230,7 @@ class Subscription(Message, frozen=True):
     version: Number
 
 
-class Pull(Message, frozen=True):
+class Pull(WireMessage, frozen=True):
     """Records of some queues of a topic from these offsets on; waits up to `wait_ms` for one.
 
     It is answered too when the topic has more than `known_queues` queues with messages, or an
@@ -249,7 +249,7 @@ class Pull(Message, frozen=True):
     run: str = ""
 
 
-class QueueSlice(Message, frozen=True):
+class QueueSlice(WireMessage, frozen=True):
     """What the payload holds of one queue: `size` bytes of records, offsets below `next_offset`.
 
     An offset below `min_offset` was asked for: the messages up to there have expired. One above
@@ -270,7 +270,7 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
     ranges: Number
 
 
-class Pulled(Message, frozen=True):
+class Pulled(WireMessage, frozen=True):
     """Slices in the order of the payload. `queue_ids` are all queues of the topic by now.
 
     With places the payload has no records: it has the ranges of this run's log in which they are,
@@ -284,7 +284,7 @@ class Pulled(Message, frozen=True):
     places: tuple[Place, ...] = ()
 
 
-class Describe(Message, frozen=True):
+class Describe(WireMessage, frozen=True):
     """The queues of a topic; with `at_ms` >= 0 also the first offset stored at or after it."""
 
     request: Number
@@ -293,14 +293,14 @@ class Describe(Message, frozen=True):
     run: str = ""
 
 
-class QueueRange(Message, frozen=True):
+class QueueRange(WireMessage, frozen=True):
     queue_id: int
     min_offset: int
     max_offset: int
     at_offset: int
 
 
-class Described(Message, frozen=True):
+class Described(WireMessage, frozen=True):
     request: int
     topic: str
     exists: bool
@@ -309,7 +309,7 @@ class Described(Message, frozen=True):
     hint: str = ""
 
 
-class Query(Message, frozen=True):
+class Query(WireMessage, frozen=True):
     """The newest `max_num` messages of a topic with this key, stored in [begin_ms, end_ms].
 
     `unique` looks among UNIQ_KEYs only, and the broker chooses how many. No more than 8 MiB come.
@@ -325,7 +325,7 @@ class Query(Message, frozen=True):
     run: str = ""
 
 
-class QueryById(Message, frozen=True):
+class QueryById(WireMessage, frozen=True):
     """The message that an offsetMsgId names."""
 
     request: Number
@@ -333,7 +333,7 @@ class QueryById(Message, frozen=True):
     run: str = ""
 
 
-class Queried(Message, frozen=True):
+class Queried(WireMessage, frozen=True):
     """The payload has the records that were found, in log order."""
 
     request: int

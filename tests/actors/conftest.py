@@ -33,7 +33,7 @@ from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queu
 from penstock.shared.memory.run_directory import Endpoints, Run, boot_id
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.process.actor import Actor, Stage
-from penstock.shared.process.doorbells import RINGS
+from penstock.shared.process.doorbells import NOTIFIES
 from penstock.shared.process.listeners import listen_ipc, listen_tcp
 from penstock.shared.queue.known_queues import make_known_queues
 from penstock.shared.store.checkpoint_file import make_checkpoint
@@ -122,9 +122,9 @@ class Pipeline:
     def give_neighbours(self, actor: Any) -> None:
         """Those that it rings are there. In search of them it opens and closes sockets."""
         bus = self.stage_of(actor).bus
-        for name in RINGS[type(actor).__name__.lower()]:
+        for name in NOTIFIES[type(actor).__name__.lower()]:
             neighbour = self.stage(name).bus
-            bus.ring(name)
+            bus.notify(name)
             assert neighbour.bells.poll(ANSWER_S * 1000)
 
     def crash(self, actor: Any) -> None:
@@ -152,7 +152,7 @@ class Pipeline:
             base = self.positions["allocated"]
             path = self.paths.commit_log / segment_name(base)
             size = self.config.mapped_file_size_commit_log_bytes
-            make_file(self.paths.half_made, path, size, sparse=False)
+            make_file(self.paths.staging, path, size, sparse=False)
             self.positions.initialise("allocated", base + size)
 
     def append(

@@ -69,9 +69,9 @@ def test_a_successor_goes_on_behind_what_is_there_and_removes_what_is_half_made(
     first = broker.start(Allocator)
     work(first)
     broker.crash(first)
-    half = broker.paths.half_made / f"commitlog-{segment_name(SEGMENT_BYTES)}-4711"
+    half = broker.paths.staging / f"commitlog-{segment_name(SEGMENT_BYTES)}-4711"
     half.write_bytes(b"half")
-    other = broker.paths.half_made / f"0-{segment_name(0)}-4712"
+    other = broker.paths.staging / f"0-{segment_name(0)}-4712"
     other.write_bytes(b"the reput's")
     broker.append()
     second = broker.start(Allocator)
@@ -106,7 +106,7 @@ def test_a_full_disk_is_told_and_tried_again_soon(
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert broker.positions["allocate_error"] == errno.EFBIG
-    assert _segments(broker) == [] and list(broker.paths.half_made.iterdir()) == []
+    assert _segments(broker) == [] and list(broker.paths.staging.iterdir()) == []
     broker.clock.advance(RETRY_MS - 1)
     work(allocator)
     assert broker.positions["allocated"] == 0

@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from penstock.actors.cleaner import actor as cleaner_module
 from penstock.actors.cleaner import Cleaner
+from penstock.actors.cleaner import actor as cleaner_module
 from penstock.actors.cleaner.actor import SETTLE_MS
 from penstock.actors.reput import Reput
 from penstock.shared.config import Config

@@ -457,7 +457,7 @@ def test_a_deleted_segment_is_let_go_of_when_it_is_sent(
     assert _mapped(broker), "the reader has it still"
     deadline = time.monotonic() + 10
     while _mapped(broker):  # ZeroMQ gives a frame back when its own thread comes to it
-        reader.let_go()
+        reader.release_deleted()
         assert time.monotonic() < deadline
     assert reader._queues.range(0)[0] > 0
 
@@ -479,13 +479,13 @@ def test_who_does_not_read_a_deleted_segment_loses_the_connection_and_nobody_a_b
         answered += reader.work()
         assert time.monotonic() < deadline
     _expire(broker, work)
-    reader.let_go()
+    reader.release_deleted()
     broker.clock.advance(400)
-    reader.let_go()
+    reader.release_deleted()
     assert _mapped(broker), "not yet"
     broker.clock.advance(200)
     while _mapped(broker):
-        reader.let_go()
+        reader.release_deleted()
         assert time.monotonic() < deadline
     answer, _ = client.pull_until({0: 0}, deadline)
     assert answer.slices[0].min_offset > 0, "the others have come back"

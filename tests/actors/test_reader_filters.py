@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from penstock.actors.reader import Reader
-from penstock.actors.reader.filtered_pulls import TURN_MS, Answers, FilteredPulls, Wanted
+from penstock.actors.reader.filtered_pulls import TURN_MS, Answers, FilteredPulls, HeldPull
 from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
 from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter, parse_tags
@@ -182,7 +182,7 @@ def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
     cursors = {b"one": {0: 0, 1: 0}, b"two": {0: 0}}
     for peer, begin in cursors.items():
         pull = Pull(1, "orders", begin, 9, 1 << 20, NEVER_MS)
-        filtered.put(Wanted(peer, pull, chosen, {}, NEVER_MS, 0, begin))
+        filtered.put(HeldPull(peer, pull, chosen, {}, NEVER_MS, 0, begin))
     steps = []
     for _ in range(20):
         before = {peer: dict(each) for peer, each in cursors.items()}
@@ -213,7 +213,7 @@ def test_a_look_ends_when_its_time_is_over_and_not_before_a_record(running: Runn
     assert chosen is not None
     cursors = {0: 0}
     pull = Pull(1, "orders", {0: 0}, 9, 1 << 20, NEVER_MS)
-    filtered.put(Wanted(b"one", pull, chosen, {}, NEVER_MS, 0, cursors))
+    filtered.put(HeldPull(b"one", pull, chosen, {}, NEVER_MS, 0, cursors))
     for expected in (1, 2, 3):
         # the time is over as soon as anything was looked at
         times = chain([0, 0], repeat(TURN_MS))

@@ -17,7 +17,7 @@ from penstock.actors.reput import RETRY_MS, Reput
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import list_segments
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
-from penstock.shared.formats.record import AT_QUEUE_OFFSET, Found, decode_record
+from penstock.shared.formats.record import AT_QUEUE_OFFSET, Kind, decode_record
 from penstock.shared.layout import segment_name
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
@@ -33,7 +33,7 @@ def _expected(broker: Any) -> dict[QueueKey, list[tuple[int, int]]]:
     found: dict[QueueKey, list[tuple[int, int]]] = {}
     segments, _ = list_segments(broker.paths.commit_log, "log")
     for position, kind, size, record, _ in scan(files, segments, 0):
-        if kind is Found.RECORD:
+        if kind is Kind.RECORD:
             fields = decode_record(bytes(record))
             found.setdefault(QueueKey(fields.topic, fields.queue_id), []).append((position, size))
     files.close()
@@ -239,8 +239,8 @@ def test_a_new_reput_removes_its_predecessors_half_made_files_and_nobody_elses(
     pipeline: Callable[..., Any],
 ) -> None:
     broker = pipeline(**MAPPED)
-    own = broker.paths.half_made / f"0-{segment_name(0)}-4711"
-    other = broker.paths.half_made / f"commitlog-{segment_name(0)}-4712"
+    own = broker.paths.staging / f"0-{segment_name(0)}-4711"
+    other = broker.paths.staging / f"commitlog-{segment_name(0)}-4712"
     for path in (own, other):
         path.write_bytes(b"half")
     broker.start(Reput)

@@ -9,7 +9,7 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.shared.formats.record import Found, Shape, blank_size, decode_record, examine
+from penstock.shared.formats.record import Kind, Shape, blank_size, decode_record, examine
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.wire.messages import Appended, Refused
 
@@ -40,7 +40,7 @@ def test_records_have_the_brokers_address_and_a_checksum_where_it_makes_one(
     for body in (b"a", b"bb"):
         checksum = Checksum.RECORD if prop_crc else Checksum.BODY
         found, size, reason = examine(log, at, len(log), position=at, checksum=checksum)
-        assert (found, reason) == (Found.RECORD, "")
+        assert (found, reason) == (Kind.RECORD, "")
         record = decode_record(log[at : at + size])
         assert (record.body, record.store_host) == (body, answer.store_host)
         at += size

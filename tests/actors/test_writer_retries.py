@@ -152,8 +152,8 @@ def test_the_index_is_forgotten_some_time_after_the_last_retry(
     index = writer._retries._index
     assert index._tables
     long_log.clock.advance(MEMORY_MS)
-    writer.let_go()
+    writer.release_deleted()
     assert index._tables
     long_log.clock.advance(1)
-    writer.let_go()
+    writer.release_deleted()
     assert not index._tables and not index._spans

@@ -31,7 +31,7 @@ def paths() -> Iterator[StorePaths]:
     """An unclean store with nothing in it, in memory; its checkpoint knows of nothing."""
     with tempfile.TemporaryDirectory(prefix="torn-tail-of-penstock-", dir=in_memory()) as made:
         paths = StorePaths(Path(made))
-        for directory in (paths.commit_log, paths.consume_queue, paths.half_made):
+        for directory in (paths.commit_log, paths.consume_queue, paths.staging):
             make_directory(directory)
         paths.abort.write_bytes(b"1")
         paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint(0)).ljust(4096, b"\0"))

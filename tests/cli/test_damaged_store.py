@@ -13,7 +13,7 @@ from penstock.cli.main import main
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.formats.record import Found, decode_record
+from penstock.shared.formats.record import Kind, decode_record
 from penstock.shared.store.directory import StoreDirectory
 
 COUNT = 60
@@ -40,7 +40,7 @@ def damaged(
         running.kill()
     store = running.store
     with StoreDirectory(store) as opened:
-        steps = [step for step in opened.scan_log() if step[1] is Found.RECORD]
+        steps = [step for step in opened.scan_log() if step[1] is Kind.RECORD]
         records = [(step[0], decode_record(bytes(step[3]))) for step in steps]
     log = store / "commitlog" / f"{0:020d}"
     raw = bytearray(log.read_bytes())

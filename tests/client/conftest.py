@@ -44,7 +44,7 @@ from penstock.shared.errors import (
 from penstock.shared.formats.message_id import key_origin
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
-from penstock.shared.formats.record_outline import unique_key
+from penstock.shared.formats.record_outline import unique_key_of
 from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import check_frame
@@ -196,7 +196,7 @@ class Writer:
             self._turn_away(peer, request)
             return
         keys = [
-            unique_key(memoryview(payload)[at:stop]).decode()
+            unique_key_of(memoryview(payload)[at:stop]).decode()
             for at, stop in zip(starts, starts[1:], strict=False)
         ]
         if wrong := [run for run in request.runs if run.topic in self.gone]:

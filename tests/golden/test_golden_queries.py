@@ -12,7 +12,7 @@ import pytest
 from penstock.shared.config import Config
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.record import AT_PHYSICAL_OFFSET
-from penstock.shared.index.lookup import IndexView, Wanted, look_up
+from penstock.shared.index.lookup import IndexView, KeyQuery, look_up
 from penstock.shared.store.directory import StoreDirectory
 
 HERE = Path(__file__).parent
@@ -45,7 +45,7 @@ def _offsets(store: StoreDirectory, view: IndexView, line: dict[str, Any]) -> li
     def log_at(offset: int, size: int) -> bytes:
         return store.read_log(offset, min(size, store.segment_of(offset).end - offset))
 
-    wanted = Wanted(
+    wanted = KeyQuery(
         line["topic"],
         line["key"],
         min(line["max_num"], Config().max_msgs_num_batch),

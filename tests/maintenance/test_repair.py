@@ -20,7 +20,7 @@ from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import ConfigError
 from penstock.shared.formats.properties import decode_properties
-from penstock.shared.formats.record import Found, Record, decode_record
+from penstock.shared.formats.record import Kind, Record, decode_record
 from penstock.shared.formats.tombstone import LOST, LostMessage, lay_out
 from penstock.shared.layout import segment_name
 from penstock.shared.store.directory import StoreDirectory
@@ -35,7 +35,7 @@ def _repair(store: Any) -> Repair:
 def _records(root: Path) -> list[Record]:
     with StoreDirectory(root) as store:
         return [
-            decode_record(bytes(step[3])) for step in store.scan_log() if step[1] is Found.RECORD
+            decode_record(bytes(step[3])) for step in store.scan_log() if step[1] is Kind.RECORD
         ]
 
 

@@ -16,7 +16,7 @@ from penstock.shared.files.segments import Problem
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
-from penstock.shared.formats.record import Found, Record, pack_host
+from penstock.shared.formats.record import Kind, Record, pack_host
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.layout import segment_name
 from penstock.shared.store.directory import StoreDirectory
@@ -44,7 +44,7 @@ def records(make_record: Maker) -> list[Record]:
 
 def _places(root: Path) -> list[tuple[int, int]]:
     with StoreDirectory(root) as store:
-        return [(step[0], step[2]) for step in store.scan_log() if step[1] is Found.RECORD]
+        return [(step[0], step[2]) for step in store.scan_log() if step[1] is Kind.RECORD]
 
 
 def _patch(path: Path, at: int, data: bytes) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from penstock.maintenance.verify import verify_store
-from penstock.maintenance.verify_report import Report
+from penstock.maintenance.verify_report import VerifyReport
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
@@ -37,7 +37,7 @@ def indexed(
     return make
 
 
-def _verify(root: Path) -> Report:
+def _verify(root: Path) -> VerifyReport:
     return verify_store(root, index=TINY)
 
 

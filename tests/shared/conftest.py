@@ -13,14 +13,14 @@ from typing import NamedTuple
 import pytest
 
 from penstock.shared.config import Config
-from penstock.shared.formats.record import Found, Record
+from penstock.shared.formats.record import Kind, Record
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
 
 SEGMENT = 4096
-RECORD = Found.RECORD
+RECORD = Kind.RECORD
 
 
 class StoppedStore(NamedTuple):
@@ -62,7 +62,7 @@ def stopped_store(
 ) -> Callable[..., StoppedStore]:
     def make(records: list[Record], **layout: object) -> StoppedStore:
         paths = StorePaths(store_builder(records, segment_bytes=SEGMENT, **layout))
-        paths.half_made.mkdir(parents=True)
+        paths.staging.mkdir(parents=True)
         return StoppedStore(paths, make_config())
 
     return make
@@ -93,7 +93,7 @@ def wreckable(
 
     def make(place: Path) -> StoppedStore:
         paths = StorePaths(shutil.copytree(template, place / "store"))
-        paths.half_made.mkdir(parents=True)
+        paths.staging.mkdir(parents=True)
         small = Config(
             store_path_root_dir=str(paths.root),
             mapped_file_size_commit_log_bytes=SEGMENT,

@@ -24,7 +24,7 @@ from penstock.client.core.arguments import (
 )
 from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.formats.compression import check_compression, compress
-from penstock.shared.formats.message_id import KeyOrigin, unique_key
+from penstock.shared.formats.message_id import KeyOrigin, make_unique_key
 from penstock.shared.formats.properties import DELAY, RESERVED, encode_properties
 from penstock.shared.formats.record import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
 from penstock.shared.formats.record_crc import PROP_CRC_BYTES
@@ -63,7 +63,7 @@ class BatchMessage(msgspec.Struct, frozen=True):
 _SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 
 
-class Terms:
+class BrokerLimits:
     """What the broker has said of the messages it takes; until it has, what is usual."""
 
     __slots__ = ("max_message_bytes", "shape")
@@ -95,7 +95,7 @@ class Encoder:
 
         Raises InvalidArgument for a compression that there is not.
         """
-        self.terms = Terms()
+        self.terms = BrokerLimits()
         self.numbers = KeyNumbers(origin)
         self._compression = check_compression(compression)
         # a body from this size on is compressed
@@ -103,7 +103,7 @@ class Encoder:
         self.compressed_bytes = over_bytes if compression else sys.maxsize
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
-        self._key_bytes = len(f"UNIQ_KEY\x01{unique_key(origin, 0)}\x02")
+        self._key_bytes = len(f"UNIQ_KEY\x01{make_unique_key(origin, 0)}\x02")
         # more than this no record has beside topic, body and properties of its own
         self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
 

@@ -19,7 +19,7 @@ import msgspec
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.timeouts import no_outcome
 from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
-from penstock.shared.formats.message_id import KeyOrigin, offset_message_id, unique_key
+from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
 from penstock.shared.loops.active import Draft, FrameOfRuns, Outcome, Run
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
@@ -161,7 +161,7 @@ class SendFuture(Outcome):
     def unique_key(self) -> str:
         """The UNIQ_KEY of the message; those of a batch joined by commas."""
         origin = self.sender.origin
-        return ",".join([unique_key(origin, key) for key in self.keys or (self.key,)])
+        return ",".join([make_unique_key(origin, key) for key in self.keys or (self.key,)])
 
     def _find_error(self, timeout: float | None) -> PenstockError | None:
         if not self.done():

@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections import deque
 
 from penstock.client.core.sending.frames import Frame, SendFuture
+from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.client.core.sending.routes import Parked
-from penstock.client.core.sending.turns import Turns
 from penstock.shared.loops.active import Draft, OpenFrame
 
 # So many frames are unanswered at once, and as long as there are full ones so many. More of those
@@ -20,7 +20,7 @@ MAX_IN_FLIGHT, MAX_FULL_IN_FLIGHT = 8, 16
 class Outbox(OpenFrame):
     """The frames of one producer that have not left yet."""
 
-    def __init__(self, turns: Turns) -> None:
+    def __init__(self, turns: RoundRobin) -> None:
         super().__init__()
         self._turns = turns
         self._frames: deque[Frame] = deque()

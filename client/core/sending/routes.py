@@ -14,7 +14,7 @@ from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_text, check_whole
 from penstock.client.core.sending.encoding import topic_bytes
 from penstock.client.core.sending.frames import SendFuture
-from penstock.client.core.sending.turns import Turns
+from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.loops.active import Draft
@@ -68,7 +68,7 @@ class Routes:
     def __init__(self) -> None:
         self.aim = Aim()
         self._queues: dict[str, int] = {}
-        self.rotation = Turns()
+        self.rotation = RoundRobin()
         # topic -> the queues of its next messages
         self.turns = self.rotation.now
         self._questions: dict[str, _Question] = {}

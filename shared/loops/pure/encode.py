@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from isal import isal_zlib
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.formats.message_id import KeyOrigin, sent_ms, unique_key
+from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, sent_ms
 from penstock.shared.formats.record import (
     HOST_V4_BYTES,
     HOST_V6_BYTES,
@@ -88,7 +88,7 @@ class RecordMaker:
         body, properties, flag, sys_flag = whole
         raw = b"%sUNIQ_KEY\x01%s\x02%s" % (
             properties,
-            unique_key(self._origin, key).encode(),
+            make_unique_key(self._origin, key).encode(),
             self._end,
         )
         check_properties_size(len(raw))

@@ -34,7 +34,7 @@ from penstock.shared.formats.record import (
     SMALLEST_RECORD_BYTES,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
-    Found,
+    Kind,
     body_crc,
     body_span,
     examine,
@@ -318,4 +318,4 @@ def messages(
 def _names(message: Message, name: bytes) -> bool:
     record = message.record
     found, _, _ = examine(record, 0, len(record), checksum=Checksum.NONE)
-    return found is Found.RECORD and name in message._raw_properties
+    return found is Kind.RECORD and name in message._raw_properties

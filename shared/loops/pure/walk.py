@@ -32,7 +32,7 @@ from penstock.shared.formats.record import (
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
-    Found,
+    Kind,
     body_span,
     crc32,
     examine,
@@ -241,7 +241,7 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
                 at = next_at
                 continue
         found, size, _ = examine(buffer, at, end, position=position + at, checksum=checksum)
-        if found is not Found.RECORD:
+        if found is not Kind.RECORD:
             break
         at += size
         starts.append(at)

@@ -39,7 +39,7 @@ class Queues:
     def __init__(self, config: Config, run: Run) -> None:
         self.config, self.run = config, run
         self.paths = StorePaths(config.store)
-        self.paths.half_made.mkdir(parents=True, exist_ok=True)
+        self.paths.staging.mkdir(parents=True, exist_ok=True)
         make_known_queues(self.paths.known_queues)
         self.numbers = QueueNumbers()
         self.windows = QueueWindows(self.paths, config, self.numbers)

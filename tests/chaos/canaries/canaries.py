@@ -120,7 +120,7 @@ def flushed_before_sync(flusher: Any) -> None:
     def publish_first(self: Any) -> int:
         if self._positions["flush_wanted"] > self._flushed:
             self._positions.publish("flushed", self._positions["committed"])
-            self._stage.bus.ring("writer")
+            self._stage.bus.notify("writer")
         return int(flush_log(self))
 
     flusher.Flusher._flush_log = publish_first
@@ -158,7 +158,7 @@ def committed_before_copy(committer: Any) -> None:
 
     def publish_first(self: Any, pool: Any, start: int, stop: int) -> None:
         self._positions.publish("committed", stop)
-        self._stage.bus.ring("flusher")
+        self._stage.bus.notify("flusher")
         copy(self, pool, start, stop)
 
     committer.Committer._copy = publish_first
@@ -344,11 +344,11 @@ def files_reused_without_zeroing(durable_files: Any) -> None:
     """A new file is made of the one before it, with the bytes that one had."""
     make_file = durable_files.make_file
 
-    def reuse(half_made: Any, target: Any, size: int, *, sparse: bool, head: bytes = b"") -> None:
+    def reuse(staging: Any, target: Any, size: int, *, sparse: bool, head: bytes = b"") -> None:
         before = sorted(path for path in target.parent.iterdir() if path.stat().st_size == size)
         if before:
             head += before[-1].read_bytes()[len(head) :]
-        make_file(half_made, target, size, sparse=sparse, head=head)
+        make_file(staging, target, size, sparse=sparse, head=head)
 
     durable_files.make_file = reuse
 
@@ -544,19 +544,19 @@ def store_times_go_back(log_end: Any) -> None:
 @canary("shared.process.connection_limit", "crowd")
 def everybody_is_let_in(door: Any) -> None:
     """Connections are not counted: they come until there are no files left."""
-    door.Door.tend = lambda self, now_ms: None
+    door.ConnectionLimit.tend = lambda self, now_ms: None
 
 
 @canary("actors.reader.unread_answers", "crowd")
 def unread_answers_are_forgotten(unsent: Any) -> None:
     """What consumers have not read is not counted."""
-    unsent.Unsent.add = lambda self, tracker, size: None
+    unsent.UnreadAnswers.add = lambda self, tracker, size: None
 
 
 @canary("actors.flusher.actor", "memory")
 def no_memory_is_a_failed_disk(flusher: Any) -> None:
     """A flusher that cannot map a segment takes that for an error of the disk."""
-    flusher.LACKING = frozenset()
+    flusher.RESOURCE_EXHAUSTED = frozenset()
 
 
 # --- clients that mean harm ---

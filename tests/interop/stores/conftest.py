@@ -32,7 +32,7 @@ from penstock.shared.errors import PenstockError
 from penstock.shared.formats.index_chains import ITEM_DTYPE
 from penstock.shared.formats.index_layout import Geometry, decode_header
 from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
-from penstock.shared.formats.record import SYS_COMPRESSED, Found, decode_record
+from penstock.shared.formats.record import SYS_COMPRESSED, Kind, decode_record
 from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.scan import Step
@@ -333,7 +333,7 @@ class Sides:
             return row(decode_record(step[3]), with_body=False)
 
         with StoreDirectory(place.store) as store:
-            return [of(step) for step in store.scan_log() if step[1] is Found.RECORD]
+            return [of(step) for step in store.scan_log() if step[1] is Kind.RECORD]
 
     @staticmethod
     def is_queued(found: dict[str, Any]) -> bool:

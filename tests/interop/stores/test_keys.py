@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.index.lookup import IndexView, Wanted, look_up
+from penstock.shared.index.lookup import IndexView, KeyQuery, look_up
 from penstock.shared.store.directory import StoreDirectory
 
 TOPICS = {"orders": 4, "payments": 2}
@@ -67,7 +67,7 @@ def answers(place: Any, queries: list[dict[str, Any]]) -> list[list[int]]:
         view = IndexView(place.store / "index", Geometry(SLOTS, ITEMS))
         found = []
         for query in queries:
-            wanted = Wanted(**query | {"max_num": min(query["max_num"], MOST)}, unique=False)
+            wanted = KeyQuery(**query | {"max_num": min(query["max_num"], MOST)}, unique=False)
             turns = look_up(view.files(), wanted, log_at)
             try:
                 while True:

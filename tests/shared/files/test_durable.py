@@ -27,7 +27,7 @@ from penstock.shared.files.durable import (
 
 
 @pytest.fixture
-def half_made(tmp_path: Path) -> Path:
+def staging(tmp_path: Path) -> Path:
     (tmp_path / "half-made").mkdir()
     return tmp_path / "half-made"
 
@@ -109,38 +109,38 @@ def test_a_directory_whose_name_is_not_on_disk_does_not_stay(
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_a_file_gets_its_name_when_it_is_whole(
-    tmp_path: Path, half_made: Path, synced: list[str], sparse: bool
+    tmp_path: Path, staging: Path, synced: list[str], sparse: bool
 ) -> None:
     target = tmp_path / "commitlog" / "00"
     target.parent.mkdir()
-    make_file(half_made, target, 1 << 20, sparse=sparse, head=b"head")
+    make_file(staging, target, 1 << 20, sparse=sparse, head=b"head")
     assert target.read_bytes() == b"head".ljust(1 << 20, b"\0")
     assert (target.stat().st_blocks * 512 >= 1 << 20) != sparse
     assert synced == [f"commitlog-00-{os.getpid()}-0", "rename 00", "commitlog"]
-    assert list(half_made.iterdir()) == []
+    assert list(staging.iterdir()) == []
 
 
 def test_several_files_are_whole_before_the_first_has_its_name(
-    tmp_path: Path, half_made: Path, synced: list[str]
+    tmp_path: Path, staging: Path, synced: list[str]
 ) -> None:
     """Two of them have the same name, in directories of the same name."""
     wanted = []
     for number, directory in enumerate(("a/0", "b/0", "b/1")):
         (tmp_path / directory).mkdir(parents=True)
         wanted.append(NewFile(f"{tmp_path}/{directory}/00", bytes([65 + number])))
-    make_files(half_made, wanted, 4096, sparse=True)
+    make_files(staging, wanted, 4096, sparse=True)
     for target, head in wanted:
         assert Path(target).read_bytes() == head.ljust(4096, b"\0")
     assert [each.rpartition("-")[0] for each in synced[:3]] == [
         f"{directory}-00-{os.getpid()}" for directory in "001"
     ]
     assert synced[3:] == ["rename 00"] * 3
-    assert list(half_made.iterdir()) == []
+    assert list(staging.iterdir()) == []
 
 
 @pytest.mark.parametrize("call", ["pwrite", "fsync", "rename"])
 def test_of_several_files_that_cannot_all_be_made_those_with_a_name_are_whole(
-    tmp_path: Path, half_made: Path, monkeypatch: pytest.MonkeyPatch, call: str
+    tmp_path: Path, staging: Path, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
     wanted = [NewFile(f"{tmp_path}/{number}", b"head") for number in range(4)]
     real, calls = getattr(os, call), [0]
@@ -153,23 +153,23 @@ def test_of_several_files_that_cannot_all_be_made_those_with_a_name_are_whole(
 
     monkeypatch.setattr(os, call, fail)
     with pytest.raises(OSError, match="the third"):
-        make_files(half_made, wanted, 4096, sparse=True)
+        make_files(staging, wanted, 4096, sparse=True)
     made = [path for path in tmp_path.iterdir() if path.is_file()]
     assert len(made) == (2 if call == "rename" else 0)
     assert all(path.read_bytes() == b"head".ljust(4096, b"\0") for path in made)
-    assert list(half_made.iterdir()) == []
-    make_files(half_made, wanted, 4096, sparse=True)
+    assert list(staging.iterdir()) == []
+    make_files(staging, wanted, 4096, sparse=True)
     assert all(Path(target).stat().st_size == 4096 for target, _ in wanted)
 
 
-def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, half_made: Path) -> None:
+def test_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path, staging: Path) -> None:
     with pytest.raises(OSError):
-        make_file(half_made, tmp_path / "00", 1 << 60, sparse=False)
-    assert list(half_made.iterdir()) == [] and not (tmp_path / "00").exists()
+        make_file(staging, tmp_path / "00", 1 << 60, sparse=False)
+    assert list(staging.iterdir()) == [] and not (tmp_path / "00").exists()
 
 
 def test_a_name_that_is_not_on_disk_does_not_stay(
-    tmp_path: Path, half_made: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, staging: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The next try makes the file again, and its name durable; one that is there it would not."""
     sync = os.fsync
@@ -183,9 +183,9 @@ def test_a_name_that_is_not_on_disk_does_not_stay(
     with monkeypatch.context() as failing:
         failing.setattr(os, "fsync", fail)
         with pytest.raises(OSError, match="the directory"):
-            make_file(half_made, target, 4096, sparse=False)
-    assert not target.exists() and list(half_made.iterdir()) == []
-    make_file(half_made, target, 4096, sparse=False)
+            make_file(staging, target, 4096, sparse=False)
+    assert not target.exists() and list(staging.iterdir()) == []
+    make_file(staging, target, 4096, sparse=False)
     assert target.stat().st_size == 4096
 
 

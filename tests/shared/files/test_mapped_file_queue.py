@@ -183,9 +183,9 @@ class Holding(RuleBasedStateMachine):
         self.deleted.setdefault(number, -1)
 
     @rule(later_ms=st.integers(0, 50))
-    def let_go(self, later_ms: int) -> None:
+    def release_deleted(self, later_ms: int) -> None:
         self.now_ms += later_ms
-        longest = self.queue.let_go(self.now_ms)
+        longest = self.queue.release_deleted(self.now_ms)
         for number in [number for number in self.open if number in self.deleted]:
             self.open.remove(number)
             self.aside.add(number)
@@ -208,7 +208,7 @@ class Holding(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         self.views.clear()
-        self.queue.let_go(self.now_ms)
+        self.queue.release_deleted(self.now_ms)
         self.queue.close()
         assert _mapped(self.directory) == set()
         shutil.rmtree(self.directory)
@@ -225,10 +225,10 @@ def test_a_deleted_segment_gives_its_room_back_when_the_last_view_goes(tmp_path:
     before = bytes(view)
     (tmp_path / segment_name(0)).unlink()
     handles = set(os.listdir("/proc/self/fd"))
-    assert (queue.let_go(100), queue.let_go(130)) == (0, 30)
+    assert (queue.release_deleted(100), queue.release_deleted(130)) == (0, 30)
     assert bytes(view) == before
     view.release()
-    assert queue.let_go(140) == 0
+    assert queue.release_deleted(140) == 0
     assert len(handles - set(os.listdir("/proc/self/fd"))) == 2, "ours and the mapping's own"
 
 

@@ -13,10 +13,10 @@ from penstock.shared.errors import InvalidArgument
 from penstock.shared.formats.message_id import (
     key_number,
     key_origin,
+    make_unique_key,
     offset_message_id,
     parse_message_id,
     sent_ms,
-    unique_key,
 )
 from penstock.shared.formats.record import pack_host
 
@@ -59,7 +59,7 @@ def test_a_unique_key_names_its_client_and_its_moment_in_the_month() -> None:
     month = time.localtime(now_ms / 1000)
     start_ms = int(time.mktime((month.tm_year, month.tm_mon, 1, 0, 0, 0, 0, 0, -1))) * 1000
     origin = key_origin(bytes([172, 17, 2, 3]), now_ms)
-    first, second = (unique_key(origin, key_number(origin, now_ms, count)) for count in (0, 1))
+    first, second = (make_unique_key(origin, key_number(origin, now_ms, count)) for count in (0, 1))
     assert first[:8] == "AC110203"
     assert int(first[8:12], 16) == os.getpid() & 0xFFFF
     assert int(first[20:28], 16) == now_ms - start_ms
@@ -71,7 +71,7 @@ def test_65536_keys_of_one_millisecond_are_distinct() -> None:
     now_ms = 1700000001456
     origin = key_origin(bytes(16), now_ms)
     numbers = {key_number(origin, now_ms, count) for count in range(65536)}
-    keys = {unique_key(origin, number) for number in numbers}
+    keys = {make_unique_key(origin, number) for number in numbers}
     assert len(keys) == 65536
     assert {len(key) for key in keys} == {56}
     assert {sent_ms(origin, number) for number in numbers} == {now_ms}
@@ -82,4 +82,4 @@ def test_a_key_of_a_clock_that_went_back_says_when_it_was_sent_all_the_same() ->
     for now_ms in (0, origin.month_start_ms - 1, 1 << 42):
         number = key_number(origin, now_ms, 5)
         assert sent_ms(origin, number) == now_ms
-        assert len(unique_key(origin, number)) == 32
+        assert len(make_unique_key(origin, number)) == 32

@@ -16,7 +16,7 @@ from penstock.shared.formats.record import (
     BLANK,
     MAGIC_BLANK,
     MAGIC_V2,
-    Found,
+    Kind,
     Record,
     body_crc,
     body_span,
@@ -169,7 +169,7 @@ def test_a_golden_record_encodes_to_its_bytes_and_decodes_to_its_fields(name: st
         assert getattr(decoded, field) == getattr(record, field)
     assert (decoded.total_size, decoded.physical_offset) == (len(raw), record.physical_offset)
     assert examine(raw, 0, len(raw), position=record.physical_offset) == (
-        Found.RECORD,
+        Kind.RECORD,
         len(raw),
         "",
     )
@@ -200,13 +200,13 @@ def test_the_body_crc_has_31_bits(body: bytes, crc: int) -> None:
 def test_a_blank_is_found_with_its_size() -> None:
     blank = bytes.fromhex("0000019acbd43194")
     assert BLANK.pack(410, MAGIC_BLANK) == blank
-    assert examine(blank.ljust(410, b"\0"), 0, 410) == (Found.BLANK, 410, "")
-    assert examine(blank.ljust(409, b"\0"), 0, 409)[0] is Found.DAMAGED
+    assert examine(blank.ljust(410, b"\0"), 0, 410) == (Kind.BLANK, 410, "")
+    assert examine(blank.ljust(409, b"\0"), 0, 409)[0] is Kind.DAMAGED
 
 
 def test_zeros_are_the_end_of_the_log() -> None:
     for size in (0, 3, 8, 400):
-        assert examine(bytes(size), 0, size)[0] is Found.END
+        assert examine(bytes(size), 0, size)[0] is Kind.END
 
 
 def test_hosts_are_shown_as_address_and_port() -> None:
@@ -225,7 +225,7 @@ def test_a_version_1_topic_length_is_signed_as_in_java() -> None:
     raw = bytearray(encode_record(_change(_base, topic="t" * 120, body=b"", properties=b"p" * 80)))
     raw[88] = 200
     raw[89 + 200 : 89 + 202] = bytes(2)
-    assert examine(bytes(raw), 0, len(raw))[0] is Found.DAMAGED
+    assert examine(bytes(raw), 0, len(raw))[0] is Kind.DAMAGED
 
 
 @pytest.mark.parametrize(
@@ -250,7 +250,7 @@ def test_what_can_be_of_no_queue_is_no_record(change: dict[str, object]) -> None
     whole = encode_record(_change(_base, physical_offset=4096))
     bent = encode_record(_change(_base, physical_offset=4096, **change))
     found, _, reason = examine(bent, 0, len(bent), position=4096)
-    assert found is Found.DAMAGED and "no record is of queue" in reason
+    assert found is Kind.DAMAGED and "no record is of queue" in reason
     # neither is it dispatched, nor found by the quick scan
     log = bent.replace((4096).to_bytes(8, "big"), (0).to_bytes(8, "big"))
     good = whole.replace((4096).to_bytes(8, "big"), (0).to_bytes(8, "big"))
@@ -264,7 +264,7 @@ def test_what_can_be_of_no_queue_is_no_record(change: dict[str, object]) -> None
 def test_topics_that_rocketmq_names_after_clusters_are_topics() -> None:
     for topic in ("rmq_sys_REVIVE_LOG_my.cluster", "%RETRY%group", "a.b:c", "..."):
         raw = encode_record(_change(_base, topic=topic))
-        assert examine(raw, 0, len(raw))[0] is Found.RECORD
+        assert examine(raw, 0, len(raw))[0] is Kind.RECORD
         assert names_queue(topic.encode(), 0, 0)
 
 
@@ -343,7 +343,7 @@ def test_a_record_cut_anywhere_is_reported_as_damaged(record: Record, data: st.D
     raw = encode_record(record)
     cut = data.draw(st.integers(8, len(raw) - 1))
     found, size, reason = examine(raw, 0, cut)
-    assert (found, size) == (Found.DAMAGED, 0)
+    assert (found, size) == (Kind.DAMAGED, 0)
     assert reason
     with pytest.raises(StoreDamaged):
         decode_record(raw[:cut])
@@ -357,7 +357,7 @@ def test_a_changed_body_is_seen_by_its_checksum(record: Record, data: st.DataObj
     raw = bytearray(whole)
     index = data.draw(st.integers(at, at + length - 1))
     raw[index] ^= 1 << data.draw(st.integers(0, 7))
-    assert examine(bytes(raw), 0, len(raw)) == (Found.DAMAGED, 0, "body CRC differs")
+    assert examine(bytes(raw), 0, len(raw)) == (Kind.DAMAGED, 0, "body CRC differs")
 
 
 @few
@@ -370,7 +370,7 @@ def test_no_change_of_any_byte_makes_examine_fail_or_read_too_far(
         raw[index] = data.draw(st.integers(0, 255))
     found, size, _ = examine(bytes(raw), 0, len(raw))
     assert size <= len(raw)
-    if found is Found.RECORD:
+    if found is Kind.RECORD:
         assert encode_record(decode_record(bytes(raw)))
 
 
@@ -379,11 +379,11 @@ def test_no_change_of_any_byte_makes_examine_fail_or_read_too_far(
 def test_no_bytes_at_all_make_examine_fail(raw: bytes) -> None:
     found, size, _ = examine(raw, 0, len(raw))
     assert 0 <= size <= len(raw)
-    assert found in Found
+    assert found in Kind
 
 
 def test_a_record_that_names_another_place_is_damaged(make_record: RecordMaker) -> None:
     raw = encode_record(make_record(physical_offset=500))
-    assert examine(raw, 0, len(raw), position=500)[0] is Found.RECORD
+    assert examine(raw, 0, len(raw), position=500)[0] is Kind.RECORD
     found, _, reason = examine(raw, 0, len(raw), position=501)
-    assert (found, reason) == (Found.DAMAGED, "record names 500 as its own offset")
+    assert (found, reason) == (Kind.DAMAGED, "record names 500 as its own offset")

@@ -18,7 +18,7 @@ from penstock.shared.formats.properties import decode_properties, encode_propert
 from penstock.shared.formats.record import (
     AT_QUEUE_OFFSET,
     NO_RECORD_CRC,
-    Found,
+    Kind,
     Record,
     Shape,
     decode_record,
@@ -69,7 +69,7 @@ def test_a_stamped_record_is_the_golden_one(make_record: RecordMaker) -> None:
     frame = stamped(with_room(record), [0, 138], 0, stamp)
     assert bytes(frame) == GOLDEN_E
     assert decode_properties(decode_record(frame).properties)["__CRC32#"] == "2084096711"
-    assert examine(GOLDEN_E, 0, 138, position=0, checksum=Checksum.RECORD)[0] is Found.RECORD
+    assert examine(GOLDEN_E, 0, 138, position=0, checksum=Checksum.RECORD)[0] is Kind.RECORD
 
 
 def test_digits_of_a_small_checksum_are_filled_up_on_the_right(make_record: RecordMaker) -> None:
@@ -93,14 +93,14 @@ def test_a_changed_bit_anywhere_is_seen(
     starts = check_frame(raw, [(b"orders", 3, 1)], 1 << 20, shape=shape)
     frame = stamped(raw, starts, 4096, Stamp(1700000001456, host, True))
     assert examine(frame, 0, len(frame), position=4096, checksum=Checksum.RECORD) == (
-        Found.RECORD,
+        Kind.RECORD,
         len(frame),
         "",
     )
     assert decode_record(frame).store_host == host
     bit = data.draw(st.integers(0, len(frame) * 8 - 1))
     frame[bit // 8] ^= 1 << bit % 8
-    assert examine(frame, 0, len(frame), checksum=Checksum.RECORD)[0] is not Found.RECORD
+    assert examine(frame, 0, len(frame), checksum=Checksum.RECORD)[0] is not Kind.RECORD
 
 
 @given(properties, st.booleans())
@@ -120,10 +120,10 @@ def test_a_record_without_a_checksum_says_so_and_a_torn_one_does_not(
 ) -> None:
     whole = encode_record(make_record(properties=b"TAGS\x01TagA\x02"))
     found, _, reason = examine(whole, 0, len(whole), checksum=Checksum.RECORD)
-    assert (found, reason) == (Found.DAMAGED, NO_RECORD_CRC)
+    assert (found, reason) == (Kind.DAMAGED, NO_RECORD_CRC)
     torn = GOLDEN_E[:-5] + bytes(5)
     found, _, reason = examine(torn, 0, len(torn), checksum=Checksum.RECORD)
-    assert (found, reason) == (Found.DAMAGED, "record CRC differs")
+    assert (found, reason) == (Kind.DAMAGED, "record CRC differs")
 
 
 def test_a_store_is_verified_by_the_checksum_that_is_asked_for(
@@ -165,10 +165,10 @@ def test_of_records_with_and_without_a_checksum_each_is_held_to_what_it_has(
         (directory / segment_name(0)).write_bytes(log + bytes(64 << 10))
         with StoreDirectory(directory.parent) as store:
             steps = list(store.scan_log(checksum=Checksum.RECORD))
-    reasons = [reason for _, found, _, _, reason in steps if found is Found.RECORD]
+    reasons = [reason for _, found, _, _, reason in steps if found is Kind.RECORD]
     assert len(reasons) == sum(kind in ("with", "without") for kind in kinds)
     assert reasons.count(NO_RECORD_CRC) == without
-    assert sum(found is Found.DAMAGED for _, found, _, _, _ in steps) == damaged
+    assert sum(found is Kind.DAMAGED for _, found, _, _, _ in steps) == damaged
 
 
 @pytest.mark.parametrize("unclean", [True, False])

@@ -15,7 +15,7 @@ from penstock.shared.errors import InvalidArgument, MessageNotFound
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
-from penstock.shared.formats.record import SYS_TRANSACTION_ROLLBACK, Found, Record, decode_record
+from penstock.shared.formats.record import SYS_TRANSACTION_ROLLBACK, Kind, Record, decode_record
 from penstock.shared.index.directory import index_files
 from penstock.shared.recovery.build_index import rebuild_index
 from penstock.shared.store.directory import StoreDirectory
@@ -156,7 +156,7 @@ def test_an_id_names_one_record_or_none(
     inner = b"\xda\xa3\x20\xa7" * 30  # looks like the beginning of a record, here and there
     root = indexed([make_record(body=inner) for _ in range(3)])
     with StoreDirectory(root) as store, StoreQuery(store, *TINY) as query:
-        starts = [step[0] for step in store.scan_log() if step[1] is Found.RECORD]
+        starts = [step[0] for step in store.scan_log() if step[1] is Kind.RECORD]
         host = make_record().store_host
         for offset in range(starts[-1] + 400):
             name = offset_message_id(host, offset)

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.maintenance.repair import plan_repair
 from penstock.shared.files.file_cache import FileCache
-from penstock.shared.formats.record import Found, Record, encode_record
+from penstock.shared.formats.record import Kind, Record, encode_record
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.layout import segment_name
 from penstock.shared.log import scan
@@ -32,7 +32,7 @@ def damaged(
             [make_record(body=bytes([n % 251]) * 200) for n in range(COUNT)], segment_bytes=SEGMENT
         )
         with StoreDirectory(root) as store:
-            starts = [at for at, found, _, _, _ in store.scan_log() if found is Found.RECORD]
+            starts = [at for at, found, _, _, _ in store.scan_log() if found is Kind.RECORD]
         assert len(starts) == COUNT
         with (root / "commitlog" / segment_name(0)).open("r+b") as file:
             for at in starts[::step]:
@@ -67,8 +67,8 @@ def test_a_log_that_is_damaged_all_over_is_read_a_few_times_at_most(
         steps = list(store.scan_log())
         assert store.bytes_read <= 6 * SEGMENT and reads < 20
     found = [each for _, each, _, _, _ in steps]
-    assert found.count(Found.RECORD) == COUNT - len(range(0, COUNT, step))
-    assert found.count(Found.DAMAGED) == (1 if step == 1 else len(range(0, COUNT, step)))
+    assert found.count(Kind.RECORD) == COUNT - len(range(0, COUNT, step))
+    assert found.count(Kind.DAMAGED) == (1 if step == 1 else len(range(0, COUNT, step)))
 
 
 def test_records_without_a_checksum_of_their_own_are_read_once(
@@ -77,7 +77,7 @@ def test_records_without_a_checksum_of_their_own_are_read_once(
     with StoreDirectory(damaged(COUNT, 5)) as store:
         steps = list(store.scan_log(checksum=Checksum.RECORD))
         assert store.bytes_read <= 3 * SEGMENT
-    assert [each for _, each, _, _, _ in steps].count(Found.RECORD) == COUNT - 1
+    assert [each for _, each, _, _, _ in steps].count(Kind.RECORD) == COUNT - 1
 
 
 @pytest.mark.parametrize("window_bytes", [300, 1000, 4096])
@@ -101,7 +101,7 @@ def test_what_is_written_while_a_window_is_looked_at_is_no_damage(
     """The writer puts the first byte of a record last: between the first look and the second."""
     root = damaged(2, 100)
     with StoreDirectory(root) as store:
-        whole = [(at, size) for at, found, size, _, _ in store.scan_log() if found is Found.RECORD]
+        whole = [(at, size) for at, found, size, _, _ in store.scan_log() if found is Kind.RECORD]
     path = root / "commitlog" / segment_name(0)
     at = whole[3][0]
     raw = path.read_bytes()[at : at + 8]
@@ -119,7 +119,7 @@ def test_what_is_written_while_a_window_is_looked_at_is_no_damage(
 
     monkeypatch.setattr(FileCache, "read", late)
     with StoreDirectory(root) as store:
-        seen = [(at, size) for at, found, size, _, _ in store.scan_log() if found is Found.RECORD]
+        seen = [(at, size) for at, found, size, _, _ in store.scan_log() if found is Kind.RECORD]
     assert windows >= 2 and seen == whole
 
 
@@ -147,7 +147,7 @@ def test_a_blank_of_the_last_bytes_of_a_segment_is_a_blank(
     with StoreDirectory(root) as store:
         steps = [(at, found, size) for at, found, size, _, _ in store.scan_log()]
     assert steps[:3] == [
-        (0, Found.RECORD, 4096 - left),
-        (4096 - left, Found.BLANK, left),
-        (4096, Found.RECORD, shorter + 300),
+        (0, Kind.RECORD, 4096 - left),
+        (4096 - left, Kind.BLANK, left),
+        (4096, Kind.RECORD, shorter + 300),
     ]

@@ -28,7 +28,7 @@ from penstock.shared.formats.record import (
     encode_record,
     pack_host,
 )
-from penstock.shared.formats.record_outline import entry_tags_code, outline, unique_key
+from penstock.shared.formats.record_outline import entry_tags_code, outline, unique_key_of
 from penstock.shared.loops.active import (
     QueueNumbers,
     RunOf,
@@ -474,4 +474,4 @@ def test_the_unique_key_of_a_record_is_found_wherever_it_stands(
     for each, expected in ((with_key, key.encode()), (without, b""), (alone, key.encode())):
         raw = encode_record(each)
         view = memoryview(before + raw + b"UNIQ_KEY\x01behind\x02")
-        assert unique_key(view[len(before) : len(before) + len(raw)]) == expected
+        assert unique_key_of(view[len(before) : len(before) + len(raw)]) == expected

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 import zmq
 
-from penstock.shared.process.connection_limit import LOOK_MS, Door
+from penstock.shared.process.connection_limit import LOOK_MS, ConnectionLimit
 from penstock.shared.process.listeners import listen_ipc, listen_tcp
 from penstock.shared.wire.sockets import serve
 
@@ -38,7 +38,7 @@ class Endpoint:
         self.listener = listener
         self.said: list[str] = []
         listening = {listener.endpoint: listener.socket.fileno()}
-        self.door = Door(listening, most, self.said.append)
+        self.door = ConnectionLimit(listening, most, self.said.append)
         self.context: zmq.Context[Any] = zmq.Context()
         self.socket = serve(self.context, (listener.endpoint,), 1 << 20, listening, 4)
         self.knocking: list[socket.socket] = []
@@ -119,7 +119,7 @@ def _succeed(kind: str) -> None:
         it.knock()
         it.tend()
     assert not it.knock()
-    Door({it.listener.endpoint: it.listener.socket.fileno()}, 100, it.said.append)
+    ConnectionLimit({it.listener.endpoint: it.listener.socket.fileno()}, 100, it.said.append)
     assert it.knock()
     it.close()
 

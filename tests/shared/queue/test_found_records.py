@@ -9,7 +9,7 @@ from penstock.shared.loops.pure.ranges import RANGE
 from penstock.shared.queue.found_records import (
     LEAST_DIRECT_BYTES,
     LEAST_RANGE_BYTES,
-    Found,
+    FoundRecords,
     places_of,
     ranges_of,
 )
@@ -22,7 +22,7 @@ def test_only_what_is_much_and_lies_together_has_places(sizes: list[list[int]]) 
     for number, lengths in enumerate(sizes):
         base = number << 20
         packed = b"".join(RANGE.pack(base, base + length) for length in lengths)
-        found.append(Found(memoryview(b""), base, packed, sum(lengths)))
+        found.append(FoundRecords(memoryview(b""), base, packed, sum(lengths)))
     size, count = sum(map(sum, sizes)), sum(map(len, sizes))
     places = places_of(found)
     if size >= LEAST_DIRECT_BYTES and size >= LEAST_RANGE_BYTES * count:

@@ -132,7 +132,7 @@ def build(root: Path, records: list[Record]) -> Store:
         transient_store_pool_enable=False,
     )
     paths = StorePaths(root)
-    for directory in (paths.commit_log, paths.half_made):
+    for directory in (paths.commit_log, paths.staging):
         directory.mkdir(parents=True)
     run = Run("x", "y", str(root / "run"), 1, 1, Endpoints("", "", "", ""), False)
     run.path.mkdir()

@@ -23,7 +23,7 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.loops.pure.queues import rows_of
 from penstock.shared.queue import windows as queue_windows
-from penstock.shared.queue.windows import WINDOW_BYTES, NamesInDoubt, QueueWindows
+from penstock.shared.queue.windows import WINDOW_BYTES, DirectorySyncFailed, QueueWindows
 
 SEGMENT = 100  # five entries
 NAMES = [(b"orders", 3), (b"orders", 4), (b"%RETRY%g", 0), (b"t" * 127, 5000)]
@@ -35,7 +35,7 @@ def entries(start: int, stop: int) -> bytes:
 
 def windows_in(root: Path, segment_bytes: int = SEGMENT, most: int = 0) -> QueueWindows:
     paths = StorePaths(root)
-    paths.half_made.mkdir(parents=True, exist_ok=True)
+    paths.staging.mkdir(parents=True, exist_ok=True)
     config = Config(mapped_file_size_consume_queue_bytes=segment_bytes, max_queues=8)
     return QueueWindows(paths, config, QueueNumbers(NAMES), most)
 
@@ -91,7 +91,7 @@ def test_a_queue_is_what_was_put_however_often_and_wherever_it_began(
             segment_name(lead * 20 + at) for at in range(0, len(padded), SEGMENT)
         ]
         assert b"".join(path.read_bytes() for path in found) == padded
-    assert list(StorePaths(root).half_made.iterdir()) == []
+    assert list(StorePaths(root).staging.iterdir()) == []
 
 
 def test_a_queue_goes_over_the_ends_of_windows_and_of_files(tmp_path: Path) -> None:
@@ -244,10 +244,8 @@ def test_names_that_may_not_be_on_disk_are_told_from_other_errors(
             disk.setattr(os, "fsync", lambda handle, kind=kind: fails(handle, kind))
             with pytest.raises(OSError, match="luck") as caught:
                 windows.put(rows_of(0, 5, entries(5, 6)))
-        assert isinstance(caught.value, NamesInDoubt) == (kind == stat.S_IFDIR)
-        assert len(files_of(tmp_path, 0)) == 1 and not list(
-            StorePaths(tmp_path).half_made.iterdir()
-        )
+        assert isinstance(caught.value, DirectorySyncFailed) == (kind == stat.S_IFDIR)
+        assert len(files_of(tmp_path, 0)) == 1 and not list(StorePaths(tmp_path).staging.iterdir())
     windows.close()
 
 

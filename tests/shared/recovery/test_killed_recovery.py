@@ -45,7 +45,7 @@ def test_recovery_killed_five_times_in_a_row_ends_in_the_same_state(
     if damaged:
         log[records[5] + 120] ^= 1
     store.write_log(log)
-    (store.paths.half_made / "commitlog-1").write_bytes(b"x")
+    (store.paths.staging / "commitlog-1").write_bytes(b"x")
     again = StorePaths(shutil.copytree(store.paths.root, tmp_path / "again" / "store"))
     killed = as_stopped(again, _with_root(store.config, again.root))
     _recover(store, tmp_path / "table")

@@ -55,11 +55,11 @@ def test_a_stop_killed_among_empty_segments_leaves_a_log_without_a_hole(
     """RocketMQ and the next start refuse one."""
     config = make_config()
     paths, size = StorePaths(config.store), config.mapped_file_size_commit_log_bytes
-    for directory in (paths.commit_log, paths.half_made):
+    for directory in (paths.commit_log, paths.staging):
         make_directory(directory)
     for number in range(4):
         name = paths.commit_log / segment_name(number * size)
-        make_file(paths.half_made, name, size, sparse=False)
+        make_file(paths.staging, name, size, sparse=False)
     store = open_store(config, ManualClock())
     synced: list[list[int]] = []
     sync = store_start.sync_directory

@@ -18,7 +18,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.index_layout import Geometry, decode_header
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Found, Record
+from penstock.shared.formats.record import Kind, Record
 from penstock.shared.index.directory import check_index_sizes, index_files, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import Damage
@@ -56,8 +56,8 @@ class Indexed:
     def rebuild(self) -> list[bytes]:
         shutil.rmtree(self.paths.index, ignore_errors=True)
         with StoreDirectory(self.paths.root) as store:
-            index, half_made = self.paths.index, self.paths.half_made
-            rebuild_index(store, index, half_made, TINY, lambda: 0)
+            index, staging = self.paths.index, self.paths.staging
+            rebuild_index(store, index, staging, TINY, lambda: 0)
         return self.contents()
 
     def contents(self) -> list[bytes]:
@@ -124,7 +124,7 @@ def test_after_a_crash_of_ours_items_below_the_confirmed_record_are_enough(
     words = Checkpoint(index_timestamp_ms=1 << 50 if late else 0)
     store.paths.checkpoint.write_bytes(encode_checkpoint(words))
     with StoreDirectory(store.paths.root) as opened:
-        starts = [step[0] for step in opened.scan_log() if step[1] is Found.RECORD]
+        starts = [step[0] for step in opened.scan_log() if step[1] is Kind.RECORD]
     dispatch_from = starts[confirmed]
     kept = confirmed
     for path in index_files(store.paths.index):

@@ -140,7 +140,7 @@ def test_a_torn_tail_becomes_zeros_and_doing_it_twice_changes_nothing(
     """A power failure: the last record is there in part, and there may be anything behind it."""
     root = tmp_path_factory.mktemp("torn") / "store"
     paths = StorePaths(root)
-    for directory in (paths.commit_log, paths.consume_queue, paths.half_made):
+    for directory in (paths.commit_log, paths.consume_queue, paths.staging):
         directory.mkdir(parents=True)
     log = bytearray()
     for body in bodies:
@@ -433,9 +433,9 @@ def test_a_last_file_without_a_byte_goes(
 
 def test_half_made_files_go(stopped_store: Callable[..., Any], twelve: list[Record]) -> None:
     store = stopped_store(twelve, unclean=True)
-    (store.paths.half_made / "commitlog-00-1").write_bytes(b"x")
+    (store.paths.staging / "commitlog-00-1").write_bytes(b"x")
     store.recover()
-    assert list(store.paths.half_made.iterdir()) == []
+    assert list(store.paths.staging.iterdir()) == []
 
 
 def test_queues_without_a_log_are_not_believed(

@@ -12,7 +12,7 @@ from penstock.bench.sparse_store import make_sparse_store
 from penstock.maintenance.verify import verify_store
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
-from penstock.shared.formats.record import Found, store_timestamp_ms
+from penstock.shared.formats.record import Kind, store_timestamp_ms
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.recovery.recover_log import Recovered, recover_store
@@ -33,7 +33,7 @@ def crashed(
         make_sparse_store(root, config, segments, QUEUES, lambda done, total: None)
         paths = StorePaths(root)
         with StoreDirectory(root) as store:
-            records = [step for step in store.scan_log() if step[1] is Found.RECORD]
+            records = [step for step in store.scan_log() if step[1] is Kind.RECORD]
             position, timestamp_ms = records[-1][0], store_timestamp_ms(records[-1][3], 0)
         page = encode_checkpoint(Checkpoint(timestamp_ms, timestamp_ms, 0, 0, position))
         paths.checkpoint.write_bytes(page)

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, PenstockError, StoreDamaged
-from penstock.shared.formats.record import Found, Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record import Kind, Record, decode_record, encode_record, pack_host
 from penstock.shared.layout import segment_name
 from penstock.shared.log import scan
 from penstock.shared.store.directory import StoreDirectory
@@ -41,7 +41,7 @@ def _flags(store: StoreDirectory, **options: bool) -> list[int]:
     return [
         decode_record(view).flag
         for _, found, _, view, _ in store.scan_log(**options)
-        if found is Found.RECORD
+        if found is Kind.RECORD
     ]
 
 
@@ -59,8 +59,8 @@ def test_the_walk_yields_every_record_once_blanks_between_and_the_end_last(
         assert _flags(store) == list(range(60))
         assert len(store.segments) == 3
     kinds = [found for _, found, _, _, _ in steps]
-    assert kinds.count(Found.BLANK) == len(store.segments) - 1
-    assert kinds.count(Found.END) == 1 and kinds[-1] is Found.END
+    assert kinds.count(Kind.BLANK) == len(store.segments) - 1
+    assert kinds.count(Kind.END) == 1 and kinds[-1] is Kind.END
     place = 0
     for position, _, size, _, _ in steps:
         assert position == place
@@ -84,7 +84,7 @@ def test_a_record_is_read_at_its_offset_and_nowhere_else(
 ) -> None:
     with StoreDirectory(store_builder(mixed)) as store:
         for position, found, size, view, _ in list(store.scan_log()):
-            if found is not Found.RECORD:
+            if found is not Kind.RECORD:
                 continue
             assert store.record_at(position) == decode_record(view)
             assert store.read_log(position, size) == bytes(view)
@@ -228,7 +228,7 @@ def test_a_segment_that_expires_during_the_walk_is_passed_over(
 def test_a_store_without_anything_ends_at_once(tmp_path: Path) -> None:
     (tmp_path / "commitlog").mkdir()
     with StoreDirectory(tmp_path) as store:
-        assert [step[1] for step in store.scan_log()] == [Found.END]
+        assert [step[1] for step in store.scan_log()] == [Kind.END]
         assert store.queues() == []
 
 
@@ -239,7 +239,7 @@ def test_an_empty_preallocated_segment_does_not_hide_the_end(
     (root / "commitlog" / segment_name(4096)).write_bytes(bytes(4096))
     with StoreDirectory(root) as store:
         steps = list(store.scan_log())
-        assert [step[1] for step in steps] == [Found.RECORD] * 3 + [Found.END]
+        assert [step[1] for step in steps] == [Kind.RECORD] * 3 + [Kind.END]
         assert store.problems == []
 
 
@@ -261,7 +261,7 @@ def test_the_walk_goes_on_after_damage_and_loses_only_what_was_touched(
     if not root.exists():
         store_builder(mixed)
     with StoreDirectory(root) as store:
-        whole = [(step[0], step[2]) for step in store.scan_log() if step[1] is Found.RECORD]
+        whole = [(step[0], step[2]) for step in store.scan_log() if step[1] is Kind.RECORD]
     last_end = whole[-1][0] + whole[-1][1]
     start = data.draw(st.integers(0, last_end - 1))
     stop = min(start + data.draw(st.integers(1, 900)), last_end, start - start % 4096 + 4096)
@@ -276,7 +276,7 @@ def test_the_walk_goes_on_after_damage_and_loses_only_what_was_touched(
             steps = list(store.scan_log())
     finally:
         path.write_bytes(before)
-    survived = {(step[0], step[2]) for step in steps if step[1] is Found.RECORD}
+    survived = {(step[0], step[2]) for step in steps if step[1] is Kind.RECORD}
     untouched = {(at, size) for at, size in whole if at + size <= start or at >= stop}
     assert untouched <= survived <= set(whole)
     place = 0
@@ -295,7 +295,7 @@ def test_zeros_with_records_behind_them_are_damage_and_not_the_end(
         file.seek(second)
         file.write(bytes(third - second))
     with StoreDirectory(root) as store:
-        damage = [step for step in store.scan_log() if step[1] is Found.DAMAGED]
+        damage = [step for step in store.scan_log() if step[1] is Kind.DAMAGED]
         assert [(step[0], step[2]) for step in damage] == [(second, third - second)]
         assert first == 0
 

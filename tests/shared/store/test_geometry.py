@@ -112,7 +112,7 @@ def store(store_builder: Builder, make_record: Maker) -> StorePaths:
     keyed = encode_properties({"UNIQ_KEY": "u", "KEYS": "a b"})
     root = store_builder([make_record(body=b"x" * 300, properties=keyed) for _ in range(60)])
     paths = StorePaths(root)
-    paths.half_made.mkdir(parents=True)
+    paths.staging.mkdir(parents=True)
     config = _config(paths)
     rebuild_store(paths, config, SystemClock(), queues=False, index=True)
     paths.geometry.unlink()

@@ -59,7 +59,7 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
 
 def test_the_unions_hold_every_message_that_is_declared() -> None:
     parts = {
-        messages.Message,
+        messages.WireMessage,
         messages.Subscription,
         messages.QueueSlice,
         messages.QueueRange,
@@ -67,7 +67,7 @@ def test_the_unions_hold_every_message_that_is_declared() -> None:
     declared = {
         each
         for each in vars(messages).values()
-        if isinstance(each, type) and issubclass(each, messages.Message)
+        if isinstance(each, type) and issubclass(each, messages.WireMessage)
     }
     assert declared - parts == {kind for _, kind in KINDS}
 
@@ -76,7 +76,7 @@ def test_the_unions_hold_every_message_that_is_declared() -> None:
 @given(data=st.data())
 @settings(max_examples=25)
 def test_every_message_comes_back_as_it_was(
-    decode: Decode, kind: type[messages.Message], data: st.DataObject
+    decode: Decode, kind: type[messages.WireMessage], data: st.DataObject
 ) -> None:
     message = data.draw(values(msgspec.inspect.type_info(kind)))
     back = decode(messages.encode(message))
@@ -108,7 +108,7 @@ def outcome(raw: bytes) -> list[object]:
 @settings(max_examples=300)
 def test_any_bytes_are_a_message_or_a_protocol_error(raw: bytes) -> None:
     for message in outcome(raw):
-        assert isinstance(message, messages.Message)
+        assert isinstance(message, messages.WireMessage)
 
 
 @given(st.data())

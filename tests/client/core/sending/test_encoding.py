@@ -16,7 +16,7 @@ from penstock.shared.errors import (
     PenstockError,
     PropertiesTooLarge,
 )
-from penstock.shared.formats.message_id import key_number, key_origin, unique_key
+from penstock.shared.formats.message_id import key_number, key_origin, make_unique_key
 from penstock.shared.formats.properties import RESERVED, decode_properties
 from penstock.shared.formats.record import Record, Shape, decode_record, encode_record, pack_host
 from penstock.shared.loops.active import check_frame
@@ -52,7 +52,7 @@ def encode(
     numbers = encoder.numbers.several(NOW, 1)
     packed = bytearray(encoder.room(topic, draft))
     starts = encoder.pack(packed, [(topic, queue_id, [draft], numbers)])
-    return bytes(packed[: starts[-1]]), unique_key(origin, numbers[0])
+    return bytes(packed[: starts[-1]]), make_unique_key(origin, numbers[0])
 
 
 @given(
@@ -120,7 +120,7 @@ def test_a_record_is_what_encode_record_makes_of_the_same_fields(
 def test_unique_keys_are_unique_and_of_rocketmqs_form() -> None:
     numbers = Encoder(V4, key_origin(V4, NOW)).numbers
     several = [numbers.next(NOW + i // 9) for i in range(50)] + list(numbers.several(NOW, 49))
-    keys = [unique_key(numbers.origin, number) for number in several]
+    keys = [make_unique_key(numbers.origin, number) for number in several]
     assert len(set(keys)) == 99
     assert several[0] == key_number(numbers.origin, NOW, 1)
     assert several[98] == key_number(numbers.origin, NOW, 99)
@@ -258,7 +258,7 @@ def test_the_room_of_a_record_is_enough_for_any_broker_and_little_more() -> None
 
 def test_what_a_broker_that_is_met_later_does_not_take_is_found_then() -> None:
     encoder = Encoder(V4, key_origin(V4, NOW))
-    room = 32767 - len(f"UNIQ_KEY\x01{unique_key(encoder.numbers.origin, 0)}\x02a\x01\x02")
+    room = 32767 - len(f"UNIQ_KEY\x01{make_unique_key(encoder.numbers.origin, 0)}\x02a\x01\x02")
     drafts = [encoder.draft(b"x" * 9, None, None, None, {"a": "x" * room}, 0)]
     encoder.check_again(drafts)
     encoder.terms.shape = Shape(8, True)

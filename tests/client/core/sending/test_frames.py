@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from penstock.client.core.sending.frames import Frame, Receipt, Sender, SendFuture
 from penstock.client.core.sending.outbox import Outbox
-from penstock.client.core.sending.turns import Turns
+from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
-from penstock.shared.formats.message_id import KeyOrigin, offset_message_id, unique_key
+from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
 from penstock.shared.loops.pure.intake import FRAME_BYTES
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
@@ -30,11 +30,11 @@ def sender() -> Sender:
 
 
 def key(number: int) -> str:
-    return unique_key(ORIGIN, number)
+    return make_unique_key(ORIGIN, number)
 
 
 def outbox_of(*topics: str) -> Outbox:
-    turns = Turns()
+    turns = RoundRobin()
     for topic in topics:
         turns.begin(topic, 9)
     return Outbox(turns)

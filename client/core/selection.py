@@ -17,7 +17,7 @@ from penstock.shared.names import check_group
 from penstock.shared.wire import messages
 
 
-class Choice(NamedTuple):
+class Selection(NamedTuple):
     """One consumer's filter."""
 
     expression_type: str
@@ -39,7 +39,7 @@ class Choice(NamedTuple):
         return [message for message in found if self.filter.matches(message.record)]
 
 
-def choose(tags: str, sql: str, group: str, now_ms: int) -> Choice | None:
+def choose(tags: str, sql: str, group: str, now_ms: int) -> Selection | None:
     """The consumer's choice; None for all messages. Raises FilterError and InvalidArgument."""
     tags, sql, group = check_text("tags", tags), check_text("sql", sql), check_text("group", group)
     if group:
@@ -52,4 +52,4 @@ def choose(tags: str, sql: str, group: str, now_ms: int) -> Choice | None:
         )
     kind, expression = (SQL92, sql) if sql else (TAG, tags)
     found = parse_filter(kind, expression)
-    return None if found is None else Choice(kind, expression, found, group, now_ms)
+    return None if found is None else Selection(kind, expression, found, group, now_ms)

@@ -50,7 +50,7 @@ class _Few:
             heappush(had, _Had(before + rounds + (place < more), rank, queue))
 
 
-class Turns:
+class RoundRobin:
     """The turns of one producer's topics, of those whose queues are known."""
 
     def __init__(self, first: Callable[[int], int] = any_queue) -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture
 from penstock.client.core.sending.outbox import Outbox
-from penstock.client.core.sending.turns import QUEUES_OF_A_FRAME, Turns, any_queue
+from penstock.client.core.sending.round_robin import QUEUES_OF_A_FRAME, RoundRobin, any_queue
 from penstock.shared.formats.message_id import KeyOrigin
 
 PAIR = array("q", [0, 1])
@@ -25,7 +25,7 @@ class Sends:
     """Messages of one producer, on their way into frames."""
 
     def __init__(self, first: Callable[[int], int] = lambda queues: 0, **topics: int) -> None:
-        self.turns = Turns(first)
+        self.turns = RoundRobin(first)
         self.outbox = Outbox(self.turns)
         for topic, queues in topics.items():
             self.turns.begin(topic, queues)
