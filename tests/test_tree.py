@@ -267,7 +267,7 @@ def test_every_message_type_is_used_by_somebody() -> None:
     names = [
         node.name
         for node in ast.parse(declared.read_bytes()).body
-        if isinstance(node, ast.ClassDef)
+        if isinstance(node, ast.ClassDef) and node.name != "WireMessage"  # the base of them all
     ]
     elsewhere = "\n".join(
         path.read_text("utf-8") for path in _sources(*PRODUCT, "supervisor") if path != declared
