@@ -1,0 +1,5 @@
+"""Breaks brokers, and judges what is left: the kinds of harm in rooms, the tools next to them.
+
+A kind of harm is a function of an arena and dice. `campaigns` names them all; what several kinds
+need (a broker, its load, its history, the judgement) lies here, not in a room.
+"""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 import shlex
@@ -157,6 +158,31 @@ def test_the_architecture_names_exactly_the_doorbells_there_are() -> None:
     rows = _table(ROOT / "docs" / "architecture.md", "actor")
     rings = {who: () if whom == "nobody" else tuple(whom.split(", ")) for who, whom, _ in rows}
     assert rings == NOTIFIES
+
+
+def test_every_question_of_the_map_is_answered_by_one_file_that_is_there() -> None:
+    rows = _table(ROOT / "docs" / "map.md", "question")
+    answers = [answer for _, answer in rows]
+    assert len(rows) == 30 and len(set(answers)) == 30
+    assert [answer for answer in answers if not (ROOT / answer).is_file()] == []
+
+
+def test_the_map_shows_the_rooms_with_their_own_sentences() -> None:
+    rows = _table(ROOT / "docs" / "map.md", "room")
+    shown = {name: (text, set(re.findall(r"\w+", may))) for name, text, may in rows}
+    heads = {}
+    for path in (ROOT / "shared").glob("*/__init__.py"):
+        text = ast.get_docstring(ast.parse(path.read_bytes())) or ""
+        sentence = re.search(r"May import (.+?)\.(?:\s|$)", text, re.S)
+        named = set(re.findall(r"`(\w+)`", sentence[1] if sentence else ""))
+        heads[path.parent.name] = (text.splitlines()[0], named or shown[path.parent.name][1])
+    assert shown == heads
+
+
+def test_the_map_has_every_folder() -> None:
+    named = {row[0].removesuffix(".py") for row in _table(ROOT / "docs" / "map.md", "folder")}
+    folders = {path.parent.name for path in ROOT.glob("*/__init__.py")} - {"tests"}
+    assert named == folders | {"supervisor"}
 
 
 def test_the_spark_document_names_exactly_the_columns_and_options_there_are() -> None:
