@@ -21,13 +21,13 @@ __all__ = [
     "Message",
     "DraftRun",
     "FrameOfRuns",
+    "FrameRun",
     "Intake",
     "KeyNumbers",
     "OpenFrame",
     "Outcome",
     "QueueNumbers",
     "RecordMaker",
-    "Run",
     "RunOf",
     "Runs",
     "Stamp",
@@ -49,7 +49,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 7
+INTERFACE = 8
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -81,11 +81,12 @@ if why_pure:
     from penstock.shared.loops.pure.parts import drop_parts
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
     from penstock.shared.loops.pure.ranges import gather, log_ranges
-    from penstock.shared.loops.pure.sends import FrameOfRuns, KeyNumbers, Outcome, Run
+    from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
     from penstock.shared.loops.pure.walk import dispatch, record_starts
 else:
     from penstock.shared.loops.compiled import (
         FrameOfRuns,
+        FrameRun,
         Intake,
         KeyNumbers,
         Message,
@@ -93,7 +94,6 @@ else:
         Outcome,
         QueueNumbers,
         RecordMaker,
-        Run,
         by_queue,
         check_frame,
         check_properties,

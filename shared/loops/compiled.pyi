@@ -18,9 +18,9 @@ from penstock.shared.loops.pure.queues import QueueNumbers as QueueNumbers
 from penstock.shared.loops.pure.queues import Runs
 from penstock.shared.loops.pure.ranges import Ranges
 from penstock.shared.loops.pure.sends import FrameOfRuns as FrameOfRuns
+from penstock.shared.loops.pure.sends import FrameRun as FrameRun
 from penstock.shared.loops.pure.sends import KeyNumbers as KeyNumbers
 from penstock.shared.loops.pure.sends import Outcome as Outcome
-from penstock.shared.loops.pure.sends import Run as Run
 from penstock.shared.loops.pure.walk import Dispatched
 
 INTERFACE: int

@@ -20,7 +20,7 @@ from penstock.client.core.arguments import check_timeout
 from penstock.client.core.timeouts import no_outcome
 from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
-from penstock.shared.loops.active import Draft, FrameOfRuns, Outcome, Run
+from penstock.shared.loops.active import Draft, FrameOfRuns, FrameRun, Outcome
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 _log = logging.getLogger("penstock")
@@ -185,7 +185,7 @@ class SendFuture(Outcome):
             if not settled.wait_for(self.done, timeout):
                 raise no_outcome(endpoint, timeout)
 
-    def _late(self, run: Run) -> FlushTimeout:
+    def _late(self, run: FrameRun) -> FlushTimeout:
         error = FlushTimeout(
             "the message is not known to be on disk within the broker's sync_flush_timeout_ms",
             f"{run.topic}/{run.queue_id}",
@@ -202,7 +202,7 @@ class SendFuture(Outcome):
         assert self.run is not None
         return self._receipt(self.run)
 
-    def _receipt(self, run: Run) -> Receipt:
+    def _receipt(self, run: FrameRun) -> Receipt:
         frame = run.frame
         assert isinstance(frame, Frame) and frame.answer is not None
         answer, index = frame.answer, run.first + self.index

@@ -27,7 +27,7 @@ cdef class KeyNumbers:
         return (now_ms - self.month_start_ms) * 65536 + self.count
 
 
-cdef class Run:
+cdef class FrameRun:
     cdef public FrameOfRuns frame
     cdef public object topic, queue_id
     cdef public bint batch
@@ -36,8 +36,10 @@ cdef class Run:
     cdef public Py_ssize_t first, count
 
 
-cdef Run add_run(FrameOfRuns frame, topic, queue_id, list drafts, array.array keys, bint batch):
-    cdef Run run = Run.__new__(Run)
+cdef FrameRun add_run(
+    FrameOfRuns frame, topic, queue_id, list drafts, array.array keys, bint batch
+):
+    cdef FrameRun run = FrameRun.__new__(FrameRun)
     run.frame = frame
     run.topic = topic
     run.queue_id = queue_id
@@ -69,7 +71,7 @@ cdef class FrameOfRuns:
     cdef int take(
         self, topic, queue_id, draft, Py_ssize_t size, Outcome future
     ) except -1:
-        cdef Run run
+        cdef FrameRun run
         cdef dict queues
         cdef PyObject *found = PyDict_GetItem(self.open_runs, topic)
         if found == NULL:
@@ -81,7 +83,7 @@ cdef class FrameOfRuns:
             run = add_run(self, topic, queue_id, [], array.clone(NUMBERS, 0, False), False)
             queues[queue_id] = run
         else:
-            run = <Run?> <object> found
+            run = <FrameRun?> <object> found
         future.run = run
         future.index = len(run.drafts)
         run.drafts.append(draft)
@@ -98,7 +100,7 @@ cdef class FrameOfRuns:
     cdef int take_batch(
         self, topic, queue_id, list drafts, Py_ssize_t size, Outcome future
     ) except -1:
-        cdef Run run
+        cdef FrameRun run
         cdef PyObject *queues = PyDict_GetItem(self.open_runs, topic)
         check_numbers(future.keys, len(drafts))
         if queues != NULL:
@@ -115,7 +117,7 @@ cdef class Outcome:
     cdef public object sender, error, callbacks
     cdef readonly int64_t key
     cdef readonly array.array keys
-    cdef public Run run
+    cdef public FrameRun run
     cdef public Py_ssize_t index
     cdef public bint seen
 

@@ -35,7 +35,7 @@ class KeyNumbers:
         return array("q", [self.next(now_ms) for _ in range(count)])
 
 
-class Run:
+class FrameRun:
     """Messages of one queue that stand one behind the other in a frame.
 
     A batch is a run by itself, with one future for all its messages.
@@ -75,9 +75,9 @@ class FrameOfRuns:
         self.ack = ack
         # at most so many bytes, whatever room the broker wants in records
         self.size = 0
-        self.runs: list[Run] = []
+        self.runs: list[FrameRun] = []
         # the runs that still take messages: topic -> queue id -> run
-        self.open_runs: dict[str, dict[int, Run]] = {}
+        self.open_runs: dict[str, dict[int, FrameRun]] = {}
         # whether somebody wants to be told
         self.watched = False
         self.answer: Appended | None = None
@@ -89,7 +89,7 @@ class FrameOfRuns:
         """Take a message of at most `size` bytes."""
         run = self.open_runs.setdefault(topic, {}).get(queue_id)
         if run is None:
-            run = self.open_runs[topic][queue_id] = Run(self, topic, queue_id, False)
+            run = self.open_runs[topic][queue_id] = FrameRun(self, topic, queue_id, False)
             self.runs.append(run)
         future.run, future.index = run, len(run.drafts)
         run.drafts.append(draft)
@@ -102,7 +102,7 @@ class FrameOfRuns:
     ) -> None:
         """Take messages that are stored together; what comes for the queue later is behind them."""
         self.open_runs.get(topic, {}).pop(queue_id, None)
-        run = Run(self, topic, queue_id, True)
+        run = FrameRun(self, topic, queue_id, True)
         run.drafts = drafts
         assert future.keys is not None
         run.keys = future.keys
@@ -125,7 +125,7 @@ class Outcome:
         self.sender = sender
         self.key = key
         self.keys = keys
-        self.run: Run | None = None
+        self.run: FrameRun | None = None
         self.index = 0
         # of a message that is in no frame
         self.error: PenstockError | None = None

@@ -278,6 +278,6 @@ def test_without_a_frame_or_futures_of_our_kind_nothing_is_taken() -> None:
     with pytest.raises(TypeError):
         native.Intake(SimpleNamespace(outcome=int), None, core.open)
     bare = native.Outcome(None, 1)
-    assert not bare.done() and native.Run().keys is None
+    assert not bare.done() and native.FrameRun().keys is None
     with pytest.raises(AttributeError):
         bare.keys = array("i", [1])
