@@ -71,7 +71,7 @@ chaos: setup ## break brokers: every seeded bug, every crash point, then all for
 	.venv/bin/penstock chaos --faults points --hits 20 --rounds 1
 	.venv/bin/penstock chaos --minutes $(MINUTES)
 
-# for example N=300 SEED=7 ONLY=shared/record
+# for example N=300 SEED=7 ONLY=shared/formats
 N ?= 30
 .PHONY: mutants
 mutants: setup ## put N (30) small bugs into copies of the code, and tell which no test finds
@@ -80,6 +80,15 @@ mutants: setup ## put N (30) small bugs into copies of the code, and tell which 
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven
 	.venv/bin/python -m pytest tests/interop --timeout 600 --durations 0 --durations-min 1
+
+# for example TESTS=tests/shared/log ONLY=shared/log
+TESTS ?= tests/shared tests/client tests/actors
+.PHONY: coverage
+coverage: setup ## run TESTS (shared, client, actors) and print what they do not cover, room by room
+	rm -rf .coverage && mkdir .coverage
+	.venv/bin/python -m coverage run -m pytest -q --timeout 900 $(TESTS)
+	.venv/bin/python -m coverage combine -q
+	.venv/bin/python tests/coverage $(ONLY)
 
 .PHONY: lint
 lint: setup ## check style and types only
@@ -104,7 +113,7 @@ bench-peers: setup ## measure Penstock beside other brokers for 40 minutes, writ
 
 .PHONY: clean
 clean: ## remove .venv and everything else that was made here
-	rm -rf .venv build dist src/*.egg-info shared/loops/*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf .venv .coverage build dist src/*.egg-info shared/loops/*.so .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .PHONY: help

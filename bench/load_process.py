@@ -38,7 +38,7 @@ class LoadProcess:
     """One process. It is ready, is told to go, and answers."""
 
     def __init__(self, command: Sequence[str]) -> None:
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115, closed in close()
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - closed in close()
         self.process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,

@@ -131,7 +131,10 @@ def produce(
         named: dict[str, Any] = {"tags": tag, "keys": " ".join(keys) or None, "shard": shard}
         send = partial(producer.send, topic, queue=queue, properties=properties or None, **named)
         sending = Sending(send, timeout, receipts)
-        most = lambda: producer.max_message_bytes or _MOST_BYTES  # noqa: E731
+
+        def most() -> int:
+            return producer.max_message_bytes or _MOST_BYTES
+
         given = LineInput(file.fileno(), most, sending.idle)
         if file.isatty() and sys.stderr.isatty():
             click.echo("reading lines from the terminal; Ctrl-D ends them", err=True)

@@ -71,7 +71,7 @@ def prepare_streams() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, flags), True)
     if sys.stdin is None:
-        sys.stdin = open(0, closefd=False)  # noqa: SIM115
+        sys.stdin = open(0, closefd=False)  # noqa: SIM115 - open for as long as the process
     if sys.stdout is sys.__stdout__:
         sys.stdout = _text(_Output(1, "w", closefd=False), sys.stdout)
     if sys.stderr is sys.__stderr__:

@@ -193,7 +193,7 @@ class AioSendLoop:
             asyncio.run_coroutine_threadsafe(self.close(), loop).result()
             return
         # nobody needs to be told that it is pending for ever
-        self._task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio has no public way
         if not self._cancelled and self._core.unsettled:
             sends = SendLoop(
                 self._core, self._settled, self._address, self._timeout_ms, self._clock

@@ -11,6 +11,7 @@ import os
 import shutil
 import stat
 from collections.abc import Callable, Iterator
+from functools import partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -69,7 +70,7 @@ def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> I
     for path, length in segments:
         if length != size and (length or path != segments[-1][0] or int(path.name) < end):
             text = f"give {shown(path)} its {size} bytes; it has {length}"
-            yield FileStep(text, lambda path=path: _resize(paths, path, size))  # type: ignore[misc]
+            yield FileStep(text, partial(_resize, paths, path, size))
 
 
 def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
@@ -80,7 +81,7 @@ def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
     for path in chain(_gaps(paths.commit_log, size), behind):
         yield FileStep(
             f"make {shown(path)}, which is missing",
-            lambda path=path: make_file(paths.staging, path, size, sparse=True),  # type: ignore[misc]
+            partial(make_file, paths.staging, path, size, sparse=True),
         )
 
 

@@ -24,7 +24,7 @@ COMMAND = re.compile(r"`penstock ([a-z -]+)")
 def _class(name: str) -> type[PenstockError]:
     kind = getattr(errors, name)
     assert issubclass(kind, PenstockError)
-    return kind  # type: ignore[no-any-return]
+    return kind
 
 
 def _words(cell: str) -> set[str]:

@@ -56,10 +56,11 @@ def _pattern(word: str) -> re.Pattern[str]:
 
 # While the prose is being edited: STYLE_ONLY=shared/queue pytest -q tests/test_style.py
 ONLY = os.environ.get("STYLE_ONLY", "")
-pytestmark = pytest.mark.skipif(not ONLY, reason="name a folder in STYLE_ONLY; . is everything")
+edited = pytest.mark.skipif(not ONLY, reason="name a folder in STYLE_ONLY; . is everything")
 TEXTS = {path: _text(path) for path in _files() if path.is_relative_to(ROOT / ONLY)}
 
 
+@edited
 @pytest.mark.parametrize(("word", "may_stay"), _glossary(), ids=lambda value: str(value)[:30])
 def test_no_word_of_the_glossarys_left_column_remains(word: str, may_stay: list[str]) -> None:
     pattern = _pattern(word)
@@ -76,6 +77,7 @@ def test_no_word_of_the_glossarys_left_column_remains(word: str, may_stay: list[
     assert not found, f"{len(found)} places say {word!r}:\n" + "\n".join(found)
 
 
+@edited
 def test_no_sentence_begins_with_who_unless_it_is_a_question() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[1]}"
@@ -83,3 +85,38 @@ def test_no_sentence_begins_with_who_unless_it_is_a_question() -> None:
         for match in HEADLESS.finditer(text)
     ]
     assert not found, "\n".join(found)
+
+
+# what switches a rule off for a line, and the reason that has to follow it
+EXCEPTION = re.compile(
+    r"# (?:noqa(?:: [A-Z]+\d+)?|type: ignore(?:\[[a-z-]+\])?)(?P<reason>.*)|"
+    r"filterwarnings\(\"ignore[^)]*\)(?P<beside>.*)"
+)
+# the same in pyproject.toml, for many lines at once
+SWITCHED_OFF = re.compile(
+    r"^(?:ignore|extend-ignore|per-file-ignores|extend-exclude|exclude_also|disable_warnings"
+    r"|ignore_missing_imports|norecursedirs)\b.*|^ *\"ignore:.*"
+)
+
+
+def test_every_exception_from_a_rule_has_its_reason_beside_it() -> None:
+    paths = [*(path for path in _files() if path.suffix in (".py", ".pyi"))]
+    paths += sorted((ROOT / "tests").rglob("*.py"))
+    silent = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in paths
+        for number, line in enumerate(path.read_text("utf-8").splitlines(), 1)
+        if path != Path(__file__) and (match := EXCEPTION.search(line))
+        if not re.search(r"\w+ \w+", match["reason"] or match["beside"] or "")
+    ]
+    assert silent == []
+
+
+def test_what_the_project_switches_off_has_its_reason_beside_it_or_above() -> None:
+    lines = (ROOT / "pyproject.toml").read_text("utf-8").splitlines()
+    silent = [
+        line
+        for above, line in zip(lines, lines[1:], strict=False)
+        if SWITCHED_OFF.search(line) and "#" not in line and not above.startswith("#")
+    ]
+    assert silent == []

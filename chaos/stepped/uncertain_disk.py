@@ -80,6 +80,9 @@ class UncertainDisk:
     """What is certain, and the values that the other pieces have had since, oldest first."""
 
     def __init__(self) -> None:
+        self._forget()
+
+    def _forget(self) -> None:
         self._certain: dict[Piece, Value] = {}
         self._since: dict[Piece, list[Value]] = {}
         # of these the ones that the kernel holds for written
@@ -92,7 +95,7 @@ class UncertainDisk:
     def take(self, event: Event) -> None:
         """Move on by one event."""
         if event.anew:
-            self.__init__()  # type: ignore[misc]
+            self._forget()
         for piece, value in event.changes:
             kind, owner, part = piece
             if kind != SIZE:

@@ -18,6 +18,7 @@ from penstock.chaos.interposed.faulty_disk import SOURCE
 from penstock.chaos.load import QUEUES, TOPIC, read_all
 from penstock.chaos.machine.usage import own_memory_bytes
 from penstock.chaos.storage.short_life import ShortLife, short_life
+from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT
 from penstock.client.producer import Producer
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
@@ -89,15 +90,15 @@ class _Paced:
             return  # the producer itself keeps no more
         future.add_done_callback(lambda done: self._settled(queue, body, began, done))
 
-    def _settled(self, queue: int, body: bytes, began: float, done: object) -> None:
-        error = done.exception(0)  # type: ignore[attr-defined]
+    def _settled(self, queue: int, body: bytes, began: float, done: SendFuture) -> None:
+        error = done.exception(0)
         with self._lock:
             if error is None:
-                offset = done.result(0).queue_offset  # type: ignore[attr-defined]
+                offset = done.result(0).queue_offset
                 self.waited_s.append(time.monotonic() - began)
                 self._life.acked.append(Sent(queue, offset, digest(body), 0))
-            elif isinstance(error, FlushTimeout):
-                offset = error.receipt.queue_offset  # type: ignore[attr-defined]
+            elif isinstance(error, FlushTimeout) and isinstance(error.receipt, Receipt):
+                offset = error.receipt.queue_offset
                 self.late.append(Sent(queue, offset, digest(body), 0))
             else:
                 self.errors.append(error)

@@ -10,7 +10,7 @@ is behind the last one that is known is left alone. This file knows no sockets.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Literal, TypeVar
 
 import msgspec
 
@@ -44,8 +44,10 @@ class Greeted(msgspec.Struct, frozen=True, tag="Greeted", array_like=True):
 
 
 _encoder = msgspec.msgpack.Encoder()
-_GREET = msgspec.msgpack.Decoder(Greet)
-_GREETED = msgspec.msgpack.Decoder(Greeted)
+_Form = TypeVar("_Form")
+
+_GREET: msgspec.msgpack.Decoder[Greet] = msgspec.msgpack.Decoder(Greet)
+_GREETED: msgspec.msgpack.Decoder[Greeted] = msgspec.msgpack.Decoder(Greeted)
 
 
 def encode(message: Greet | Greeted) -> bytes:
@@ -54,15 +56,15 @@ def encode(message: Greet | Greeted) -> bytes:
 
 def decode_greet(header: bytes) -> Greet | None:
     """The question; None for anything else."""
-    return _decode(_GREET, header)  # type: ignore[no-any-return]
+    return _decode(_GREET, header)
 
 
 def decode_greeted(header: bytes) -> Greeted | None:
     """The answer; None for anything else."""
-    return _decode(_GREETED, header)  # type: ignore[no-any-return]
+    return _decode(_GREETED, header)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Any], header: bytes) -> Any:
+def _decode(decoder: msgspec.msgpack.Decoder[_Form], header: bytes) -> _Form | None:
     try:
         return decoder.decode(header)
     # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through

@@ -17,7 +17,7 @@ This file knows no sockets. Decoding never raises anything but ProtocolError.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
@@ -344,16 +344,18 @@ ProduceAnswer = Welcome | RingOpened | Appended | OutOfStep | Routed | TopicList
 ConsumeRequest = Pull | Describe | Query | QueryById
 ConsumeAnswer = Pulled | Described | Queried | Refused
 
+_Form = TypeVar("_Form")
+
 _encoder = msgspec.msgpack.Encoder()
 encode = _encoder.encode
 
-_PRODUCE_REQUEST = msgspec.msgpack.Decoder(ProduceRequest)
-_PRODUCE_ANSWER = msgspec.msgpack.Decoder(ProduceAnswer)
-_CONSUME_REQUEST = msgspec.msgpack.Decoder(ConsumeRequest)
-_CONSUME_ANSWER = msgspec.msgpack.Decoder(ConsumeAnswer)
+_PRODUCE_REQUEST: msgspec.msgpack.Decoder[ProduceRequest] = msgspec.msgpack.Decoder(ProduceRequest)
+_PRODUCE_ANSWER: msgspec.msgpack.Decoder[ProduceAnswer] = msgspec.msgpack.Decoder(ProduceAnswer)
+_CONSUME_REQUEST: msgspec.msgpack.Decoder[ConsumeRequest] = msgspec.msgpack.Decoder(ConsumeRequest)
+_CONSUME_ANSWER: msgspec.msgpack.Decoder[ConsumeAnswer] = msgspec.msgpack.Decoder(ConsumeAnswer)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[Any], header: bytes) -> Any:
+def _decode(decoder: msgspec.msgpack.Decoder[_Form], header: bytes) -> _Form:
     try:
         return decoder.decode(header)
     # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
@@ -366,19 +368,19 @@ def _decode(decoder: msgspec.msgpack.Decoder[Any], header: bytes) -> Any:
 
 
 def decode_produce_request(header: bytes) -> ProduceRequest:
-    return _decode(_PRODUCE_REQUEST, header)  # type: ignore[no-any-return]
+    return _decode(_PRODUCE_REQUEST, header)
 
 
 def decode_produce_answer(header: bytes) -> ProduceAnswer:
-    return _decode(_PRODUCE_ANSWER, header)  # type: ignore[no-any-return]
+    return _decode(_PRODUCE_ANSWER, header)
 
 
 def decode_consume_request(header: bytes) -> ConsumeRequest:
-    return _decode(_CONSUME_REQUEST, header)  # type: ignore[no-any-return]
+    return _decode(_CONSUME_REQUEST, header)
 
 
 def decode_consume_answer(header: bytes) -> ConsumeAnswer:
-    return _decode(_CONSUME_ANSWER, header)  # type: ignore[no-any-return]
+    return _decode(_CONSUME_ANSWER, header)
 
 
 def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:

@@ -75,7 +75,7 @@ def test_every_bar_about_other_brokers_finds_its_rows_in_a_whole_comparison() ->
     }
     found = _compared(rates)
     for key, (one, other, *load) in at.items():
-        expected = rates[one, *load] / rates[other, *load]  # type: ignore[index]
+        expected = rates[one, *load] / rates[other, *load]
         assert BY_KEY[key].measure(found).value == pytest.approx(expected), key
     assert all(bar.measure(found).value is not None for bar in BARS[: len(at) + 5])
 

@@ -21,7 +21,7 @@ def test_ports_are_a_pair_that_no_connection_and_no_other_broker_takes_by_itself
         lowest = int(limits.read().split()[0])
     for _ in range(50):
         ports = broker.fixed_ports()
-        assert ports["consume_port"] == ports["produce_port"] + 1  # type: ignore[operator]
+        assert ports["consume_port"] == ports["produce_port"] + 1
         for port in ports.values():
             assert port not in (DEFAULT_PRODUCE_PORT, DEFAULT_CONSUME_PORT)
-            assert 1024 < port < lowest  # type: ignore[operator]
+            assert 1024 < port < lowest

@@ -38,7 +38,7 @@ class Terminal:
             start_new_session=True,
             # so that ^C is a signal
             preexec_fn=lambda: fcntl.ioctl(2, termios.TIOCSCTTY, 0),
-            **given,  # type: ignore[call-overload]
+            **given,
         )
         os.close(inner)
         self.text = ""
@@ -101,6 +101,6 @@ def command() -> Callable[..., subprocess.CompletedProcess[str]]:
     def run(*arguments: str | Path, **given: object) -> subprocess.CompletedProcess[str]:
         words = [sys.executable, "-m", "penstock.cli.main", *map(str, arguments)]
         streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE} | given
-        return subprocess.run(words, text=True, timeout=END_S, **streams)  # type: ignore[call-overload,no-any-return]
+        return subprocess.run(words, text=True, timeout=END_S, **streams)
 
     return run

@@ -170,12 +170,12 @@ def test_every_option_is_explained_and_has_one_name_for_one_thing(path: tuple[st
 def test_what_the_terminal_interrupts_ends_with_130_and_one_line(
     broker: object, terminal: Callable[..., object]
 ) -> None:
-    store = broker.store  # type: ignore[attr-defined]
+    store = broker.store
     shown = terminal("consume", "nothing", "--follow", "-o", "table", "--store", store)
-    shown.show(until="stored")  # type: ignore[attr-defined]
-    shown.type(b"\x03")  # type: ignore[attr-defined]
-    assert shown.end() == 130  # type: ignore[attr-defined]
-    assert "interrupted" in shown.text and "Traceback" not in shown.text  # type: ignore[attr-defined]
+    shown.show(until="stored")
+    shown.type(b"\x03")
+    assert shown.end() == 130
+    assert "interrupted" in shown.text and "Traceback" not in shown.text
 
 
 def test_the_help_of_all_comes_fast() -> None:

@@ -251,7 +251,7 @@ def scene(tmp_path: Path, words: dict[str, str], stopped: Path) -> Iterator[Scen
 # --- making a mistake ---
 
 
-def _environment(scene: Scene, more: Mapping[str, str] = {}) -> dict[str, str]:  # noqa: B006
+def _environment(scene: Scene, more: Mapping[str, str] = {}) -> dict[str, str]:  # noqa: B006 - only read
     kept = {name: text for name, text in os.environ.items() if not name.startswith("PENSTOCK_")}
     settings = {f"PENSTOCK_BROKER_{key}": value for key, value in SETTINGS.items()}
     own = {"PENSTOCK_STORE": scene.words["STORE"], "TZ": "UTC", "COLUMNS": "200", "NO_COLOR": "1"}
@@ -269,7 +269,7 @@ def _ran(
     command: list[str],
     stdin: str = "",
     stdout: str = "",
-    environment: Mapping[str, str] = {},  # noqa: B006
+    environment: Mapping[str, str] = {},  # noqa: B006 - only read
 ) -> subprocess.CompletedProcess[str]:
     to = os.open(stdout, os.O_WRONLY) if stdout else subprocess.PIPE
     try:
@@ -295,7 +295,7 @@ class _up:
         self,
         scene: Scene,
         arguments: list[str],
-        more: Mapping[str, str] = {},  # noqa: B006
+        more: Mapping[str, str] = {},  # noqa: B006 - only read
     ) -> None:
         command = [sys.executable, "-m", "penstock.cli.main", *arguments]
         self._process = subprocess.Popen(

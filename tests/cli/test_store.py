@@ -284,7 +284,7 @@ def test_info_of_a_store_that_deletes_segments_meanwhile_is_of_what_is_there_the
                 segment.path.unlink(missing_ok=True)
             return found
 
-        store.queues = queues_and_then_a_cleaner  # type: ignore[method-assign]
+        store.queues = queues_and_then_a_cleaner
         found = gather(store)
     assert [segment["file"] for segment in found["segments"]] == [last.path.name]
     assert found["log_start"] == last.base < found["log_end"]

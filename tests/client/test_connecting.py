@@ -243,7 +243,7 @@ def test_a_client_may_start_before_its_broker(
 
     def send() -> None:
         try:
-            with Producer(**where, wait_for_broker_ms=WAIT_S * 1000) as producer:  # type: ignore[arg-type]
+            with Producer(**where, wait_for_broker_ms=WAIT_S * 1000) as producer:
                 sent.append(producer.send("early", b"x").result(WAIT_S))
         except ConnectError as error:
             sent.append(error)

@@ -2,7 +2,7 @@
 
     make mutants                        30 bugs, chosen anew each time
     make mutants N=300 SEED=7           the same ones again
-    make mutants ONLY=shared/record     in these files only; several beginnings with commas between
+    make mutants ONLY=shared/formats    in these files only; several beginnings with commas between
 
 Each bug is tried against the tests nearest to its file, then the next nearest, until one fails that
 passes without it.

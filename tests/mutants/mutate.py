@@ -161,7 +161,7 @@ def _expressions(node: ast.expr) -> Iterator[tuple[str, ast.expr]]:
     elif isinstance(node, ast.IfExp):
         yield "branches", ast.IfExp(node.test, node.orelse, node.body)
     elif isinstance(node, ast.Constant) and type(node.value) in (bool, int):
-        value = not node.value if type(node.value) is bool else int(node.value) + 1  # type: ignore[arg-type]
+        value = not node.value if type(node.value) is bool else int(node.value) + 1
         yield "constant", ast.Constant(value)
     elif isinstance(node, ast.Call) and (name := _CALLED.get(_name(node.func))):
         mutated = copy.deepcopy(node)

@@ -69,7 +69,7 @@ class _Release(MetaPathFinder):
             self._canary.put_in(module)
             _check_fit(before, _replaceable(module))
 
-        spec.loader.exec_module = load_with_bug  # type: ignore[method-assign]
+        spec.loader.exec_module = load_with_bug
         return spec
 
 
@@ -429,9 +429,9 @@ def pool_counted_before_copied(pool_recovery: Any) -> None:
         def as_before(self: Any, name: str) -> int:
             return committed if name == "committed" else seen(self, name)
 
-        Positions.__getitem__ = as_before  # type: ignore[method-assign]
+        Positions.__getitem__ = as_before
         found: tuple[int, int] = empty_pool(paths, config, run)
-        Positions.__getitem__ = seen  # type: ignore[method-assign]
+        Positions.__getitem__ = seen
         return found
 
     pool_recovery.empty_pool = count_first
@@ -490,7 +490,7 @@ def generation_check_left_out(supervisor: Any) -> None:
         beat(self, now_ms, generation)
         return True
 
-    Positions.beat = always  # type: ignore[method-assign]
+    Positions.beat = always
 
 
 @canary("actors.writer.log_tail", "points")

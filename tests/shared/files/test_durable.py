@@ -44,7 +44,7 @@ def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
                 done.append(f"rename {Path(str(arguments[1])).name}")
             else:
                 done.append(Path(os.readlink(f"/proc/self/fd/{arguments[0]}")).name)
-            real(*arguments)  # type: ignore[operator]
+            real(*arguments)
 
         monkeypatch.setattr(os, name, note)
     return done

@@ -69,7 +69,7 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
     except Exception as error:
         return type(error), str(error)
     if isinstance(found, pure_walk.Dispatched) and found.keys is not None:
-        found = found._replace(keys=[each.tolist() for each in found.keys])  # type: ignore[arg-type]
+        found = found._replace(keys=[each.tolist() for each in found.keys])
     return found
 
 

@@ -211,7 +211,7 @@ def test_a_plain_message_is_a_body_and_the_number_of_its_key(loops: Any) -> None
 def test_a_batch_that_is_changed_after_the_send_is_what_it_was(loops: Any) -> None:
     core, bodies = taking(loops), [b"one", b"two"]
     core.send_batch("a", bodies, None, None, "", True, NOW_MS)
-    bodies.append("no body at all")  # type: ignore[arg-type]
+    bodies.append("no body at all")
     (run,) = core.frames[0].runs
     assert run.drafts == [b"one", b"two"] and run.batch and len(run.keys) == 2
 

@@ -31,7 +31,7 @@ ENDS = st.lists(
 def test_an_end_is_there_from_when_it_was_noted_whatever_the_last_write_left(
     tmp_path_factory: object, ends: list[tuple[str, QueueEnd]], data: st.DataObject
 ) -> None:
-    file = tmp_path_factory.mktemp("store") / "penstock" / "queues"  # type: ignore[attr-defined]
+    file = tmp_path_factory.mktemp("store") / "penstock" / "queues"
     file.parent.mkdir()
     make_known_queues(file)
     noted: dict[str, QueueEnd] = {}
@@ -58,7 +58,7 @@ def test_an_end_is_there_from_when_it_was_noted_whatever_the_last_write_left(
 def test_a_line_in_which_a_bit_has_flipped_says_nothing_else_than_it_did(
     tmp_path_factory: object, at: int, bit: int
 ) -> None:
-    file = tmp_path_factory.mktemp("store") / "queues"  # type: ignore[attr-defined]
+    file = tmp_path_factory.mktemp("store") / "queues"
     ends = {f"orders/{number}": QueueEnd(1000 + number, 1 << 40) for number in range(3)}
     replace_known_queues(file, ends)
     content = bytearray(file.read_bytes())

@@ -58,7 +58,7 @@ class Strangers:
             except OSError:
                 return
             self._peers.append(peer)
-            self._start(lambda peer=peer: self._serve(handler, peer))  # type: ignore[misc]
+            self._start(lambda peer=peer: self._serve(handler, peer))
 
     @staticmethod
     def _serve(handler: Handler, peer: socket.socket) -> None:

@@ -41,7 +41,7 @@ items = st.lists(
 
 def frame_of(raw: bytes = RAW, topic: str = "orders", **changes: object) -> bytes:
     usual = {"max_message_bytes": 1 << 20, "shape": Shape()} | BORN
-    return batch_frame(raw, topic, 3, **(usual | changes))  # type: ignore[arg-type]
+    return batch_frame(raw, topic, 3, **(usual | changes))
 
 
 def test_a_batch_has_the_golden_bytes_and_becomes_the_golden_records() -> None:
@@ -115,7 +115,7 @@ def test_the_records_of_a_batch_are_its_items_for_every_kind_of_broker(
 def test_what_rocketmq_refuses_is_refused(changes: dict[str, object], words: str) -> None:
     assert frame_of(max_message_bytes=88)
     with pytest.raises((InvalidMessage, InvalidArgument), match=words):
-        frame_of(**changes)  # type: ignore[arg-type]
+        frame_of(**changes)
 
 
 def test_properties_that_do_not_fit_are_refused() -> None:
