@@ -1,10 +1,10 @@
 """The supervisor: starts the actors, watches them, replaces what is dead or frozen, stops them.
 
-It declares the actors once, in the order the data flows. An actor is a fork of this process, so a
-replacement needs no imports. It watches three things: that a child has ended (SIGCHLD), that it is
-stopped (a SIGSTOPped actor is dead too), and that its heartbeat in the positions page moves. It
-kills before it replaces, waits until the kernel has taken the old process away, and only then
-raises the generation and forks: two of one kind never run.
+Which actors there are, and in which order they start and stop, is in the roster. An actor is a fork
+of this process, so a replacement needs no imports. It watches three things: that a child has ended
+(SIGCHLD), that it is stopped (a SIGSTOPped actor is dead too), and that its heartbeat in the
+positions page moves. It kills before it replaces, waits until the kernel has taken the old process
+away, and only then raises the generation and forks: two of one kind never run.
 
 It never asks an actor anything and never waits for its answer. When it dies, the kernel kills the
 actors. It knows no broker logic: what a start and a stop do to the store is in shared/.
@@ -23,18 +23,21 @@ from collections import deque
 from collections.abc import Callable
 from types import FrameType
 
-from penstock.actors.allocator import Allocator
-from penstock.actors.cleaner import Cleaner
-from penstock.actors.committer import Committer
-from penstock.actors.flusher import Flusher
-from penstock.actors.writer import Writer
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.memory.positions import STATES
 from penstock.shared.memory.process_state import is_stopped
-from penstock.shared.process.actor import SIGNALS, Actor, Stage, die_with_parent, run_actor
+from penstock.shared.memory.roster import ROSTER, row_of, start_order, stop_order
+from penstock.shared.process.actor import (
+    SIGNALS,
+    Actor,
+    Stage,
+    die_with_parent,
+    import_actor,
+    run_actor,
+)
 from penstock.shared.process.log_line import log_line
 from penstock.shared.process.malloc_tuning import keep_large_blocks
 from penstock.shared.recovery.history import keep_recovery
@@ -44,21 +47,8 @@ from penstock.shared.recovery.open_store import (
     open_store,
 )
 
-# Those come first whom an acknowledgement needs. All can start at once, for what they need to know
-# stands in shared memory.
-START_ORDER = ("writer", "committer", "flusher", "allocator", "reput", "reader", "cleaner")
-# These need numpy, whose import takes as long as all the rest of a start.
-NUMPY_ACTORS = ("reput", "reader")
-ACTORS: dict[str, Callable[[Stage], Actor]] = {
-    "writer": Writer,
-    "committer": Committer,
-    "flusher": Flusher,
-    "allocator": Allocator,
-    "cleaner": Cleaner,
-}
-# Upstream first, so that each can finish what it was given. The flusher makes the queues durable
-# that the reput writes last.
-STOP_ORDER = ("cleaner", "writer", "allocator", "committer", "reput", "reader", "flusher")
+# The classes of the roster that have been imported.
+CLASSES: dict[str, Callable[[Stage], Actor]] = {}
 
 CHECK_MS = 100
 READY_TIMEOUT_MS = 10_000
@@ -102,7 +92,7 @@ class Supervisor:
         self._config = config
         self._clock = clock or SystemClock()
         self._say = say or (lambda line: None)
-        self._children = {name: _Child(name) for name in START_ORDER}
+        self._children = {name: _Child(name) for name in start_order()}
         self._failures: deque[int] = deque()
         self._asked_to_stop = False
         self._tended_ms = self._attentive_since_ms = self._clock.monotonic_ms()
@@ -111,6 +101,7 @@ class Supervisor:
     def open(self) -> None:
         """Recover the store and start the actors; they serve when `wait_ready` returns."""
         keep_large_blocks()
+        import_actors(numpy=False)
         _raise_open_files_limit()
         self.store = open_store(self._config, self._clock)
         for remark in self.store.remarks:
@@ -126,8 +117,8 @@ class Supervisor:
         gc.freeze()  # what is here now is shared with the children, so leave its pages alone
         self._tended_ms = self._clock.monotonic_ms()
         for child in self._children.values():
-            if child.name in NUMPY_ACTORS:
-                _import_numpy_actors()
+            if row_of(child.name).needs_numpy:
+                import_actors(numpy=True)
             self._start(child)
         if remark := keep_recovery(self.store.paths, self.store.recovered, self._clock.now_ms()):
             self._say(remark)
@@ -166,7 +157,7 @@ class Supervisor:
     def stop(self) -> bool:
         """Stop the actors, upstream first, and close the store; whether it is clean."""
         try:
-            for name in STOP_ORDER:
+            for name in stop_order():
                 self._retire(self._children[name])
             clean = finish_store(self.store, self._config)
         except (PenstockError, OSError) as error:
@@ -228,7 +219,7 @@ class Supervisor:
             os.close(self.store.lock)
             listening = self.store.listeners.keep_for(child.name)
             run_actor(
-                ACTORS[child.name],
+                CLASSES[child.name],
                 child.name,
                 self._config,
                 self.store.run,
@@ -378,15 +369,18 @@ class Supervisor:
             self._woken.recv(4096)
 
 
-def _import_numpy_actors() -> None:
-    """Here and not in the forks, so that their successors need no imports."""
-    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
-    from penstock.actors.reader import Reader
-    from penstock.actors.reput import Reput
+def import_actors(*, numpy: bool) -> None:
+    """Import the actors that need numpy, or those that do not, unless that is done.
 
-    ACTORS.setdefault("reput", Reput)
-    ACTORS.setdefault("reader", Reader)
-    gc.freeze()
+    Here and not in the forks, so that replacements need no imports.
+    """
+    wanted = [row for row in ROSTER if row.needs_numpy == numpy and row.name not in CLASSES]
+    if numpy:
+        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
+    for row in wanted:
+        CLASSES[row.name] = import_actor(row.name)
+    if wanted:
+        gc.freeze()  # the children share these pages as long as nobody writes to them
 
 
 def _raise_open_files_limit() -> None:

@@ -20,7 +20,8 @@ from penstock.bench.stack import running_stack
 from penstock.client import Producer
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.layout import StorePaths
-from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.roster import ACTORS
 from penstock.shared.memory.run_directory import Run, read_run, running
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 

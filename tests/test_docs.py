@@ -22,7 +22,7 @@ from penstock.cli.main import penstock
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.memory.positions import POSITIONS
-from penstock.shared.process.doorbells import NOTIFIES
+from penstock.shared.memory.roster import ROSTER
 from penstock.spark.plan import Options
 from penstock.spark.source import COLUMNS
 
@@ -157,7 +157,7 @@ def test_the_architecture_names_exactly_the_positions_there_are() -> None:
 def test_the_architecture_names_exactly_the_doorbells_there_are() -> None:
     rows = _table(ROOT / "docs" / "architecture.md", "actor")
     rings = {who: () if whom == "nobody" else tuple(whom.split(", ")) for who, whom, _ in rows}
-    assert rings == NOTIFIES
+    assert rings == {row.name: row.notifies for row in ROSTER}
 
 
 def test_every_question_of_the_map_is_answered_by_one_file_that_is_there() -> None:

@@ -121,7 +121,7 @@ def test_an_actor_whose_heartbeat_stands_still_is_replaced(broker: Callable[...,
                 if self._stage.generation == 1 and self._stage.positions["wrote_timestamp"] == 0:
                     time.sleep(3600)
                 return super().work()
-        supervisor.ACTORS["reader"] = Hangs
+        supervisor.CLASSES["reader"] = Hangs
         """,
         "actor_stall_timeout_ms = 400",
     )
@@ -144,7 +144,7 @@ def test_an_actor_that_is_busy_for_less_than_the_timeout_is_left_alone(
             def work(self):
                 time.sleep(1.0)
                 return super().work()
-        supervisor.ACTORS["flusher"] = Slow
+        supervisor.CLASSES["flusher"] = Slow
         """,
         "actor_stall_timeout_ms = 4000",
     )
@@ -169,7 +169,7 @@ def test_a_start_that_takes_long_and_says_so_is_waited_for(broker: Callable[...,
                     time.sleep(0.05)
                     self._stage.beat()
                 super().start()
-        supervisor.ACTORS["reader"] = Slow
+        supervisor.CLASSES["reader"] = Slow
         supervisor.READY_TIMEOUT_MS = 1000
         """,
         "actor_stall_timeout_ms = 500",
@@ -187,7 +187,7 @@ def test_an_actor_that_cannot_start_ends_the_broker_with_its_name_and_reason(
         class Broken(Reader):
             def start(self):
                 raise RuntimeError("the reason")
-        supervisor.ACTORS["reader"] = Broken
+        supervisor.CLASSES["reader"] = Broken
         """
     )
     assert running.process.wait(30) == 1
@@ -206,7 +206,7 @@ def test_one_failure_is_not_the_end(broker: Callable[..., Broker]) -> None:
                 if self._stage.generation == 1:
                     os.abort()
                 return super().work()
-        supervisor.ACTORS["reader"] = FailsOnce
+        supervisor.CLASSES["reader"] = FailsOnce
         """
     )
     running.await_output("reader", 20)
@@ -227,7 +227,7 @@ def test_an_actor_that_will_not_stop_is_killed_and_the_store_recovered_next_time
         class Stays(Reader):
             def drained(self):
                 return False
-        supervisor.ACTORS["reader"] = Stays
+        supervisor.CLASSES["reader"] = Stays
         supervisor.STOP_TIMEOUT_MS = 1000
         """
     )
@@ -252,7 +252,7 @@ def test_a_broker_told_to_stop_while_it_starts_does_so_and_never_says_ready(
                     time.sleep(0.05)
                     self._stage.beat()
                 super().start()
-        supervisor.ACTORS["reader"] = Slow
+        supervisor.CLASSES["reader"] = Slow
         """
     )
     running.await_output("reader starts")
@@ -312,7 +312,7 @@ def test_at_a_stop_the_flusher_makes_durable_what_the_reput_writes_last(
             def drained(self):
                 self.asked = True
                 return super().drained()
-        supervisor.ACTORS["reput"] = Late
+        supervisor.CLASSES["reput"] = Late
         """
     )
     running.await_ready()
@@ -331,5 +331,13 @@ def test_at_a_stop_the_flusher_makes_durable_what_the_reput_writes_last(
 
 def test_nothing_that_an_acknowledgement_waits_for_imports_numpy() -> None:
     """Its import takes as long as all the rest of a start; it comes when the writer is there."""
-    look = "import sys, penstock.cli.up, penstock.supervisor; sys.exit('numpy' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", look], timeout=60).returncode == 0
+    look = """
+import sys, penstock.cli.up
+from penstock.supervisor import import_actors
+import_actors(numpy=False)
+print("penstock.actors.writer" in sys.modules, "numpy" in sys.modules)
+import_actors(numpy=True)
+print("numpy" in sys.modules)
+"""
+    said = subprocess.check_output([sys.executable, "-c", look], timeout=60, text=True)
+    assert said.split() == ["True", "False", "True"]

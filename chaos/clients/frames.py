@@ -29,8 +29,8 @@ from penstock.chaos.under_load import one_load
 from penstock.client.producer import Producer
 from penstock.shared.errors import PenstockError
 from penstock.shared.layout import StorePaths
+from penstock.shared.memory.roster import ACTORS
 from penstock.shared.memory.run_directory import Run, read_run
-from penstock.shared.process.doorbells import NOTIFIES
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 from penstock.shared.wire.sockets import dial
@@ -90,14 +90,14 @@ def _throw_all(arena: Arena, broker: Broker, dice: random.Random, wrong: list[st
     wrong += complaints
     arena.report.add_fault("frame in a ring", RING_FRAMES)
     _ring_falsely(run, dice)
-    arena.report.add_fault("false doorbell", BELLS * len(NOTIFIES))
+    arena.report.add_fault("false doorbell", BELLS * len(ACTORS))
     return acked
 
 
 def _ring_falsely(run: Run, dice: random.Random) -> None:
     """Doorbells with anything in them, and garbage where they are."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
-    for actor in NOTIFIES:
+    for actor in ACTORS:
         rope = context.socket(zmq.PUSH)
         rope.connect(run.socket(f"bell-{actor}"))
         for _ in range(BELLS):

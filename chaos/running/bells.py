@@ -19,9 +19,9 @@ from penstock.chaos.load import QUEUES, TOPIC, Follower
 from penstock.chaos.running.kills import run_kills
 from penstock.client.producer import Producer
 from penstock.shared.faults import VARIABLE
-from penstock.shared.process.doorbells import NOTIFIES
+from penstock.shared.memory.roster import ROSTER
 
-PAIRS = [f"{ringer}-{rung}" for ringer, targets in NOTIFIES.items() for rung in targets]
+PAIRS = [f"{row.name}-{rung}" for row in ROSTER for rung in row.notifies]
 LATE_MS = 5000
 # pairs in a round, each with one disturbance; and the strikes behind them
 MEASURED = 2

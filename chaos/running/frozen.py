@@ -20,8 +20,8 @@ from signal import SIGCONT, SIGKILL, SIGSTOP
 from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.scene import Scene, scene
 from penstock.shared.faults import FIRED_VARIABLE, VARIABLE
-from penstock.shared.memory.positions import ACTORS
 from penstock.shared.memory.process_state import is_stopped
+from penstock.shared.memory.roster import ACTORS
 
 # in a round
 FREEZES = 7

@@ -16,7 +16,7 @@ from penstock.chaos.arena import Arena, any_settings
 from penstock.chaos.broker import Broker
 from penstock.chaos.report import Report
 from penstock.chaos.scene import Scene, scene
-from penstock.shared.memory.positions import ACTORS
+from penstock.shared.memory.roster import ACTORS
 
 # strikes in a round
 STRIKES = 30

@@ -18,7 +18,7 @@ from penstock.chaos.broker import Broker
 from penstock.chaos.load import TOPIC
 from penstock.chaos.machine.usage import address_space_bytes, own_memory_bytes
 from penstock.chaos.scene import Scene, scene
-from penstock.shared.memory.positions import ACTORS
+from penstock.shared.memory.roster import ACTORS
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 from penstock.shared.wire.sockets import dial

@@ -14,12 +14,6 @@ from contextlib import suppress
 from threading import Condition
 from typing import Any
 
-from penstock.actors.allocator import Allocator
-from penstock.actors.committer import Committer
-from penstock.actors.flusher import Flusher
-from penstock.actors.reader import Reader
-from penstock.actors.reput import Reput
-from penstock.actors.writer import Writer
 from penstock.chaos.history import Sent, digest
 from penstock.chaos.stepped.stepped_wire import Wire
 from penstock.client.core.consumer_core import ConsumerCore
@@ -32,19 +26,17 @@ from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin
-from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.memory.roster import start_order, stop_order
+from penstock.shared.process.actor import TICK_MS, Stage, import_actor
 from penstock.shared.recovery.open_store import finish_store, open_store
 from penstock.shared.wire import messages
 
+# The cleaner decides by the use of the real disk, which is no function of a seed.
+_LEFT_OUT = ("cleaner",)
+# Downstream first: a bell is heard by whoever has started before.
 ACTORS: dict[str, Any] = {
-    "allocator": Allocator,
-    "reader": Reader,
-    "reput": Reput,
-    "flusher": Flusher,
-    "committer": Committer,
-    "writer": Writer,
+    name: import_actor(name) for name in reversed(start_order()) if name not in _LEFT_OUT
 }
-STOP_ORDER = ("writer", "allocator", "committer", "reput", "reader", "flusher")
 # The dice wake somebody who has heard nothing, and move the clock, this often.
 _SPURIOUS, _TICKS = 0.02, 0.02
 _ADDRESS = bytes([127, 0, 0, 1])
@@ -106,7 +98,7 @@ class SteppedBroker:
 
     def stop(self) -> bool:
         """Stop in good order; whether the store is clean."""
-        for name in STOP_ORDER:
+        for name in (each for each in stop_order() if each in ACTORS):
             self._stages[name].stopping = True
             for _ in range(_STOP_STEPS):
                 self.turn(name)

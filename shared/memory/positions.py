@@ -5,27 +5,28 @@ cache line each; a line has exactly one writing process. Words are native-endian
 stored and loaded through `memoryview.cast("Q")`, which does not tear. A word is published last,
 after the bytes it makes visible.
 
-    line 0            magic, layout version
+    line 0            magic, layout
     lines 1..         POSITIONS, a line each, in the order of the table below
-    then              for each of ACTORS: one line the supervisor writes, one the actor writes
+    then              for each actor: one line the supervisor writes, one the actor writes
 
-This file knows nothing of what the positions mean to whom: see the table.
+What a position is for is said in its row below, and nowhere else in this file.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.memory.roster import ACTORS
 
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
-VERSION = 8
-
-ACTORS = ("allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner")
+# of the order of words in a line; what the lines are is in LAYOUT
+VERSION = 9
 
 
 class Position(NamedTuple):
@@ -88,7 +89,13 @@ PAGE_SIZE = mmap.PAGESIZE * (
     -(-(1 + len(POSITIONS) + 2 * len(ACTORS)) * LINE_BYTES // mmap.PAGESIZE)
 )
 
+# A process with another table would take one word for another. So the page names its table: nobody
+# has to remember to count a version up when a position or an actor is added.
+_NAMES = ",".join((*_POSITION_WORD, *ACTORS))
+LAYOUT = VERSION << 32 | zlib.crc32(_NAMES.encode())
+
 assert len(set(_POSITION_WORD)) == len(POSITIONS), "a position has one name and one line"
+assert {*_OWNER.values()} <= {*ACTORS, "supervisor"}, "who owns a position is in the roster"
 assert max(len(_SUPERVISED), len(_OWN)) <= _WORDS_PER_LINE, "an actor's words fit their lines"
 
 
@@ -118,7 +125,7 @@ class Positions:
         finally:
             os.close(handle)
         self._words = memoryview(self._map).cast("Q")
-        if self._words[0] != MAGIC or self._words[1] != VERSION:
+        if self._words[0] != MAGIC or self._words[1] != LAYOUT:
             raise StoreDamaged(
                 "the positions page is another version's",
                 path,
@@ -186,7 +193,7 @@ def create_positions(path: Path) -> None:
         os.posix_fallocate(handle, 0, PAGE_SIZE)
         with mmap.mmap(handle, PAGE_SIZE) as page:
             words = memoryview(page).cast("Q")
-            words[1] = VERSION
+            words[1] = LAYOUT
             words[0] = MAGIC
             words.release()
     finally:

@@ -28,6 +28,7 @@ from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.process_state import process_state
+from penstock.shared.memory.roster import ACTORS
 from penstock.shared.wire.endpoint import MAX_IPC_PATH_BYTES
 
 _RUN_ID = re.compile(r"[0-9a-f]{16}")
@@ -36,7 +37,7 @@ _MEMORY = Path("/dev/shm")
 # The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
 _GONE_TIMEOUT_MS = 30_000
 # of the longest socket's path behind the place; ZeroMQ and the kernel want it all below 108
-_SOCKET_NAME_BYTES = len(f"/penstock-{'0' * 16}/bell-committer.ipc")
+_SOCKET_NAME_BYTES = len(f"/penstock-{'0' * 16}/bell-{max(ACTORS, key=len)}.ipc")
 _NOWHERE = "/nonexistent/penstock"
 
 

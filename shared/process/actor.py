@@ -18,6 +18,7 @@ This file knows no actor.
 from __future__ import annotations
 
 import ctypes
+import importlib
 import os
 import signal
 import socket
@@ -30,6 +31,7 @@ import zmq
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
 from penstock.shared.process.connection_limit import ConnectionLimit
 from penstock.shared.process.doorbells import Bus
@@ -140,6 +142,13 @@ class Actor(Protocol):
     def drained(self) -> bool: ...
 
     def close(self) -> None: ...
+
+
+def import_actor(name: str) -> Callable[[Stage], Actor]:
+    """The class of an actor, which the roster names as text."""
+    module, _, kind = row_of(name).code.partition(":")
+    found: Callable[[Stage], Actor] = getattr(importlib.import_module(module), kind)
+    return found
 
 
 def die_with_parent(parent_pid: int) -> None:

@@ -11,7 +11,8 @@ import msgspec
 from penstock.shared.clock import SystemClock
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import load_quarantine
-from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.roster import ACTORS
 from penstock.shared.process.find_broker import find_running
 from penstock.shared.store.deletions import load_deletions
 from penstock.shared.store.retention_clock import held_ms

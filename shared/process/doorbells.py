@@ -2,17 +2,8 @@
 
 A doorbell carries the ringer's name and nothing else: it says "look at the positions page". One
 that is lost, late or repeated costs at most a timer tick, and among equals there is no order. Each
-actor binds one PULL socket and has a PUSH socket for each actor it rings; what is here is the whole
-wiring:
-
-    allocator -> writer          there is room again
-    writer    -> committer       `wrote` moved
-    writer    -> allocator       a new segment was entered
-    committer -> flusher, reput  `committed` moved
-    flusher   -> writer, reput   `flushed` moved
-    reput     -> reader          consume queues grew
-
-The cleaner rings nobody, and nobody rings it: it looks at every tick.
+actor binds one PULL socket and has a PUSH socket for each actor that its row in the roster says it
+notifies.
 """
 
 from __future__ import annotations
@@ -23,20 +14,11 @@ from typing import TYPE_CHECKING
 import zmq
 
 from penstock.shared.faults import crash_point
+from penstock.shared.memory.roster import row_of
 from penstock.shared.wire.sockets import owner_only
 
 if TYPE_CHECKING:
     from penstock.shared.memory.run_directory import Run
-
-NOTIFIES = {
-    "allocator": ("writer",),
-    "writer": ("committer", "allocator"),
-    "committer": ("flusher", "reput"),
-    "flusher": ("writer", "reput"),
-    "reput": ("reader",),
-    "reader": (),
-    "cleaner": (),
-}
 
 _BELLS_AT_ONCE = 10_000
 # an int: an enum's `&` makes another enum
@@ -54,7 +36,7 @@ class Bus:
             self.bells.bind(run.socket(f"bell-{actor}"))
         self._late: list[tuple[float, str]] = []
         self._push: dict[str, zmq.Socket[bytes]] = {}
-        for target in NOTIFIES[actor]:
+        for target in row_of(actor).notifies:
             socket = context.socket(zmq.PUSH)
             socket.linger = 0
             # the other side may be down for a moment; look for it again soon

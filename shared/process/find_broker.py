@@ -20,7 +20,8 @@ from pathlib import Path
 
 from penstock.shared.errors import ConnectError
 from penstock.shared.layout import StorePaths
-from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.roster import ACTORS
 from penstock.shared.memory.run_directory import (
     Run,
     boot_id,

@@ -16,13 +16,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.errors import ConfigError, PortTaken
+from penstock.shared.memory.roster import ACTORS, row_of
 from penstock.shared.process.port_owner import port_owner
 
 # Connections that wait to be taken; fewer where few files may be open.
 _MOST_WAITING, _LEAST_WAITING = 1024, 8
-
-# actor -> the endpoints it serves
-SERVED_BY = {"writer": ("produce", "produce_ipc"), "reader": ("consume", "consume_ipc")}
 
 
 def backlog() -> int:
@@ -101,17 +99,17 @@ class Listeners:
 
     def keep_for(self, actor: str) -> dict[str, int]:
         """In the actor: close what others serve; endpoint -> descriptor of the rest."""
-        for other in SERVED_BY:
+        for other in ACTORS:
             if other != actor:
                 self.close_for(other)
         return {each.endpoint: each.socket.fileno() for each in self._listeners.values()}
 
     def close_for(self, actor: str) -> None:
         """Listen no longer for this actor: clients are refused from now on."""
-        for name in SERVED_BY.get(actor, ()):
+        for name in row_of(actor).serves:
             if name in self._listeners:
                 self._listeners.pop(name).socket.close()
 
     def close(self) -> None:
-        for actor in SERVED_BY:
+        for actor in ACTORS:
             self.close_for(actor)

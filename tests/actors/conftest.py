@@ -30,10 +30,10 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.reader import LogReader
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Endpoints, Run, boot_id
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.process.actor import Actor, Stage
-from penstock.shared.process.doorbells import NOTIFIES
 from penstock.shared.process.listeners import listen_ipc, listen_tcp
 from penstock.shared.queue.known_queues import make_known_queues
 from penstock.shared.store.checkpoint_file import make_checkpoint
@@ -122,7 +122,7 @@ class Pipeline:
     def give_neighbours(self, actor: Any) -> None:
         """Those that it rings are there. In search of them it opens and closes sockets."""
         bus = self.stage_of(actor).bus
-        for name in NOTIFIES[type(actor).__name__.lower()]:
+        for name in row_of(type(actor).__name__.lower()).notifies:
             neighbour = self.stage(name).bus
             bus.notify(name)
             assert neighbour.bells.poll(ANSWER_S * 1000)

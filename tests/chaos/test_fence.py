@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from penstock.client.producer import Producer
-from penstock.shared.memory.positions import ACTORS, Positions
+from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.process_state import is_stopped
+from penstock.shared.memory.roster import ACTORS
 from penstock.shared.process.find_broker import find_running
 
 FENCED_EXIT_CODE = 3

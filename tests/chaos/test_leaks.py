@@ -24,7 +24,7 @@ from penstock.chaos.machine.leaks import Baseline
 from penstock.chaos.machine.processes import MARK, descriptors
 from penstock.chaos.storage.power import record_run
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.memory.positions import ACTORS
+from penstock.shared.memory.roster import ACTORS
 
 KILLS = 30
 # what an actor opens by the clock, it has opened by then

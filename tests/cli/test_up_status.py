@@ -15,7 +15,8 @@ import pytest
 
 from penstock.client import Producer
 from penstock.shared.layout import StorePaths
-from penstock.shared.memory.positions import ACTORS, POSITIONS, STATES
+from penstock.shared.memory.positions import POSITIONS, STATES
+from penstock.shared.memory.roster import ACTORS
 
 WAIT_S = 15
 

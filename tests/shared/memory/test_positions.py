@@ -12,7 +12,6 @@ import pytest
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.memory.positions import (
-    ACTORS,
     LINE_BYTES,
     PAGE_SIZE,
     POSITIONS,
@@ -20,6 +19,7 @@ from penstock.shared.memory.positions import (
     Positions,
     create_positions,
 )
+from penstock.shared.memory.roster import ACTORS
 
 OWNERS = ("supervisor", *ACTORS, "")
 

@@ -1,0 +1,108 @@
+"""The roster: every actor there is, a row each. Whatever has to know the actors reads this table.
+
+The positions page takes its lines from it, the doorbells their wiring, the supervisor what it
+starts and stops and in which order, the listening sockets who keeps them. So a new actor is one row
+here and one module. The classes are named as text, because this file lies far below them: whoever
+starts actors imports them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class ActorRow(NamedTuple):
+    """One actor. Ranks order actors among themselves: the lowest is started, or stopped, first."""
+
+    name: str
+    # "module:class", as entry points are written
+    code: str
+    start_rank: int
+    stop_rank: int
+    # whose doorbell it may ring
+    notifies: tuple[str, ...] = ()
+    # the fields of `Endpoints` whose listening sockets it inherits
+    serves: tuple[str, ...] = ()
+    # Its import takes as long as the rest of a start, so actors with it are imported after the
+    # others have been started.
+    needs_numpy: bool = False
+
+
+# In the order in which `penstock status` shows them.
+#
+# Started first are those that an acknowledgement needs. All could start at once, for each finds
+# what it has to know in shared memory.
+#
+# Stopped upstream first, so that each can finish what it was given. The flusher is last: it makes
+# the queues durable that the reput writes until its own end. The cleaner is first, because nobody
+# waits for what it deletes.
+ROSTER = (
+    ActorRow(
+        "allocator",
+        "penstock.actors.allocator:Allocator",
+        start_rank=4,
+        stop_rank=3,
+        notifies=("writer",),  # there is room again
+    ),
+    ActorRow(
+        "writer",
+        "penstock.actors.writer:Writer",
+        start_rank=1,
+        stop_rank=2,
+        notifies=("committer", "allocator"),  # `wrote` moved; a new segment was entered
+        serves=("produce", "produce_ipc"),
+    ),
+    ActorRow(
+        "committer",
+        "penstock.actors.committer:Committer",
+        start_rank=2,
+        stop_rank=4,
+        notifies=("flusher", "reput"),  # `committed` moved
+    ),
+    ActorRow(
+        "flusher",
+        "penstock.actors.flusher:Flusher",
+        start_rank=3,
+        stop_rank=7,
+        notifies=("writer", "reput"),  # `flushed` moved
+    ),
+    ActorRow(
+        "reput",
+        "penstock.actors.reput:Reput",
+        start_rank=5,
+        stop_rank=5,
+        notifies=("reader",),  # consume queues grew
+        needs_numpy=True,
+    ),
+    ActorRow(
+        "reader",
+        "penstock.actors.reader:Reader",
+        start_rank=6,
+        stop_rank=6,
+        serves=("consume", "consume_ipc"),
+        needs_numpy=True,
+    ),
+    # Nobody rings it either: it looks at every tick.
+    ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=1),
+)
+
+ACTORS = tuple(row.name for row in ROSTER)
+_BY_NAME = {row.name: row for row in ROSTER}
+
+assert len(_BY_NAME) == len(ROSTER), "an actor has one row"
+assert {whom for row in ROSTER for whom in row.notifies} <= {*ACTORS}, "doorbells lead to actors"
+assert len({each for row in ROSTER for each in row.serves}) == sum(
+    len(row.serves) for row in ROSTER
+), "an endpoint has one actor"
+
+
+def row_of(actor: str) -> ActorRow:
+    return _BY_NAME[actor]
+
+
+def start_order() -> tuple[str, ...]:
+    return tuple(row.name for row in sorted(ROSTER, key=lambda row: row.start_rank))
+
+
+def stop_order() -> tuple[str, ...]:
+    return tuple(row.name for row in sorted(ROSTER, key=lambda row: row.stop_rank))
