@@ -65,7 +65,7 @@ class Pipeline:
             **settings,
         )
         self.paths = StorePaths(store)
-        for directory in ("commit_log", "consume_queue", "half_made"):
+        for directory in ("commit_log", "consume_queue", "staging"):
             make_directory(getattr(self.paths, directory))
         make_directory(self.paths.topics.parent)
         make_checkpoint(self.paths.checkpoint, Checkpoint())
