@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from penstock.actors import allocator
 from penstock.actors.allocator import Allocator
+from penstock.actors.allocator import actor as allocator
 from penstock.actors.allocator.actor import RETRY_MS, UNLOCK_MS
 from penstock.shared.files import disk_space
 from penstock.shared.layout import segment_name
