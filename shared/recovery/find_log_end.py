@@ -1,12 +1,16 @@
 """Start-up: where the log ends, by walking its records from one that is known to be good.
 
-What it finds is a `Scanned`: the end, the damage before it that stays, and the torn tail behind it
-that goes. Reads only; what is done about it is recovery.py's.
+The walk meets whole records, blanks, and bytes that are neither. What each of them is follows from
+what the store's witnesses say, from what the last run's memory says, and from what comes after it;
+`Outcome` names every case with its reason. The result is a `LogEnd`: where the log ends, the damage
+before that which stays, and the torn tail after it which goes. Reads only; recover_log.py acts.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from enum import Enum
 from typing import NamedTuple
 
 import msgspec
@@ -17,88 +21,265 @@ from penstock.shared.formats.record import NO_RECORD_CRC, Kind, decode_record, s
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.log.damage import Damage, damage_between
 from penstock.shared.queue.snapshot import QueueFiles
-from penstock.shared.recovery.witness import (
-    Witness,
-    confirmed_record,
-    first_timestamp_ms,
-)
+from penstock.shared.recovery.witness import Witness, confirmed_record, first_timestamp_ms
 from penstock.shared.store.directory import StoreDirectory
 
 _SECTOR_OF_ZEROS = bytes(512)
+# No log reaches this offset, so as an upper bound it excludes nothing.
+NOWHERE = sys.maxsize
 
 
-class Scanned(msgspec.Struct):
-    """Where a scan ended, and what it passed."""
+class Outcome(Enum):
+    """What stands at a place of the log and what becomes of it; the value is the reason."""
+
+    # The log goes on.
+    KEPT = "it is whole, and so is everything from the scan's start up to it"
+    CONFIRMED = "it is whole and was on disk, so the damage before it was too: that is quarantined"
+    # What follows decides: quarantined before a CONFIRMED one, cut at the log's end.
+    DAMAGED = "no record and no blank begins here"
+    TORN = "its body's checksum holds, but its properties have zeros: a page is not on disk"
+    OVERHANGS = "it ends after the last run's memory says that the log does"
+    HELD = "it is whole, but follows damage of a power failure, and nobody was told of it"
+    # The walk ends here.
+    UNWRITTEN = "only zeros follow"
+    UNPUBLISHED = "the last run's memory says that the log ends here, whatever bytes follow"
+    ABANDONED = "a RocketMQ cut the log before the damage, and left the bytes after it in place"
+    UNCHECKED = "it lacks the checksum that RocketMQ would compare, which would cut it off"
+    # After the walk, for damage that no whole record follows.
+    TOLD = "somebody may have been told of it, so it is no torn tail: it is quarantined"
+    CUT = "nobody was told of it, and nothing whole follows: a write that a crash cut off"
+    MISSING = "the log is known to have gone on: what is not there is quarantined"
+
+
+_WAITS = frozenset((Outcome.DAMAGED, Outcome.TORN, Outcome.OVERHANGS))
+# What a damaged range says where the scan itself gave no reason.
+_REASONS = {
+    Outcome.TORN: "topic or properties are torn",
+    Outcome.OVERHANGS: "it goes beyond the log's end",
+}
+
+
+class Bounds(NamedTuple):
+    """What is known of the log's end before it is looked at, as log offsets.
+
+    Where nothing is known, a bound has the value that binds nothing; so no caller asks whether it
+    is known, and none can forget to.
+    """
+
+    least: int = 0  # the log went at least so far
+    most: int = NOWHERE  # nothing from here on was published: the last run's memory says so
+    left_at: int = NOWHERE  # where it was left by an orderly stop: nothing is missing up to here
+
+
+class LogEnd(msgspec.Struct):
+    """Where the log ends, what stands before that, and what is to be cut after it."""
 
     end: int
-    records_end: int
-    last_record: int = -1
-    timestamp_ms: int = 0
+    records_end: int  # of the last record: `end` may be after a blank
+    last_record: int = 0  # where it begins; 0 where the walk met none
+    timestamp_ms: int = 0  # its store time
     messages: int = 0
-    damaged: bool = False
     quarantined: list[Damage] = []
-    torn_records: int = 0
-    torn_end: int = 0
+    has_torn_tail: bool = False
+    torn_records: int = 0  # whole ones in that tail, which are kept in a file when they are cut
+    torn_end: int = 0  # and where the last of them ends
 
-    def add(self, position: int, size: int, record: memoryview | None) -> None:
-        """The log goes on with a whole record, or with a blank."""
-        self.end = position + size
-        if record is None:
-            return
-        self.messages += 1
-        self.last_record = position
-        self.records_end = self.end
-        self.timestamp_ms = store_timestamp_ms(record, 0)
+    @property
+    def damaged(self) -> bool:
+        return self.has_torn_tail or bool(self.quarantined)
 
 
 def scan_start(
-    store: StoreDirectory, witness: Witness, unclean: bool, wrote: int, dispatched: int
+    store: StoreDirectory, witness: Witness, unclean: bool, most: int, dispatched: int
 ) -> int:
-    """A record of which everything before it is known to be good: log, consume queues and all.
+    """A record with everything before it known to be good: in log, consume queues and index.
 
-    Behind `wrote`, where that is known (not -1), stands nothing that counts.
+    `most` is the end of the log by the last run's memory, `dispatched` by its consume queues.
     """
     limit_ms = witness.checkpoint.recovery_timestamp_ms
     start = max(store.log_start, confirmed_record(store, witness.checkpoint))
     for segment in reversed(store.segments):
         if segment.base <= start:
             break
-        if 0 <= wrote <= segment.base:
-            continue
+        if segment.base >= most:
+            continue  # allocated ahead of the writer: no record of the log is in there
         timestamp_ms = first_timestamp_ms(store, segment.base)
+        # RocketMQ's rule. After a clean stop all is on disk, and the last segment will do.
         if timestamp_ms and (not unclean or timestamp_ms <= limit_ms):
             start = segment.base
             break
     if start <= dispatched:
         return start
-    # the queues are behind what the checkpoint says, or not there at all
+    # The queues lag behind what the checkpoint says, or are gone. Where their last record stands is
+    # where dispatching has to begin again, whatever is known of the log itself.
     bases = [segment.base for segment in store.segments if segment.base <= dispatched]
     return max([store.log_start, *bases])
 
 
-def _is_torn(witness: Witness, position: int, record: memoryview) -> bool:
-    """Whether a record may not have been on disk, and is not: it has zeros where none belong.
+def find_log_end(
+    store: StoreDirectory, config: Config, start: int, bounds: Bounds, witness: Witness
+) -> LogEnd:
+    """Walk from `start`, where a good record begins, to the log's end.
 
-    No checksum covers topic and properties. No topic has a zero, and the writer takes no
-    properties that end in one.
+    Raises StoreDamaged for a record without the checksum that the configuration demands.
     """
-    # quick, and no for nearly every record
-    if not witness.may_be_cut or record[-1] and _SECTOR_OF_ZEROS not in bytes(record):
-        return False
-    found = decode_record(record)
-    properties = found.properties
-    torn = properties.endswith(b"\0") or _SECTOR_OF_ZEROS in properties
-    return (torn or "\0" in found.topic) and not witness.covers(
-        position, store_timestamp_ms(record, 0)
-    )
+    walk = LogWalk(store, config, start, bounds, witness)
+    for position, kind, size, record, reason in store.scan_log(start, checksum=_checksum(config)):
+        outcome = walk.judge(position, kind, size, record, reason)
+        if outcome is Outcome.KEPT:
+            walk.keep(position, size, kind, record)
+            # What follows may be a whole segment of warm pages. The scan would look through all of
+            # it for a record, so it is not asked for one more step.
+            if position + size == bounds.most:
+                break
+        elif outcome in _WAITS:
+            walk.wait(position, size, reason or _REASONS.get(outcome, outcome.value))
+        elif outcome is Outcome.HELD:
+            walk.hold(position, size, kind)
+        elif outcome is Outcome.CONFIRMED:
+            walk.confirm()
+            walk.keep(position, size, kind, record)
+            if position + size == bounds.most:
+                break
+        elif outcome is Outcome.UNCHECKED:
+            raise _without_checksum(position)
+        else:
+            break
+    return walk.settle()
 
 
-class Ends(NamedTuple):
-    """What is known of where the log ends, before it is looked at. Log offsets."""
+class LogWalk:
+    """The decisions of one walk, and what it has seen so far."""
 
-    wrote: int  # what the last run's memory says; -1 without
-    least: int  # so far it went when damage was found, or by what a witness says
-    known: int | None  # where it ends in a store that was left clean; None where nobody says so
+    def __init__(
+        self,
+        store: StoreDirectory,
+        config: Config,
+        start: int,
+        bounds: Bounds,
+        witness: Witness,
+    ) -> None:
+        self._paths = store.paths
+        self._segment_bytes = config.mapped_file_size_commit_log_bytes
+        self._bounds = bounds
+        self._most = bounds.most
+        self._witness = witness
+        self._may_be_cut = witness.may_be_cut
+        self._found = LogEnd(start, start)
+        # Damage that nothing confirmed has followed yet, in log order.
+        self._pending: list[Damage] = []
+        # Whole records after that damage which may go with it.
+        self._held = 0
+        self._last_record: memoryview | None = None
+
+    def judge(
+        self, position: int, kind: Kind, size: int, record: memoryview, reason: str
+    ) -> Outcome:
+        """What stands at `position`. Changes nothing; called once for each step of the scan."""
+        if kind is Kind.END:
+            return Outcome.UNWRITTEN
+        # A segment is allocated and warmed ahead of the writer, and one that was recycled or torn
+        # may hold anything there, whole records too. Memory knows better than the bytes do.
+        if position >= self._most:
+            return Outcome.UNPUBLISHED
+        # Such a record is whole by its body's checksum. RocketMQ would cut the log here, and with
+        # it every message after this one, so the start is refused and the log stays as it is.
+        if reason == NO_RECORD_CRC:
+            return Outcome.UNCHECKED
+        if kind is Kind.DAMAGED:
+            return Outcome.DAMAGED
+        # The writer publishes whole records only, so this is none of its own.
+        if position + size > self._most:
+            return Outcome.OVERHANGS
+        # The zeros are looked for first: nearly no record has them, and the search is quick.
+        if (
+            kind is Kind.RECORD
+            and self._may_be_cut
+            and (not record[-1] or _SECTOR_OF_ZEROS in bytes(record))
+            and self._is_torn(position, record)
+        ):
+            return Outcome.TORN
+        if not self._pending:
+            return Outcome.KEPT
+        damage_at = self._pending[0].position
+        # A RocketMQ that recovers cuts by moving its write position; what stood further on stays in
+        # the file until it is overwritten. It is no part of a log that ended before the damage.
+        if damage_at >= self._bounds.left_at:
+            return Outcome.ABANDONED
+        # After a power failure pages may be there while others before them are not. A record proves
+        # that the damage before it is inside the log only if it is known to have been on disk. Its
+        # store time is read here and not for each record: it costs as much as the rest of a step.
+        # A blank has none, and never proves anything.
+        if self._witness.tears(damage_at) and not (
+            kind is Kind.RECORD and self._witness.covers(position, store_timestamp_ms(record, 0))
+        ):
+            return Outcome.HELD
+        return Outcome.CONFIRMED
+
+    def _is_torn(self, position: int, record: memoryview) -> bool:
+        """Whether a record whose body is whole has zeros where no writer puts any.
+
+        The body's checksum does not cover the properties, and the writer takes none that end in a
+        zero. (A topic that contains one is damage to the scan already.) A record that is known to
+        have been on disk was not torn by this crash, and is served as it is.
+        """
+        properties = decode_record(record).properties
+        has_zeros = properties.endswith(b"\0") or _SECTOR_OF_ZEROS in properties
+        return has_zeros and not self._witness.covers(position, store_timestamp_ms(record, 0))
+
+    def keep(self, position: int, size: int, kind: Kind, record: memoryview) -> None:
+        """The log goes on with a whole record, or with the blank that ends a segment."""
+        found = self._found
+        found.end = position + size
+        if kind is Kind.RECORD:
+            found.messages += 1
+            found.last_record = position
+            found.records_end = found.end
+            self._last_record = record  # its time is read once, at the end
+
+    def wait(self, position: int, size: int, reason: str) -> None:
+        """Damage, up to where the log may go at all: what follows tells what it is."""
+        stop = min(position + size, self._most)
+        self._pending += self._damage(position, stop, reason)
+
+    def hold(self, position: int, size: int, kind: Kind) -> None:
+        """A step after damage that is cut with it, unless a confirmed record follows."""
+        self._held += kind is Kind.RECORD
+        self._found.torn_end = position + size
+
+    def confirm(self) -> None:
+        """What was in doubt lies inside the log: its damage stays, its whole records count."""
+        self._found.quarantined += self._pending
+        self._found.messages += self._held
+        self._pending, self._held = [], 0
+
+    def settle(self) -> LogEnd:
+        """Decide about the damage that nothing confirmed follows, and about what is missing."""
+        found, torn = self._found, list[Damage]()
+        for damage in self._pending:
+            if self._settle_one(damage) is Outcome.TOLD:
+                found.quarantined.append(damage)
+                found.end = damage.end
+            else:
+                torn.append(damage)
+        found.has_torn_tail = bool(torn)
+        found.torn_records = self._held
+        if self._last_record is not None:
+            found.timestamp_ms = store_timestamp_ms(self._last_record, 0)
+        least = self._bounds.least
+        if found.end < least:  # Outcome.MISSING
+            # A shorter log would give its offsets again, to other messages.
+            reasons = [*(each.reason for each in torn[:1]), f"the log was written up to {least}"]
+            found.quarantined += self._damage(found.end, least, "; ".join(reasons))
+            found.end = least
+        return found
+
+    def _settle_one(self, damage: Damage) -> Outcome:
+        """Whether damage at the log's end may go."""
+        return Outcome.TOLD if damage.position < self._witness.told_to else Outcome.CUT
+
+    def _damage(self, start: int, stop: int, reason: str) -> list[Damage]:
+        return damage_between(self._paths, self._segment_bytes, start, stop, reason)
 
 
 def _checksum(config: Config) -> Checksum:
@@ -106,75 +287,6 @@ def _checksum(config: Config) -> Checksum:
     if not config.check_crc_on_recover:
         return Checksum.NONE
     return Checksum.RECORD if config.force_verify_prop_crc else Checksum.BODY
-
-
-def scan(
-    store: StoreDirectory, config: Config, start: int, ends: Ends, witness: Witness
-) -> Scanned:
-    """Walk from `start` to the end of the log."""
-    scanned, pending, wrote = Scanned(start, start), list[Damage](), ends.wrote
-    held = 0  # whole records behind damage that nobody has flushed
-    segment_bytes, checksum = config.mapped_file_size_commit_log_bytes, _checksum(config)
-    for position, found, size, record, reason in store.scan_log(start, checksum=checksum):
-        if found is Kind.END or 0 <= wrote <= position:
-            break
-        if reason == NO_RECORD_CRC:  # RocketMQ would cut off everything from here on
-            raise _without_checksum(position)
-        if found is Kind.RECORD and _is_torn(witness, position, record):
-            found, reason = Kind.DAMAGED, "topic or properties are torn"
-        if found is Kind.DAMAGED or 0 <= wrote < position + size:
-            stop = position + size if wrote < 0 else min(wrote, position + size)
-            pending += damage_between(
-                store.paths, segment_bytes, position, stop, reason or "it goes beyond the log's end"
-            )
-            continue
-        if pending and ends.known is not None and pending[0].position >= ends.known:
-            break  # left behind the log's end by a RocketMQ that cut it there
-        is_record = found is Kind.RECORD
-        may_be_torn = bool(pending) and witness.tears(pending[0].position)
-        # not asked of each record: a store timestamp costs as much as the rest of the round
-        if may_be_torn and not (
-            is_record and witness.covers(position, store_timestamp_ms(record, 0))
-        ):
-            held += is_record
-            scanned.torn_end = position + size
-            continue
-        scanned.quarantined += pending
-        scanned.messages += held
-        pending, held = [], 0
-        scanned.add(position, size, record if is_record else None)
-        if scanned.end == wrote:
-            break  # what lies behind it may be a whole segment of warm pages
-    scanned.torn_records = held
-    _close(scanned, store, config, ends, witness, pending)
-    return scanned
-
-
-def _close(
-    scanned: Scanned,
-    store: StoreDirectory,
-    config: Config,
-    ends: Ends,
-    witness: Witness,
-    pending: list[Damage],
-) -> None:
-    """What stands at the log's end, and has nothing whole behind it that would tell what it is."""
-    least_end = max(ends.least, ends.wrote)
-    if ends.known is not None and ends.known <= store.segments[-1].end:
-        least_end = max(least_end, ends.known)
-    if pending and pending[0].position < witness.told_to:
-        # no torn tail: somebody was told of it, if not of what may be behind that
-        told = [each for each in pending if each.position < witness.told_to]
-        scanned.quarantined += told
-        scanned.end, pending = told[-1].end, pending[len(told) :]
-    scanned.damaged = bool(pending or scanned.quarantined)
-    if scanned.end < least_end:
-        reasons = [*(each.reason for each in pending[:1]), f"the log was written up to {least_end}"]
-        size = config.mapped_file_size_commit_log_bytes
-        scanned.quarantined += damage_between(
-            store.paths, size, scanned.end, least_end, "; ".join(reasons)
-        )
-        scanned.end = least_end
 
 
 def _without_checksum(position: int) -> StoreDamaged:

@@ -205,7 +205,7 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     positions.initialise("wrote_timestamp", recovered.last_timestamp_ms)
     for name in ("queued", "dispatched"):
         positions.initialise(name, recovered.dispatch_from)
-    last = min(max(recovered.last_record, 0), recovered.dispatch_from)
+    last = min(recovered.last_record, recovered.dispatch_from)
     positions.initialise("dispatched_record", last)
     positions.initialise("queue_count", queues)
     positions.initialise("log_start", recovered.log_start)

@@ -45,10 +45,10 @@ from penstock.shared.recovery.build_queues import remove_rebuild
 from penstock.shared.recovery.cut_log import cut_log, doubted_log, keep_torn
 from penstock.shared.recovery.empty_pool import empty_pool, is_named_by
 from penstock.shared.recovery.find_log_end import (
-    Ends,
-    Scanned,
+    Bounds,
+    LogEnd,
     dispatched_to,
-    scan,
+    find_log_end,
     scan_start,
 )
 from penstock.shared.recovery.restore_queues import (
@@ -68,7 +68,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     log_start: int
     log_end: int
     dispatch_from: int
-    last_record: int
+    last_record: int  # where the newest record that was scanned begins; 0 without one
     last_timestamp_ms: int
     scanned_from: int
     segments: int  # scanned
@@ -102,43 +102,43 @@ def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Re
     unclean = paths.abort.exists()
     start_failed = is_unfinished(paths.starting)
     _refuse_lost_log(paths, last_run)
-    wrote, pool_bytes = _take_from_memory(paths, config, last_run)
+    memory = _take_from_memory(paths, config, last_run)
     drop_empty_last(paths.commit_log)
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
     size = config.mapped_file_size_commit_log_bytes
     bases = segment_bases(paths.commit_log, size)
     with StoreDirectory(paths.root) as store:
         log_start = store.log_start
-        _refuse_lost_segments(store, last_run, bases[-1] + size if bases else 0, wrote)
+        _refuse_lost_segments(store, last_run, bases[-1] + size if bases else 0, memory)
         known = [each for each in load_quarantine(paths) if each.position >= log_start]
-        look = _look(store, config, last_run, wrote, known)
+        look = _look(store, config, last_run, memory, known)
         read_files, read_bytes = store.files_read, store.bytes_read
-    start, scanned = look.start, look.scanned
+    start, found = look.start, look.found
     crash_point("recover.after_scan")
     _remove_leftovers(paths)
     torn = 0
-    if (unclean or scanned.damaged or start_failed) and not scanned.quarantined:
-        written = range(min(look.vouched, scanned.end), scanned.end)
-        doubted = doubted_log(paths, config, last_run, written, wrote >= 0, again=start_failed)
-        torn = _cut(paths, bases, size, start, scanned, doubted)
+    if (unclean or found.damaged or start_failed) and not found.quarantined:
+        written = range(min(look.vouched, found.end), found.end)
+        doubted = doubted_log(paths, config, last_run, written, memory.is_known, again=start_failed)
+        torn = _cut(paths, bases, size, start, found, doubted)
     return Recovered(
         mode="new" if not bases else "unclean" if unclean else "clean",
         log_start=log_start,
-        log_end=scanned.end,
+        log_end=found.end,
         dispatch_from=look.dispatch_from,
-        last_record=scanned.last_record,
-        last_timestamp_ms=scanned.timestamp_ms,
+        last_record=found.last_record,
+        last_timestamp_ms=found.timestamp_ms,
         scanned_from=start,
-        segments=len({at // size for at in (*bases, start) if start - size < at < scanned.end}),
-        scanned_bytes=scanned.end - start,
-        messages=scanned.messages,
+        segments=len({at // size for at in (*bases, start) if start - size < at < found.end}),
+        scanned_bytes=found.end - start,
+        messages=found.messages,
         read_files=read_files,
         read_bytes=read_bytes,
-        from_memory=wrote >= 0,
-        pool_bytes=pool_bytes,
+        from_memory=memory.is_known,
+        pool_bytes=memory.pool_bytes,
         torn_bytes=torn,
-        torn_records=scanned.torn_records,
-        quarantined=tuple(joined(scanned.quarantined)),
+        torn_records=found.torn_records,
+        quarantined=tuple(joined(found.quarantined)),
         seconds=time.monotonic() - began,
         checkpoint=look.checkpoint,
         restored_queues=look.restored,
@@ -151,37 +151,41 @@ class _Look(NamedTuple):
 
     vouched: int  # everything before this record is known to be good
     start: int  # of the scan
-    scanned: Scanned
+    found: LogEnd
     dispatch_from: int
     checkpoint: Checkpoint
     restored: list[str]
 
 
 def _look(
-    store: StoreDirectory, config: Config, last_run: Run | None, wrote: int, known: list[Damage]
+    store: StoreDirectory,
+    config: Config,
+    last_run: Run | None,
+    memory: _Memory,
+    known: list[Damage],
 ) -> _Look:
     """Make queues whole that are not, and find the log's end. `known` is damage of before."""
     unclean = store.is_unclean
-    queue_ends = _queue_ends(store.paths, last_run, from_memory=wrote >= 0)
+    queue_ends = _queue_ends(store.paths, last_run, from_memory=memory.is_known)
     is_exact = find_witness(store, last_run, 0).is_exact
     lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
     restored = restore_queues(store, config, lost)
     dispatched = dispatched_to(store.queues())
     witness = find_witness(store, last_run, dispatched)
-    vouched = scan_start(store, witness, unclean, wrote, dispatched)
-    start = min([vouched, *(each.position for each in known)])
     files_end = store.segments[-1].end if store.segments else 0
-    ends, witness = _ends(wrote, files_end, known, witness, dispatched)
-    scanned = scan(store, config, start, ends, witness)
+    bounds, believed = _bounds(memory, files_end, known, witness, dispatched)
+    vouched = scan_start(store, witness, unclean, bounds.most, dispatched)
+    start = min([vouched, *(each.position for each in known)])
+    found = find_log_end(store, config, start, bounds, believed)
     dispatch_from = start
     # where damage was known, a repair may have put records that no queue has yet
-    if not (unclean or known or scanned.quarantined):
-        dispatch_from = scanned.end if dispatched >= scanned.records_end else start
-    if unclean or scanned.quarantined:
-        good_to = scanned.end if scanned.quarantined else dispatch_from
+    if not (unclean or known or found.quarantined):
+        dispatch_from = found.end if dispatched >= found.records_end else start
+    if unclean or found.quarantined:
+        good_to = found.end if found.quarantined else dispatch_from
         broken = find_broken_queues(store, queue_ends, good_to)
         restored += restore_queues(store, config, broken)
-    return _Look(vouched, start, scanned, dispatch_from, witness.checkpoint, restored)
+    return _Look(vouched, start, found, dispatch_from, witness.checkpoint, restored)
 
 
 def _refuse_lost_memory(paths: StorePaths, config: Config, last_run: Run) -> None:
@@ -195,25 +199,49 @@ def _refuse_lost_memory(paths: StorePaths, config: Config, last_run: Run) -> Non
     _refuse_short_log(paths, max(bases, default=-size) + size, committed)
 
 
-def _ends(
-    wrote: int, files_end: int, known: list[Damage], witness: Witness, dispatched: int
-) -> tuple[Ends, Witness]:
-    """What is known of the log's end, and what else there is to be believed of it then."""
-    # behind the end that is known the log may go on, as its last run is not
+def _bounds(
+    memory: _Memory, files_end: int, known: list[Damage], witness: Witness, dispatched: int
+) -> tuple[Bounds, Witness]:
+    """What is known of the log's end before it is looked at, and which witness the walk believes.
+
+    `known` is damage that an earlier start found, up to which the log went then.
+    """
     least = min(max([0, *(each.end for each in known)]), files_end)
-    if wrote >= 0 or least:  # then this says more than what the files do
-        return Ends(wrote, least, None), Witness(witness.checkpoint)
-    known_end = witness.flushed if witness.is_exact else dispatched
-    is_known = known_end and not witness.may_be_cut
-    return Ends(wrote, witness.flushed, known_end if is_known else None), witness
+    if memory.is_known:
+        # Memory has the last word: no record was torn in this boot, and none is unknown to it.
+        end = memory.log_end
+        return Bounds(max(least, end), most=end), Witness(witness.checkpoint)
+    if least:
+        # The log of a read-only store has not grown since, and what its damage is was decided when
+        # it was found. A witness of today must not turn it into a torn tail.
+        return Bounds(least), Witness(witness.checkpoint)
+    left_at = witness.flushed if witness.is_exact else dispatched
+    if not left_at or witness.may_be_cut:
+        return Bounds(witness.flushed), witness
+    # Left in order: everything up to there is on disk. Queues that name records where the log has
+    # no file any more are not believed about it.
+    known_end = left_at if left_at <= files_end else 0
+    return Bounds(max(witness.flushed, known_end), left_at=left_at), witness
 
 
-def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> tuple[int, int]:
-    """The log's end by the last run's memory, -1 without; and how many bytes that gave the log."""
+class _Memory(NamedTuple):
+    """What the last run's shared memory says, and has given. Without it nothing of it is used."""
+
+    is_known: bool = False
+    log_end: int = 0
+    pool_bytes: int = 0
+
+
+def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> _Memory:
+    """Put into the log what the last run wrote and did not commit.
+
+    Its memory counts only in the same boot, and only while `abort` names it: another broker that
+    has had the store since then wrote a log that this memory knows nothing about.
+    """
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
         _refuse_lost_memory(paths, config, last_run)
-        return empty_pool(paths, config, last_run)
-    return -1, 0
+        return _Memory(True, *empty_pool(paths, config, last_run))
+    return _Memory()
 
 
 def _queue_ends(
@@ -231,14 +259,14 @@ def _queue_ends(
 
 
 def _cut(
-    paths: StorePaths, bases: list[int], size: int, start: int, scanned: Scanned, doubted: range
+    paths: StorePaths, bases: list[int], size: int, start: int, found: LogEnd, doubted: range
 ) -> int:
     """Cut what stands behind the log's end, and keep whole records of it; how many bytes."""
     note_start(paths.starting)
-    if scanned.torn_records:
-        keep_torn(paths, bases, size, scanned.end, scanned.torn_end)
+    if found.torn_records:
+        keep_torn(paths, bases, size, found.end, found.torn_end)
     crash_point("recover.before_truncate")
-    torn = cut_log(paths.commit_log, bases, size, start, scanned.end, doubted)
+    torn = cut_log(paths.commit_log, bases, size, start, found.end, doubted)
     crash_point("recover.after_truncate")
     return torn
 
@@ -267,10 +295,10 @@ def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
 
 
 def _refuse_lost_segments(
-    store: StoreDirectory, last_run: Run | None, files_end: int, wrote: int
+    store: StoreDirectory, last_run: Run | None, files_end: int, memory: _Memory
 ) -> None:
     """The log was written to where no file is any more: its offsets would be given again."""
-    log_end = max(wrote, find_witness(store, last_run, 0).flushed)
+    log_end = max(memory.log_end, find_witness(store, last_run, 0).flushed)
     _refuse_short_log(store.paths, files_end, log_end)
 
 

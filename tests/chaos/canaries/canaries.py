@@ -373,15 +373,16 @@ def torn_without_a_witness(witness: Any) -> None:
 
 
 @canary("shared.recovery.find_log_end", "damage")
-def lost_end_not_missed(recovery_scan: Any) -> None:
+def lost_end_not_missed(log_end: Any) -> None:
     """A log that has lost its end is taken for a shorter one."""
-    scan = recovery_scan.scan
+    find_log_end = log_end.find_log_end
 
-    def without_ends(store: Any, config: Any, start: int, ends: Any, witness: Any) -> Any:
+    def without_ends(store: Any, config: Any, start: int, bounds: Any, witness: Any) -> Any:
         unknown = witness._replace(flushed=0, told_to=0)
-        return scan(store, config, start, ends._replace(least=0, known=None), unknown)
+        unbound = log_end.Bounds(most=bounds.most)
+        return find_log_end(store, config, start, unbound, unknown)
 
-    recovery_scan.scan = without_ends
+    log_end.find_log_end = without_ends
 
 
 @canary("actors.flusher.actor", "power")
