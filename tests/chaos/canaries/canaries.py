@@ -566,7 +566,7 @@ def no_memory_is_a_failed_disk(flusher: Any) -> None:
 @canary("actors.writer.retry_index", "attack")
 def retries_by_key_alone(retry_index: Any) -> None:
     """A retry is taken for stored where any message has its key."""
-    retry_index.sent_part = retry_index.unique_key
+    retry_index.sent_part = retry_index.unique_key_of
 
 
 @canary("actors.writer.retry_index", "attack")
