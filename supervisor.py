@@ -87,11 +87,14 @@ class Supervisor:
     """One broker on one store."""
 
     def __init__(
-        self, config: Config, clock: Clock | None = None, say: Callable[[str], None] | None = None
+        self,
+        config: Config,
+        clock: Clock | None = None,
+        report: Callable[[str], None] | None = None,
     ) -> None:
         self._config = config
         self._clock = clock or SystemClock()
-        self._say = say or (lambda line: None)
+        self._report = report or (lambda line: None)
         self._children = {name: _Child(name) for name in start_order()}
         self._failures: deque[int] = deque()
         self._asked_to_stop = False
@@ -105,7 +108,7 @@ class Supervisor:
         _raise_open_files_limit()
         self.store = open_store(self._config, self._clock)
         for remark in self.store.remarks:
-            self._say(remark)
+            self._report(remark)
         self._woken, self._waker = socket.socketpair()
         for end in (self._woken, self._waker):
             end.setblocking(False)
@@ -121,7 +124,7 @@ class Supervisor:
                 import_actors(numpy=True)
             self._start(child)
         if remark := keep_recovery(self.store.paths, self.store.recovered, self._clock.now_ms()):
-            self._say(remark)
+            self._report(remark)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._asked_to_stop = True
@@ -161,7 +164,7 @@ class Supervisor:
                 self._retire(self._children[name])
             clean = finish_store(self.store, self._config)
         except (PenstockError, OSError) as error:
-            self._say(str(error))
+            self._report(str(error))
             self.kill()
             clean = False
         self.store.positions.close()
@@ -196,7 +199,7 @@ class Supervisor:
             if pid == 0:
                 self._become(child, parent)
         except OSError as error:
-            self._say(f"{child.name} cannot be started: {error}; trying again")
+            self._report(f"{child.name} cannot be started: {error}; trying again")
             child.start_at_ms = child.started_ms + MIN_RUN_MS
             self.store.positions.supervise(child.name, state=DOWN)
             return
@@ -276,7 +279,7 @@ class Supervisor:
         seen_ms = max(self._seen_ms(child), self._attentive_since_ms)
         if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
             why = "is stopped" if frozen else "does not move"
-            self._say(f"{child.name} (pid {child.pid}) {why}; replacing it")
+            self._report(f"{child.name} (pid {child.pid}) {why}; replacing it")
             crash_point("sup.before_kill_old")
             os.kill(child.pid, signal.SIGKILL)
             child.doomed = True
@@ -321,7 +324,7 @@ class Supervisor:
             f"was killed by {signal.Signals(status).name}" if killed else f"exited with {status}"
         )
         if not child.doomed:
-            self._say(f"{child.name} (pid {pid}) {cause}; starting another")
+            self._report(f"{child.name} (pid {pid}) {cause}; starting another")
         if killed and status in _OUTSIDE or not killed and status == 0:
             return
         while self._failures and self._failures[0] < now_ms - FAILURES_WINDOW_MS:

@@ -17,30 +17,28 @@ from __future__ import annotations
 
 import errno
 
-import zmq
-
 from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import write_at
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.memory.transient_store_pool import TransientStorePool
-from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.retry import Retry
 
 # One call copies at most this; the heartbeat comes between.
 _COPY_BYTES = 8 << 20
-RETRY_MS = 200
 
 
-class Committer:
-    """See the head of this file."""
+class Committer(Actor):
+    """Brings what the writer has written from the pool into the segment files."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._config = stage.config
         self._positions = stage.positions
         self._committed_at_ms = stage.clock.monotonic_ms()
-        self._retry_at_ms = 0
+        self._retry = Retry(stage.clock)
         # how far the flusher has been rung for those who wait
         self._woken_for = 0
 
@@ -57,7 +55,7 @@ class Committer:
         if wrote == self._committed or not self._due(wrote):
             self._wake_flusher()  # for what was committed before somebody said that he waits
             return 0
-        if self._stage.clock.monotonic_ms() < self._retry_at_ms:
+        if self._retry.waits:
             return 0
         if self._pool is not None:
             try:
@@ -91,10 +89,10 @@ class Committer:
         if isinstance(error, OSError) and error.errno in RESOURCE_EXHAUSTED:
             raise error
         if not self._positions["commit_error"]:
-            self._stage.say(f"the log cannot be written: {error}; trying again")
+            self._stage.report(f"the log cannot be written: {error}; trying again")
         number = error.errno if isinstance(error, OSError) else None
         self._positions.publish("commit_error", number or errno.EIO)
-        self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
+        self._retry.put_off()
 
     def _due(self, wrote: int) -> bool:
         """At once when somebody waits for the disk or the pool is off, else as RocketMQ does.
@@ -127,15 +125,12 @@ class Committer:
             crash_point("commit.mid_copy")
             self._stage.beat()
 
-    def inputs(self) -> list[zmq.Socket[bytes]]:
-        return []
-
     def idle_ms(self) -> int:
         config = self._config
         sleep_ms = min(TICK_MS, config.commit_interval_commit_log_ms)
         if self._positions["wrote"] != self._committed:
             thorough_ms = config.commit_commit_log_thorough_interval_ms
-            due_ms = max(self._committed_at_ms + thorough_ms, self._retry_at_ms)
+            due_ms = max(self._committed_at_ms + thorough_ms, self._retry.due_ms)
             sleep_ms = min(sleep_ms, due_ms - self._stage.clock.monotonic_ms())
         return max(1, sleep_ms)
 

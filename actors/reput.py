@@ -22,8 +22,6 @@ is dispatched any more, and the flusher, who hears of it by `name_error`, vouche
 
 from __future__ import annotations
 
-import zmq
-
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.formats.index_chains import Entries
@@ -37,22 +35,22 @@ from penstock.shared.loops.active import QueueNumbers, dispatch
 from penstock.shared.loops.pure.queues import ROW, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
-from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.retry import Retry
 from penstock.shared.queue.windows import DirectorySyncFailed, QueueWindows
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
-RETRY_MS = 200
 
 
-class Reput:
-    """See the head of this file."""
+class Reput(Actor):
+    """Dispatches the log's records to the consume queues and the index."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._positions = stage.positions
         self._bound = "flushed" if stage.config.sync_flush else "committed"
-        self._retry_at_ms = 0
+        self._retry = Retry(stage.clock)
         self._levels_ms = parse_delay_levels(stage.config.message_delay_level)
         self._index: IndexFiles | None = None
 
@@ -76,7 +74,7 @@ class Reput:
         bound, now_ms = self._positions[self._bound], self._stage.clock.monotonic_ms()
         if self._positions["name_error"]:
             return 0
-        if self._dispatched >= bound or now_ms < self._retry_at_ms:
+        if self._dispatched >= bound or self._retry.waits:
             if self._log.rest(now_ms):
                 self._windows.release_pages()
             return 0
@@ -89,9 +87,9 @@ class Reput:
                 self._positions.publish("name_error", error.errno or 1)
             number = error.errno or 1
             if number != self._positions["dispatch_error"]:
-                self._stage.say(f"consumers see no new messages: {error}; trying again")
+                self._stage.report(f"consumers see no new messages: {error}; trying again")
             self._positions.publish("dispatch_error", number)
-            self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
+            self._retry.put_off()
             return 0
         crash_point("reput.after_record_before_cursor")
         self._dispatched += moved
@@ -99,7 +97,7 @@ class Reput:
         crash_point("reput.after_cursor")
         self._tell_queued(self._dispatched)
         if self._positions["dispatch_error"]:
-            self._stage.say("consumers see new messages again")
+            self._stage.report("consumers see new messages again")
             self._positions.publish("dispatch_error", 0)
         return 1
 
@@ -186,10 +184,10 @@ class Reput:
                 topic, queue_id = self._numbers.names[queue]
                 place = f"queue {topic.decode()}/{queue_id} goes on at {queue_offset} behind {end}"
                 if jumps(queue_offset, end, position, self._positions["log_start"]):
-                    self._stage.say(f"the record at {position} is passed over: {place}")
+                    self._stage.report(f"the record at {position} is passed over: {place}")
                     continue
                 if not self._log.damaged:  # else its slots point to the damage: see _fill
-                    self._stage.say(f"messages are missing in front of {position}: {place}")
+                    self._stage.report(f"messages are missing in front of {position}: {place}")
                     kept.append(rows_of(queue, end, entry * (queue_offset - end)))
             ends[queue] = max(end, queue_offset + 1)
             kept.append(ROW.pack(*row))
@@ -225,12 +223,6 @@ class Reput:
         if self._index is not None:
             self._index.close()
             self._index = None
-
-    def inputs(self) -> list[zmq.Socket[bytes]]:
-        return []
-
-    def idle_ms(self) -> int:
-        return TICK_MS
 
     def release_deleted(self) -> None:
         self._log.release_deleted(self._stage.clock.monotonic_ms())

@@ -75,7 +75,7 @@ def up(
         produce_port, consume_port = produce_port or 0, consume_port or 0
     flags = dict(settings) | _given(store, produce_port, consume_port)
     config = load_config(file, flags, os.environ, settled_sizes).config
-    supervisor = Supervisor(config, say=_say)
+    supervisor = Supervisor(config, report=_say)
     try:
         supervisor.open()
     except PortTaken as error:

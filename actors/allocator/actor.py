@@ -18,31 +18,28 @@ from __future__ import annotations
 import errno
 import os
 
-import zmq
-
 from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.files.durable import make_file
 from penstock.shared.files.mapped_file_queue import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.retry import Retry
 
-# After a failure, usually a full disk, the next try waits this long.
-RETRY_MS = 200
 # A segment stays locked so long after it is full: the flusher and readers are still at its end.
 UNLOCK_MS = 6000
 
 
-class Allocator:
-    """See the head of this file."""
+class Allocator(Actor):
+    """Keeps the log's segments ahead of the writer."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._positions = stage.positions
         self._segment_bytes = stage.config.mapped_file_size_commit_log_bytes
         self._paths = StorePaths(stage.config.store)
-        self._retry_at_ms = 0
+        self._retry = Retry(stage.clock)
         self._warm = stage.config.warm_mapped_file_enable
         # being warmed, and not counted yet; and those that are counted, and locked
         self._warming: WarmSegment | None = None
@@ -59,7 +56,7 @@ class Allocator:
         self._positions.publish("lock_error", 0)
         if self._warm and self._stage.config.transient_store_pool_enable:
             self._warm = False
-            self._stage.say("with the transient pool on, warm_mapped_file_enable has no effect")
+            self._stage.report("with the transient pool on, warm_mapped_file_enable has no effect")
         if self._warm:
             wrote = self._positions["wrote"]
             start = wrote - wrote % self._segment_bytes
@@ -73,7 +70,7 @@ class Allocator:
             return 1
         if self._allocated >= self._target() or self._positions["read_only"]:
             return 0
-        if self._stage.clock.monotonic_ms() < self._retry_at_ms:
+        if self._retry.waits:
             return 0
         path = self._paths.commit_log / segment_name(self._allocated)
         try:
@@ -99,9 +96,9 @@ class Allocator:
         number = error.errno or 1
         if number != self._positions["allocate_error"]:
             why = lacking_room(self._paths.commit_log, self._stage.config) or str(error)
-            self._stage.say(f"there is no next segment: {why}; trying again")
+            self._stage.report(f"there is no next segment: {why}; trying again")
         self._positions.publish("allocate_error", number)
-        self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
+        self._retry.put_off()
 
     def _count(self) -> None:
         """The new segment is the writer's now."""
@@ -142,7 +139,7 @@ class Allocator:
             return
         segment.close()
         if not self._positions["lock_error"]:
-            self._stage.say(
+            self._stage.report(
                 f"segments are not locked into memory: {os.strerror(number)}; raise the limit "
                 f"(ulimit -l), {2 * self._segment_bytes >> 10} KiB are needed"
             )
@@ -165,12 +162,6 @@ class Allocator:
         into = wrote % self._segment_bytes
         ahead = wrote - into + (2 if into else 1) * self._segment_bytes
         return max(ahead, self._positions["append_wanted"])
-
-    def inputs(self) -> list[zmq.Socket[bytes]]:
-        return []
-
-    def idle_ms(self) -> int:
-        return TICK_MS
 
     def release_deleted(self) -> None:
         """What it has open is unlocked and closed long before it expires."""

@@ -25,8 +25,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-import zmq
-
 from penstock.actors.cleaner.deletion_notes import QUEUES_AT_ONCE, DeletionNotes
 from penstock.actors.cleaner.queue_expiry import QueueExpiry
 from penstock.actors.cleaner.retention import HOUR_MS, Decision, choose, decide
@@ -36,21 +34,21 @@ from penstock.shared.files.disk_space import disk_used_percent
 from penstock.shared.files.durable import delete_file, sync_directory
 from penstock.shared.index.directory import index_files, read_index_header
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
-from penstock.shared.process.actor import LET_GO_MS, TICK_MS, Stage
+from penstock.shared.process.actor import RELEASE_MS, TICK_MS, Actor, Stage
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.retention_clock import TRUST_CLOCK, RetentionClock
 
 # Asked by hand it goes on for as many batches; RocketMQ's number.
 BATCHES_WHEN_ASKED = 20
 # By then every actor has closed a file that is deleted, unless it is in use.
-SETTLE_MS = LET_GO_MS + 200
+SETTLE_MS = RELEASE_MS + 200
 
 # Pauses in ms, one behind each deletion.
 Steps = Generator[int, None, None]
 
 
-class Cleaner:
-    """See the head of this file."""
+class Cleaner(Actor):
+    """Deletes what has expired, and watches how full the disks are."""
 
     def __init__(self, stage: Stage, used_percent: Callable[[Path, int], int] = disk_used_percent):
         self._stage = stage
@@ -78,9 +76,9 @@ class Cleaner:
             self._clock,
             self._config.file_reserved_time_h * HOUR_MS,
             self._positions["wrote_timestamp"],
-            self._stage.say,
+            self._stage.report,
         )
-        self._notes = DeletionNotes(self._config, self._clock, self._queues, self._stage.say)
+        self._notes = DeletionNotes(self._config, self._clock, self._queues, self._stage.report)
         self._decide()  # who starts the broker is told at once when the disk is full
         if not self._positions["read_only"]:
             self._round = self._finish()
@@ -104,7 +102,7 @@ class Cleaner:
         except OSError as error:
             self._error = error.errno or 1
             if self._error != self._positions["clean_error"]:
-                self._stage.say(f"what has expired cannot be deleted: {error}; trying again")
+                self._stage.report(f"what has expired cannot be deleted: {error}; trying again")
             self._end(self._config.redelete_hanged_file_interval_ms)
         return 1
 
@@ -155,12 +153,12 @@ class Cleaner:
         positions.publish("disk_used", fullest)
         positions.publish("disk_full", fullest if decision.disk_full else 0)
         if decision.disk_full and not was_full:
-            self._stage.say(
+            self._stage.report(
                 f"the disk of {self._paths.root} is {fullest}% full; until there is room no "
                 "message is taken"
             )
         elif was_full and not decision.disk_full:
-            self._stage.say(f"the disk is {fullest}% full; messages are taken again")
+            self._stage.report(f"the disk is {fullest}% full; messages are taken again")
         return decision
 
     def _ahead_bytes(self) -> int:
@@ -252,7 +250,7 @@ class Cleaner:
             self._error = error.errno or 1 if isinstance(error, OSError) else errno.EIO
             if slot not in self._unreadable:
                 self._unreadable.add(slot)
-                self._stage.say(f"a queue keeps what has expired: {error}")
+                self._stage.report(f"a queue keeps what has expired: {error}")
 
     def _delete_segments(self) -> Steps:
         for name in sorted(os.listdir(self._paths.commit_log)):
@@ -291,9 +289,6 @@ class Cleaner:
         self._positions.publish(counter, self._positions[counter] + 1)
 
     # --- the rest of an actor ---
-
-    def inputs(self) -> list[zmq.Socket[bytes]]:
-        return []
 
     def idle_ms(self) -> int:
         return (

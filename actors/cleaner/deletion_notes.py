@@ -30,15 +30,15 @@ class DeletionNotes:
     """The list of deletions, and the line that is said of each."""
 
     def __init__(
-        self, config: Config, clock: Clock, queues: QueueExpiry, say: Callable[[str], None]
+        self, config: Config, clock: Clock, queues: QueueExpiry, report: Callable[[str], None]
     ) -> None:
         self._config = config
         self._clock = clock
         self._queues = queues
-        self._say = say
+        self._report = report
         self._paths = StorePaths(config.store)
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
-        self._deletions = Deletions(self._paths, say)
+        self._deletions = Deletions(self._paths, report)
 
     def note(
         self, log_start: int, segments: int, why: Reason, used_percent: int
@@ -58,7 +58,7 @@ class DeletionNotes:
             stored_before_ms=self._stored_ms(log_end),
         )
         self._deletions.add(row)
-        self._say(describe(row, self._config))
+        self._report(describe(row, self._config))
         crash_point("clean.noted")
 
     def correct(self, log_start: int) -> Generator[int, None, None]:
@@ -66,7 +66,7 @@ class DeletionNotes:
         while (row := self._deletions.last()) and row.log_end > log_start:
             if row.log_start >= log_start:
                 self._deletions.correct(None)
-                self._say(f"nothing went yet of [{row.log_start}, {row.log_end})")
+                self._report(f"nothing went yet of [{row.log_start}, {row.log_end})")
                 continue
             kept, uncounted = yield from self._count(row.log_end)
             done = structs.replace(
@@ -78,7 +78,7 @@ class DeletionNotes:
                 stored_before_ms=self._stored_ms(log_start),
             )
             self._deletions.correct(done)
-            self._say(f"so far only this was done: {describe(done, self._config)}")
+            self._report(f"so far only this was done: {describe(done, self._config)}")
 
     def settle(self) -> None:
         """Write what found no room before: a deletion has made some."""

@@ -20,8 +20,6 @@ import errno
 import os
 from collections.abc import Generator
 
-import zmq
-
 from penstock.actors.flusher.index_sync import IndexSync
 from penstock.actors.flusher.queue_sync import ConsumeQueueSync
 from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
@@ -30,19 +28,18 @@ from penstock.shared.files.durable import NO_ROOM, FlushFailed, sync_file, write
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
-from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.retry import Retry
 from penstock.shared.store.checkpoint_file import CheckpointKeeper, load_checkpoint
 from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper
 
 # Between two looks at the log, which producers wait for.
 QUEUES_AT_ONCE, QUEUES_MS = 8, 10
 _WRITE_AGAIN_BYTES = 8 << 20
-# When there was no room for a checkpoint, or for what it depends on.
-RETRY_MS = 200
 
 
-class Flusher:
-    """See the head of this file."""
+class Flusher(Actor):
+    """Syncs the files of the store, and tells the others how far they are on disk."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -54,7 +51,8 @@ class Flusher:
         self._round: Generator[None, None, bool] | None = None
         self._marked_at_ms = now_ms
         self._in_doubt = True
-        self._retry_at_ms = 0
+        # the round of queues, index and checkpoint, which may find no room
+        self._retry = Retry(stage.clock)
 
     def start(self) -> None:
         config = self._config
@@ -95,12 +93,12 @@ class Flusher:
         self._round = None
         if isinstance(error, FlushFailed) or error.errno not in NO_ROOM:
             self._positions.publish("flush_error", error.errno or 1)
-            self._stage.say(f"a flush has failed, the store is read-only: {error}")
+            self._stage.report(f"a flush has failed, the store is read-only: {error}")
             self._stage.bus.notify("writer")
             return
-        if not self._retry_at_ms:
-            self._stage.say(f"there is no room for a checkpoint: {error}; trying again")
-        self._retry_at_ms = self._stage.clock.monotonic_ms() + RETRY_MS
+        if not self._retry.has_failed:
+            self._stage.report(f"there is no room for a checkpoint: {error}; trying again")
+        self._retry.put_off()
 
     # --- the log ---
 
@@ -162,7 +160,7 @@ class Flusher:
         acknowledgement waits for it: behind a power failure what it lags is not told from a tail
         that was never flushed, as long as the disk has kept what it had synced."""
         now_ms = self._stage.clock.monotonic_ms()
-        if now_ms - self._marked_at_ms < WATERMARK_MS or now_ms < self._retry_at_ms:
+        if now_ms - self._marked_at_ms < WATERMARK_MS or self._retry.waits:
             return 0
         self._marked_at_ms = now_ms
         return self._write_watermark()
@@ -183,7 +181,7 @@ class Flusher:
         if self._round is None:
             config = self._config
             now_ms = self._stage.clock.monotonic_ms()
-            if now_ms < self._retry_at_ms:
+            if self._retry.waits:
                 return 0
             if now_ms - self._queues_at_ms < config.flush_interval_consume_queue_ms:
                 if self._checkpoint.log_has_followed():
@@ -228,7 +226,7 @@ class Flusher:
             if end.value:
                 self._checkpoint.queues_are_synced()
             self._write_checkpoint()
-            self._retry_at_ms = 0
+            self._retry.succeeded()
             return False
 
     def _refuse_lost_names(self) -> None:
@@ -248,9 +246,6 @@ class Flusher:
             with self._stage.disk:
                 self._checkpoint.write()
             self._write_watermark()
-
-    def inputs(self) -> list[zmq.Socket[bytes]]:
-        return []
 
     def idle_ms(self) -> int:
         """Until the next flush is due that nobody rings for."""
@@ -273,12 +268,10 @@ class Flusher:
         if not self._positions["flush_error"]:
             try:
                 self._flush_everything()
-            except OSError as error:  # there is no later any more
-                self._stage.say(f"the last flush has failed: {error}")
-                self._positions.publish("flush_error", error.errno or 1)
-            except StoreDamaged as error:
-                self._stage.say(f"the last flush has failed: {error}")
-                self._positions.publish("flush_error", errno.EIO)
+            except (OSError, StoreDamaged) as error:  # this was the last chance
+                self._stage.report(f"the last flush has failed: {error}")
+                number = error.errno or 1 if isinstance(error, OSError) else errno.EIO
+                self._positions.publish("flush_error", number)
         self._mark.close()
         self._checkpoint.close()
         self._queues.close()

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-import zmq
-
 from penstock.actors.reader.descriptions import describe
 from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.actors.reader.filtered_pulls import Answers, FilteredPulls, HeldPull
@@ -21,7 +19,7 @@ from penstock.actors.reader.unread_answers import UnreadAnswers
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
-from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.process.actor import TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.found_records import FoundRecords, piece_of, places_of, ranges_of
 from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueReader, unreadable
@@ -77,8 +75,8 @@ class _Asked(NamedTuple):
     until_ms: int
 
 
-class Reader:
-    """See the head of this file."""
+class Reader(Actor):
+    """Answers consumers: pulls at once or later, questions when the reput has caught up."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -109,7 +107,7 @@ class Reader:
         self._topics = paths.topics
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
         self._reception = Reception("consumers", run, config.store)
-        self._door = self._stage.door(config.max_connections)
+        self._limit = self._stage.connection_limit(config.max_connections)
         self._serve()
 
     def _serve(self) -> None:
@@ -121,9 +119,10 @@ class Reader:
             ANSWERS_WAITING,
         )
         self._inlet = self._stage.inlet(self._socket, "closed_consumers")
+        self._stage.listen(self._socket)
 
     def work(self) -> int:
-        self._door.tend(self._clock.monotonic_ms())
+        self._limit.tend(self._clock.monotonic_ms())
         done = self._look_again()
         for _ in range(REQUESTS_AT_ONCE):
             parts = self._inlet.receive()
@@ -138,9 +137,6 @@ class Reader:
             self._queues.rest(self._clock.monotonic_ms())
         return done
 
-    def inputs(self) -> list[zmq.Socket[bytes] | int]:
-        return [*self._door.inputs(), self._socket]
-
     def idle_ms(self) -> int:
         # nobody rings when the index has what a query waits for
         return SOON_MS if self._queries.waiting else TICK_MS
@@ -154,6 +150,7 @@ class Reader:
         self._queries.release_deleted()
         held_ms = self._queues.release_deleted(self._clock.monotonic_ms())
         if held_ms > self._stage.config.destroy_mapped_file_interval_forcibly_ms:
+            self._stage.listen(self._socket, False)
             self._socket.close(linger=0)
             self._held.clear()
             self._asked.clear()

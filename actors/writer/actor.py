@@ -40,7 +40,7 @@ from penstock.shared.formats.record import Shape, pack_host
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.reader import LOOK_BYTES, LogReader
 from penstock.shared.memory.ring_file import RING_BYTES
-from penstock.shared.process.actor import TICK_MS, Stage
+from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
@@ -57,8 +57,8 @@ LINGER_MS = 50
 _FRAME_PARTS = 3  # peer, header, records
 
 
-class Writer:
-    """See the head of this file."""
+class Writer(Actor):
+    """Puts producers' frames at the end of the log and answers them."""
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
@@ -90,7 +90,7 @@ class Writer:
             run, self._positions, config.max_producer_rings, config.max_frame_bytes
         )
         self._reception = Reception("producers", run, config.store)
-        self._door = self._stage.door(config.max_connections)
+        self._limit = self._stage.connection_limit(config.max_connections)
         self._socket = serve(
             self._stage.context,
             endpoints,
@@ -101,7 +101,7 @@ class Writer:
         self._inlet = self._stage.inlet(self._socket, "closed_producers")
 
     def work(self) -> int:
-        self._door.tend(self._clock.monotonic_ms())
+        self._limit.tend(self._clock.monotonic_ms())
         done = self._release()
         if self._waiting is not None:
             self._store(self._waiting)
@@ -119,13 +119,9 @@ class Writer:
             done += 1
         done += self._take_held() + self._look_for_retries() + self._make_topics()
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
+        # while nothing more may come in, what waits outside must not end the sleep at once
+        self._stage.listen(self._socket, self._may_receive())
         return done
-
-    def inputs(self) -> list[zmq.Socket[bytes] | int]:
-        return [*self._door.inputs(), *([self._socket] if self._may_receive() else [])]
-
-    def idle_ms(self) -> int:
-        return TICK_MS
 
     def release_deleted(self) -> None:
         now_ms = self._clock.monotonic_ms()

@@ -1,18 +1,21 @@
-"""What all actors have in common: five verbs and the loop that calls them.
+"""What all actors have in common: five verbs, one question, and the loop that asks and calls.
 
-    start()    open memory and sockets; find out how far the predecessor got
-    work()     a bounded amount of work; returns how much, 0 when there is nothing to do
-    drained()  whether everything that will come has been dealt with; asked when stopping
-    let_go()   close files that were deleted meanwhile; asked every LET_GO_MS
-    close()    release
+    start()            open memory and sockets; find out how far the predecessor got
+    work()             a bounded amount of work; returns how much, 0 when there is nothing to do
+    idle_ms()          how long to sleep after that; a tick, unless the actor knows better
+    release_deleted()  close files that were deleted meanwhile; called every RELEASE_MS
+    drained()          whether everything that will come has been dealt with; asked when stopping
+    close()            release
 
 Start and restart are the same: an actor finds its state in shared memory and in files. The loop
-beats the heartbeat, drains doorbells, works, and sleeps until a bell, a request or the tick. It
-stops on SIGTERM once `drained`, at once when the supervisor dies or has started a successor.
-Whatever may take long, in start() or work(), calls `stage.beat()` in between; a call that may wait
-for the disk is made within `stage.disk`, which beats meanwhile.
+beats the heartbeat, drains doorbells, works, and sleeps until a bell, traffic on a socket that the
+actor gave to `stage.listen`, or the tick. It stops on SIGTERM once `drained`, at once when the
+supervisor dies or has started a successor. Whatever may take long, in start() or work(), calls
+`stage.beat()` in between; a call that may wait for the disk is made within `stage.disk`, which
+beats meanwhile.
 
-This file knows no actor.
+Which actors there are is not known here: their classes come as arguments or from the roster, so
+that the loop can be run with an actor of a test's own.
 """
 
 from __future__ import annotations
@@ -22,9 +25,9 @@ import importlib
 import os
 import signal
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import Protocol
+from typing import Any, Protocol
 
 import zmq
 
@@ -43,8 +46,8 @@ from penstock.shared.process.pulse import Pulse
 # A lost doorbell costs at most this.
 TICK_MS = 100
 # A deleted file takes room on the disk until the last who has it open closes it.
-LET_GO_MS = 1000
-# Heaps may keep as much for the next frames; behind a flood they keep no more.
+RELEASE_MS = 1000
+# Heaps may keep this much for the next frames; what a flood took beyond that is given back.
 MOST_FREE_BYTES = 64 << 20
 # What a stopping actor may take to finish before it leaves anyway.
 DRAIN_TIMEOUT_MS = 8000
@@ -83,20 +86,38 @@ class Stage:
         self.positions = Positions(run.positions, owner=name)
         self.context = context or zmq.Context(io_threads=1)
         self.bus = Bus(self.context, run, name)
+        # what ends a sleep, beside the tick
+        self._poller = zmq.Poller()
+        self.listen(self.bus.bells)
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
 
     def beat(self) -> None:
-        """Say that this actor lives. Ends it on the spot when it has a successor."""
+        """Move the heartbeat. Ends the process on the spot when it has a successor: two writers of
+        one word would be worse than anything that is lost by not closing."""
         if not self.positions.beat(self.clock.monotonic_ms(), self.generation):
             os._exit(3)
 
-    def say(self, line: str) -> None:
-        """Tell whoever watches the broker's standard error."""
+    def report(self, line: str) -> None:
+        """Print a line on the broker's standard error."""
         log_line(self.clock.now_ms(), self.name, line)
 
-    def door(self, max_connections: int) -> ConnectionLimit:
-        """The door of this actor's endpoints."""
-        return ConnectionLimit(self.listening, max_connections, self.say)
+    def listen(self, source: zmq.Socket[bytes] | int, wanted: bool = True) -> None:
+        """Have traffic on a socket or a descriptor end the sleep, or no longer.
+
+        A source that the actor must not read now has to go: it would end each sleep at once.
+        """
+        if wanted and source not in self._poller:
+            self._poller.register(source, zmq.POLLIN)
+        elif not wanted and source in self._poller:
+            self._poller.unregister(source)
+
+    def sleep(self, timeout_ms: int) -> list[tuple[Any, int]]:
+        """Until there is traffic on a source, or the time is over; the sources with traffic."""
+        return self._poller.poll(timeout_ms)
+
+    def connection_limit(self, max_connections: int) -> ConnectionLimit:
+        """The limit for this actor's endpoints, which all of them share."""
+        return ConnectionLimit(self.listening, max_connections, self.report, self.listen)
 
     def inlet(self, socket: zmq.Socket[bytes], count: str) -> Inlet:
         """The requests of an endpoint. The position `count` says how many connections it closed."""
@@ -105,7 +126,7 @@ class Stage:
             number = self.positions[count] + 1
             self.positions.publish(count, number)
             if str(number).strip("0") == "1":  # the first, the tenth, the hundredth ...
-                self.say(
+                self.report(
                     f"closed a connection that sent a request of more than {MOST_PARTS} parts; "
                     f"{number} so far"
                 )
@@ -127,13 +148,9 @@ class Actor(Protocol):
 
     def work(self) -> int: ...
 
-    def inputs(self) -> Sequence[zmq.Socket[bytes] | int]:
-        """Sockets whose traffic ends the sleep; not those it must not read now."""
-        ...
-
     def idle_ms(self) -> int:
         """How long it may sleep; at most TICK_MS counts."""
-        ...
+        return TICK_MS
 
     def release_deleted(self) -> None:
         """Close files that the cleaner has deleted, unless they are in use."""
@@ -183,21 +200,22 @@ def run_actor(
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
+    stage.listen(woken.fileno())
     stage.beat()
     actor = build(stage)
     actor.start()
     stage.positions.begin_work(generation)
     deadline_ms = 0
-    let_go_ms = stage.clock.monotonic_ms() + LET_GO_MS
+    release_ms = stage.clock.monotonic_ms() + RELEASE_MS
     heaps = Heaps(MOST_FREE_BYTES)
     while True:
         stage.beat()
         stage.bus.drain()
         done = actor.work()
-        if stage.clock.monotonic_ms() >= let_go_ms:
+        if stage.clock.monotonic_ms() >= release_ms:
             actor.release_deleted()
             heaps.give_back()
-            let_go_ms = stage.clock.monotonic_ms() + LET_GO_MS
+            release_ms = stage.clock.monotonic_ms() + RELEASE_MS
         if stage.stopping:
             now_ms = stage.clock.monotonic_ms()
             deadline_ms = deadline_ms or now_ms + DRAIN_TIMEOUT_MS
@@ -206,18 +224,7 @@ def run_actor(
         if not done:
             wait_ms = max(0, min(TICK_MS, actor.idle_ms()))
             wait_ms = min(wait_ms, 10) if stage.stopping else wait_ms
-            _sleep(stage.bus, woken, actor.inputs(), wait_ms)
+            if (woken.fileno(), zmq.POLLIN) in stage.sleep(wait_ms):
+                woken.recv(64)
     actor.close()
     stage.close()
-
-
-def _sleep(
-    bus: Bus, woken: socket.socket, inputs: Sequence[zmq.Socket[bytes] | int], timeout_ms: int
-) -> None:
-    poller = zmq.Poller()
-    poller.register(bus.bells, zmq.POLLIN)
-    poller.register(woken.fileno(), zmq.POLLIN)
-    for each in inputs:
-        poller.register(each, zmq.POLLIN)
-    if (woken.fileno(), zmq.POLLIN) in poller.poll(timeout_ms):
-        woken.recv(64)

@@ -43,17 +43,23 @@ class ConnectionLimit:
     """The listening sockets of one actor: endpoint -> descriptor. Open at first."""
 
     def __init__(
-        self, listening: Mapping[str, int], max_connections: int, say: Callable[[str], None]
+        self,
+        listening: Mapping[str, int],
+        max_connections: int,
+        report: Callable[[str], None],
+        listen: Callable[[int, bool], None],
     ) -> None:
+        """`listen` is told which descriptors are ready when a client connects, and from when on
+        they must not be looked at: a connection that is not taken makes them ready for ever."""
         self._listening = dict(listening)
-        self._say = say
+        self._report = report
+        self._listen = listen
         self._open = True
         self._look_ms = 0
         self._files = self._fewer = self._limit = 0
         if self._listening:
             self._measure(max_connections)
-        for endpoint, handle in self._listening.items():
-            _let_in(endpoint, handle)  # a predecessor may have closed it
+        self._admit()  # a predecessor may have closed it
 
     def _measure(self, max_connections: int) -> None:
         self._files = self._fewer = _most_files()
@@ -66,10 +72,6 @@ class ConnectionLimit:
         self.most = self._limit - in_use
         _limit_files(self._fewer)
 
-    def inputs(self) -> list[int]:
-        """Descriptors that are ready when somebody is at the door."""
-        return list(self._listening.values()) if self._open else []
-
     def tend(self, now_ms: int) -> None:
         """Open or close. Costs two system calls; to be called whenever somebody came."""
         lowest = self._lowest_free()
@@ -78,14 +80,19 @@ class ConnectionLimit:
             _limit_files(self._files)
             for endpoint, handle in self._listening.items():
                 _keep_out(endpoint, handle)
-            self._say(f"{self.most} connections are as many as it takes; others wait")
+                self._listen(handle, False)
+            self._report(f"{self.most} connections are as many as it takes; others wait")
         elif not self._open and now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
             if lowest < self._limit:
                 self._open = True
                 _limit_files(self._fewer)
-                for endpoint, handle in self._listening.items():
-                    _let_in(endpoint, handle)
+                self._admit()
+
+    def _admit(self) -> None:
+        for endpoint, handle in self._listening.items():
+            _let_in(endpoint, handle)
+            self._listen(handle, True)
 
     def _lowest_free(self) -> int:
         """The lowest free descriptor: as many are in use at least. New ones fill holes first."""

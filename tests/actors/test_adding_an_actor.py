@@ -28,7 +28,9 @@ ROW = '    ActorRow("idle", "penstock.actors.idle:Idle", start_rank=8, stop_rank
 MODULE = '''
 """An actor that does nothing."""
 
-class Idle:
+from penstock.shared.process.actor import Actor
+
+class Idle(Actor):
     def __init__(self, stage):
         pass
 
@@ -37,12 +39,6 @@ class Idle:
 
     def work(self):
         return 0
-
-    def inputs(self):
-        return []
-
-    def idle_ms(self):
-        return 100
 
     def release_deleted(self):
         pass

@@ -13,9 +13,10 @@ import pytest
 
 from penstock.actors.allocator import Allocator
 from penstock.actors.allocator import actor as allocator
-from penstock.actors.allocator.actor import RETRY_MS, UNLOCK_MS
+from penstock.actors.allocator.actor import UNLOCK_MS
 from penstock.shared.files import disk_space
 from penstock.shared.layout import segment_name
+from penstock.shared.process.retry import RETRY_MS
 
 SEGMENT_BYTES = 64 << 10
 

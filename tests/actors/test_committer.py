@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.actors import committer as committer_module
-from penstock.actors.committer import RETRY_MS, Committer
+from penstock.actors.committer import Committer
 from penstock.shared.memory.transient_store_pool import TransientStorePool
+from penstock.shared.process.retry import RETRY_MS
 
 PAGE = 4096
 SEGMENT_BYTES = 64 << 10

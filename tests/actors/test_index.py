@@ -14,7 +14,7 @@ from penstock.actors.flusher import Flusher
 from penstock.actors.reader import Reader
 from penstock.actors.reader.actor import SOON_MS
 from penstock.actors.reader.query_turns import CATCH_UP_MS
-from penstock.actors.reput import RETRY_MS, Reput
+from penstock.actors.reput import Reput
 from penstock.shared.formats.index_layout import Geometry, decode_header
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import encode_properties
@@ -22,6 +22,7 @@ from penstock.shared.formats.queue_entry import ENTRY, SCHEDULE_TOPIC
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.index.directory import index_files
 from penstock.shared.process.actor import TICK_MS
+from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.recovery.build_index import rebuild_index
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.directory import StoreDirectory

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.actors import reput as reput_module
 from penstock.actors.flusher import Flusher
-from penstock.actors.reput import RETRY_MS, Reput
+from penstock.actors.reput import Reput
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import list_segments
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
@@ -21,6 +21,7 @@ from penstock.shared.formats.record import AT_QUEUE_OFFSET, Kind, decode_record
 from penstock.shared.layout import segment_name
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable
+from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.queue.known_queues import load_known_queues
 from penstock.shared.store.checkpoint_file import load_checkpoint
 
