@@ -107,7 +107,7 @@ def verify(
     """
     from penstock.maintenance.verify import verify_store
     from penstock.shared.config_sources import load_config
-    from penstock.shared.formats.queue_entry import parse_delay_levels
+    from penstock.shared.formats.delay_levels import parse_delay_levels
     from penstock.shared.formats.record_crc import Checksum
     from penstock.shared.layout import StorePaths
     from penstock.shared.store.geometry import index_sizes
@@ -161,7 +161,8 @@ def inspect(
       penstock store inspect ./store -o json | jq -r .message_id
     """
     from penstock.cli.store_records import row, select
-    from penstock.shared.formats.record import Kind, decode_record
+    from penstock.shared.formats.record import decode_record
+    from penstock.shared.formats.record_check import Kind
     from penstock.shared.store.directory import StoreDirectory
 
     if offset is not None and (topic is None or queue_id is None):

@@ -19,7 +19,8 @@ from hypothesis import HealthCheck, settings
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import create_positions

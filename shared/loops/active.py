@@ -10,16 +10,8 @@ from __future__ import annotations
 
 import os
 
-from penstock.shared.loops.pure.encode import Draft, DraftRun
-from penstock.shared.loops.pure.frame import RunOf, Stamp
-from penstock.shared.loops.pure.queues import Runs
-from penstock.shared.loops.pure.walk import Dispatched
-
 __all__ = [
-    "Dispatched",
-    "Draft",
     "Message",
-    "DraftRun",
     "FrameOfRuns",
     "FrameRun",
     "Intake",
@@ -28,9 +20,6 @@ __all__ = [
     "Outcome",
     "QueueNumbers",
     "RecordMaker",
-    "RunOf",
-    "Runs",
-    "Stamp",
     "by_queue",
     "check_frame",
     "check_properties",
@@ -49,7 +38,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 8
+INTERFACE = 9
 VARIABLE = "PENSTOCK_PURE"
 
 

@@ -48,7 +48,7 @@ from penstock.shared.formats.record_outline import unique_key_of
 from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import check_frame
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory import ring_file, run_directory
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.run_directory import (

@@ -10,7 +10,8 @@ from collections import deque
 from penstock.client.core.sending.frames import Frame, SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.client.core.sending.routes import Parked
-from penstock.shared.loops.active import Draft, OpenFrame
+from penstock.shared.loops.active import OpenFrame
+from penstock.shared.loops.forms import Draft
 
 # So many frames are unanswered at once, and as long as there are full ones so many. More of those
 # that are not full would be smaller ones: what waits behind them packs together.

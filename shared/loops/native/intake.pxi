@@ -7,10 +7,8 @@ from cpython.object cimport PyTypeObject
 from cpython.unicode cimport PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
-from penstock.shared.loops.pure import intake as pure_intake
-
-cdef Py_ssize_t FRAME_BYTES = pure_intake.FRAME_BYTES
-cdef Py_ssize_t PLAIN_PROPERTIES_BYTES = pure_intake.PLAIN_PROPERTIES_BYTES
+cdef Py_ssize_t FRAME_BYTES = forms.FRAME_BYTES
+cdef Py_ssize_t PLAIN_PROPERTIES_BYTES = forms.PLAIN_PROPERTIES_BYTES
 cdef tuple NO_ARGUMENTS = ()
 # there is one 0; an equal object that is another one takes the longer way
 cdef object NO_FLAG = 0

@@ -8,16 +8,18 @@ are known. All others are for who extends this, and so is every refusal.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from penstock.shared.loops.pure.encode import Draft, properties_of
-from penstock.shared.loops.pure.sends import FrameOfRuns, KeyNumbers, Outcome
-
-# More than this is packed into no frame; a larger message or batch travels alone.
-FRAME_BYTES = 256 << 10
-# So many bytes of tags and keys fit with every broker.
-PLAIN_PROPERTIES_BYTES = 16 << 10
+from penstock.shared.loops.forms import (
+    FRAME_BYTES,
+    PLAIN_PROPERTIES_BYTES,
+    Draft,
+    Plain,
+    Routes,
+)
+from penstock.shared.loops.pure.encode import properties_of
+from penstock.shared.loops.pure.sends import FrameOfRuns, Outcome
 
 
 def wall_ms() -> int:
@@ -41,35 +43,6 @@ class OpenFrame:
     def _begin(self, ack: str) -> FrameOfRuns:
         """Open a new frame."""
         raise NotImplementedError
-
-
-class Limit(Protocol):
-    """What the broker has said of the size of bodies; 0 until it has."""
-
-    max_message_bytes: int
-
-
-class Routes(Protocol):
-    """The topics whose queues are known."""
-
-    turns: dict[str, Iterator[int]]
-
-    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int: ...
-
-
-class Plain(NamedTuple):
-    """What a producer's plain messages have in common."""
-
-    outcome: type[Outcome]
-    sender: Any
-    # the kind of acknowledgement where none is asked for
-    ack: str
-    numbers: KeyNumbers
-    limit: Limit
-    # what a record has beside topic, body and properties of its own
-    fixed_bytes: int
-    # a body of so many bytes is not plain any more: it is compressed
-    compressed_bytes: int
 
 
 class Intake:

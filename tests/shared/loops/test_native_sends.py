@@ -17,9 +17,9 @@ import pytest
 
 from penstock.shared.errors import InvalidMessage, QueueNotFound
 from penstock.shared.formats.message_id import KeyOrigin, key_number
+from penstock.shared.loops.forms import FRAME_BYTES, PLAIN_PROPERTIES_BYTES, Plain
 from penstock.shared.loops.pure import intake as pure_intake
 from penstock.shared.loops.pure import sends
-from penstock.shared.loops.pure.intake import FRAME_BYTES, PLAIN_PROPERTIES_BYTES, Plain
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 
