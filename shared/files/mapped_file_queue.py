@@ -26,8 +26,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.layout import is_segment_name, segment_name
-from penstock.shared.next_steps import repair
+from penstock.shared.layout import segment_name
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -152,49 +151,3 @@ class MappedFileQueue:
     def close(self) -> None:
         while self._open:
             self._shut_down(self._open.popitem()[1])
-
-
-def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = False) -> list[int]:
-    """Start offsets of the segments in a directory, checked as RocketMQ checks them at its start.
-
-    Raises StoreDamaged, naming the file, for anything that is not a whole segment of this size;
-    sub-directories are ignored, and a last file without a byte where that is allowed, which is how
-    a RocketMQ leaves one that died making it. Changes nothing.
-    """
-    bases = []
-    with os.scandir(directory) as found:
-        files = sorted(
-            (entry for entry in found if not entry.is_dir(follow_symlinks=False)),
-            key=lambda entry: entry.name,
-        )
-        for entry in files:
-            size = entry.stat(follow_symlinks=False).st_size
-            if empty_last and entry is files[-1] and not size and entry.is_file():
-                continue
-            if not entry.is_file(follow_symlinks=False):
-                raise StoreDamaged("a segment is no ordinary file", entry.path, _mend(directory))
-            if not is_segment_name(entry.name) or int(entry.name) % segment_bytes:
-                raise StoreDamaged(
-                    f"a file is not named by an offset that is a multiple of {segment_bytes}",
-                    entry.path,
-                    _mend(directory),
-                )
-            if size != segment_bytes:
-                raise StoreDamaged(
-                    "a segment has grown" if size > segment_bytes else "a segment was cut short",
-                    f"{entry.path} has {size} bytes of {segment_bytes}",
-                    _mend(directory),
-                )
-            bases.append(int(entry.name))
-    for before, after in zip(bases, bases[1:], strict=False):
-        if after != before + segment_bytes:
-            raise StoreDamaged(
-                "a segment is missing between two others",
-                directory / segment_name(before + segment_bytes),
-                _mend(directory),
-            )
-    return bases
-
-
-def _mend(directory: Path) -> str:
-    return f"restore it from a copy of the store, or run: {repair(directory)}"
