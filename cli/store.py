@@ -8,7 +8,7 @@ changes a store is in `store_changes`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from penstock.cli.output import (
 from penstock.cli.store_changes import directory_argument, rebuild, repair
 from penstock.cli.streams import stop_when_unread
 from penstock.cli.suggestions import Group
+
+if TYPE_CHECKING:
+    from penstock.shared.store.directory import StoreDirectory
 
 EXIT_PROBLEM = 1
 EXIT_DAMAGED = 5
@@ -178,12 +181,7 @@ def inspect(
                 damaged += 1
                 if damaged > MOST_LISTED:
                     continue
-                segment = opened.segment_of(position)
-                click.echo(
-                    f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
-                    f"{position - segment.base}): {reason}",
-                    err=True,
-                )
+                _print_damage(opened, position, size, reason)
             elif upto is not None and shown >= upto:
                 if limit:
                     break
@@ -201,6 +199,15 @@ def inspect(
         click.echo(f"{more} more; --max N shows more of them, -o json all", err=True)
     if damaged and not unclean:
         ctx.exit(EXIT_DAMAGED)
+
+
+def _print_damage(opened: StoreDirectory, position: int, size: int, reason: str) -> None:
+    segment = opened.segment_of(position)
+    click.echo(
+        f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
+        f"{position - segment.base}): {reason}",
+        err=True,
+    )
 
 
 def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:

@@ -4,17 +4,17 @@ Segment n starts at n * segment_bytes and is named by that offset. A MappedFile 
 file does not create or delete segments (the allocator, the reput and the cleaner do), and does not
 know how far the bytes in them are valid: callers bound every access by a position.
 
-Who reads a segment holds a view of it, and a mapping lives as long as a view does. RocketMQ counts
-holders by hand for that (hold, release, shutdown); here the mapping itself counts its views, so
-none can be forgotten and none be freed twice. A segment goes through these states:
+A reader of a segment holds a view of it, and a mapping lives as long as a view does. RocketMQ
+counts holders by hand for that (hold, release, shutdown); here the mapping itself counts its views,
+so none can be forgotten and none be freed twice. A segment goes through these states:
 
-    available   handed out; views are made
-    shut down   no view is made any more: its file was deleted, or it was put aside for others
+    available   views are made of it
+    shut down   no view is made any more: its file was deleted, or others are used more
     gone        unmapped and closed, as soon as the last view is released
 
-A deleted file takes room on the disk until the last process has it gone. So `let_go` says how long
-a deleted one has been held, and who holds it too long must make its holders release it; what that
-means is the caller's to say, for bytes that somebody still sends cannot be taken from under it.
+A deleted file takes room on the disk until the last process has unmapped it. So `release_deleted`
+says for how long a deleted one has been held. The caller then makes its holders release it, because
+only the caller knows who they are; bytes that are still being sent cannot be unmapped here.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class MappedFile:
         self.deleted_ms = -1
 
     def release_pages(self) -> None:
-        """Give back what this process has mapped in. Bytes and views stay; the next look costs."""
+        """Give back the pages this process has mapped in. Bytes and views stay; the next access
+        faults them in again."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
     def sync(self, start: int, stop: int) -> None:
@@ -60,8 +61,9 @@ class MappedFile:
         self._map.flush(start, stop - start)
 
     def lock(self) -> int:
-        """Have all of it in memory, and keep it there while it is mapped; 0, or an errno."""
+        """Read all of it into memory, and keep it there while it is mapped; 0, or an errno."""
         self._map.madvise(mmap.MADV_WILLNEED)
+        # mmap has no address to give away, but a ctypes object on its first byte does
         first = ctypes.c_char.from_buffer(self._map)
         if not _LIBC.mlock(ctypes.byref(first), ctypes.c_size_t(self.size)):
             return 0
@@ -74,7 +76,8 @@ class MappedFile:
     def close(self) -> bool:
         """Hand out no more views; whether it is gone, which it is not while a view is left.
 
-        Ask again until it is.
+        To be called again until it is. Python refuses to unmap what a view looks at, and that
+        refusal is the count of holders.
         """
         self.view = memoryview(b"")
         try:
@@ -96,7 +99,7 @@ class MappedFileQueue:
         self._writable = writable
         self._keep = keep
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
-        # shut down, but somebody holds a view
+        # shut down, while somebody still holds a view
         self._held: list[MappedFile] = []
 
     def segment(self, position: int) -> MappedFile:
@@ -132,9 +135,10 @@ class MappedFileQueue:
             self._held.append(segment)
 
     def release_deleted(self, now_ms: int) -> int:
-        """Close deleted segments and those whose last view is released by now.
+        """Close deleted segments, and those whose last view has been released by now.
 
-        Returns for how many ms somebody has been holding a deleted one; 0 when nobody does.
+        Returns for how many ms the longest held of the deleted ones has been held; 0 for none. The
+        time counts from the first call that found it deleted.
         """
         for base, segment in list(self._open.items()):
             if segment.is_deleted():

@@ -450,7 +450,8 @@ def test_compiled_loops_of_another_interface_are_not_used(monkeypatch: pytest.Mo
 def test_compiled_loops_that_have_another_layout_are_not_used() -> None:
     """They are stopped when they are loaded; a process that goes on without them says why."""
     asked = (
-        "from penstock.shared.formats import record_layout; record_layout.AT_FLAG += 4;"
+        "from penstock.shared.formats import record_layout as layout;"
+        "layout.AT_RECONSUME_TIMES_V4 += 4;"
         "from penstock.shared.loops import active; print(active.why_pure)"
     )
     run = subprocess.run(
@@ -461,5 +462,5 @@ def test_compiled_loops_that_have_another_layout_are_not_used() -> None:
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PENSTOCK_PURE": ""},
     )
     assert run.stdout == (
-        "the compiled module cannot be loaded: it has AT_FLAG 16, a record has 20\n"
+        "the compiled module cannot be loaded: it has AT_RECONSUME_TIMES_V4 72, a record has 76\n"
     )
