@@ -7,6 +7,7 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -57,6 +58,13 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for sockets and runs: their paths are short, and `tmp_path` need not be."""
+    with tempfile.TemporaryDirectory(prefix="test-") as place:
+        yield Path(place)
 
 
 @pytest.fixture

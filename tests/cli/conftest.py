@@ -13,6 +13,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -24,8 +25,8 @@ END_S = 60
 class Terminal:
     """A command whose standard streams are a terminal, or some of them.
 
-    `text` is what the terminal has shown so far; `silences_s` is how long it showed nothing, each
-    time it did not.
+    `text` is what the terminal has shown so far; `longest_silence_s` is how long it showed nothing
+    at most, on the command's own clock: while others have the CPU that it waits for, that stands.
     """
 
     def __init__(self, arguments: list[str], **streams: object) -> None:
@@ -43,7 +44,15 @@ class Terminal:
         os.close(inner)
         self.text = ""
         self.longest_silence_s = 0.0
-        self._shown_s = time.monotonic()
+        self._shown_s = self._now_s()
+
+    def _now_s(self) -> float:
+        """The time without that which threads of the command spent in the queue for a CPU."""
+        waited_ns = 0
+        for thread in Path(f"/proc/{self.process.pid}/task").glob("*/schedstat"):
+            with suppress(OSError):  # it has ended
+                waited_ns += int(thread.read_text().split()[1])
+        return time.monotonic() - waited_ns / 1e9
 
     def type(self, text: bytes) -> None:
         os.write(self._screen, text)
@@ -62,7 +71,7 @@ class Terminal:
                 shown = os.read(self._screen, 65536)
             except OSError:  # nobody has the other side any more
                 break
-            now_s = time.monotonic()
+            now_s = self._now_s()
             self.longest_silence_s = max(self.longest_silence_s, now_s - self._shown_s)
             self._shown_s = now_s
             self.text += shown.decode()

@@ -112,10 +112,10 @@ def test_both_endpoints_of_a_broker_say_who_it_is(broker: Any) -> None:
         assert found.pid == broker.process.pid and found.run_id in broker.status()["run_directory"]
 
 
-def test_nobody_is_told_of_at_once(tmp_path: Path) -> None:
+def test_nobody_is_told_of_at_once(short_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         port = gone.getsockname()[1]
-    for endpoint in (f"tcp://127.0.0.1:{port}", f"ipc://{tmp_path}/none"):
+    for endpoint in (f"tcp://127.0.0.1:{port}", f"ipc://{short_path}/none"):
         began = time.monotonic()
         with pytest.raises(NobodyThere, match="nobody listens") as caught:
             ask_broker(endpoint, TIMEOUT_MS)
