@@ -60,6 +60,40 @@ settings.register_profile(
 settings.load_profile("penstock")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many files of tests run at once with `-n auto`: many a test waits for a disk or a clock,
+    so that one more than there are cores keeps them busy."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What runs beside other tests: a file, as its tests may share a broker; and all files of Spark
+    together, as a session costs a virtual machine of 400 MiB and seconds to start."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "spark" if "/spark/" in file else file
+
+    # the order is that of `pytest_collection_modifyitems`
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of files that run at once the longest begin first, so that none is left alone in the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_takes_s, reverse=True)
+
+
+def _takes_s(item: pytest.Item) -> float:
+    marks = [mark.args[0] for mark in item.iter_markers("takes")]
+    return max(marks, default=0)
+
+
 @pytest.fixture
 def short_path() -> Iterator[Path]:
     """A directory for sockets and runs: their paths are short, and `tmp_path` need not be."""

@@ -26,6 +26,8 @@ from penstock.shared.memory.roster import ROSTER
 from penstock.spark.plan import Options
 from penstock.spark.source import COLUMNS
 
+pytestmark = pytest.mark.takes(25)
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALL_FILES = (

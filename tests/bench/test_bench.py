@@ -23,6 +23,8 @@ from penstock.bench.target import Where, opened
 from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import StoreUnavailable
 
+pytestmark = pytest.mark.takes(20)
+
 SMALL = ("--set", "mapped_file_size_commit_log_bytes=67108864")
 LIMITS = (
     "write_new_file_mb_per_s",

@@ -21,6 +21,8 @@ from penstock.client.producer import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run
 
+pytestmark = pytest.mark.takes(25)
+
 TOPIC = "chaos"
 QUEUES = 4
 DEATHS = 5

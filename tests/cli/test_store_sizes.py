@@ -18,6 +18,8 @@ from penstock.cli.main import main
 from penstock.client.producer import Producer
 from penstock.shared.layout import segment_name
 
+pytestmark = pytest.mark.takes(30)
+
 Run = Callable[..., "Ended"]
 SIZES: dict[str, Any] = {
     "mapped_file_size_commit_log_bytes": 65_536,
