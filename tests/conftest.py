@@ -8,8 +8,9 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,24 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _takes_s(item: pytest.Item) -> float:
     marks = [mark.args[0] for mark in item.iter_markers("takes")]
     return max(marks, default=0)
+
+
+def _own_clock_s(pid: int | None = None) -> float:
+    waited_ns = 0
+    for thread in Path(f"/proc/{pid or os.getpid()}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            waited_ns += int(thread.read_text().split()[1])
+    return time.monotonic() - waited_ns / 1e9
+
+
+@pytest.fixture
+def own_clock() -> Callable[..., float]:
+    """A process's own time in seconds: own_clock(pid), or own_clock() for this process.
+
+    It stands while threads of the process wait for a CPU that others have. So what is measured by
+    it is what the process did and waited for, whatever else the machine is doing.
+    """
+    return _own_clock_s
 
 
 @pytest.fixture
