@@ -365,16 +365,28 @@ def broker_in() -> Iterator[Callable[..., Broker]]:
         running.stop()
 
 
+def _start_brokers(places: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
+    with ExitStack() as brokers:
+
+        def start(place: Path | None = None, **settings: object) -> Broker:
+            place = place or places.mktemp("broker")
+            return brokers.enter_context(_running_broker(place, settings))
+
+        yield start
+
+
 @pytest.fixture
 def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
     """Start a broker for one test, with settings of its own, as TOML has them.
 
     Its store is `place`/store, which may be there already; a new place unless one is given.
     """
-    with ExitStack() as brokers:
+    yield from _start_brokers(tmp_path_factory)
 
-        def start(place: Path | None = None, **settings: object) -> Broker:
-            place = place or tmp_path_factory.mktemp("broker")
-            return brokers.enter_context(_running_broker(place, settings))
 
-        yield start
+@pytest.fixture(scope="module")
+def start_shared_broker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Broker]]:
+    """As `start_broker`, for what all tests of a module share."""
+    yield from _start_brokers(tmp_path_factory)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -57,15 +58,22 @@ def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return run
 
 
-@pytest.fixture
-def store(start_broker: Callable[..., Any], tmp_path: Path) -> Path:
-    """A stopped store of these sizes with 400 messages."""
-    broker = start_broker(place=tmp_path, **SIZES)
+@pytest.fixture(scope="module")
+def made(start_shared_broker: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped store of these sizes with 400 messages, which tests copy."""
+    place = tmp_path_factory.mktemp("made")
+    broker = start_shared_broker(place=place, **SIZES)
     with Producer(broker.produce) as producer:
         sent = [producer.send("orders", b"x" * 500, keys=f"k{n}") for n in range(400)]
     assert len({each.result(0).queue_id for each in sent}) > 1
     broker.stop()
-    return tmp_path / "store"
+    return place / "store"
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    """A stopped store of these sizes with 400 messages."""
+    return shutil.copytree(made, tmp_path / "store")
 
 
 @pytest.mark.parametrize("remembers", [True, False])
