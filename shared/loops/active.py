@@ -47,7 +47,8 @@ def _why_pure() -> str:
     if os.environ.get(VARIABLE, "") not in ("", "0"):
         return f"{VARIABLE} is set"
     try:
-        from penstock.shared.loops import compiled
+        # not `from ... import compiled`, which cannot tell a missing module from a broken one
+        import penstock.shared.loops.compiled as compiled
     except ModuleNotFoundError:
         return "the compiled module is not there: install again where a C compiler is"
     except ImportError as error:
