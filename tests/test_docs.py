@@ -89,7 +89,6 @@ def _run(stack: Stack, command: list[str]) -> str:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout
