@@ -52,6 +52,10 @@ class Report(msgspec.Struct):
     )
     # what was disturbed, and is still -> seconds until acknowledged
     waited: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    # actor -> MiB that it took at most, MiB that it kept, seconds until it had given the rest back
+    memory: dict[str, list[tuple[float, float, float]]] = msgspec.field(
+        default_factory=lambda: defaultdict(list)
+    )
     violations: list[Violation] = msgspec.field(default_factory=list)
     # rounds that an error has ended: what clients were told there was held against nothing
     not_compared: int = 0
@@ -64,6 +68,10 @@ class Report(msgspec.Struct):
 
     def add_wait(self, what: str, acknowledged_s: float) -> None:
         self.waited[what].append(acknowledged_s)
+
+    def add_memory(self, actor: str, most_bytes: int, kept_bytes: int, seconds: float) -> None:
+        mib = 1 << 20
+        self.memory[actor].append((most_bytes / mib, kept_bytes / mib, seconds))
 
     def add_points(self, fired: Mapping[str, int]) -> None:
         for name, count in fired.items():
@@ -109,6 +117,13 @@ class Report(msgspec.Struct):
     def waits(self) -> dict[str, Spread]:
         """For each that was disturbed."""
         return {what: _spread(seconds) for what, seconds in sorted(self.waited.items())}
+
+    def most_memory(self) -> dict[str, tuple[float, ...]]:
+        """The most of each number over all rounds."""
+        return {
+            actor: tuple(round(max(each), 1) for each in zip(*found, strict=True))
+            for actor, found in sorted(self.memory.items())
+        }
 
 
 def _spread(seconds: Sequence[float]) -> Spread:

@@ -235,6 +235,7 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "not_compared": report.not_compared,
                 "consumed": report.consumed,
                 "recovery": recovery,
+                "memory_mib_s": report.most_memory(),
                 "waits": {what: each._asdict() for what, each in waits.items()},
                 "violations": report.violations,
             }
@@ -251,6 +252,10 @@ def _print(report: Report, seconds: float, output: str) -> None:
     if waits:
         rows = [[what, *each] for what, each in waits.items()]
         print_table(["disturbed", "until acknowledged", "p99 ms", "max ms"], rows)
+    if report.memory:
+        heads = ["most MiB", "kept MiB", "given back s"]
+        rows = [[actor, *each] for actor, each in report.most_memory().items()]
+        print_table(["actor, beyond what it had", *heads], rows)
     click.echo(report.of_messages())
     found = f"{len(report.violations)} promises broken" if report.violations else "nothing broken"
     click.echo(f"{found}; seed {report.seed}, {seconds:.0f} s")

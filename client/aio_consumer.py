@@ -45,7 +45,7 @@ class Consumer(Link):
         wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
-        super().__init__(endpoint, store, timeout_ms, wait_for_broker_ms)
+        super().__init__(endpoint, store, timeout_ms, wait_for_broker_ms, max_body_bytes)
         self._clock = clock or SystemClock()
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)

@@ -11,8 +11,11 @@ import zmq.asyncio
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
 from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.message import longest_answer_bytes
 from penstock.client.core.query_core import QueryCore
+from penstock.client.lost_connection import LostConnection
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.wire.sockets import dial
 
 
@@ -27,23 +30,29 @@ class Link:
         store: Store | None,
         timeout_ms: int,
         wait_for_broker_ms: int,
+        max_body_bytes: int = MAX_BODY_BYTES,
     ) -> None:
         self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
+        self._max_body_bytes = max_body_bytes
         self._opened: Any = None
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._address.meet)
         self._address.give(self._core.aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
-        self._opened = dial(self._context, self._address.endpoint)
+        longest = longest_answer_bytes(self._max_body_bytes)
+        self._opened = dial(self._context, self._address.endpoint, longest)
+        self._lost = LostConnection(self._opened)
         name = f"asyncio client of {self._address.name}"
-        self._close = closer(self, name, self._opened, self._context)
+        self._close = closer(self, name, self._lost, self._opened, self._context)
         return self
 
     def _follow(self, now_ms: int) -> None:
         """Where nobody answers, look whether the broker has moved."""
         if self._core.aim.away:
             self._address.follow(self._socket, self._core.aim, now_ms)
+            if self._lost.dial_again(self._address.endpoint, now_ms):
+                self._core.given_up(int(self._socket.maxmsgsize))
 
     @property
     def _socket(self) -> Any:

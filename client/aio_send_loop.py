@@ -22,6 +22,7 @@ from penstock.client import leaving
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.sending.frames import Receipt
 from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.lost_connection import LostConnection
 from penstock.client.send_loop import GRACE_S, SendLoop, ended
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
@@ -59,6 +60,7 @@ class AioSendLoop:
         """Begin, on the event loop that runs."""
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._socket = dial(self._context, self._address.endpoint, PRODUCE_ANSWER_BYTES)
+        self._lost = LostConnection(self._socket)
         self._task = asyncio.create_task(self._run(), name="penstock-producer")
         # who waits for a change must see that none will come any more
         self._task.add_done_callback(lambda task: self._changed.set())
@@ -133,6 +135,7 @@ class AioSendLoop:
             now_ms = self._clock.monotonic_ms()
             if self._core.routes.aim.away:
                 self._address.follow(self._socket, self._core.routes.aim, now_ms)
+                self._lost.dial_again(self._address.endpoint, now_ms)
             self._wanted = False
             for parts in list(self._core.outgoing(now_ms)):
                 try:
@@ -174,6 +177,7 @@ class AioSendLoop:
 
     def _close(self) -> None:
         self._end()
+        self._lost.close()
         self._socket.close()
         self._context.term()
 

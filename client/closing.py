@@ -14,26 +14,31 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from penstock.client.lost_connection import LostConnection
 
-def closer(owner: object, name: str, socket: Any, context: Any) -> Callable[[], None]:
-    """What closes both, once; called by itself, with a warning, where the owner does not."""
-    left = weakref.finalize(owner, _close_left, name, socket, context, os.getpid())
+
+def closer(
+    owner: object, name: str, lost: LostConnection, socket: Any, context: Any
+) -> Callable[[], None]:
+    """What closes all three, once; called by itself, with a warning, where the owner does not."""
+    left = weakref.finalize(owner, _close_left, name, lost, socket, context, os.getpid())
 
     def close() -> None:
         if left.detach() is not None:
-            _close(socket, context)
+            _close(lost, socket, context)
 
     return close
 
 
-def _close(socket: Any, context: Any) -> None:
+def _close(lost: LostConnection, socket: Any, context: Any) -> None:
+    lost.close()
     # nothing waits to be sent that anybody still wants an answer to
     with suppress(RuntimeError):  # an event loop that is closed cannot be told
         socket.close(linger=0)
     context.term()
 
 
-def _close_left(name: str, socket: Any, context: Any, pid: int) -> None:
-    _close(socket, context)
+def _close_left(name: str, lost: LostConnection, socket: Any, context: Any, pid: int) -> None:
+    _close(lost, socket, context)
     if pid == os.getpid():
         warnings.warn(f"unclosed <{name}>", ResourceWarning, stacklevel=1)

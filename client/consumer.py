@@ -16,9 +16,10 @@ from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore
-from penstock.client.core.message import Message
+from penstock.client.core.message import Message, longest_answer_bytes
 from penstock.client.core.selection import choose
 from penstock.client.core.start import Start
+from penstock.client.lost_connection import LostConnection
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
@@ -50,7 +51,8 @@ class Consumer:
     writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
     either. `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised;
     iterating again then goes on. An offset behind a queue's end begins at that end. A compressed
-    body expands to `max_body_bytes` at most. With `direct` a consumer on the broker's machine, and
+    body expands to `max_body_bytes` at most; an answer that is longer than that, and than 8 MiB,
+    is not taken: ProtocolError. With `direct` a consumer on the broker's machine, and
     of its user, reads much at a time from the log's files instead of through the socket.
     """
 
@@ -92,9 +94,12 @@ class Consumer:
         self._address.give(self._core.aim)
         self._pid = os.getpid()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
+        self._socket: zmq.Socket[bytes] = dial(
+            self._context, self._address.endpoint, longest_answer_bytes(max_body_bytes)
+        )
+        self._lost = LostConnection(self._socket)
         name = f"consumer of {topic} at {self._address.name}"
-        self._close = closer(self, name, self._socket, self._context)
+        self._close = closer(self, name, self._lost, self._socket, self._context)
 
     @property
     def positions(self) -> dict[int, int]:
@@ -166,6 +171,8 @@ class Consumer:
         """Take what has come in, and ask for more."""
         if self._core.aim.away:
             self._address.follow(self._socket, self._core.aim, now_ms)
+            if self._lost.dial_again(self._address.endpoint, now_ms):
+                self._core.given_up(int(self._socket.maxmsgsize))
         while True:
             try:
                 answer = self._socket.recv_multipart(zmq.NOBLOCK, copy=False)

@@ -12,7 +12,7 @@ import zmq
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
-from penstock.client.core.message import Message
+from penstock.client.core.message import Message, longest_answer_bytes
 from penstock.client.core.query_core import (
     DEFAULT_MAX_NUM,
     REPEAT_MS,
@@ -23,8 +23,10 @@ from penstock.client.core.query_core import (
     by_key,
     by_unique_key,
 )
+from penstock.client.lost_connection import LostConnection
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.wire.sockets import dial
 
 
@@ -54,9 +56,12 @@ class MessageQuery:
         self._address.meet()
         self._address.give(self._core.aim)
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
-        self._socket: zmq.Socket[bytes] = dial(self._context, self._address.endpoint)
+        self._socket: zmq.Socket[bytes] = dial(
+            self._context, self._address.endpoint, longest_answer_bytes(MAX_BODY_BYTES)
+        )
+        self._lost = LostConnection(self._socket)
         name = f"query of {self._address.name}"
-        self._close = closer(self, name, self._socket, self._context)
+        self._close = closer(self, name, self._lost, self._socket, self._context)
         self._pid = os.getpid()
 
     def __enter__(self) -> MessageQuery:
@@ -109,6 +114,8 @@ class MessageQuery:
             now_ms = self._clock.monotonic_ms()
             if self._core.aim.away:
                 self._address.follow(self._socket, self._core.aim, now_ms)
+                if self._lost.dial_again(self._address.endpoint, now_ms):
+                    self._core.given_up(int(self._socket.maxmsgsize))
             header = self._core.outgoing(now_ms)
             if header is not None:
                 try:

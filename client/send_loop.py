@@ -16,6 +16,7 @@ from penstock.client import leaving
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.sending.failures import Lost
 from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.lost_connection import LostConnection
 from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
@@ -50,10 +51,10 @@ class SendLoop:
         self._socket: zmq.Socket[bytes] = dial(
             self._context, address.endpoint, PRODUCE_ANSWER_BYTES
         )
-        self._lost = self._socket.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+        self._lost = LostConnection(self._socket)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._poller = zmq.Poller()
-        for each in (self._socket, self._waker, self._lost):
+        for each in (self._socket, self._waker, self._lost.events):
             self._poller.register(each, zmq.POLLIN)
         self._thread: threading.Thread | None = None
 
@@ -128,6 +129,7 @@ class SendLoop:
         now_ms = self._clock.monotonic_ms()
         if self.core.routes.aim.away:
             self._address.follow(self._socket, self.core.routes.aim, now_ms)
+            self._lost.dial_again(self._address.endpoint, now_ms)
         with self._settled:
             out = list(self.core.outgoing(now_ms))
             wait_ms = self.core.wait_ms(now_ms)
@@ -139,8 +141,7 @@ class SendLoop:
         for ready, _ in self._poller.poll(wait_ms):
             if ready == self._waker:
                 os.eventfd_read(self._waker)
-            elif ready == self._lost:
-                self._lost.recv_multipart()
+            elif ready == self._lost.events and self._lost.take(self._clock.monotonic_ms()):
                 self._knock_soon()
         self._take_answers()
 
@@ -183,7 +184,6 @@ class SendLoop:
             self.core.fail_all(ended(self._name, error))
             self._settled.notify_all()
             os.close(self._waker)  # whoever holds the lock and finds it open may write to it
-        self._socket.disable_monitor()
         self._lost.close()
         self._socket.close()
         self._context.term()

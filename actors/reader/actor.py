@@ -15,12 +15,12 @@ from penstock.actors.reader.descriptions import describe
 from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.actors.reader.filtered_pulls import Answers, FilteredPulls, HeldPull
 from penstock.actors.reader.query_turns import QueryTurns
-from penstock.actors.reader.unread_answers import UnreadAnswers
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.reception import Reception
+from penstock.shared.process.unread_answers import UnreadAnswers
 from penstock.shared.queue.found_records import FoundRecords, piece_of, places_of, ranges_of
 from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueReader, unreadable
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
@@ -123,6 +123,7 @@ class Reader(Actor):
 
     def work(self) -> int:
         self._limit.tend(self._clock.monotonic_ms())
+        self._inlet.tend(self._unsent.size_bytes)
         done = self._look_again()
         for _ in range(REQUESTS_AT_ONCE):
             parts = self._inlet.receive()
@@ -139,7 +140,7 @@ class Reader(Actor):
 
     def idle_ms(self) -> int:
         # nobody rings when the index has what a query waits for
-        return SOON_MS if self._queries.waiting else TICK_MS
+        return SOON_MS if self._queries.waiting else self._inlet.idle_ms
 
     def release_deleted(self) -> None:
         """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
@@ -239,7 +240,9 @@ class Reader(Actor):
         now_ms = self._clock.monotonic_ms()
         until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
         held_now = len(self._held) + len(self._filtered)
-        if held_now >= min(MAX_HELD, MAX_HELD_CURSORS // max(count, 1)):
+        if held_now >= MAX_HELD:
+            self._answer_oldest()
+        elif held_now >= MAX_HELD_CURSORS // max(count, 1):
             until_ms = now_ms
         position = self._stage.positions[self._acknowledged]
         before = self._held.pop(peer, None)
@@ -255,6 +258,14 @@ class Reader(Actor):
         if not self._answer(held, final=until_ms <= now_ms):
             self._hold(held)
             self._next_due_ms = min(self._next_due_ms, until_ms)
+
+    def _answer_oldest(self) -> None:
+        """Who has waited longest asks again: a crowd that waits keeps nobody from waiting."""
+        if len(self._filtered) > len(self._held):
+            self._filtered.answer_oldest()
+            return
+        peer = next(iter(self._held))
+        self._answer(self._held.pop(peer), final=True)
 
     def _hold(self, held: _Held) -> None:
         """Keep a pull for which there is nothing now, with what to compare when queues grow."""

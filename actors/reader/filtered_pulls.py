@@ -116,6 +116,10 @@ class FilteredPulls:
         for wanted in list(self._wanted.values()):
             self._answer(wanted, {})
 
+    def answer_oldest(self) -> None:
+        """Tell who has waited longest how far it has come."""
+        self._answer(next(iter(self._wanted.values())), {})
+
     def _look(self, wanted: HeldPull) -> bool:
         """Look once; whether there is more to look at before an answer.
 

@@ -43,6 +43,7 @@ from penstock.shared.log.reader import LOOK_BYTES, LogReader
 from penstock.shared.memory.ring_file import RING_BYTES
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.reception import Reception
+from penstock.shared.process.unread_answers import UnreadAnswers
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
 from penstock.shared.wire.sockets import serve
@@ -71,6 +72,7 @@ class Writer(Actor):
         self._pending = PendingAnswers()
         self._waiting: CheckedFrame | None = None
         self._held = SendQueue(stage.config)
+        self._unsent = UnreadAnswers()
         self._drained_at_ms = -1
 
     def start(self) -> None:
@@ -86,7 +88,6 @@ class Writer(Actor):
         self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape)
-        endpoints = (run.endpoints.produce, run.endpoints.produce_ipc)
         self._rings = ProducerRings(
             run, self._positions, config.max_producer_rings, config.max_frame_bytes
         )
@@ -94,7 +95,7 @@ class Writer(Actor):
         self._limit = self._stage.connection_limit(config.max_connections)
         self._socket = serve(
             self._stage.context,
-            endpoints,
+            (run.endpoints.produce, run.endpoints.produce_ipc),
             config.max_frame_bytes,
             self._stage.listening,
             ANSWERS_WAITING,
@@ -103,6 +104,7 @@ class Writer(Actor):
 
     def work(self) -> int:
         self._limit.tend(self._clock.monotonic_ms())
+        self._inlet.tend(self._retries.size_bytes + self._unsent.size_bytes)
         done = self._release()
         if self._waiting is not None:
             self._store(self._waiting)
@@ -123,6 +125,9 @@ class Writer(Actor):
         # while nothing more may come in, what waits outside must not end the sleep at once
         self._stage.listen(self._socket, self._may_receive())
         return done
+
+    def idle_ms(self) -> int:
+        return self._inlet.idle_ms
 
     def release_deleted(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -212,9 +217,9 @@ class Writer(Actor):
             self._refuse(peer, 0, error)
 
     def _make_topics(self) -> int:
-        answers = self._topic_turns.turn()
+        answers = self._topic_turns.turn(self._unsent.room())
         for peer, answer in answers:
-            self._socket.send_multipart((peer, encode(answer)))
+            self._unsent.send(self._socket, peer, answer)
         return len(answers)
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:

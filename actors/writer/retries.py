@@ -24,7 +24,7 @@ from penstock.shared.wire.messages import Append, StoredRun
 MAX_WAITING_BYTES, MAX_WAITING_FRAMES = 8 << 20, 64
 MAX_ALL_BYTES = 64 << 20
 # So long after the last retry the index is forgotten.
-MEMORY_MS = 30_000
+MEMORY_MS = 8000
 # Messages of a frame that are looked for in one step.
 _FOUND_AT_ONCE = 64
 
@@ -50,7 +50,7 @@ class Retries:
         self._wrote = wrote
         # producer -> its frames, oldest first; the producer whose turn it is comes first
         self._waiting: OrderedDict[int, deque[_Waiting]] = OrderedDict()
-        self._bytes = 0
+        self.size_bytes = 0
         self._last_ms = 0
 
     def __bool__(self) -> bool:
@@ -65,14 +65,14 @@ class Retries:
         Raises BrokerBusy where too much waits; then it is not taken.
         """
         waiting = self._waiting.get(frame.request.producer)
-        if waiting is not None or self._bytes:
+        if waiting is not None or self.size_bytes:
             own_bytes = sum(len(each.frame.data) for each in waiting or ())
             is_full = len(waiting or ()) >= MAX_WAITING_FRAMES
             is_full |= bool(waiting) and own_bytes + len(frame.data) > MAX_WAITING_BYTES
-            if is_full or self._bytes + len(frame.data) > MAX_ALL_BYTES:
+            if is_full or self.size_bytes + len(frame.data) > MAX_ALL_BYTES:
                 raise BrokerBusy(
                     "more is sent again than is looked for at a time",
-                    f"{own_bytes} bytes of this producer wait, {self._bytes} in all",
+                    f"{own_bytes} bytes of this producer wait, {self.size_bytes} in all",
                     "the message is not stored, send it later",
                     retry_after_ms=BUSY_RETRY_MS,
                 )
@@ -80,7 +80,7 @@ class Retries:
         frame = frame._replace(data=memoryview(bytes(frame.data)))
         looking = self._look(frame, stored_after) if frame.request.retry else iter([()])
         self._waiting.setdefault(frame.request.producer, deque()).append(_Waiting(frame, looking))
-        self._bytes += len(frame.data)
+        self.size_bytes += len(frame.data)
 
     def drop_before(self, producer: int, session: int) -> None:
         """The producer has begun this session: what it sent in an older one comes again."""
@@ -94,8 +94,8 @@ class Retries:
         waiting = self._waiting.get(producer, ())
         kept = deque(each for each in waiting if is_wanted(each.frame.request))
         if len(kept) < len(waiting):
-            self._bytes -= sum(len(each.frame.data) for each in waiting)
-            self._bytes += sum(len(each.frame.data) for each in kept)
+            self.size_bytes -= sum(len(each.frame.data) for each in waiting)
+            self.size_bytes += sum(len(each.frame.data) for each in kept)
             self._waiting[producer] = kept
             if not kept:
                 del self._waiting[producer]
@@ -123,7 +123,7 @@ class Retries:
             self._index.forget()
 
     def _take(self, producer: int, waiting: deque[_Waiting]) -> None:
-        self._bytes -= len(waiting.popleft().frame.data)
+        self.size_bytes -= len(waiting.popleft().frame.data)
         if not waiting:
             del self._waiting[producer]
 

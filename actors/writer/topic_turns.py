@@ -2,7 +2,9 @@
 
 What has come meanwhile is done with one change of the file, one request of each peer, and a change
 is followed by a pause of many times its length. So who makes topics without an end takes a bounded
-share of the writer's time, and a single new topic waits for nobody. Knows no sockets.
+share of the writer's time, and a single new topic waits for nobody. Whoever asks for all topics
+has a turn of the same kind: one list at a time, and none while too many are unread. Knows no
+sockets.
 """
 
 from __future__ import annotations
@@ -13,7 +15,15 @@ from contextlib import AbstractContextManager
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.wire.messages import CreateTopic, ListTopics, ProduceAnswer, Route, refusal
+from penstock.shared.process.unread_answers import SHORT_ANSWER_BYTES
+from penstock.shared.wire.messages import (
+    CreateTopic,
+    ListTopics,
+    ProduceAnswer,
+    Route,
+    encode,
+    refusal,
+)
 
 # The pause behind a change, in lengths of it.
 PAUSE = 9
@@ -24,7 +34,7 @@ Request = CreateTopic | Route
 
 
 class TopicTurns:
-    """Requests that make topics and have no answer yet."""
+    """Requests that make topics, or ask for all of them, and have no answer yet."""
 
     def __init__(
         self,
@@ -39,14 +49,21 @@ class TopicTurns:
         self._waiting: OrderedDict[bytes, deque[Request]] = OrderedDict()
         self._count = 0
         self._next_ms = 0
+        # one of each peer; asked again it keeps its place
+        self._lists: OrderedDict[bytes, ListTopics] = OrderedDict()
+        self._next_list_ms = 0
 
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
     def ask(self, peer: bytes, request: Request | ListTopics) -> ProduceAnswer | None:
-        """The answer to a request; None where it changes the file, and waits for its turn."""
+        """The answer to a request; None where it waits for its turn."""
         try:
-            if isinstance(request, ListTopics) or not self._topics.changes(request):
+            if isinstance(request, ListTopics):
+                if len(self._lists) < MAX_WAITING or peer in self._lists:
+                    self._lists[peer] = request  # who finds no room asks again
+                return None
+            if not self._topics.changes(request):
                 return self._topics.answer(request)
             self._put(peer, request)
         except PenstockError as error:
@@ -64,8 +81,22 @@ class TopicTurns:
         self._waiting.setdefault(peer, deque()).append(request)
         self._count += 1
 
-    def turn(self) -> list[tuple[bytes, ProduceAnswer]]:
-        """Answers of those whose turn it is now."""
+    def turn(self, room_bytes: int) -> list[tuple[bytes, bytes]]:
+        """Encoded answers of those whose turn it is now; `room_bytes` may be unread."""
+        listed = self._list() if room_bytes > SHORT_ANSWER_BYTES else []
+        return listed + [(peer, encode(answer)) for peer, answer in self._make()]
+
+    def _list(self) -> list[tuple[bytes, bytes]]:
+        began_ms = self._clock.monotonic_ms()
+        if not self._lists or began_ms < self._next_list_ms:
+            return []
+        peer, request = self._lists.popitem(last=False)
+        answer = encode(self._topics.answer(request))
+        now_ms = self._clock.monotonic_ms()
+        self._next_list_ms = now_ms + PAUSE * (now_ms - began_ms)
+        return [(peer, answer)]
+
+    def _make(self) -> list[tuple[bytes, ProduceAnswer]]:
         began_ms = self._clock.monotonic_ms()
         if not self._waiting or began_ms < self._next_ms:
             return []

@@ -11,8 +11,9 @@ import random
 import socket
 import struct
 import time
+import zlib
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any
 
@@ -37,7 +38,8 @@ from penstock.shared.wire.messages import (
 from penstock.shared.wire.sockets import dial
 
 ANSWER_MS = 20_000
-PARTS, DENSE_BYTES, ENDLESS_BYTES = 1_500_000, 60_000, 160 << 20
+PARTS, DENSE_BYTES, ENDLESS_BYTES = 1_500_000, 60_000, 400 << 20
+LISTS, GREETINGS, GREETING_BYTES = 3000, 60, 20_000
 GROUPS, TOPICS, FILTERS, CONSUMERS = 4000, 150, 60, 20
 VICTIM, EVIL = "victim", "evil"
 _numbers = count(1)
@@ -170,23 +172,32 @@ def key_dense(broker: Broker, dice: random.Random) -> list[str]:
 
 def many_parts(broker: Broker, dice: random.Random) -> list[str]:
     """Messages of a million parts and more without a byte in them."""
-    ready = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
-    greeting = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
     flood = b"\x01\0" * (PARTS - 1) + b"\0\0"
     for endpoint in (broker.produce, broker.consume):
-        host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
         for _ in range(3):
-            try:
-                with socket.create_connection((host, int(port)), timeout=10) as peer:
-                    peer.settimeout(ANSWER_MS / 1000)
-                    peer.sendall(greeting)
-                    peer.recv(64, socket.MSG_WAITALL)  # ZeroMQ waits for the other side's, too
-                    peer.sendall(b"\x04" + bytes([len(ready)]) + ready + flood)
-                    if not _is_closed(peer):
-                        return [f"a connection with messages of {PARTS} parts stays open"]
-            except ConnectionError:
-                continue
+            with suppress(ConnectionError), _greeted(endpoint) as peer:
+                peer.sendall(flood)
+                if not _is_closed(peer):
+                    return [f"a connection with messages of {PARTS} parts stays open"]
     return []
+
+
+_READY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+_GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+
+
+def _connect(endpoint: str) -> socket.socket:
+    host, _, port = endpoint.removeprefix("tcp://").rpartition(":")
+    return socket.create_connection((host, int(port)), timeout=ANSWER_MS / 1000)
+
+
+def _greeted(endpoint: str) -> socket.socket:
+    """A connection on which ZeroMQ's greetings have been exchanged."""
+    peer = _connect(endpoint)
+    peer.sendall(_GREETING)
+    peer.recv(64, socket.MSG_WAITALL)  # ZeroMQ waits for the other side's, too
+    peer.sendall(b"\x04" + bytes([len(_READY)]) + _READY)
+    return peer
 
 
 def _is_closed(peer: socket.socket) -> bool:
@@ -203,14 +214,41 @@ def _is_closed(peer: socket.socket) -> bool:
 
 
 def endless_message(broker: Broker, dice: random.Random) -> list[str]:
-    """A message without an end, whose connection then closes."""
-    part = bytes(64 << 10)
+    """A message of many long parts without an end: its connection is closed."""
+    part = b"\x03" + struct.pack(">Q", 64 << 10) + bytes(64 << 10)
     for endpoint in (broker.produce, broker.consume):
-        with peers(endpoint) as (peer,):
+        with _greeted(endpoint) as peer, suppress(ConnectionError):
             for _ in range(ENDLESS_BYTES // len(part)):
-                peer.socket.send(part, zmq.SNDMORE)
-            peer.socket.send(b"")
-            time.sleep(0.2)
+                peer.sendall(part)
+            if not _is_closed(peer):
+                return [f"a connection with a message of {ENDLESS_BYTES} bytes stays open"]
+    return []
+
+
+def greetings(broker: Broker, dice: random.Random) -> list[str]:
+    """Greetings that are none: of other versions and mechanisms, cut short, flipped, and followed
+    by commands as long as they may be, compressed bytes, or whatever chance brings."""
+    good = _GREETING + b"\x04" + bytes([len(_READY)]) + _READY
+    for _ in range(GREETINGS):
+        raw = bytearray(good[: dice.randrange(len(good) + 1)])
+        for _ in range(dice.choice((0, 1, 1, 3))):
+            if raw:
+                raw[dice.randrange(len(raw))] ^= 1 << dice.randrange(8)
+        garbage = dice.randbytes(dice.randrange(GREETING_BYTES))
+        raw += dice.choice((b"", garbage, zlib.compress(bytes(1 << 20)), b"\x06" + garbage))
+        with suppress(OSError), _connect(dice.choice((broker.produce, broker.consume))) as peer:
+            peer.sendall(raw)
+    return []
+
+
+def list_topics(broker: Broker, dice: random.Random) -> list[str]:
+    """All topics, again and again, and nobody who reads them."""
+    with peers(broker.produce, CONSUMERS) as evil:
+        for number in range(LISTS // CONSUMERS):
+            for each in evil:
+                with suppress(zmq.Again):
+                    each.socket.send(encode(messages.ListTopics(number + 1)), zmq.NOBLOCK)
+        time.sleep(0.5)
     return []
 
 
@@ -304,4 +342,5 @@ Attack = Callable[[Broker, random.Random], list[str]]
 ATTACKS: tuple[Attack, ...] = (
     *(foreign_key, offset_in_a_body, key_dense, many_parts, endless_message),
     *(long_filters, long_properties, many_groups, many_topics, never_read, names_to_come),
+    *(greetings, list_topics),
 )

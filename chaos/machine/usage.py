@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
 
 def own_memory_bytes(pid: int) -> int:
@@ -26,3 +28,26 @@ def cpu_seconds(pids: Iterable[int]) -> float:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         ticks += int(fields[11]) + int(fields[12])
     return ticks / os.sysconf("SC_CLK_TCK")
+
+
+class ThreadTime(NamedTuple):
+    """For how long a thread ran, and was ready to run while others had the processors."""
+
+    ran_s: float
+    delayed_s: float
+
+
+def thread_times(pids: Iterable[int]) -> dict[int, ThreadTime]:
+    """Of all threads of these processes, by their ids."""
+    found: dict[int, ThreadTime] = {}
+    for pid in pids:
+        for thread in Path(f"/proc/{pid}/task").iterdir():
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended
+                ran, delayed = (thread / "schedstat").read_text().split()[:2]
+                found[int(thread.name)] = ThreadTime(int(ran) / 1e9, int(delayed) / 1e9)
+    return found
+
+
+def delayed_seconds(pids: Iterable[int]) -> float:
+    """For how long threads of these processes had no processor."""
+    return sum(each.delayed_s for each in thread_times(pids).values())

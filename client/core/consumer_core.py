@@ -24,7 +24,7 @@ from penstock.client.core.log_files import LogFiles
 from penstock.client.core.message import Message, read_records
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import Start, StartAt, check_offset, parse_start
-from penstock.client.core.timeouts import silent
+from penstock.client.core.timeouts import answer_too_long, silent
 from penstock.shared.errors import OffsetOutOfRange, PenstockError, ProtocolError, error_from_status
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.tombstone import is_tombstone
@@ -111,8 +111,7 @@ class ConsumerCore:
         self.skipped = 0
 
     def end_at(self, ends: Mapping[int, int] | int) -> None:
-        """Without `follow`: stop before these offsets of queues, or before this one in each queue,
-        if they come before the end."""
+        """Without `follow`: stop before these offsets of queues, or this one in each queue."""
         self._end_at = ends
 
     def _end_of(self, queue: messages.QueueRange) -> int:
@@ -176,9 +175,12 @@ class ConsumerCore:
             raise self.aim.elsewhere or silent(self._endpoint, self._timeout_ms)
 
     def not_connected(self, now_ms: int) -> None:
-        """The request could not be sent: soon again."""
-        self.aim.away = True
+        self.aim.away = True  # the request could not be sent: soon again
         self._asked_ms = now_ms - REPEAT_MS + 10
+
+    def given_up(self, max_bytes: int) -> None:
+        """What came by the connection was too long. Told behind what came before."""
+        self._pending, self._refused = None, answer_too_long(self._endpoint, max_bytes)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in."""

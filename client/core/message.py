@@ -7,9 +7,16 @@ from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.tombstone import LOST_MARK
 from penstock.shared.loops.active import Message, messages
 
-__all__ = ["Message", "read_records", "split_records"]
+__all__ = ["Message", "longest_answer_bytes", "read_records", "split_records"]
 
 _ANY_OFFSET = range((1 << 63) - 1)
+# Of an answer: 8 MiB of records or one of them, and what describes it.
+_RECORDS_BYTES, _SPARE_BYTES = 8 << 20, 1 << 20
+
+
+def longest_answer_bytes(max_body_bytes: int) -> int:
+    """How long a part of an answer may be for who takes bodies of so many bytes."""
+    return max(_RECORDS_BYTES, max_body_bytes) + _SPARE_BYTES
 
 
 def read_records(

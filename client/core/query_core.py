@@ -12,7 +12,7 @@ from typing import NamedTuple
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_text, check_whole
 from penstock.client.core.message import Message, split_records
-from penstock.client.core.timeouts import silent
+from penstock.client.core.timeouts import answer_too_long, silent
 from penstock.shared.errors import InvalidArgument, error_from_status
 from penstock.shared.formats.message_id import parse_message_id
 from penstock.shared.names import check_topic
@@ -113,6 +113,10 @@ class QueryCore:
     def not_connected(self) -> None:
         """The request could not be sent: it is repeated."""
         self.aim.away = True
+
+    def given_up(self, max_bytes: int) -> None:
+        """What came by the connection was too long. Raises ProtocolError."""
+        raise answer_too_long(self._endpoint, max_bytes)
 
     def received(self, parts: list[bytes]) -> None:
         """Take an answer; one to an older question is dropped. Raises its error, if it is one."""

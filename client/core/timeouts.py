@@ -1,11 +1,12 @@
 """What a caller is told when its time is over: how long was waited, for what, from whom.
 
-All of it is BrokerTimeout, which `except TimeoutError` catches like any other. Pure.
+All of it is BrokerTimeout, which `except TimeoutError` catches like any other, but for an answer
+that nobody wants to wait for. Pure.
 """
 
 from __future__ import annotations
 
-from penstock.shared.errors import BrokerTimeout
+from penstock.shared.errors import BrokerTimeout, ProtocolError
 
 STATUS = "penstock status shows whether a broker runs"
 _MAY_BE_STORED = "it was on its way and may be stored: look for its unique_key before sending again"
@@ -57,3 +58,12 @@ def no_outcome(endpoint: str, timeout_s: float | None) -> BrokerTimeout:
 def silent(endpoint: str, silent_ms: int) -> BrokerTimeout:
     """A consumer or a query has asked for so long."""
     return BrokerTimeout(f"the broker has not answered for {silent_ms} ms", endpoint, STATUS)
+
+
+def answer_too_long(endpoint: str, max_bytes: int) -> ProtocolError:
+    """The connection of a consumer or a query was closed for what came by it."""
+    return ProtocolError(
+        f"an answer was longer than {max_bytes} bytes, or not in a broker's protocol",
+        endpoint,
+        "messages with longer bodies are for a Consumer(max_body_bytes=...)",
+    )

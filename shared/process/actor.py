@@ -38,7 +38,7 @@ from penstock.shared.memory.roster import row_of
 from penstock.shared.memory.run_directory import Run, join_run
 from penstock.shared.process.connection_limit import ConnectionLimit
 from penstock.shared.process.doorbells import Bus
-from penstock.shared.process.inlet import MOST_PARTS, Inlet
+from penstock.shared.process.inlet import Inlet
 from penstock.shared.process.log_line import log_line
 from penstock.shared.process.malloc_tuning import Heaps
 from penstock.shared.process.pulse import Pulse
@@ -122,16 +122,13 @@ class Stage:
     def inlet(self, socket: zmq.Socket[bytes], count: str) -> Inlet:
         """The requests of an endpoint. The position `count` says how many connections it closed."""
 
-        def closed() -> None:
+        def closed(what: str) -> None:
             number = self.positions[count] + 1
             self.positions.publish(count, number)
             if str(number).strip("0") == "1":  # the first, the tenth, the hundredth ...
-                self.report(
-                    f"closed a connection that sent a request of more than {MOST_PARTS} parts; "
-                    f"{number} so far"
-                )
+                self.report(f"closed a connection that {what}; {number} so far")
 
-        return Inlet(socket, self.beat, closed)
+        return Inlet(socket, self.beat, closed, self.clock.monotonic_ms)
 
     def close(self) -> None:
         self.disk.end()

@@ -2,7 +2,8 @@
 
 ZeroMQ hands out a message when all of it is there, and a message may have millions of parts of no
 bytes. So parts are taken one by one; who sends more than any request has is closed, and the rest of
-its message is dropped, in pieces between which the actor beats. Knows no messages.
+its message is dropped, in pieces between which the actor beats. What was sent and is not taken is
+watched (inflow.py). Knows no messages.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from typing import Any
 import zmq
 
 from penstock.shared.loops.active import drop_parts
+from penstock.shared.process.inflow import LOOK_MS, Inflow
 
 # A peer, a header, records; with a few too many a request gets an answer that says so.
 MOST_PARTS = 8
 # Dropped between two beats: some ms, or some hundred where the loops are not compiled.
 DROPPED_AT_ONCE = 100_000
+_ANY_TIME_MS = 1 << 30
 # an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
 
@@ -32,12 +35,24 @@ class Inlet:
         self,
         socket: zmq.Socket[bytes],
         beat: Callable[[], None],
-        closed: Callable[[], None],
+        closed: Callable[[str], None],
+        monotonic_ms: Callable[[], int],
     ) -> None:
-        """`beat` is called while something takes long, `closed` when a connection is closed."""
+        """`beat` is called while something takes long; `closed` when a connection is closed, with
+        what it did."""
         self._socket = socket
         self._beat = beat
         self._closed = closed
+        self._inflow = Inflow(monotonic_ms, self._flooded)
+        self._drained = False
+        # how soon to tend it again
+        self.idle_ms = _ANY_TIME_MS
+
+    def tend(self, held_bytes: int = 0) -> None:
+        """See to connections that send what never becomes a request. `held_bytes` of memory are
+        requests and answers that the actor keeps."""
+        grows = self._inflow.look(self._drained, held_bytes)
+        self.idle_ms = LOOK_MS if grows else _ANY_TIME_MS
 
     def receive(self, copy: bool = True) -> list[Any] | None:
         """The next request's parts, as bytes or without a `copy` as ZeroMQ's frames; None when
@@ -47,23 +62,30 @@ class Inlet:
         counts answers as unread, and drops the next ones. Asking for its events makes it look.
         """
         socket = self._socket
-        if not int(socket.get(zmq.EVENTS)) & _POLLIN:
+        self._drained = not int(socket.get(zmq.EVENTS)) & _POLLIN
+        if self._drained:
             return None
-        parts: list[Any] = [socket.recv(zmq.NOBLOCK, copy=copy)]
+        peer = socket.recv(zmq.NOBLOCK, copy=False)
+        parts: list[Any] = [peer.bytes if copy else peer]
         while socket.get(zmq.RCVMORE):
             if len(parts) == MOST_PARTS:
                 self._drop()
                 return []
             parts.append(socket.recv(zmq.NOBLOCK, copy=copy))
+        self._inflow.took(peer, sum(map(len, parts)))
         return parts
 
     def _drop(self) -> None:
         """Close the connection of the message under way, and drop what is left of it."""
         _close(self._socket.recv(zmq.NOBLOCK, copy=False))
-        self._closed()
+        self._closed(f"sent a request of more than {MOST_PARTS} parts")
         while self._socket.get(zmq.RCVMORE):
             drop_parts(self._socket, DROPPED_AT_ONCE)
             self._beat()
+            self.tend()
+
+    def _flooded(self, size: int) -> None:
+        self._closed(f"had sent {size >> 10} KiB that were no whole request")
 
 
 def _close(frame: zmq.Frame) -> None:

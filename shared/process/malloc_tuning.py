@@ -34,6 +34,12 @@ class _Mallinfo2(ctypes.Structure):
     ]
 
 
+_libc = ctypes.CDLL(None)
+_mallinfo2 = getattr(_libc, "mallinfo2", None)
+if _mallinfo2 is not None:
+    _mallinfo2.restype = _Mallinfo2
+
+
 class Heaps:
     """What this process has of heaps: after a flood they are large and empty, and stay so."""
 
@@ -44,29 +50,33 @@ class Heaps:
 
     def give_back(self) -> bool:
         """Give free memory back to the system where that is worth it; whether it was."""
-        library = ctypes.CDLL(None)
-        try:
-            mallinfo2, trim = library.mallinfo2, library.malloc_trim
-        except AttributeError:  # another C library
+        if _mallinfo2 is None:
             return False
-        mallinfo2.restype = _Mallinfo2
         # What was given back counts as free all the same, so look at what is resident. What is in
         # use is left out: given back amid a flood, it is a flood's that may be kept afterwards.
-        rest = _unused_bytes(mallinfo2())
+        rest = _unused_bytes()
         self._rest = min(self._rest, rest)
         if rest <= self._rest + self._most:
             return False
-        trim(ctypes.c_size_t(0))
-        self._rest = _unused_bytes(mallinfo2())
+        _libc.malloc_trim(ctypes.c_size_t(0))
+        self._rest = _unused_bytes()
         return True
 
 
-def _unused_bytes(heaps: _Mallinfo2) -> int:
+def _unused_bytes() -> int:
     """Resident memory of this process alone that no block of its heaps is in."""
-    return max(0, _own_bytes() - int(heaps.uordblks) - int(heaps.hblkhd))
+    return max(0, own_bytes() - in_use_bytes())
 
 
-def _own_bytes() -> int:
+def in_use_bytes() -> int:
+    """What blocks of this process's heaps take; all its own memory with another C library."""
+    if _mallinfo2 is None:
+        return own_bytes()
+    heaps = _mallinfo2()
+    return int(heaps.uordblks) + int(heaps.hblkhd)
+
+
+def own_bytes() -> int:
     """Resident memory of this process alone."""
     with open("/proc/self/statm", "rb") as file:
         _, resident, shared, *_ = file.read().split()

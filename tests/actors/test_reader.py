@@ -507,3 +507,27 @@ def test_no_queue_of_a_pull_starves_another(
         cursors |= {part.queue_id: part.next_offset for part in answer.slices if part.size}
     assert set().union(*served[:3]) == set().union(*served[3:]) == {0, 1, 2}
     assert all(len(queues) < 3 for queues in served), "an answer has no room for all"
+
+
+@pytest.mark.parametrize("filtered", [False, True])
+def test_where_too_many_wait_the_one_that_has_waited_longest_asks_again(
+    running: Callable[..., tuple[Any, Any, Client]],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+    filtered: bool,
+) -> None:
+    broker, reader, first = running()
+    _store(broker, broker.start(Reput), work)
+    monkeypatch.setattr(f"{Reader.__module__}.MAX_HELD", 3)
+    wanted = Subscription("TAG", "a", {}, "", 0) if filtered else None
+    pull = encode(Pull(1, "orders", {0: 1}, 1, 1000, 10_000, wanted))
+    waiting: Any = reader._filtered if filtered else reader._held
+    clients = [first, *(Client(broker, reader) for _ in range(3))]
+    for number, each in enumerate(clients):
+        each.ask(pull, answers=0)
+        while len(waiting) < min(3, number + 1):
+            reader.work()
+    assert broker.ask(reader, first.socket), "it is answered, with nothing"
+    assert len(waiting) == 3
+    work(reader)
+    assert not any(each.socket.poll(0) for each in clients[1:])

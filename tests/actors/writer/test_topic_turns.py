@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,10 +12,30 @@ from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.actors.writer.topic_turns import MAX_OF_PEER, PAUSE, TopicTurns
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
+from penstock.shared.process.unread_answers import SHORT_ANSWER_BYTES
 from penstock.shared.store.topics import load_topics
-from penstock.shared.wire.messages import CreateTopic, ListTopics, Refused, Route, Routed, TopicList
+from penstock.shared.wire.messages import (
+    CreateTopic,
+    ListTopics,
+    Refused,
+    Route,
+    Routed,
+    TopicList,
+    decode_produce_answer,
+)
 
-DISK_MS = 40
+DISK_MS, LIST_MS = 40, 5
+
+
+class SlowTopics:
+    """Very many topics, of which a list takes its time."""
+
+    def __init__(self, made: Turns) -> None:
+        self._made = made
+
+    def answer(self, request: ListTopics) -> TopicList:
+        self._made.clock.advance(LIST_MS)
+        return self._made.admin.answer(request)  # type: ignore[return-value]
 
 
 class Turns:
@@ -25,6 +46,10 @@ class Turns:
         self.admin = TopicAdmin(file, config, self.clock)
         self.changes = 0
         self.turns = TopicTurns(self.admin, self, self.clock)
+
+    def answers(self, room_bytes: int = 1 << 20) -> list[tuple[bytes, Any]]:
+        found = self.turns.turn(room_bytes)
+        return [(peer, decode_produce_answer(answer)) for peer, answer in found]
 
     def __enter__(self) -> None:
         return None
@@ -45,7 +70,7 @@ def test_what_is_asked_meanwhile_is_done_with_one_change(made: Turns, tmp_path: 
     assert turns.ask(b"one", CreateTopic(1, "a", 2)) is None
     assert turns.ask(b"two", CreateTopic(2, "../b", 2)) is None
     assert turns.ask(b"three", Route(3, "c", True)) is None
-    answers = dict(turns.turn())
+    answers = dict(made.answers())
     assert answers[b"one"] == Routed(1, "a", 2) and isinstance(answers[b"three"], Routed)
     refused = answers[b"two"]
     assert isinstance(refused, Refused) and refused.request == 2
@@ -55,11 +80,33 @@ def test_what_is_asked_meanwhile_is_done_with_one_change(made: Turns, tmp_path: 
 
 def test_what_changes_nothing_is_answered_at_once(made: Turns) -> None:
     made.turns.ask(b"one", CreateTopic(1, "a", 2))
-    made.turns.turn()
+    made.answers()
     assert made.turns.ask(b"one", Route(2, "a", True)) == Routed(2, "a", 2)
     assert isinstance(made.turns.ask(b"one", Route(3, "b", False)), Refused)
-    assert made.turns.ask(b"one", ListTopics(4)) == TopicList(4, {"a": 2})
+    assert made.turns.ask(b"one", ListTopics(4)) is None
+    assert made.answers() == [(b"one", TopicList(4, {"a": 2}))]
     assert made.changes == 1
+
+
+def test_who_asks_for_all_topics_without_an_end_has_one_list_in_its_turn(made: Turns) -> None:
+    turns = made.turns
+    slow = SlowTopics(made)
+    turns._topics = slow  # type: ignore[assignment]
+    for number in range(1000):
+        assert turns.ask(b"evil", ListTopics(number)) is None
+    assert turns.ask(b"honest", ListTopics(1)) is None
+    assert made.answers() == [(b"evil", TopicList(999, {}))], "the last one, once"
+    assert made.answers() == [], "it is too soon"
+    made.clock.advance(PAUSE * LIST_MS)
+    assert made.answers() == [(b"honest", TopicList(1, {}))]
+    made.clock.advance(PAUSE * LIST_MS)
+    assert made.answers() == []
+
+
+def test_no_list_is_made_while_too_many_are_unread(made: Turns) -> None:
+    assert made.turns.ask(b"one", ListTopics(1)) is None
+    assert made.answers(room_bytes=SHORT_ANSWER_BYTES) == []
+    assert made.answers() == [(b"one", TopicList(1, {}))]
 
 
 def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_of_others(
@@ -69,16 +116,16 @@ def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_o
     for number in range(MAX_OF_PEER):
         assert turns.ask(b"evil", CreateTopic(number, f"evil-{number}", 1)) is None
     assert isinstance(turns.ask(b"evil", CreateTopic(99, "evil-99", 1)), Refused)
-    assert len(turns.turn()) == 1
+    assert len(made.answers()) == 1
     assert turns.ask(b"honest", CreateTopic(1, "orders", 4)) is None
-    assert turns.turn() == [], "it is too soon"
+    assert made.answers() == [], "it is too soon"
     made.clock.advance(PAUSE * DISK_MS - 1)
-    assert turns.turn() == []
+    assert made.answers() == []
     made.clock.advance(1)
-    assert {peer for peer, _ in turns.turn()} == {b"evil", b"honest"}
+    assert {peer for peer, _ in made.answers()} == {b"evil", b"honest"}
     began, before = made.clock.monotonic_ms(), made.changes
     while turns:
-        turns.turn()
+        made.answers()
         made.clock.advance(1)
     spent = (made.changes - before) * DISK_MS
     assert spent * (PAUSE + 1) <= made.clock.monotonic_ms() - began + (PAUSE + 1) * DISK_MS

@@ -27,12 +27,12 @@ class Endpoint:
         address = self.serving.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
         self.evil, self.honest = dial(self.context, address), dial(self.context, address)
         self.beats = self.closed = 0
-        self.inlet = Inlet(self.serving, self._beat, self._close)
+        self.inlet = Inlet(self.serving, self._beat, self._close, lambda: 0)
 
     def _beat(self) -> None:
         self.beats += 1
 
-    def _close(self) -> None:
+    def _close(self, what: str) -> None:
         self.closed += 1
 
     def next(self, copy: bool = True) -> list[Any]:

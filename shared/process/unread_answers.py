@@ -1,10 +1,12 @@
 """Answers that were handed to ZeroMQ and have not left: what consumers do not read takes memory.
 
 A short one is copied and not counted here; the number of answers that may wait for one consumer
-bounds those. Knows no sockets.
+bounds those.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import zmq
 
@@ -18,17 +20,23 @@ class UnreadAnswers:
 
     def __init__(self) -> None:
         self._under_way: list[tuple[zmq.MessageTracker, int]] = []
-        self._bytes = 0
+        self.size_bytes = 0
+
+    def send(self, socket: Any, peer: bytes, answer: bytes) -> None:
+        """Send an answer of one part, and count it if it is long."""
+        is_long = len(answer) > SHORT_ANSWER_BYTES
+        tracker = socket.send_multipart((peer, answer), copy=not is_long, track=is_long)
+        self.add(tracker, len(answer))
 
     def add(self, tracker: zmq.MessageTracker | None, size: int) -> None:
         """An answer of this size is under way until its tracker says that it is not."""
         if tracker is not None and not tracker.done:
             self._under_way.append((tracker, size))
-            self._bytes += size
+            self.size_bytes += size
 
     def room(self) -> int:
         """How many bytes the next answer may have. At least a short one always goes."""
-        if self._bytes > MAX_UNSENT_BYTES // 2:
+        if self.size_bytes > MAX_UNSENT_BYTES // 2:
             self._under_way = [each for each in self._under_way if not each[0].done]
-            self._bytes = sum(size for _, size in self._under_way)
-        return max(SHORT_ANSWER_BYTES, MAX_UNSENT_BYTES - self._bytes)
+            self.size_bytes = sum(size for _, size in self._under_way)
+        return max(SHORT_ANSWER_BYTES, MAX_UNSENT_BYTES - self.size_bytes)

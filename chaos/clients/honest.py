@@ -1,0 +1,133 @@
+"""Somebody who means no harm: sends a message and asks a question, again and again.
+
+In a process of its own, so that it waits for the broker and not for those who attack it from this
+one. Says of each wait how much of it is the broker's: not that for which threads on its way were
+ready to run and had no processor, but at least what the busiest of them ran. The rest is the
+machine's, on which attackers have no business but here. Knows no attacks.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Connection
+from typing import NamedTuple
+
+import zmq
+
+from penstock.chaos.broker import Broker
+from penstock.chaos.machine.usage import ThreadTime, thread_times
+from penstock.client.producer import Producer
+from penstock.shared.errors import PenstockError
+from penstock.shared.process.actor import die_with_parent
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode
+from penstock.shared.wire.sockets import dial
+
+Times = Mapping[int, ThreadTime]
+PAUSE_S = 0.02
+ANSWER_S = 30
+END_TIMEOUT_S = 2 * ANSWER_S
+# whom a message passes until it is acknowledged, and until a question about it is answered
+_ON_THE_WAY = ("writer", "committer", "flusher", "reput", "reader")
+
+
+class Wait(NamedTuple):
+    """How long it was, and how much of it the broker's."""
+
+    whole_s: float
+    brokers_s: float
+
+
+class Honest:
+    """What came of it so far: `waits`, and what was `wrong`."""
+
+    def __init__(self, told: Connection) -> None:
+        self._told = told
+        self._waits: list[Wait] = []
+        self._wrong: list[str] = []
+
+    @property
+    def waits(self) -> Sequence[Wait]:
+        self.take()
+        return self._waits
+
+    @property
+    def wrong(self) -> Sequence[str]:
+        self.take()
+        return self._wrong
+
+    def take(self) -> None:
+        """Hear what it has said."""
+        try:
+            while not self._told.closed and self._told.poll():
+                told = self._told.recv()
+                if isinstance(told, str):
+                    self._wrong.append(told)
+                else:
+                    self._waits.append(Wait(*told))
+        except (EOFError, ConnectionError):
+            return
+
+
+@contextmanager
+def honest(broker: Broker) -> Iterator[Honest]:
+    context = multiprocessing.get_context("spawn")
+    told, tells = context.Pipe()
+    pids = [pid for name, pid in broker.actors().items() if name in _ON_THE_WAY]
+    arguments = (broker.produce, broker.consume, pids, tells, os.getpid())
+    process = context.Process(target=_work, args=arguments, name="honest")
+    process.start()
+    tells.close()
+    made = Honest(told)
+    try:
+        yield made
+        with suppress(OSError):  # it has ended by itself
+            told.send("")
+        process.join(END_TIMEOUT_S)
+        made.take()
+    finally:
+        if process.is_alive():
+            process.kill()
+        process.join()
+        process.close()
+        told.close()
+
+
+def _work(produce: str, consume: str, pids: list[int], tells: Connection, parent_pid: int) -> None:
+    die_with_parent(parent_pid)
+    pids = [*pids, os.getpid()]
+    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+    consumer = dial(context, consume)
+    try:
+        with Producer(produce) as producer:
+            producer.send("honest", b"first").result(ANSWER_S)
+            number = 0
+            while not tells.poll(PAUSE_S):
+                number += 1
+                before, began = thread_times(pids), time.monotonic()
+                producer.send("honest", b"x").result(ANSWER_S)
+                consumer.send(encode(messages.Describe(number, "honest", -1)))
+                if not consumer.poll(ANSWER_S * 1000):
+                    tells.send("a consumer gets no answer")
+                    return
+                consumer.recv_multipart()
+                whole_s = time.monotonic() - began
+                tells.send((whole_s, _brokers(whole_s, before, thread_times(pids))))
+            tells.recv()  # what is left in a pipe breaks it
+    except (PenstockError, OSError) as error:
+        tells.send(f"a client that means no harm is told: {error}")
+    finally:
+        consumer.close()
+        context.term()
+
+
+def _brokers(whole_s: float, before: Times, after: Times) -> float:
+    """How much of a wait is the broker's: see the head of this file."""
+    both = [(before[thread], after[thread]) for thread in before.keys() & after.keys()]
+    delayed_s = sum(last.delayed_s - first.delayed_s for first, last in both)
+    busiest_s = max((last.ran_s - first.ran_s for first, last in both), default=0.0)
+    return max(whole_s - delayed_s, min(whole_s, busiest_s))

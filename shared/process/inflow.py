@@ -1,0 +1,185 @@
+"""What connections have sent and nobody has taken: the memory that a message without an end costs.
+
+ZeroMQ hands out a message when all of it is there. Until then it keeps what has come, however much
+and in however many parts: a part of no bytes takes 2 on the wire and 64 in memory. It does not say
+what it keeps, so two others are asked: the C library how much memory is in use, and the kernel how
+many bytes have come by each TCP connection, less those of requests that were taken from it.
+
+    whole requests are all taken, and what was sent beyond them is more than UNDER_WAY_BYTES
+    the same, and memory has grown by SPARE_BYTES and PER_BYTE times that: parts of no bytes
+    memory has grown by QUEUED_BYTES: clients are faster, or very many keep a little each
+
+Then the connection with the most that was not taken is closed.
+
+A look costs a system call, unless memory has grown. Connections over a socket file are this user's
+own; the kernel does not count their bytes, and they stay. Knows no messages, and what they hold.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import socket as sockets
+import struct
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import NamedTuple
+
+import zmq
+
+from penstock.shared.process.malloc_tuning import in_use_bytes, own_bytes
+
+UNDER_WAY_BYTES = 128 << 20
+QUEUED_BYTES = 512 << 20
+SPARE_BYTES, PER_BYTE = 32 << 20, 8
+# Between two looks, and by how much memory has grown when one goes on to ask the C library.
+LOOK_MS = 10
+GROWN_BYTES = 8 << 20
+# Who has less under way is not closed: an honest frame is shorter; and where memory runs out.
+LEAST_BYTES, LEAST_AT_LAST_BYTES = 512 << 10, 4 << 10
+# Requests are counted for so many connections beyond those that are there.
+_SPARE_COUNTS = 1000
+_TCP_INFO_BYTES, _RECEIVED_AT = 136, 128  # struct tcp_info, tcpi_bytes_received
+
+
+class _Waiting(NamedTuple):
+    """Bytes of a connection that nobody has taken."""
+
+    size: int
+    handle: int
+    inode: int
+
+
+class Inflow:
+    """The connections of one serving socket."""
+
+    def __init__(self, monotonic_ms: Callable[[], int], closed: Callable[[int], None]) -> None:
+        """`closed` hears how many bytes of a connection that was closed had not been taken."""
+        self._monotonic_ms = monotonic_ms
+        self._closed = closed
+        self._next_ms = 0
+        self._calm = in_use_bytes()  # what is in use and is no client's
+        self._seen = own_bytes()
+        # a connection's name -> its socket's inode -> bytes of the requests that were taken
+        self._inodes: dict[bytes, int] = {}
+        self._taken: dict[int, int] = {}
+        self._connections = 0
+
+    def took(self, peer: zmq.Frame, size: int) -> None:
+        """A request of so many bytes was taken; `peer` is the frame with its connection's name."""
+        name = peer.bytes
+        inode = self._inodes.get(name)
+        if inode is None:
+            inode = self._inodes[name] = _inode_of(peer)
+            if len(self._inodes) > self._connections + _SPARE_COUNTS:
+                self._forget(set(_sockets()))
+        self._taken[inode] = self._taken.get(inode, 0) + size
+
+    def look(self, drained: bool, held_bytes: int) -> bool:
+        """Close who has too much under way. `drained` says that no whole request is there,
+        `held_bytes` what the actor itself keeps of requests and answers.
+
+        Whether to look again soon: memory grows.
+        """
+        now_ms = self._monotonic_ms()
+        if now_ms < self._next_ms:
+            return False
+        self._next_ms = now_ms + LOOK_MS
+        own = own_bytes()
+        self._seen = min(self._seen, own)
+        if own < self._seen + GROWN_BYTES:
+            return False
+        grown = in_use_bytes() - held_bytes - self._calm
+        self._calm += min(0, grown)
+        if grown < SPARE_BYTES or not self._close_one(grown, drained):
+            self._seen = own
+        # a look at ten thousand connections takes some ten ms
+        self._next_ms += 9 * (self._monotonic_ms() - now_ms)
+        return True
+
+    def _close_one(self, grown: int, drained: bool) -> bool:
+        """Close who has most, if all together have too much; whether they have."""
+        waiting = sorted(self._waiting(), reverse=True)
+        largest = waiting[0].size if waiting else 0
+        if drained and largest < LEAST_AT_LAST_BYTES:
+            self._calm += grown  # it is the actor's own
+            return False
+        sent = sum(each.size for each in waiting)
+        is_flood = sent > UNDER_WAY_BYTES or grown > SPARE_BYTES + PER_BYTE * sent
+        if grown > QUEUED_BYTES:
+            least = LEAST_AT_LAST_BYTES
+        elif drained and is_flood:
+            least = LEAST_BYTES
+        else:
+            return False
+        if largest >= least:
+            _close(waiting[0])
+            self._closed(largest)
+        return True
+
+    def _waiting(self) -> Iterator[_Waiting]:
+        found = _sockets()
+        self._forget(set(found))
+        for inode, handle in found.items():
+            size = _received(handle) - self._taken.get(inode, 0)
+            if size > 0:
+                yield _Waiting(size, handle, inode)
+
+    def _forget(self, there: set[int]) -> None:
+        """Of connections that are not there any more."""
+        self._connections = len(there)
+        self._taken = {inode: size for inode, size in self._taken.items() if inode in there}
+        self._inodes = {name: inode for name, inode in self._inodes.items() if inode in there}
+
+
+def _inode_of(frame: zmq.Frame) -> int:
+    """Of the socket that a frame came by; 0 when it is closed already."""
+    try:
+        return os.fstat(int(frame.get(zmq.SRCFD))).st_ino
+    except (zmq.ZMQError, OSError):
+        return 0
+
+
+def _sockets() -> dict[int, int]:
+    """This process's sockets: inode -> descriptor."""
+    found: dict[int, int] = {}
+    for name in os.listdir("/proc/self/fd"):
+        with suppress(OSError):  # closed since
+            target = os.readlink(f"/proc/self/fd/{name}")
+            if target.startswith("socket:["):
+                found[int(target[len("socket:[") : -1])] = int(name)
+    return found
+
+
+_libc = ctypes.CDLL(None)
+_info = ctypes.create_string_buffer(_TCP_INFO_BYTES)
+_unread = ctypes.c_int()
+_FIONREAD = 0x541B
+
+
+def _received(handle: int) -> int:
+    """Bytes that have come by a TCP connection and that ZeroMQ has read; 0 for another socket."""
+    size = ctypes.c_uint(_TCP_INFO_BYTES)
+    level, option = sockets.IPPROTO_TCP, sockets.TCP_INFO
+    if _libc.getsockopt(handle, level, option, _info, ctypes.byref(size)):
+        return 0
+    if size.value < _TCP_INFO_BYTES or _libc.ioctl(handle, _FIONREAD, ctypes.byref(_unread)):
+        return 0  # an old kernel, or one that listens
+    received: int = struct.unpack_from("=Q", _info, _RECEIVED_AT)[0]
+    return received - _unread.value
+
+
+def _close(waiting: _Waiting) -> None:
+    """ZeroMQ reads the end, and drops what it has of the message."""
+    try:
+        handle = os.dup(waiting.handle)
+    except OSError:
+        return
+    with suppress(OSError), sockets.socket(fileno=handle) as peer:
+        if os.fstat(handle).st_ino != waiting.inode:
+            return
+        # who waits for room in its window is told at once
+        peer.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
+        peer.shutdown(sockets.SHUT_RDWR)
+        # it would read what the kernel has for it, too: some million parts
+        _libc.recv(handle, None, ctypes.c_size_t(1 << 30), sockets.MSG_TRUNC | sockets.MSG_DONTWAIT)

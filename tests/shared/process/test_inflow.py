@@ -1,0 +1,140 @@
+"""Memory that clients take without ever sending a whole request: who takes most is closed."""
+
+from __future__ import annotations
+
+import socket
+import struct
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import zmq
+
+from penstock.shared.process.inflow import UNDER_WAY_BYTES
+from penstock.shared.process.inlet import Inlet
+from penstock.shared.process.malloc_tuning import in_use_bytes
+from penstock.shared.wire.sockets import dial, serve
+
+WAIT_S = 30
+READY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
+GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
+LONG_PART = b"\x03" + struct.pack(">Q", 64 << 10) + bytes(64 << 10)
+EMPTY_PARTS = b"\x01\0" * 50_000
+
+
+class Endpoint:
+    """A serving socket that is served, and what became of its connections."""
+
+    def __init__(self) -> None:
+        self.context: zmq.Context[Any] = zmq.Context()
+        self.serving = serve(self.context, ("tcp://127.0.0.1:*",), 1 << 20, {}, 4)
+        self.address = self.serving.get(zmq.LAST_ENDPOINT).rstrip(b"\0").decode()
+        self.closed: list[str] = []
+        self.requests: list[bytes] = []
+        self.dialed: list[Any] = []
+        self.most_bytes = 0
+        self.inlet = Inlet(
+            self.serving, lambda: None, self.closed.append, lambda: time.monotonic_ns() // 1_000_000
+        )
+
+    def turn(self) -> None:
+        self.inlet.tend()
+        while parts := self.inlet.receive():
+            self.requests.append(bytes(parts[-1]))
+        self.most_bytes = max(self.most_bytes, in_use_bytes())
+
+    def serve_until(self, condition: Callable[[], bool], limit_s: float = WAIT_S) -> None:
+        deadline = time.monotonic() + limit_s
+        while not condition():
+            assert time.monotonic() < deadline, (self.closed, self.most_bytes >> 20)
+            self.turn()
+            self.serving.poll(1)
+
+    def dial(self) -> Any:
+        self.dialed.append(dial(self.context, self.address))
+        return self.dialed[-1]
+
+    def greeted(self) -> socket.socket:
+        """A connection that speaks ZeroMQ's protocol, byte by byte."""
+        port = int(self.address.rpartition(":")[2])
+        peer = socket.create_connection(("127.0.0.1", port), timeout=WAIT_S)
+        peer.sendall(GREETING)
+        peer.recv(64, socket.MSG_WAITALL)
+        peer.sendall(b"\x04" + bytes([len(READY)]) + READY)
+        return peer
+
+
+@pytest.fixture
+def endpoint() -> Iterator[Endpoint]:
+    made = Endpoint()
+    yield made
+    for each in (*made.dialed, made.serving):
+        each.close(linger=0)
+    made.context.term()
+
+
+def _flood(peer: socket.socket, piece: bytes, ended: list[int]) -> None:
+    """Send it again and again, until the other side closes."""
+    sent = 0
+    try:
+        while sent < 4 << 30:
+            peer.sendall(piece)
+            sent += len(piece)
+    except OSError:
+        pass
+    ended.append(sent)
+
+
+@pytest.mark.parametrize("piece", [LONG_PART, EMPTY_PARTS], ids=["long parts", "empty parts"])
+def test_a_message_without_an_end_is_closed_and_nobody_else(
+    endpoint: Endpoint, piece: bytes
+) -> None:
+    honest = endpoint.dial()
+    honest.send(b"before")
+    endpoint.serve_until(lambda: endpoint.requests == [b"before"])
+    before = in_use_bytes()
+    ended: list[int] = []
+    with endpoint.greeted() as evil:
+        flood = threading.Thread(target=_flood, args=(evil, piece, ended))
+        flood.start()
+        endpoint.serve_until(lambda: bool(ended))
+        flood.join()
+    assert ended[0] < 4 << 30 and len(endpoint.closed) == 1, "it is closed once, and not later"
+    # what comes while this thread has no turn is the machine's
+    assert endpoint.most_bytes - before < 3 * UNDER_WAY_BYTES
+    honest.send(b"behind")
+    endpoint.serve_until(lambda: endpoint.requests == [b"before", b"behind"])
+    endpoint.serve_until(lambda: in_use_bytes() - before < 32 << 20)
+
+
+def test_many_that_keep_a_little_each_are_closed_until_it_is_little_together(
+    endpoint: Endpoint,
+) -> None:
+    peers = [endpoint.greeted() for _ in range(40)]
+    before = in_use_bytes()
+    for _ in range(6 * 16):  # 6 MiB of each: 240 MiB
+        for peer in peers:
+            try:
+                peer.sendall(LONG_PART)
+            except OSError:
+                continue  # closed
+        endpoint.turn()
+    endpoint.serve_until(lambda: in_use_bytes() - before <= UNDER_WAY_BYTES)
+    assert 10 < len(endpoint.closed) < len(peers)
+    for peer in peers:
+        peer.close()
+
+
+def test_honest_clients_with_long_requests_are_never_closed(endpoint: Endpoint) -> None:
+    body = bytes(3 << 20)
+    senders = [endpoint.dial() for _ in range(12)]
+
+    for _ in range(20):
+        for each in senders:
+            each.send(body)
+        endpoint.serve_until(lambda: len(endpoint.requests) == len(senders))
+        assert all(len(each) == len(body) for each in endpoint.requests)
+        endpoint.requests.clear()
+    assert endpoint.closed == []
