@@ -64,6 +64,8 @@ class Inflow:
         self._inodes: dict[bytes, int] = {}
         self._taken: dict[int, int] = {}
         self._connections = 0
+        # inodes of those that ZeroMQ has not let go of yet
+        self._closing: set[int] = set()
 
     def took(self, peer: zmq.Frame, size: int) -> None:
         """A request of so many bytes was taken; `peer` is the frame with its connection's name."""
@@ -112,7 +114,9 @@ class Inflow:
             least = LEAST_BYTES
         else:
             return False
-        if largest >= least:
+        # what it frees may be enough for the others
+        if largest >= least and waiting[0].inode not in self._closing:
+            self._closing.add(waiting[0].inode)
             _close(waiting[0])
             self._closed(largest)
         return True
@@ -128,6 +132,7 @@ class Inflow:
     def _forget(self, there: set[int]) -> None:
         """Of connections that are not there any more."""
         self._connections = len(there)
+        self._closing &= there
         self._taken = {inode: size for inode, size in self._taken.items() if inode in there}
         self._inodes = {name: inode for name, inode in self._inodes.items() if inode in there}
 

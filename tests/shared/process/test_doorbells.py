@@ -37,7 +37,7 @@ def test_a_client_that_reads_its_answers_gets_every_one_however_fast_it_asks(
     endpoint = f"ipc://{short_path}/serve"
     context: zmq.Context[Any] = zmq.Context()
     serving = serve(context, (endpoint,), 1 << 16, {}, 4)
-    inlet = Inlet(serving, lambda: None, lambda: None)
+    inlet = Inlet(serving, lambda: None, lambda what: None, lambda: 0)
     asking = subprocess.Popen([sys.executable, "-c", ASK, endpoint, str(ASKED)])
     deadline = time.monotonic() + WAIT_S
     while asking.poll() is None and time.monotonic() < deadline:
