@@ -7,6 +7,8 @@ Each returns what is wrong with the answers it got. How others fare meanwhile is
 from __future__ import annotations
 
 import ctypes
+import errno
+import os
 import random
 import socket
 import struct
@@ -194,9 +196,14 @@ def _connect(endpoint: str) -> socket.socket:
 def _greeted(endpoint: str) -> socket.socket:
     """A connection on which ZeroMQ's greetings have been exchanged."""
     peer = _connect(endpoint)
-    peer.sendall(_GREETING)
-    peer.recv(64, socket.MSG_WAITALL)  # ZeroMQ waits for the other side's, too
-    peer.sendall(b"\x04" + bytes([len(_READY)]) + _READY)
+    peer.sendall(_GREETING + b"\x04" + bytes([len(_READY)]) + _READY)
+    # what comes before ZeroMQ has said the same closes the connection
+    found = b""
+    while len(found) < 64 + 2 or len(found) < 64 + 2 + found[65]:
+        more = peer.recv(256)
+        if not more:
+            raise ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+        found += more
     return peer
 
 
