@@ -20,7 +20,6 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.reception import Reception
-from penstock.shared.process.unread_answers import UnreadAnswers
 from penstock.shared.queue.found_records import FoundRecords, piece_of, places_of, ranges_of
 from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueReader, unreadable
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
@@ -35,6 +34,7 @@ from penstock.shared.wire.messages import (
     encode,
 )
 from penstock.shared.wire.sockets import serve
+from penstock.shared.wire.unread_answers import UnreadAnswers
 
 REQUESTS_AT_ONCE = 64
 MAX_REQUEST_BYTES = 1 << 18

@@ -43,10 +43,10 @@ from penstock.shared.log.reader import LOOK_BYTES, LogReader
 from penstock.shared.memory.ring_file import RING_BYTES
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.reception import Reception
-from penstock.shared.process.unread_answers import UnreadAnswers
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
 from penstock.shared.wire.sockets import serve
+from penstock.shared.wire.unread_answers import UnreadAnswers
 
 FRAMES_AT_ONCE = 32
 # Of one producer: for each frame that may wait here, all of which may be turned away at once.

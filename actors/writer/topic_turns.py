@@ -15,7 +15,6 @@ from contextlib import AbstractContextManager
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.process.unread_answers import SHORT_ANSWER_BYTES
 from penstock.shared.wire.messages import (
     CreateTopic,
     ListTopics,
@@ -24,6 +23,7 @@ from penstock.shared.wire.messages import (
     encode,
     refusal,
 )
+from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES
 
 # The pause behind a change, in lengths of it.
 PAUSE = 9

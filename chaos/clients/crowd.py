@@ -21,10 +21,10 @@ from penstock.chaos.machine.usage import cpu_seconds, own_memory_bytes
 from penstock.chaos.scene import Scene, await_true, scene
 from penstock.client.producer import Producer
 from penstock.shared.errors import ConnectError, PenstockError
-from penstock.shared.process.unread_answers import MAX_UNSENT_BYTES
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 from penstock.shared.wire.sockets import GREETING_TIMEOUT_MS, dial
+from penstock.shared.wire.unread_answers import MAX_UNSENT_BYTES
 
 FILES = (192, 256, 512)
 CHURN = 300

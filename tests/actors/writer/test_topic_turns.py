@@ -12,7 +12,6 @@ from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.actors.writer.topic_turns import MAX_OF_PEER, PAUSE, TopicTurns
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
-from penstock.shared.process.unread_answers import SHORT_ANSWER_BYTES
 from penstock.shared.store.topics import load_topics
 from penstock.shared.wire.messages import (
     CreateTopic,
@@ -23,6 +22,7 @@ from penstock.shared.wire.messages import (
     TopicList,
     decode_produce_answer,
 )
+from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES
 
 DISK_MS, LIST_MS = 40, 5
 

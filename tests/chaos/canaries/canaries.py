@@ -548,7 +548,7 @@ def everybody_is_let_in(door: Any) -> None:
     door.ConnectionLimit.tend = lambda self, now_ms: None
 
 
-@canary("shared.process.unread_answers", "crowd")
+@canary("shared.wire.unread_answers", "crowd")
 def unread_answers_are_forgotten(unsent: Any) -> None:
     """What consumers have not read is not counted."""
     unsent.UnreadAnswers.add = lambda self, tracker, size: None
