@@ -15,6 +15,7 @@ from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
+    NO_FLAG,
     BatchMessage,
     Body,
     Encoder,
@@ -32,6 +33,7 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
 from penstock.shared.formats.message_id import key_origin
 from penstock.shared.loops.producer_clock import ProducerClock
+from penstock.shared.loops.pure.intake import NO_ROOM
 from penstock.shared.wire import messages
 
 # drain() waits while more than this is on its way; twice as much is refused.
@@ -120,19 +122,15 @@ class Producer:
         StoreUnavailable when too much is on its way: then `await drain()`.
         """
         self._check_room()
-        inner = self._core.send(
-            topic,
-            body,
-            tags,
-            keys,
-            shard,
-            queue,
-            properties,
-            flag,
-            check_ack(ack, wait),
-            wait,
-            self._clock.now_ms(),
-        )
+        core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
+        inner: SendFuture | None = None
+        if properties is None and flag is NO_FLAG and wait is True:
+            take = core.intake.take
+            while (inner := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
+                core.open_frame(ack)
+        if inner is None:
+            message = BatchMessage(body, tags, keys, properties, flag)
+            inner = core.send(topic, message, shard, queue, ack, wait, now)
         return self._future(topic, inner)
 
     def send_batch(
@@ -147,8 +145,14 @@ class Producer:
     ) -> asyncio.Future[Receipt]:
         """Send messages that are stored together; await the future for their one Receipt."""
         self._check_room()
-        ack, now_ms = check_ack(ack, wait), self._clock.now_ms()
-        inner = self._core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
+        core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
+        inner: SendFuture | None = None
+        if shard is None and wait is True:
+            take = core.intake.take_batch
+            while (inner := take(topic, messages, queue, ack, now)) is NO_ROOM:
+                core.open_frame(ack)
+        if inner is None:
+            inner = core.send_batch(topic, messages, shard, queue, ack, wait, now)
         return self._future(topic, inner)
 
     def _future(self, topic: str, inner: SendFuture) -> asyncio.Future[Receipt]:

@@ -17,6 +17,7 @@ from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
+    NO_FLAG,
     BatchMessage,
     Body,
     Encoder,
@@ -36,7 +37,7 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
 from penstock.shared.formats.message_id import key_origin
 from penstock.shared.loops.producer_clock import ProducerClock
-from penstock.shared.loops.pure.intake import FRAME_BYTES
+from penstock.shared.loops.pure.intake import FRAME_BYTES, NO_ROOM
 from penstock.shared.wire import messages
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
@@ -97,6 +98,9 @@ class Producer:
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
         self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
+        self._intake = intake = self._core.intake
+        # looked up once: each send would make another bound method
+        self._take, self._take_batch = intake.take, intake.take_batch
         address.give(self._core.routes.aim)
         self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
         self._loop.start()
@@ -124,28 +128,24 @@ class Producer:
         StoreUnavailable when there is no room for `timeout_ms`.
         """
         loop, core = self._loop, self._core
+        intake, take = self._intake, self._take
         if loop.closing:
             self._refuse_use()
         if ack or not wait:
             ack = check_ack(ack, wait)
+        future: SendFuture | None = None
         with self._lock:
-            if core.waiting_bytes > MAX_WAITING_BYTES:
+            if intake.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
             if loop.closing:  # by another thread, meanwhile: nobody would answer any more
                 self._refuse_use()
-            future: SendFuture = core.send(
-                topic,
-                body,
-                tags,
-                keys,
-                shard,
-                queue,
-                properties,
-                flag,
-                ack,
-                wait,
-                self._now_ms(),
-            )
+            now = self._now_ms()
+            if properties is None and flag is NO_FLAG and wait is True:
+                while (future := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
+                    core.open_frame(ack)
+            if future is None:
+                message = BatchMessage(body, tags, keys, properties, flag)
+                future = core.send(topic, message, shard, queue, ack, wait, now)
             if loop.asleep and core.may_send:
                 loop.wake()
         return future
@@ -170,11 +170,17 @@ class Producer:
         self._check_usable()
         ack = check_ack(ack, wait)
         core = self._core
+        future: SendFuture | None = None
         with self._lock:
             self._wait_for_room()
             self._check_usable()
-            now_ms = self._now_ms()
-            future: SendFuture = core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
+            now = self._now_ms()
+            if shard is None and wait is True:
+                take = self._take_batch
+                while (future := take(topic, messages, queue, ack, now)) is NO_ROOM:
+                    core.open_frame(ack)
+            if future is None:
+                future = core.send_batch(topic, messages, shard, queue, ack, wait, now)
             if self._loop.asleep and core.may_send:
                 self._loop.wake()
         return future

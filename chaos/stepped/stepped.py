@@ -17,7 +17,7 @@ from typing import Any
 from penstock.chaos.history import Sent, digest
 from penstock.chaos.stepped.stepped_wire import Wire
 from penstock.client.core.consumer_core import ConsumerCore
-from penstock.client.core.sending.encoding import Encoder
+from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.packing import Packer
@@ -162,9 +162,8 @@ class SteppedProducer:
         self._number += 1
         body = f"{self.name}/{queue}/{number}/".encode() + bytes(size)
         keys = f"key{number % 3}"
-        future = self._core.send(
-            self._topic, body, None, keys, None, queue, None, 0, "", True, now_ms
-        )
+        message = BatchMessage(body, keys=keys)
+        future = self._core.send(self._topic, message, None, queue, "", True, now_ms)
         self._waiting.append((future, queue, body))
 
     def step(self, broker: SteppedBroker, stamp: int) -> None:

@@ -24,7 +24,6 @@ __all__ = [
     "FrameRun",
     "Intake",
     "KeyNumbers",
-    "OpenFrame",
     "Outcome",
     "QueueNumbers",
     "RecordMaker",
@@ -49,7 +48,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 8
+INTERFACE = 9
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -76,7 +75,7 @@ why_pure = _why_pure()
 if why_pure:
     from penstock.shared.loops.pure.encode import RecordMaker, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
-    from penstock.shared.loops.pure.intake import Intake, OpenFrame, wall_ms
+    from penstock.shared.loops.pure.intake import Intake, wall_ms
     from penstock.shared.loops.pure.message import Message, messages
     from penstock.shared.loops.pure.parts import drop_parts
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
@@ -90,7 +89,6 @@ else:
         Intake,
         KeyNumbers,
         Message,
-        OpenFrame,
         Outcome,
         QueueNumbers,
         RecordMaker,

@@ -12,7 +12,6 @@ from penstock.shared.loops.pure.encode import (
 )
 from penstock.shared.loops.pure.frame import RunOf, Stamp
 from penstock.shared.loops.pure.intake import Intake as Intake
-from penstock.shared.loops.pure.intake import OpenFrame as OpenFrame
 from penstock.shared.loops.pure.message import Message as Message
 from penstock.shared.loops.pure.queues import QueueNumbers as QueueNumbers
 from penstock.shared.loops.pure.queues import Runs

@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from threading import Condition
 
 from penstock.client.core.sending.busy_broker import BusyBroker
-from penstock.client.core.sending.encoding import BatchMessage, Body, Keys, check_common
+from penstock.client.core.sending.encoding import BatchMessage, Body, check_common
 from penstock.client.core.sending.failures import Failures
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture
 from penstock.client.core.sending.outbox import Outbox
@@ -51,7 +51,7 @@ _EVER_MS = 1 << 62
 _OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
-class ProducerCore(Intake):
+class ProducerCore:
     """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
 
     def __init__(
@@ -72,7 +72,11 @@ class ProducerCore(Intake):
         self._answered_ms = 0
         self._aged_ms = 0
         self.routes = Routes()
-        self._outbox = Outbox(self.routes.rotation)
+        sizes = encoder.fixed_bytes, encoder.compressed_bytes
+        plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
+        # the drivers ask it first: most messages are plain, and then nothing of this file runs
+        self.intake = Intake(plain, self.routes.turns, self.routes.queues)
+        self._outbox = Outbox(self.intake, self.routes.rotation)
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
         # what the next frame's number was when each unanswered probe left
@@ -80,30 +84,31 @@ class ProducerCore(Intake):
         self._busy = BusyBroker()
         # while it is busy: the first frame that it has not taken
         self._untaken = 0
-        sizes = encoder.fixed_bytes, encoder.compressed_bytes
-        plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
-        super().__init__(plain, self.routes, self._outbox)
         self.failures = Failures()
 
     # --- messages in ---
 
-    def _send_other(
+    def open_frame(self, ack: str) -> None:
+        """Make room for the plain message that `intake` has found none for."""
+        self._outbox.open_frame(ack or self._ack)
+
+    def send(
         self,
         topic: str,
-        body: Body,
-        tags: str | None,
-        keys: Keys,
+        message: BatchMessage,
         shard: str | None,
         queue: int | None,
-        properties: Mapping[str, str] | None,
-        flag: int,
         ack: str,
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
+        """Take any message, sent at the clock's `now_ms`, where `intake.take` has not.
+
+        Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
+        """
         encoder = self._encoder
         topic, queue, ack = check_common(topic, queue, ack, wait)
-        draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
+        draft = encoder.draft(message, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft)
         future, ack = SendFuture(self._sender, encoder.numbers.next(now_ms)), ack or self._ack
@@ -111,9 +116,10 @@ class ProducerCore(Intake):
             self.routes.park(Parked(topic, [draft], size, future, shard, queue, ack))
         else:
             self._outbox.put(topic, queue_id, ack, draft, size, future)
-        return self._accepted(future, size)
+        self.intake.count(1, size)
+        return future
 
-    def _send_other_batch(
+    def send_batch(
         self,
         topic: str,
         messages: Iterable[BatchMessage | Body],
@@ -123,6 +129,7 @@ class ProducerCore(Intake):
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
+        """Take messages that are stored together or not at all. Raises what `send` raises."""
         encoder = self._encoder
         topic, queue, ack = check_common(topic, queue, ack, wait)
         drafts = encoder.drafts(topic, messages, shard, wait)
@@ -134,12 +141,18 @@ class ProducerCore(Intake):
             self.routes.park(Parked(topic, drafts, size, future, shard, queue, ack, True))
         else:
             self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
-        return self._accepted(future, size)
-
-    def _accepted(self, future: SendFuture, size: int) -> SendFuture:
-        self.unsettled += 1
-        self.waiting_bytes += size
+        self.intake.count(1, size)
         return future
+
+    @property
+    def unsettled(self) -> int:
+        """How many sends have no outcome."""
+        return self.intake.unsettled
+
+    @property
+    def waiting_bytes(self) -> int:
+        """How many bytes of records they have, at most."""
+        return self.intake.waiting_bytes
 
     @property
     def may_send(self) -> bool:
@@ -268,8 +281,7 @@ class ProducerCore(Intake):
     def _settle(
         self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
     ) -> None:
-        self.unsettled -= frame.unsettled
-        self.waiting_bytes -= frame.size
+        self.intake.count(-frame.unsettled, -frame.size)
         failed = error is not None or answer is not None and answer.status != PUT_OK
         told = frame.counted_futures() if failed else ()
         frame.settle(answer, error)
@@ -354,8 +366,7 @@ class ProducerCore(Intake):
 
     def _fail_parked(self, failed: Iterable[Parked], error: PenstockError) -> None:
         for parked in failed:
-            self.unsettled -= 1
-            self.waiting_bytes -= parked.size
+            self.intake.count(-1, -parked.size)
             parked.future.fail(error)
             self.failures.add(parked.topic, len(parked.drafts), parked.future)
 

@@ -19,7 +19,7 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-INTERFACE = 8
+INTERFACE = 9
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)

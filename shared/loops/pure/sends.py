@@ -140,17 +140,8 @@ class Outcome:
         run = self.run
         return run is not None and (run.frame.answer is not None or run.frame.error is not None)
 
-    def exception(self, timeout: float | None = None) -> PenstockError | None:
-        """The error, or None when the message is stored as was asked for.
-
-        Waits up to `timeout` seconds. A FlushTimeout has the receipt of a stored message.
-        """
+    def ask(self) -> bool:
+        """Note that somebody has asked for the outcome; whether it is that all is stored."""
         self.seen = True
         run = self.run
-        if run is not None and run.frame.stored:
-            return None
-        return self._find_error(timeout)
-
-    def _find_error(self, timeout: float | None) -> PenstockError | None:
-        """What `exception` says where it is not simply None."""
-        raise NotImplementedError
+        return run is not None and run.frame.stored

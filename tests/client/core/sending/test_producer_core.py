@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from random import Random
 from typing import Any
@@ -19,7 +20,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from penstock.client.core.sending.encoding import check_ack
+from penstock.client.core.sending.encoding import BatchMessage, check_ack
 from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.core.sending.routes import ASK_AGAIN_MS
@@ -37,7 +38,7 @@ from penstock.shared.errors import (
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.record import Shape
-from penstock.shared.loops.pure.intake import FRAME_BYTES
+from penstock.shared.loops.pure.intake import FRAME_BYTES, NO_ROOM
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Hello, decode_produce_request
 
@@ -416,9 +417,8 @@ def test_a_message_that_a_later_broker_has_no_room_for_fails_alone(wire: Any) ->
     """That broker wants a checksum's room in each record, and the properties are as long as may
     be."""
     room = 32767 - len(f"UNIQ_KEY\x01{'0' * 32}\x02a\x01\x02")
-    large = wire.core.send(
-        "b", b"", None, None, None, 0, {"a": "x" * room}, 0, "", True, wire.now_ms
-    )
+    message = BatchMessage(b"", properties={"a": "x" * room})
+    large = wire.core.send("b", message, None, 0, "", True, wire.now_ms)
     wire.core.terms.shape = Shape(8, True)
     wire.pump(1000)
     assert isinstance(large.exception(0), PropertiesTooLarge)
@@ -489,15 +489,15 @@ def test_what_is_refused_leaves_no_trace(wire: Any) -> None:
     core, now_ms = wire.core, 1_700_000_000_000
     count = int(wire.send("a", None, None, "", 1).unique_key[-4:], 16)
     before = core.unsettled, core.waiting_bytes
-    other = (None, None, None, None, None, 0, "", True, now_ms)
-    for arguments in (
-        ("a", "text", *other),
-        ("a", b"x" * (core.terms.max_message_bytes + 1), *other),
-        ("a", b"x", "a\x01b", *other[1:]),
-        ("a", b"x", None, None, None, 99, *other[4:]),
-    ):
+    large = b"x" * (core.terms.max_message_bytes + 1)
+    messages = [BatchMessage("text"), BatchMessage(large), BatchMessage(b"x", "a\x01b")]
+    for message, queue in [*[(each, None) for each in messages], (BatchMessage(b"x"), 99)]:
         with pytest.raises((InvalidMessage, QueueNotFound)):
-            core.send(*arguments)
+            core.send("a", message, None, queue, "", True, now_ms)
+        with suppress(InvalidMessage):  # the fast path refuses, or leaves it to the other
+            body, tags = message.body, message.tags
+            taken = core.intake.take("a", body, tags, None, None, queue, "", now_ms)
+            assert taken in (None, NO_ROOM)
     for bodies in ([], [b"x", "text"], [b"x" * core.terms.max_message_bytes, b"x"]):
         with pytest.raises(InvalidMessage):
             core.send_batch("a", bodies, None, None, "", True, now_ms)
