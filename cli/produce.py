@@ -119,6 +119,8 @@ def produce(
     from penstock.cli.sending import Receipts, Sending
     from penstock.client.producer import Producer
 
+    if queue is not None and shard is not None:
+        raise click.UsageError("--queue names the queue and --shard chooses one: leave one out")
     receipts = Receipts(output == "json")
     with Producer(
         **broker_of(store, endpoint),

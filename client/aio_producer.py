@@ -175,16 +175,16 @@ class Producer:
 
     def _check_room(self) -> None:
         self._loop.check_usable()
-        if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
+        if self._core.intake.waiting_bytes > 2 * MAX_WAITING_BYTES:
             raise StoreUnavailable(
                 f"more than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
-                self._core.waiting_bytes,
+                self._core.intake.waiting_bytes,
                 "await drain() between sends",
             )
 
     async def drain(self) -> None:
         """Wait until less than 64 MiB are on their way."""
-        while self._core.waiting_bytes > MAX_WAITING_BYTES:
+        while self._core.intake.waiting_bytes > MAX_WAITING_BYTES:
             self._loop.check_usable()
             await self._loop.next_change()
 
@@ -200,7 +200,7 @@ class Producer:
             async with asyncio.timeout(seconds):
                 await self._loop.settle_all()
         except TimeoutError:
-            raise self._core.timeouts.flush(self._core.unsettled, timeout) from None
+            raise self._core.timeouts.flush(self._core.intake.unsettled, timeout) from None
         if (lost := self._core.failures.take()) is not None:
             raise lost.exception()
 

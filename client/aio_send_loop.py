@@ -88,7 +88,7 @@ class AioSendLoop:
 
     async def settle_all(self) -> None:
         """Wait until every message has its outcome."""
-        while self._core.unsettled:
+        while self._core.intake.unsettled:
             self.check_usable()
             await self.next_change()
         await asyncio.sleep(0)  # who awaits an outcome comes first
@@ -129,7 +129,7 @@ class AioSendLoop:
 
     async def _talk(self) -> None:
         """Until all is settled, once the event loop is about to end."""
-        while self._core.unsettled or not self._cancelled:
+        while self._core.intake.unsettled or not self._cancelled:
             now_ms = self._clock.monotonic_ms()
             if self._core.routes.aim.away:
                 self._address.follow(self._socket, self._core.routes.aim, now_ms)
@@ -194,7 +194,7 @@ class AioSendLoop:
             return
         # nobody needs to be told that it is pending for ever
         self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio has no public way
-        if not self._cancelled and self._core.unsettled:
+        if not self._cancelled and self._core.intake.unsettled:
             sends = SendLoop(
                 self._core, self._settled, self._address, self._timeout_ms, self._clock
             )

@@ -174,7 +174,7 @@ class BrokerAddress:
         return broker
 
 
-def check_one(endpoint: object, store: object) -> None:
+def check_one(endpoint: object, store: object, both_hint: str = "name one of them") -> None:
     """Raise InvalidArgument unless exactly one of them is given."""
     if endpoint is None and store is None:
         raise InvalidArgument(
@@ -185,7 +185,7 @@ def check_one(endpoint: object, store: object) -> None:
         raise InvalidArgument(
             "both an endpoint and a store are named",
             " and ".join(repr(str(each))[:80] for each in (endpoint, store)),
-            "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)",
+            both_hint,
         )
 
 

@@ -12,7 +12,7 @@ from types import TracebackType
 
 import zmq
 
-from penstock.client.broker_address import BrokerAddress, Store
+from penstock.client.broker_address import BrokerAddress, Store, check_one
 from penstock.client.closing import closer
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore
@@ -24,6 +24,10 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.wire.sockets import dial
 
+# For a caller who wrote Consumer("orders", store=...): the first argument is the endpoint.
+BOTH_NAMED_HINT = (
+    "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)"
+)
 # A shorter frame is copied: ZeroMQ keeps more in memory for one.
 _LONG_FRAME_BYTES = 64 << 10
 
@@ -73,6 +77,7 @@ class Consumer:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        check_one(endpoint, store, BOTH_NAMED_HINT)
         self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)

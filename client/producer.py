@@ -195,8 +195,8 @@ class Producer:
         seconds = check_timeout(timeout)
         self._check_usable()
         with self._settled:
-            if not self._settled.wait_for(lambda: not self._core.unsettled, seconds):
-                raise self._core.timeouts.flush(self._core.unsettled, timeout)
+            if not self._settled.wait_for(lambda: not self._intake.unsettled, seconds):
+                raise self._core.timeouts.flush(self._intake.unsettled, timeout)
             lost = self._core.failures.take()
         if lost is not None:
             raise lost.exception()
@@ -271,7 +271,7 @@ class Producer:
             warnings.warn(f"unclosed {loop!r}", ResourceWarning, stacklevel=1, source=self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._loop.closing else f"{self._core.unsettled} without an outcome"
+        state = "closed" if self._loop.closing else f"{self._intake.unsettled} without an outcome"
         return f"<Producer of {self._address.name}: {state}>"
 
     def _administer(
@@ -319,11 +319,11 @@ class Producer:
 
     def _wait_for_room(self) -> None:
         room = self._settled.wait_for(
-            lambda: self._core.waiting_bytes <= MAX_WAITING_BYTES, self._timeout_ms / 1000
+            lambda: self._intake.waiting_bytes <= MAX_WAITING_BYTES, self._timeout_ms / 1000
         )
         if not room:
             raise StoreUnavailable(
                 f"more than {MAX_WAITING_BYTES} bytes wait for the broker",
-                self._core.waiting_bytes,
+                self._intake.waiting_bytes,
                 "it takes no more, or is down: send again later, and see penstock status",
             )

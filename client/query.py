@@ -81,7 +81,7 @@ class MessageQuery:
     ) -> list[Message]:
         """The newest messages with this key among their keys, or as unique key; oldest first.
 
-        `begin` and `end` are datetimes or ms since 1970, compared to the second. The broker gives
+        `begin` and `end`, both inclusive, are datetimes or ms since 1970. The broker gives
         at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, BrokerTimeout.
         """
         return self.ask(by_key(topic, key, max_num, begin, end))

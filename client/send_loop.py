@@ -74,13 +74,13 @@ class SendLoop:
     def finish(self) -> None:
         """Wait until every message has its outcome, as long as the timeout allows."""
         with self._settled:
-            self._settled.wait_for(lambda: not self.core.unsettled, self._timeout_s)
+            self._settled.wait_for(lambda: not self.core.intake.unsettled, self._timeout_s)
 
     def finish_here(self) -> None:
         """The same where there is no thread, and then end."""
         until_ms = self._clock.monotonic_ms() + self._timeout_s * 1000
         try:
-            while self.core.unsettled and self._clock.monotonic_ms() < until_ms:
+            while self.core.intake.unsettled and self._clock.monotonic_ms() < until_ms:
                 self._turn()
         finally:
             self._end()
@@ -115,7 +115,7 @@ class SendLoop:
         try:
             while not self.closing:
                 self._turn()
-                if self.orphaned and not self.core.unsettled:
+                if self.orphaned and not self.core.intake.unsettled:
                     break
         except Exception as error:
             self._end(error)

@@ -66,15 +66,12 @@ class ProducerCore:
         self._producer = int.from_bytes(os.urandom(8)) >> 2
         self._session = 1
         self._open = False
-        self._next_seq = 1
-        self._floor = 0
-        self._hello_at_ms = 0
-        self._answered_ms = 0
-        self._aged_ms = 0
+        self._next_seq, self._floor = 1, 0
+        self._hello_at_ms = self._answered_ms = self._aged_ms = 0
         self.routes = Routes()
         sizes = encoder.fixed_bytes, encoder.compressed_bytes
         plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
-        # the drivers ask it first: most messages are plain, and then nothing of this file runs
+        # drivers ask it first: most messages are plain, and then nothing of this file runs
         self.intake = Intake(plain, self.routes.turns, self.routes.queues)
         self._outbox = Outbox(self.intake, self.routes.rotation)
         self._in_flight: dict[int, Frame] = {}
@@ -143,16 +140,6 @@ class ProducerCore:
             self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
         self.intake.count(1, size)
         return future
-
-    @property
-    def unsettled(self) -> int:
-        """How many sends have no outcome."""
-        return self.intake.unsettled
-
-    @property
-    def waiting_bytes(self) -> int:
-        """How many bytes of records they have, at most."""
-        return self.intake.waiting_bytes
 
     @property
     def may_send(self) -> bool:
@@ -235,7 +222,7 @@ class ProducerCore:
             return max(0, self._hello_at_ms - now_ms)
         if self._in_flight:
             return max(1, max(self._answered_ms, self._hello_at_ms) + PROBE_MS - now_ms)
-        return PROBE_MS if self.unsettled else 1000
+        return PROBE_MS if self.intake.unsettled else 1000
 
     # --- answers in ---
 
