@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.cli.line_input import LineInput
     from penstock.cli.sending import Sending
 
-# Of a line while the broker has not said how long a message may be.
+# How long a line may be while the broker has not said how long a message may be.
 _MOST_BYTES = 64 << 20
 
 
