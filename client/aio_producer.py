@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
 from penstock.client.broker_address import BrokerAddress, Store
@@ -73,12 +72,12 @@ class Producer:
 
     async def __aenter__(self) -> Producer:
         address = self._address
-        # both may look a name up, which others on this loop are not to wait for
+        # both may look up a name, which would hold up everybody else on this event loop
         await asyncio.to_thread(address.meet)
         ip = await asyncio.to_thread(address.local_ip)
         encoder = Encoder(ip, key_origin(ip, self._clock.now_ms()), *self._compression)
         packer = Packer(encoder, FrameRing(self._ring and is_loopback(ip)))
-        # the core's lock; here everything runs on the event loop, and nobody waits on it
+        # the core's lock, which nobody waits for here: everything runs on the event loop
         settled = threading.Condition()
         self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
         address.give(self._core.routes.aim)
@@ -86,12 +85,7 @@ class Producer:
         self._started.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """What was accepted before an error of the block is sent all the same."""
         await self._loop.close()
         if error is not None:

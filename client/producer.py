@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import NoReturn
 
 from penstock.client.broker_address import BrokerAddress, Store
@@ -137,7 +136,9 @@ class Producer:
         with self._lock:
             if intake.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
-            if loop.closing:  # by another thread, meanwhile: nobody would answer any more
+            if (
+                loop.closing
+            ):  # by another thread while this one waited: nobody would answer any more
                 self._refuse_use()
             now = self._now_ms()
             if properties is None and flag is NO_FLAG and wait is True:
@@ -160,11 +161,11 @@ class Producer:
         ack: str = "",
         wait: bool = True,
     ) -> SendFuture:
-        """Send messages that are stored together: one queue, one offset behind the other.
+        """Send messages that are stored together: in one queue, at offsets without a gap.
 
         The future has one Receipt for all. A crash of the broker leaves all of them or none; a
         power failure before the acknowledgement may leave the first ones, and then this producer
-        stores the others behind them. For the rest see `send`; no body is compressed, and the
+        stores the others after them. For the rest see `send`; no body is compressed, and the
         bodies together are no larger than one message may be.
         """
         self._check_usable()
@@ -246,16 +247,11 @@ class Producer:
     def __enter__(self) -> Producer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
         elif not self._loop.closing:
-            # the block's own error is raised; what was accepted before is sent all the same
+            # the block's own error is the one to raise; but what was accepted before it is sent
             try:
                 self._loop.finish()
             except KeyboardInterrupt:
@@ -267,7 +263,7 @@ class Producer:
     def __del__(self) -> None:
         loop: SendLoop | None = self.__dict__.get("_loop")
         if loop is not None and not loop.closing:
-            loop.orphaned = True  # it sends what it has, and ends; nothing may wait here
+            loop.orphaned = True  # it sends what it has, and ends; a finalizer must not wait
             warnings.warn(f"unclosed {loop!r}", ResourceWarning, stacklevel=1, source=self)
 
     def __repr__(self) -> str:

@@ -62,7 +62,7 @@ class BatchMessage(msgspec.Struct, frozen=True):
     flag: int = 0
 
 
-# What can be iterated, and is one message all the same.
+# These can be iterated, but each is one message: passed for a list it is a mistake.
 _SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 
 
@@ -107,7 +107,7 @@ class Encoder:
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
         self._key_bytes = len(f"UNIQ_KEY\x01{make_unique_key(origin, 0)}\x02")
-        # more than this no record has beside topic, body and properties of its own
+        # the most that a record has besides topic, body and properties of its own
         self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
 
     def draft(
@@ -313,6 +313,6 @@ def _check_texts(properties: Mapping[str, str], where: str) -> None:
 
 @lru_cache(maxsize=1024)
 def topic_bytes(topic: str) -> bytes:
-    """The topic behind its length, as a record has it. Raises InvalidArgument."""
+    """The topic with its length in front, as a record has it. Raises InvalidArgument."""
     raw = check_topic(topic).encode()
     return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

@@ -1,4 +1,4 @@
-"""Frames that wait to leave, in the order their messages came; the last one is open. No sockets.
+"""Frames that wait to leave, in the order their messages came; the last one is open.
 
 Messages of all queues and topics share a frame, as long as they want the same acknowledgement.
 """
@@ -13,8 +13,8 @@ from penstock.client.core.sending.routes import Parked
 from penstock.shared.loops.active import Draft, FrameOfRuns, Intake
 from penstock.shared.loops.pure.intake import FRAME_BYTES
 
-# So many frames are unanswered at once, and as long as there are full ones so many. More of those
-# that are not full would be smaller ones: what waits behind them packs together.
+# At most 8 frames in flight, or 16 while full frames are queued. Sending more partly filled frames
+# would only make them smaller: while one waits, the messages that follow pack into it.
 MAX_IN_FLIGHT, MAX_FULL_IN_FLIGHT = 8, 16
 
 
@@ -79,7 +79,7 @@ class Outbox:
             self._intake.frame = None
 
     def may_leave(self, in_flight: int) -> bool:
-        """Whether the oldest frame may leave while so many are unanswered."""
+        """Whether the oldest frame may leave while `in_flight` are unanswered."""
         if in_flight < MAX_IN_FLIGHT:
             return True
         is_full = len(self._frames) > 1 or self._intake.frame is None and bool(self._frames)
@@ -96,12 +96,12 @@ class Outbox:
         """The frames that have waited since before this time; they wait no longer."""
         late = []
         frames = self._frames
-        # it takes no more: the time of its messages has begun
+        # closed, so that no message joins a frame whose time is running already
         self._end()
         while frames and 0 < frames[0].since_ms < before_ms:
             late.append(frames.popleft())
         for frame in reversed(frames):
             if frame.since_ms:
-                break  # and so are all before it
+                break  # and so have all before it
             frame.since_ms = now_ms
         return late

@@ -42,9 +42,10 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
 PROBE_MS = 100
-# After such a pause a new session asks where the log ends, lest a retry have to look far back.
+# After a pause this long a new session asks where the log ends, lest a retry search far back in it.
 PAUSE_MS = 1000
-KNOCK_MS = 10  # how soon a connection is tried again that does not stand
+# How soon a connection that failed is tried again.
+CONNECT_MS = 10
 
 _EVER_MS = 1 << 62
 # What a frame is refused for because of one of its runs.
@@ -52,7 +53,7 @@ _OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
 class ProducerCore:
-    """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
+    """One producer's state. Not thread-safe by itself: `settled` is also the caller's lock."""
 
     def __init__(
         self, endpoint: str, settled: Condition, timeout_ms: int, ack: str, packer: Packer
@@ -209,9 +210,9 @@ class ProducerCore:
         return self._packer.append(self._producer, self._session, frame, number)
 
     def not_connected(self, now_ms: int) -> None:
-        """What was to be sent could not: knock again soon. The session finds what is missing."""
-        self._answered_ms = soon_ms = now_ms - PROBE_MS + KNOCK_MS
-        self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + KNOCK_MS
+        """What was to be sent could not: try again soon. The session finds what is missing."""
+        self._answered_ms = soon_ms = now_ms - PROBE_MS + CONNECT_MS
+        self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + CONNECT_MS
         self._probes.clear()  # their answers will not come
         self.routes.not_connected()
         self.timeouts.connected = False
@@ -259,7 +260,8 @@ class ProducerCore:
             return
         retries = frame.retry and any(other.retry for other in self._in_flight.values())
         if answer.seq == first and answer.runs and not retries:
-            # what is unanswered was stored later; a retry may have been without the one before it
+            # what is unanswered was stored later, so its copies are not looked for before this;
+            # among retries not: one may have been stored without the one before it
             self._floor = max(self._floor, answer.runs[0].physical_offset)
         if not self._untaken:
             self._busy.end()
@@ -293,13 +295,13 @@ class ProducerCore:
     def _begin_session(
         self, now_ms: int, untaken: int = _EVER_MS, again: list[Frame] | None = None
     ) -> None:
-        """Number what is unanswered anew. Below `untaken` it may be stored, so that is a retry."""
+        """Number unanswered frames again. Those below `untaken` may be stored: they are retries."""
         self._untaken = 0
         self._session += 1
         self._open = False
         self._hello_at_ms = now_ms
         self._probes.clear()
-        # numbered anew: some in between may have been answered out of turn
+        # new numbers leave no gap: some frames in between may have been answered out of turn
         again, self._in_flight = again or list(self._in_flight.values()), {}
         for frame in again:
             frame.retry = frame.retry or frame.seq < untaken
@@ -334,7 +336,7 @@ class ProducerCore:
             self._fail_parked(self.routes.refused(answer.request, error), error)
 
     def _part(self, frame: Frame, now_ms: int) -> None:
-        """Something is wrong with a run of the frame: each half goes again, then what is behind."""
+        """Something is wrong with a run of the frame: each half goes again, then what follows."""
         again = list(self._in_flight.values())
         at = again.index(frame)
         again[at : at + 1] = frame.halves(self._encoder.room)

@@ -36,7 +36,7 @@ class KeyNumbers:
 
 
 class FrameRun:
-    """Messages of one queue that stand one behind the other in a frame.
+    """Messages of one queue that follow each other in a frame.
 
     A batch is a run by itself, with one future for all its messages.
     """
@@ -73,12 +73,12 @@ class FrameOfRuns:
 
     def __init__(self, ack: str) -> None:
         self.ack = ack
-        # at most so many bytes, whatever room the broker wants in records
+        # the most bytes that its records can have, whatever room the broker wants in them
         self.size = 0
         self.runs: list[FrameRun] = []
         # the runs that still take messages: topic -> queue id -> run
         self.open_runs: dict[str, dict[int, FrameRun]] = {}
-        # whether somebody wants to be told
+        # whether a callback waits for the outcome
         self.watched = False
         self.answer: Appended | None = None
         self.error: PenstockError | None = None
@@ -100,7 +100,7 @@ class FrameOfRuns:
     def put_batch(
         self, topic: str, queue_id: int, drafts: list[Draft], size: int, future: Outcome
     ) -> None:
-        """Take messages that are stored together; what comes for the queue later is behind them."""
+        """Take messages that are stored together; what comes for the queue later follows them."""
         self.open_runs.get(topic, {}).pop(queue_id, None)
         run = FrameRun(self, topic, queue_id, True)
         run.drafts = drafts
@@ -120,7 +120,7 @@ class Outcome:
     def __init__(self, sender: Any, key: int, keys: array[int] | None = None) -> None:
         """`key`: the number of the message's UNIQ_KEY; of a batch the first, and all are `keys`.
 
-        `sender` is for the one who extends this.
+        `sender` is the producer's, for the class that extends this.
         """
         self.sender = sender
         self.key = key
