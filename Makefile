@@ -23,12 +23,6 @@ $(shell mv -f $(READY) $(UNFINISHED))
 endif
 endif
 
-# Fast ones first, the long ones last; what is not named here comes between.
-FIRST := $(wildcard $(addprefix tests/,shared client test_tree.py golden actors))
-LAST := $(wildcard $(addprefix tests/,spark chaos))
-BETWEEN := $(filter-out $(FIRST) $(LAST) tests/interop tests/__pycache__, \
-	$(patsubst %/,%,$(wildcard tests/*/ tests/test_*.py)))
-
 .PHONY: setup
 setup: $(READY) ## make .venv and install Penstock with all extras into it
 
@@ -58,8 +52,9 @@ $(READY): pyproject.toml $(wildcard shared/loops/native/*)
 	@echo 'Ready. Next:  . .venv/bin/activate && penstock up --store ./store    or:  make demo'
 
 .PHONY: test
-test: lint ## check style and types, then run all tests, fast ones first
-	.venv/bin/python -m pytest $(FIRST) $(BETWEEN) $(LAST)
+test: lint ## check style and types, then run all tests, as many at once as there are cores
+	@# tests/conftest.py says how many at once, and in what order
+	.venv/bin/python -m pytest -n auto
 
 # how long `make chaos` goes on: make chaos MINUTES=60
 MINUTES ?= 10

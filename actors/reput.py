@@ -24,15 +24,17 @@ from __future__ import annotations
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
+from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.index_chains import Entries
-from penstock.shared.formats.queue_entry import ENTRY, parse_delay_levels
-from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, blank_size, jumps
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record_check import jumps
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, blank_size
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.index.index_file import IndexFiles
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.reader import LogReader
 from penstock.shared.loops.active import QueueNumbers, dispatch
-from penstock.shared.loops.pure.queues import ROW, rows_of
+from penstock.shared.loops.forms import ROW, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
 from penstock.shared.process.actor import Actor, Stage

@@ -17,9 +17,11 @@ import msgspec
 
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.formats.message_id import KeyOrigin
-from penstock.shared.formats.record import Shape, pack_host
+from penstock.shared.formats.record import pack_host
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops import active
+from penstock.shared.loops.forms import DraftRun, Stamp
 from penstock.shared.loops.pure import (
     encode as pure_encode,
 )
@@ -80,7 +82,7 @@ def _maker(loops: Any) -> Any:
     return loops.RecordMaker(pack_host("10.1.2.3", 0), KeyOrigin("0A" * 10, 0), Shape())
 
 
-def _run(body_bytes: int) -> list[pure_encode.DraftRun]:
+def _run(body_bytes: int) -> list[DraftRun]:
     body = bytes(range(256)) * (body_bytes // 256 + 1)
     count = max(1, FRAME_BYTES // (body_bytes + 150))
     return [(NAME, 1, [body[:body_bytes]] * count, array("q", [NOW_MS << 16]) * count)]
@@ -92,7 +94,7 @@ def _calls(loops: Any, body_bytes: int, frame: bytes) -> Iterator[tuple[str, Cal
     starts = loops.check_frame(frame, runs, 1 << 30)
     offsets = list(range(len(starts) - 1))
     log = memoryview(bytearray(len(frame)))
-    stamp = pure_frame.Stamp(NOW_MS, pack_host("10.1.2.3", 10911))
+    stamp = Stamp(NOW_MS, pack_host("10.1.2.3", 10911))
     loops.put_stamped(log, frame, starts, offsets, 0, stamp)
     stored = bytes(log)
     yield "encode", lambda: maker.pack(buffer, run)

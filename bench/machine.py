@@ -45,8 +45,10 @@ def measure_machine(place: Path, size: int = 64 << 20, frames: int = 1000) -> Ma
         file = Path(directory) / "file"
         new, existing = _write(file, size), _write(file, size)
         copied = _copy_into_map(file, size)
-        rate = _frames(f"ipc://{directory}/s", frames)
-        trip_ms = _round_trip_ms(f"ipc://{directory}/t", frames)
+        # names without a path, as `place` may be longer than a socket's path
+        socket = f"ipc://@penstock-machine-{os.getpid()}"
+        rate = _frames(f"{socket}-s", frames)
+        trip_ms = _round_trip_ms(f"{socket}-t", frames)
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return Machine(
         os.cpu_count() or 0,

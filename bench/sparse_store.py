@@ -14,11 +14,12 @@ from penstock.shared.config import Config
 from penstock.shared.files.durable import make_directory
 from penstock.shared.formats.properties import UNIQ_KEY, encode_properties
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers
-from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.loops.forms import rows_of
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 from penstock.shared.queue.windows import QueueWindows
 from penstock.shared.recovery.build_index import rebuild_index

@@ -8,7 +8,7 @@ The commands that change a store are in `store_changes`.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -27,6 +27,9 @@ from penstock.cli.output import (
 from penstock.cli.store_changes import directory_argument, rebuild, repair
 from penstock.cli.streams import stop_when_unread
 from penstock.cli.suggestions import Group
+
+if TYPE_CHECKING:
+    from penstock.shared.store.directory import StoreDirectory
 
 EXIT_PROBLEM = 1
 EXIT_DAMAGED = 5
@@ -107,7 +110,7 @@ def verify(
     """
     from penstock.maintenance.verify import verify_store
     from penstock.shared.config_sources import load_config
-    from penstock.shared.formats.queue_entry import parse_delay_levels
+    from penstock.shared.formats.delay_levels import parse_delay_levels
     from penstock.shared.formats.record_crc import Checksum
     from penstock.shared.layout import StorePaths
     from penstock.shared.store.geometry import index_sizes
@@ -161,7 +164,8 @@ def inspect(
       penstock store inspect ./store -o json | jq -r .message_id
     """
     from penstock.cli.store_records import row, select
-    from penstock.shared.formats.record import Kind, decode_record
+    from penstock.shared.formats.record import decode_record
+    from penstock.shared.formats.record_check import Kind
     from penstock.shared.store.directory import StoreDirectory
 
     if offset is not None and (topic is None or queue_id is None):
@@ -177,12 +181,7 @@ def inspect(
                 damaged += 1
                 if damaged > MOST_LISTED:
                     continue
-                segment = opened.segment_of(position)
-                click.echo(
-                    f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
-                    f"{position - segment.base}): {reason}",
-                    err=True,
-                )
+                _print_damage(opened, position, size, reason)
             elif upto is not None and shown >= upto:
                 if limit:
                     break
@@ -200,6 +199,15 @@ def inspect(
         click.echo(f"{more} more; --max N shows more of them, -o json all", err=True)
     if damaged and not unclean:
         ctx.exit(EXIT_DAMAGED)
+
+
+def _print_damage(opened: StoreDirectory, position: int, size: int, reason: str) -> None:
+    segment = opened.segment_of(position)
+    click.echo(
+        f"damaged: {size} bytes at log offset {position} ({segment.path}, byte "
+        f"{position - segment.base}): {reason}",
+        err=True,
+    )
 
 
 def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:

@@ -17,8 +17,9 @@ from penstock.shared.errors import FilterError, OffsetOutOfRange, StoreDamaged, 
 from penstock.shared.files.segments import Problem, shown
 from penstock.shared.filters.message_filter import parse_filter
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.record import BLANK, Kind
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import BLANK
 from penstock.shared.index.directory import index_files, read_index_header
 from penstock.shared.store.consumer_filters import load_consumer_filters
 from penstock.shared.store.directory import StoreDirectory

@@ -15,7 +15,8 @@ from penstock.shared.errors import PenstockError, UnreadableBody
 from penstock.shared.formats.compression import decompress
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, decode_properties
-from penstock.shared.formats.record import Kind, Record, host_text
+from penstock.shared.formats.record import Record, host_text
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_outline import outline
 from penstock.shared.log.scan import Step
 from penstock.shared.store.directory import StoreDirectory

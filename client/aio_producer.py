@@ -31,8 +31,8 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
 from penstock.shared.formats.message_id import key_origin
+from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
-from penstock.shared.loops.pure.intake import NO_ROOM
 from penstock.shared.wire import messages
 
 # drain() waits while more than this is on its way; twice as much is refused.

@@ -35,8 +35,8 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
 from penstock.shared.formats.message_id import key_origin
+from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
-from penstock.shared.loops.pure.intake import FRAME_BYTES, NO_ROOM
 from penstock.shared.wire import messages
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]

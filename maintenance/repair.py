@@ -39,7 +39,8 @@ from penstock.shared.files.durable import (
     sync_directory,
     write_at,
 )
-from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Kind
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.formats.record_outline import outline
 from penstock.shared.formats.tombstone import LostMessage, lay_out, smallest_tombstone_bytes
 from penstock.shared.layout import StorePaths

@@ -9,18 +9,17 @@ from __future__ import annotations
 
 import os
 import shutil
-import stat
 from collections.abc import Callable, Iterator
 from functools import partial
-from itertools import chain, pairwise
+from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.config import Config
 from penstock.shared.files.durable import make_directory, make_file, sync_directory
-from penstock.shared.files.segments import shown
+from penstock.shared.files.segments import Fit, listed, missing_between, shown
 from penstock.shared.formats.checkpoint import decode_checkpoint
-from penstock.shared.layout import PAGE_BYTES, StorePaths, is_segment_name, segment_name
+from penstock.shared.layout import PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.log.damage import set_aside
 from penstock.shared.memory.run_directory import read_run
 from penstock.shared.recovery.witness import find_witness
@@ -55,27 +54,25 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
 
 def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> Iterator[FileStep]:
     """`end` is where the segments are known to end, so that an empty last one has lost bytes."""
-    segments = []
-    for path in sorted(directory.iterdir()):
-        found = path.lstat()
-        if stat.S_ISDIR(found.st_mode):
-            continue
-        fits = is_segment_name(path.name) and int(path.name) % size == 0
-        if stat.S_ISREG(found.st_mode) and fits:
-            segments.append((path, found.st_size))
-        elif stat.S_ISREG(found.st_mode) and is_segment_name(path.name):
-            yield _aside(paths, path, f"its name is no multiple of {size}")
-        else:
-            yield _aside(paths, path, "no segment")
-    for path, length in segments:
-        if length != size and (length or path != segments[-1][0] or int(path.name) < end):
-            text = f"give {shown(path)} its {size} bytes; it has {length}"
-            yield FileStep(text, partial(_resize, paths, path, size))
+    files = list(listed(directory, size))
+    segments = [file for file in files if file.fit is Fit.SEGMENT]
+    for file in files:
+        if file.fit is not Fit.SEGMENT:
+            is_off = file.fit is Fit.OFF_GRID
+            why = f"its name is no multiple of {size}" if is_off else "no segment"
+            yield _aside(paths, file.path, why)
+    for file in segments:
+        # RocketMQ itself removes a last segment without a byte, unless messages were in it
+        is_wrong = file.size != size
+        if is_wrong and (file.size or file is not segments[-1] or file.base < end):
+            text = f"give {shown(file.path)} its {size} bytes; it has {file.size}"
+            yield FileStep(text, partial(_resize, paths, file.path, size))
 
 
 def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
     """Segments between others, and those up to where the log is known to have been written."""
-    bases = [int(path.name) for path in paths.commit_log.iterdir() if is_segment_name(path.name)]
+    files = listed(paths.commit_log, size)
+    bases = (file.base for file in files if file.fit is Fit.SEGMENT)
     last = max(bases, default=log_end // size * size - size)
     behind = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
     for path in chain(_gaps(paths.commit_log, size), behind):
@@ -87,11 +84,9 @@ def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
 
 def _gaps(directory: Path, size: int) -> Iterator[Path]:
     """The segments that are missing between two others."""
-    names = [path.name for path in directory.iterdir() if is_segment_name(path.name)]
-    bases = sorted(int(name) for name in names if int(name) % size == 0)
-    for before, after in pairwise(bases):
-        for base in range(before + size, after, size):
-            yield directory / segment_name(base)
+    bases = [file.base for file in listed(directory, size) if file.fit is Fit.SEGMENT]
+    for base in missing_between(bases, size):
+        yield directory / segment_name(base)
 
 
 def _is_wrong_checkpoint(path: Path) -> bool:

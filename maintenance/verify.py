@@ -21,10 +21,10 @@ from penstock.maintenance.verify_report import Findings, VerifyReport
 from penstock.shared.errors import ConfigError, StoreDamaged
 from penstock.shared.files.segments import shown
 from penstock.shared.formats.checkpoint import Checkpoint
+from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.properties import UNIQ_KEY, find_property
-from penstock.shared.formats.queue_entry import DELAY_LEVELS_MS
-from penstock.shared.formats.record import NO_RECORD_CRC, Kind
+from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import PAGE_BYTES

@@ -1,6 +1,7 @@
-"""Time as a value that is passed in: the system's clock, and one a test moves by hand.
+"""Time as a value that is passed in: the system's clock, and one that a test moves by hand.
 
-Wall time stamps messages and may jump; monotonic time measures how long something took.
+Wall time stamps messages. It may jump in both directions, so nothing is ever measured with it.
+Monotonic time measures how long something took.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ class ManualClock:
         return self._monotonic_ms
 
     def local_hour(self) -> int:
-        """In Greenwich, wherever the test runs."""
+        """The hour in Greenwich: a test must not depend on where it runs."""
         return self._now_ms // 3_600_000 % 24
 
     def advance(self, ms: int) -> None:

@@ -1,8 +1,10 @@
 """The broker's configuration: every key once, with its default and its unit.
 
-Keys are RocketMQ's MessageStoreConfig in snake_case with the unit last; keys RocketMQ does not
-have stand in the last block. Where values come from is in config_sources, and what they must be in
-config_rules. Nothing here opens anything.
+Keys are RocketMQ's MessageStoreConfig in snake_case with the unit last, so that an operator who
+knows one knows the other. The last block holds keys that RocketMQ does not have.
+
+A configuration is a value: frozen, and complete before the broker opens anything. config_sources
+says where values come from, and config_rules what they must be.
 """
 
 from __future__ import annotations
@@ -21,14 +23,18 @@ DEFAULT_CONSUME_PORT = 20912
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What `configs/broker.toml` may say; the comments there explain each key."""
 
+    # --- the log and its records ---
     store_path_root_dir: str = "store"
     mapped_file_size_commit_log_bytes: int = 1 << 30
     mapped_file_size_consume_queue_bytes: int = 300_000 * CQ_ENTRY_BYTES
     max_message_size_bytes: int = 4 << 20
+    # RocketMQ 5 has the next two off as well. A store keeps working when they change: each record
+    # says by its last property whether it has a checksum of its own.
     enabled_append_prop_crc: bool = False
     force_verify_prop_crc: bool = False
     check_crc_on_recover: bool = True
 
+    # --- queues, index, filters ---
     message_index_enable: bool = True
     max_hash_slot_num: int = 5_000_000
     max_index_num: int = 20_000_000
@@ -38,6 +44,9 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     max_filter_message_size_bytes: int = 16_000
     message_delay_level: str = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
+    # --- from memory to the disk ---
+    # RocketMQ's default is async. Here an acknowledgement means that the message is on disk: a user
+    # who has read no manual must not lose anything to a power failure.
     flush_disk_type: Literal["sync", "async"] = "sync"
     flush_interval_commit_log_ms: int = 500
     flush_commit_log_least_pages: int = 4
@@ -47,6 +56,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     flush_consume_queue_least_pages: int = 2
     flush_consume_queue_thorough_interval_ms: int = 5000
 
+    # On, unlike in RocketMQ: the writer stores into memory that never waits for the disk, and the
+    # committer alone meets a slow page cache.
     transient_store_pool_enable: bool = True
     transient_store_pool_bytes: int = 32 << 20
     commit_interval_commit_log_ms: int = 200
@@ -60,10 +71,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     warm_mapped_file_enable: bool = False
     flush_least_pages_when_warm_mapped_file: int = 4096
 
+    # --- what is deleted, and when ---
     file_reserved_time_h: int = 72
     delete_when: str = "04"
     disk_max_used_space_ratio_percent: int = 75
     disk_space_warning_level_ratio_percent: int = 90
+    # RocketMQ's default is on, and deletes the oldest segments of a full disk unread. Here a full
+    # disk refuses new messages first.
     clean_file_forcibly_enable: bool = False
     disk_space_clean_forcibly_ratio_percent: int = 85
     clean_resource_interval_ms: int = 10_000
@@ -73,9 +87,12 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     destroy_mapped_file_interval_forcibly_ms: int = 120_000
     redelete_hanged_file_interval_ms: int = 120_000
 
+    # --- topics ---
     auto_create_topic_enable: bool = True
     default_topic_queue_nums: int = 4
 
+    # --- what RocketMQ does not have, or has elsewhere ---
+    # Loopback, because no endpoint of this broker authenticates its clients.
     broker_ip: str = "127.0.0.1"
     bind_host: str = "127.0.0.1"
     produce_port: int = DEFAULT_PRODUCE_PORT
@@ -97,7 +114,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     @property
     def max_record_bytes(self) -> int:
-        """The largest record that is legal and fits a segment with the blank behind it."""
+        """The largest record that is legal and fits a segment.
+
+        A segment ends with a blank whose header has 8 bytes, even after a record that fills it.
+        """
         limit = self.max_message_size_bytes + RECORD_OVERHEAD_BYTES
         return min(limit, self.mapped_file_size_commit_log_bytes - 8)
 

@@ -1,6 +1,8 @@
-"""What a configuration's values must be, and which go together. Types are checked before.
+"""What a configuration's values must be, and which go together. Types are checked elsewhere, first.
 
-One table, a line for each rule; a rule is said as it follows "it must be". Pure.
+One table with a row for each rule. The text of a rule completes the sentence "it must be ...".
+A broker checks all of it before it touches the store: a value that only fails an hour later, when
+the first segment is full, would fail in front of producers.
 """
 
 from __future__ import annotations
@@ -15,8 +17,10 @@ from penstock.shared.errors import ConfigError
 from penstock.shared.layout import CQ_ENTRY_BYTES, MAX_SEGMENT_BYTES, PAGE_BYTES
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
-# A queue of the table takes 320 bytes of memory once it is in use.
+# A queue in use takes 320 bytes of shared memory, so the table can grow to 5 GiB. The limit keeps
+# its size computable: the table is mapped whole.
 MAX_QUEUES = 1 << 24
+# Keys that end so count something: 0 is allowed and means "none" or "at once".
 _NOT_NEGATIVE = ("_ms", "_pages", "_nums", "_num", "_h", "_mapped_file")
 _DELAYS = re.compile(r"\d{1,9}[smhd]( \d{1,9}[smhd])*")
 
@@ -25,6 +29,8 @@ Rule = tuple[str, Callable[[Config], bool], str]
 # the key whose value the error shows, what must hold, and how to say it
 RULES: tuple[Rule, ...] = (
     (
+        # whole pages, because segments are mapped and RocketMQ maps them too; below 2 GiB, because
+        # its positions inside a segment are Java ints
         "mapped_file_size_commit_log_bytes",
         lambda c: (
             PAGE_BYTES <= c.mapped_file_size_commit_log_bytes <= MAX_SEGMENT_BYTES
@@ -46,6 +52,8 @@ RULES: tuple[Rule, ...] = (
         "from 1 to 1 GiB",
     ),
     (
+        # one frame may need a blank and start again in the next segment, and the committer must
+        # be able to free a part of the pool while the writer fills another
         "transient_store_pool_bytes",
         lambda c: (
             c.transient_store_pool_bytes % PAGE_BYTES == 0
@@ -79,6 +87,7 @@ RULES: tuple[Rule, ...] = (
         'hours from 00 to 23, as in "04" or "04;16"',
     ),
     (
+        # the three ratios must be in order: expired files go first, then messages are refused
         "disk_max_used_space_ratio_percent",
         lambda c: (
             10 <= c.disk_max_used_space_ratio_percent <= c.disk_space_clean_forcibly_ratio_percent

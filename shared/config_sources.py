@@ -10,8 +10,12 @@ A number may have underscores. Wherever a value is text (a flag, the environment
 it may have a unit that fits its key: B, KB, MB, GB, TB (powers of 1000) or KiB, MiB, GiB, TiB (of
 1024) where the key ends in _bytes; ms, s, m, h, d where in _ms or _h; % where in _percent.
 
-Each key is known, or the error names the nearest one; every value says where it came from. This
-file opens the configuration file and nothing else; the environment is passed in.
+An unknown key is an error that names the nearest known one: a misspelt key that is ignored would
+leave its default in force without a word. Every value remembers where it came from, so that an
+error and `penstock config show` can say so.
+
+This file opens the configuration file and nothing else. The environment is passed in, because tests
+and embedded brokers must not depend on the one of their process.
 """
 
 from __future__ import annotations
@@ -33,6 +37,8 @@ from penstock.shared.next_steps import nearest
 
 ENVIRONMENT_PREFIX = "PENSTOCK_BROKER_"
 STORE_VARIABLE, STORE_KEY = "PENSTOCK_STORE", "store_path_root_dir"
+# How the origin of a value begins that is from the file. A file has types, so its values are not
+# converted from text except for units.
 _FILE = "file "
 _TYPES = get_type_hints(Config)
 _AMOUNT = re.compile(r"(\d+(?:_\d+)*)(\.\d+)? ?([A-Za-z%]*)", re.ASCII)
@@ -42,7 +48,8 @@ _BYTES = (
     | {f"{letter}B": 1000**power for power, letter in _PREFIXES}
     | {f"{letter}iB": 1024**power for power, letter in _PREFIXES}
 )
-# No time and no size is larger; in ms that is 35,000 years, and sums of them still fit a word.
+# The largest time and size. In ms that is 35,000 years. Sums of a few of them still fit the 64-bit
+# words of shared memory, so no later addition has to check for overflow.
 _MOST = 1 << 50
 _MS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 # how a key ends -> the units of its text, and how much of them makes one of the key's own unit
@@ -72,8 +79,9 @@ def load_config(
 ) -> Loaded:
     """The configuration of a broker. Raises ConfigError, naming the place of what is wrong.
 
-    `flags` maps keys to values; one that is None was not given. `heed_store` says what the store
-    has settled, from where it is, what was given, and the places that is from.
+    `flags` maps keys to values; a value of None means that the flag was not given. `heed_store`
+    is asked last, with the store's directory, the values so far and their origins: the sizes of an
+    existing store's files are settled by those files, and not by a default.
     """
     given = {key: value for key, value in (flags or {}).items() if value is not None}
     values: dict[str, Any] = {}
@@ -83,11 +91,14 @@ def load_config(
         _from_environment(environment or {}),
         [(key, value, "flag") for key, value in given.items()],
     )
+    # a later layer overwrites an earlier one, and each value is checked even if it is overwritten:
+    # a wrong line in the file must not hide until the flag is left out
     for key, value, origin in chain.from_iterable(layers):
         check_known(key, origin)
         values[key] = _typed(key, value, origin)
         origins[key] = origin
     if heed_store:
+        # the store's directory may itself be configured, so this cannot be one more layer
         root = Config(store_path_root_dir=values.get(STORE_KEY, Config().store_path_root_dir)).store
         settled = heed_store(root, values, origins)
         values |= settled
@@ -134,6 +145,8 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
         found.append((STORE_KEY, environment[STORE_VARIABLE], STORE_VARIABLE))
     for name, value in environment.items():
         if name.startswith(ENVIRONMENT_PREFIX):
+            # variables are shared by everything in a container, so a key with a wrong name there is
+            # an error too, like one in the file
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
             if key == STORE_KEY:
                 raise ConfigError(
@@ -171,25 +184,31 @@ def _amount(text: str, units: Mapping[str, int]) -> float | None:
 
 
 def _without_unit(key: str, text: str, bare: bool) -> object:
-    """The number that a text means for this key; the text itself where it means none.
+    """The number that a text means for this key, or the text itself where it means no number.
 
-    One without a unit counts where it is `bare`; a file has numbers for that.
+    A number without a unit is accepted only where `bare`: in a TOML file it would be a string where
+    the user could have written a number, which is more likely a mistake.
     """
     if _TYPES[key] is not int:
         return text
     for ending, (units, one) in _UNITS.items():
         if key.endswith(ending) and (amount := _amount(text, units)) is not None:
+            # "90m" for a key in hours is refused and not rounded: 1 h is not what was asked for
             whole, rest = divmod(amount, one)
             return text if rest else int(whole)
     return int(text) if bare and re.fullmatch(r"[+-]?\d+(_\d+)*", text, re.ASCII) else text
 
 
 def _typed(key: str, value: object, origin: str) -> Any:
-    """A value in its key's type. Text may stand for a number, in a flag for a bool as well."""
+    """A value in its key's type.
+
+    Text may stand for a number; in flags and variables, which have only text, for a bool as well.
+    """
     is_text = isinstance(value, str) and not origin.startswith(_FILE)
     given = _without_unit(key, value, is_text) if isinstance(value, str) else value
     try:
         made = msgspec.convert(given, _TYPES[key], strict=not is_text)
+        # `type`, because a bool is an int too
         if type(made) is int and abs(made) > _MOST:
             raise msgspec.ValidationError
         return made

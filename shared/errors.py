@@ -3,7 +3,11 @@
 Each carries data, not only text: `status` is RocketMQ's name for the condition, `what` says what
 happened, `value` what it happened with, or its cause, and `hint` is the next step, a command where
 there is one. `what` states a fact and never a rule: "there is no such topic", not "the topic
-exists". This file knows no sockets and no files. Users import the classes from `penstock.errors`.
+exists". Users import the classes from `penstock.errors`.
+
+A class exists where a caller can do something different about it, and not for each place that
+raises. `exit_code` is what a command ends with: 2 for a mistake of the user, 3 where no broker
+answers, 5 for a damaged store, 1 otherwise.
 """
 
 from __future__ import annotations
@@ -11,13 +15,14 @@ from __future__ import annotations
 import errno
 from typing import Any
 
-# Of what a process has too little: an error of these says nothing of the file it was met at. Who
-# meets it ends, and its successor begins anew.
+# Resource exhaustion in this process (memory, descriptors). It says nothing about the file that was
+# being accessed, so that file must not be reported as damaged: the actor exits, and its replacement
+# starts with free resources.
 RESOURCE_EXHAUSTED = frozenset((errno.ENOMEM, errno.EMFILE, errno.ENFILE))
 
-# RocketMQ's names where one kind of error has two.
+# RocketMQ has two names for a busy broker; this is the one for an append that takes too long.
 PAGE_CACHE_BUSY = "OS_PAGE_CACHE_BUSY"
-# What is stored says one of these.
+# The two statuses of a message that is stored.
 PUT_OK = "PUT_OK"
 FLUSH_DISK_TIMEOUT = "FLUSH_DISK_TIMEOUT"
 
@@ -40,7 +45,7 @@ class PenstockError(Exception):
         )
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """As it was made, so that it passes from one process of a program to another."""
+        """Pickle the arguments: the default would pass the finished text as `what`."""
         return type(self), (self.what, self.value, self.hint, self.status), self.__dict__
 
 
@@ -221,6 +226,7 @@ def _sentence(hint: str) -> str:
 # what a hint may begin with that must be typed as it stands: commands, and an argument's name
 _COMMANDS = frozenset(("penstock", "pip", "apt", "mv", "rm", "ls", "kill", "ack"))
 
+# The classes of the statuses that come over a socket.
 BY_STATUS: dict[str, type[PenstockError]] = {
     kind.status: kind
     for kind in (

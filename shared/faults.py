@@ -1,5 +1,5 @@
-"""Named points in the product where a process can be made to fail, so that every state a crash can
-leave is met by a test. Unarmed, a point is a call of a function that does nothing.
+"""Named points in the product where a process can be made to fail, so that a test meets every state
+that a crash can leave. An unarmed point is a call of a function that does nothing.
 
     PENSTOCK_FAULTS="flush.after_msync_before_cursor=crash@3 commit.before_cursor=delay:50@1x20"
     PENSTOCK_FAULTS_FIRED=/tmp/fired
@@ -13,14 +13,18 @@ leave is met by a test. Unarmed, a point is a call of a function that does nothi
     yes:PERCENT                 the point says yes so often; its sentence below says to what
     upto:MS                     the point says how many ms, by chance; its sentence says of what
 
-A point that is passed for one of several (a doorbell for a pair of actors) can be armed for one of
-them alone: bell.lost/writer-committer=yes:100. That goes before what is said for all.
+A point that several pairs of actors pass (a doorbell) can be armed for one pair alone:
+bell.lost/writer-committer=yes:100. That takes precedence over the point's own entry.
 
-Each firing is a line in the file that PENSTOCK_FAULTS_FIRED names, which also counts them across
-processes; without the file each process counts for itself, and so it does where the file has
-anything else in it, is a link or is long. A yes is not counted, nor limited. A broker that starts
-with something armed says so.
-Processes take the environment as it was when the first of them began. This file knows no actor.
+Each firing appends a line to the file that PENSTOCK_FAULTS_FIRED names, and the lines are counted
+across processes: a replaced actor must not crash at the same point for ever. Without the file each
+process counts its own. The same holds if the file contains anything else, is a link, or is too
+long, because a variable that somebody left in the environment must not append to an arbitrary file.
+A `yes` is neither counted nor limited.
+
+A broker that starts with a point armed says so. All its processes see the environment as it was
+when the first of them started. The table below is complete; a test proves that each point is passed
+at exactly one place.
 """
 
 from __future__ import annotations
@@ -39,7 +43,7 @@ from penstock.shared.errors import ConfigError
 
 VARIABLE, FIRED_VARIABLE = "PENSTOCK_FAULTS", "PENSTOCK_FAULTS_FIRED"
 
-# What a process has done, and not yet done, when it passes the point. Each is passed at one place.
+# What a process has done, and what it has not done yet, when it passes the point.
 POINTS: dict[str, str] = {
     # doorbells, of any actor: questions
     "bell.lost": "a doorbell is not rung",
@@ -169,7 +173,8 @@ class Faults:
         self._fired = dict.fromkeys(armed, 0)
 
     def hit(self, name: str, which: str = "") -> int:
-        """Pass a point; what it says: yes is 1, no is 0."""
+        """Pass a point. Its answer, for a point that is a question: 1 is yes, 0 is no."""
+        # the pair's own entry takes precedence
         if f"{name}/{which}" in self._armed:
             name = f"{name}/{which}"
         fault = self._armed.get(name)
@@ -187,10 +192,14 @@ class Faults:
         return 0
 
     def _may_fire(self, name: str, times: int) -> bool:
-        """Whether it has not fired often enough yet; if so, this firing is counted."""
+        """Whether the point may fire again; if so, this firing is counted first.
+
+        Counted before it happens: a crash leaves nobody who could count it afterwards.
+        """
         if not self._file:
             self._fired[name] += 1
             return self._fired[name] <= times
+        # O_NONBLOCK: opening a FIFO that nobody reads would stop the actor here
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             handle = os.open(self._file, flags, 0o600)
@@ -198,6 +207,7 @@ class Faults:
             self._file = ""
             return self._may_fire(name, times)
         try:
+            # two actors may pass at the same time, and only one of them may take the last firing
             fcntl.flock(handle, fcntl.LOCK_EX)
             lines = _firings(handle)
             if lines is None:
@@ -212,7 +222,7 @@ class Faults:
 
 
 def _firings(handle: int) -> list[bytes] | None:
-    """The lines of a file of firings; None for another file, to which nothing is added."""
+    """The lines of a file of firings; None for any other file, which must not be written to."""
     found = os.fstat(handle)
     if not stat.S_ISREG(found.st_mode) or found.st_size > MAX_FIRED_BYTES:
         return None
@@ -232,7 +242,7 @@ def _fail(fault: Fault, name: str) -> None:
 
 
 def parse_faults(text: str) -> dict[str, Fault]:
-    """The faults of a specification. Raises ConfigError for what is none, or an unknown point."""
+    """The faults of a specification. Raises ConfigError for bad syntax and for unknown points."""
     found: dict[str, Fault] = {}
     for word in text.split():
         match = _FAULT.fullmatch(word)
@@ -258,7 +268,7 @@ def parse_faults(text: str) -> dict[str, Fault]:
 
 
 def remark() -> str:
-    """What a broker says that starts with something armed; "" where nothing is."""
+    """What a broker with armed points says at its start; "" where no point is armed."""
     text = os.environ.get(VARIABLE, "")
     return f"{VARIABLE} is set, this broker fails on purpose: {text}" if text else ""
 
@@ -273,5 +283,6 @@ def _from_environment() -> Faults | None:
     return Faults(parse_faults(text), os.environ.get(FIRED_VARIABLE, "")) if text else None
 
 
+# Decided once, at import: an unarmed point must cost a call and no look at the environment.
 _faults = _from_environment()
 crash_point = _faults.hit if _faults is not None else _nothing

@@ -7,7 +7,7 @@
     ROOT/abort                                      pid; there while a broker runs, or after a crash
     ROOT/lock                                       "lock"; byte 0 is locked by the running broker
     ROOT/config/topics.json, consumerFilter.json    RocketMQ's JSON
-    ROOT/penstock/                                  ours alone: run.json, quarantine.json, ...
+    ROOT/penstock/                                  Penstock's alone: run.json, quarantine.json, ...
 
 Pure functions on paths: nothing here opens a file.
 """
@@ -25,10 +25,11 @@ CQ_ENTRY_BYTES = 20
 BLANK_HEADER_BYTES = 8
 # A record may be this much larger than its body before RocketMQ calls it illegal.
 RECORD_OVERHEAD_BYTES = 65536
-# Behind these no entry has a place: a file's size is 63 bits.
+# An entry has 20 bytes, and a file's size is a signed 64-bit number: beyond this queue offset an
+# entry would have no place, and byte positions computed from it would overflow.
 MAX_QUEUE_OFFSET = 1 << 58
 
-# Positions inside a segment are Java ints.
+# RocketMQ's positions inside a segment are Java ints.
 MAX_SEGMENT_BYTES = 2**31 - 1
 
 

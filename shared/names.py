@@ -1,21 +1,27 @@
 """What topics and groups may be called, after RocketMQ 5.3.
 
-Every name from outside is checked here before it meets a path.
+Every name from outside is checked here before it becomes a part of a path or of a file: a topic is
+a directory's name, so "..", "/" and the empty name must never get further than this.
 """
 
 from __future__ import annotations
 
 from penstock.shared.errors import InvalidArgument
 
+# A record stores the length of its properties as a signed 16-bit number.
 MAX_PROPERTIES_BYTES = 32767
+# A record stores the length of its topic in one signed byte; version 2 of the record has two bytes,
+# for the names that a broker derives from a group's.
 MAX_TOPIC_BYTES = 127
 MAX_RETRY_TOPIC_BYTES = 255
 MAX_GROUP_CHARACTERS = 120
+# A group's messages that are to come again, and those that came too often: RocketMQ's prefixes.
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
 MAX_QUEUES_PER_TOPIC = 1024
 _TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
-# RocketMQ names topics of its own after clusters and brokers, these after machines and addresses
+# RocketMQ names its own topics after clusters and brokers, and those after machines and addresses.
+# They may stand in a store that it wrote, but a user may not create one.
 STORED_TOPIC_CHARACTERS = _TOPIC_CHARACTERS | frozenset(".:")
 
 
@@ -23,6 +29,7 @@ def check_topic(topic: str) -> str:
     """The topic, or raise InvalidArgument. Every topic passes here before it meets a path."""
     if not topic:
         raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
+    # a set of allowed characters and not of forbidden ones: what nobody thought of is refused
     bad = sorted(set(topic) - _TOPIC_CHARACTERS)
     if bad:
         raise InvalidArgument(
@@ -39,8 +46,8 @@ def check_topic(topic: str) -> str:
 
 
 def is_stored_topic(topic: str) -> bool:
-    """Whether records of that topic may be in a store: the rule for users, and what RocketMQ
-    itself makes beside that."""
+    """Whether records of this topic may be in a store: topics that users may create, and those that
+    RocketMQ makes itself. Safe as a directory's name either way."""
     return (
         0 < len(topic) <= MAX_RETRY_TOPIC_BYTES
         and not set(topic) - STORED_TOPIC_CHARACTERS

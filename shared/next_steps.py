@@ -1,7 +1,11 @@
 """What an error's hint says: the nearest names that there are, and commands as they can be typed.
 
-Functions on names and paths; one of them looks what is there. What they say is bounded: a broker
-may have 10,000 topics, and a client may ask it for topics that there are not as fast as it can.
+Functions on names and paths; only `look_at` touches the file system. What they say is bounded, and
+so is the work for it: a broker may have 10,000 topics, and a client may ask for missing ones as
+fast as it can, so a hint that compared all names would be a way to stop the broker.
+
+Paths in commands are absolute and quoted: the command is typed in another directory than the
+broker's.
 """
 
 from __future__ import annotations
@@ -18,10 +22,10 @@ from pathlib import Path
 from penstock.shared.errors import QueueNotFound, TopicNotFound
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, is_group_topic
 
-# So many names are told, and twice as many where none is near.
+# How many near names a hint tells; twice as many where no name is near.
 _TOLD = 3
-# Of very many names the neighbours in the alphabet are looked at, and of these the likeliest are
-# compared letter by letter: 3 ms in all for 10,000 topics, some 30 for the longest names there are.
+# Comparing letter by letter is quadratic in a name's length. So of a large number of names only the
+# neighbours in the alphabet are looked at, and of these only the likeliest are compared.
 _LOOKED_AT, _COMPARED = 1000, 12
 
 
@@ -33,12 +37,14 @@ def nearest(name: str, known: Iterable[str]) -> list[str]:
     first = max(0, bisect(names, name) - _LOOKED_AT // 2)
     around = names[first : first + _LOOKED_AT]
     likely = nlargest(_COMPARED, around, lambda each: _likeness(name, each))
+    # without case, because "Orders" for "orders" is the likeliest mistake of all
     folded = {each.casefold(): each for each in likely}
     return [folded[near] for near in difflib.get_close_matches(name.casefold(), folded, _TOLD)]
 
 
 def _likeness(name: str, other: str) -> int:
-    """How much two names look alike at a glance: what they begin and end with, less the rest."""
+    """How much two names look alike at a glance: common beginning and end, less the difference in
+    length. Linear in the names' length, which is why it may run for a thousand of them."""
     lead = len(commonprefix((name, other)))
     tail = len(commonprefix((name[::-1], other[::-1])))
     return 2 * min(lead + tail, len(name)) - abs(len(name) - len(other))
@@ -59,6 +65,7 @@ def _some(names: list[str]) -> str:
 
 def other_topics(topic: str, known: Iterable[str]) -> str:
     """What topics there are instead of this one, the nearest first; groups' own are left out."""
+    # nobody means a retry topic by a misspelt name, and they would crowd out the user's own
     names = sorted(each for each in known if not is_group_topic(each))
     if not names:
         return "there is no topic yet"
@@ -82,7 +89,10 @@ def no_such_topic(topic: str, hint: str) -> TopicNotFound:
 
 
 def no_such_queue(topic: str, queue: int, count: int, store: Path | str) -> QueueNotFound:
-    """The error for a queue that a topic of `count` queues has not; an empty store is unknown."""
+    """The error for a queue that a topic with `count` queues does not have.
+
+    An empty `store` means that the path is not known: a remote client does not learn it.
+    """
     there = f"it has queues 0 to {count - 1}" if count > 1 else f"it has {count} queue, 0"
     if 0 <= queue < MAX_QUEUES_PER_TOPIC:
         command = f"penstock topics create {shlex.quote(topic)} --queues {queue + 1}"
@@ -119,7 +129,7 @@ def repair_command(path: Path | str) -> str:
 
 
 def repair(path: Path | str) -> str:
-    """The same, for who reads it; without --apply the command changes nothing."""
+    """The same as a sentence. Without --apply the command changes nothing."""
     return f"{repair_command(path)} (without --apply it says what it would do)"
 
 
@@ -129,8 +139,9 @@ def move_away(*paths: Path | str) -> str:
 
 
 def look_at(path: Path | str) -> str:
-    """See who may use a file, or make it where it is not."""
+    """See who may use a file, or who may create it if it is missing."""
     path = Path(path).absolute()
+    # the nearest parent that exists: `ls` of a path that is missing would only repeat the error
     there = next(each for each in (path, *path.parents) if os.path.lexists(each))
     return f"look at the disk, and at who may write there: ls -ld {quoted(there)}"
 

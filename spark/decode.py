@@ -4,7 +4,7 @@ The positions of all fields of all records are computed as NumPy arrays; numbers
 unaligned views, and bytes are gathered by Arrow's `take` from one array laid over the whole buffer.
 IPv6 hosts and two-byte topic lengths only shift positions, so they take the same path.
 
-The record layout is that of `shared.formats.record`. Pure: files and queues are `scan`'s.
+The record layout is that of `record_layout`. Pure: files and queues are `scan`'s.
 """
 
 from __future__ import annotations
@@ -19,30 +19,34 @@ import pyarrow as pa
 from penstock.shared.errors import UnreadableBody
 from penstock.shared.formats.compression import decompress
 from penstock.shared.formats.properties import KEYS, TAGS
-from penstock.shared.formats.record import (
+from penstock.shared.formats.record_crc import body_crc
+from penstock.shared.formats.record_layout import (
     AT_BODY_CRC,
+    AT_BODY_V4,
+    AT_BORN_HOST,
     AT_BORN_TIMESTAMP,
+    AT_MAGIC,
     AT_PHYSICAL_OFFSET,
     AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
     AT_SYS_FLAG,
+    BODY_LENGTH_BYTES,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     MAGIC_V1,
     MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
     SMALLEST_RECORD_BYTES,
     SYS_BORN_HOST_V6,
     SYS_COMPRESSED,
     SYS_STORE_HOST_V6,
-    body_crc,
+    TOPIC_LENGTH_BYTES,
 )
 from penstock.spark.gather import Integers, gather
 from penstock.spark.property_columns import property_map, value_of
 
 # what Spark's timestamp can show: the years 1 to 9999
 _FIRST_MS, _LAST_MS = -62_135_596_800_000, 253_402_300_799_999
-# size, magic, ... bodyLength, without hosts, body, topic and properties: 4 bytes more follow them
-_HEAD_BYTES = 72
 
 
 class Batch(NamedTuple):
@@ -115,7 +119,7 @@ def _locate(batch: Batch) -> _Places:
     raw, starts, sizes = batch.raw, batch.starts, batch.sizes_bytes
     ends = starts + sizes
     _require(sizes >= SMALLEST_RECORD_BYTES)
-    magic = _numbers(raw, ">u4", starts + 4)
+    magic = _numbers(raw, ">u4", starts + AT_MAGIC)
     _require(_numbers(raw, ">i4", starts) == sizes)
     _require((magic == MAGIC_V1) | (magic == MAGIC_V2))
     _require(_numbers(raw, ">i8", starts + AT_PHYSICAL_OFFSET) == batch.physical_offsets)
@@ -125,11 +129,12 @@ def _locate(batch: Batch) -> _Places:
     sys_flag = _numbers(raw, ">i4", starts + AT_SYS_FLAG)
     born_bytes = np.where(sys_flag & SYS_BORN_HOST_V6, HOST_V6_BYTES, HOST_V4_BYTES)
     store_bytes = np.where(sys_flag & SYS_STORE_HOST_V6, HOST_V6_BYTES, HOST_V4_BYTES)
-    length_bytes = np.where(magic == MAGIC_V2, 2, 1)
-    bodies = starts + _HEAD_BYTES + born_bytes + store_bytes
-    room = ends - bodies - length_bytes - 2  # for body, topic and properties
+    lengths = TOPIC_LENGTH_BYTES
+    length_bytes = np.where(magic == MAGIC_V2, lengths[MAGIC_V2], lengths[MAGIC_V1])
+    bodies = starts + AT_BODY_V4 - 2 * HOST_V4_BYTES + born_bytes + store_bytes
+    room = ends - bodies - length_bytes - PROPERTIES_LENGTH_BYTES  # for body, topic and properties
     _require(room >= 0)
-    body_sizes = _numbers(raw, ">i4", bodies - 4)
+    body_sizes = _numbers(raw, ">i4", bodies - BODY_LENGTH_BYTES)
     _require((body_sizes >= 0) & (body_sizes <= room))
 
     topics = bodies + body_sizes + length_bytes
@@ -141,11 +146,11 @@ def _locate(batch: Batch) -> _Places:
     windows = np.lib.stride_tricks.sliding_window_view(np.frombuffer(raw, np.uint8), len(topic))
     _require((windows[topics] == topic).all(axis=1))
 
-    properties = topics + len(topic) + 2
-    property_sizes = _numbers(raw, ">i2", properties - 2)
+    properties = topics + len(topic) + PROPERTIES_LENGTH_BYTES
+    property_sizes = _numbers(raw, ">i2", properties - PROPERTIES_LENGTH_BYTES)
     _require((property_sizes >= 0) & (properties + property_sizes == ends))
     return _Places(
-        starts + AT_BORN_TIMESTAMP + 8 + born_bytes, bodies, body_sizes, properties, property_sizes
+        starts + AT_BORN_HOST + born_bytes, bodies, body_sizes, properties, property_sizes
     )
 
 

@@ -17,7 +17,8 @@ import pyarrow as pa
 from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.formats.queue_entry import BLANK_SIZE
-from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Kind, examine
+from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.next_steps import verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory

@@ -7,8 +7,10 @@ import selectors
 import signal
 import subprocess
 import sys
+import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +21,8 @@ from hypothesis import HealthCheck, settings
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import create_positions
@@ -56,6 +59,65 @@ settings.register_profile(
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
 settings.load_profile("penstock")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """How many files of tests run at once with `-n auto`: many a test waits for a disk or a clock,
+    so that one more than there are cores keeps them busy."""
+    return len(os.sched_getaffinity(0)) + 1
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """What runs beside other tests: a file, as its tests may share a broker; and all files of Spark
+    together, as a session costs a virtual machine of 400 MiB and seconds to start."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Files(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = super()._split_scope(nodeid)
+            return "spark" if "/spark/" in file else file
+
+    # the order is that of `pytest_collection_modifyitems`
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Of files that run at once the longest begin first, so that none is left alone in the end."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_takes_s, reverse=True)
+
+
+def _takes_s(item: pytest.Item) -> float:
+    marks = [mark.args[0] for mark in item.iter_markers("takes")]
+    return max(marks, default=0)
+
+
+def _own_clock_s(pid: int | None = None) -> float:
+    waited_ns = 0
+    for thread in Path(f"/proc/{pid or os.getpid()}/task").glob("*/schedstat"):
+        with suppress(OSError):  # it has ended
+            waited_ns += int(thread.read_text().split()[1])
+    return time.monotonic() - waited_ns / 1e9
+
+
+@pytest.fixture
+def own_clock() -> Callable[..., float]:
+    """A process's own time in seconds: own_clock(pid), or own_clock() for this process.
+
+    It stands while threads of the process wait for a CPU that others have. So what is measured by
+    it is what the process did and waited for, whatever else the machine is doing.
+    """
+    return _own_clock_s
+
+
+@pytest.fixture
+def short_path() -> Iterator[Path]:
+    """A directory for sockets and runs: their paths are short, and `tmp_path` need not be."""
+    with tempfile.TemporaryDirectory(prefix="test-") as place:
+        yield Path(place)
 
 
 @pytest.fixture
@@ -303,16 +365,28 @@ def broker_in() -> Iterator[Callable[..., Broker]]:
         running.stop()
 
 
+def _start_brokers(places: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
+    with ExitStack() as brokers:
+
+        def start(place: Path | None = None, **settings: object) -> Broker:
+            place = place or places.mktemp("broker")
+            return brokers.enter_context(_running_broker(place, settings))
+
+        yield start
+
+
 @pytest.fixture
 def start_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., Broker]]:
     """Start a broker for one test, with settings of its own, as TOML has them.
 
     Its store is `place`/store, which may be there already; a new place unless one is given.
     """
-    with ExitStack() as brokers:
+    yield from _start_brokers(tmp_path_factory)
 
-        def start(place: Path | None = None, **settings: object) -> Broker:
-            place = place or tmp_path_factory.mktemp("broker")
-            return brokers.enter_context(_running_broker(place, settings))
 
-        yield start
+@pytest.fixture(scope="module")
+def start_shared_broker(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[Callable[..., Broker]]:
+    """As `start_broker`, for what all tests of a module share."""
+    yield from _start_brokers(tmp_path_factory)

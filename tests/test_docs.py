@@ -26,6 +26,8 @@ from penstock.shared.memory.roster import ROSTER
 from penstock.spark.plan import Options
 from penstock.spark.source import COLUMNS
 
+pytestmark = pytest.mark.takes(25)
+
 ROOT = Path(__file__).parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 SMALL_FILES = (
@@ -87,7 +89,6 @@ def _run(stack: Stack, command: list[str]) -> str:
         env={**os.environ, "PATH": path},
         capture_output=True,
         text=True,
-        timeout=120,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}\n{done.stderr}"
     return done.stdout

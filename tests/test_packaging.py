@@ -16,6 +16,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.takes(30)
+
 ROOT = Path(__file__).parent.parent
 NOT_PRODUCT = (".*", "build", "dist", "tests", "docs", "*.egg-info", "__pycache__", "*.so")
 NATIVE = f"penstock/shared/loops/compiled{sysconfig.get_config_var('EXT_SUFFIX')}"

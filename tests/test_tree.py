@@ -172,6 +172,20 @@ def test_the_files_of_a_room_import_each_other_in_one_direction() -> None:
     assert [found for name in sorted(graph) if (found := circle(name, ()))] == []
 
 
+def test_nobody_but_active_knows_that_the_loops_have_two_forms() -> None:
+    """`forms` has what callers need besides; bench compares the forms, and chaos watches one."""
+    may = {"shared/loops/active.py", "chaos/stepped/tap.py"}
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {'.'.join(name)}"
+        for path in _sources(*PRODUCT, "supervisor")
+        for name in _imports(path)
+        if name[:3] == ("shared", "loops", "pure")
+        and path.parent != ROOT / "shared" / "loops" / "pure"
+        and str(path.relative_to(ROOT)) not in may
+    ]
+    assert wrong == []
+
+
 def test_every_room_is_small_and_says_what_it_is_for_and_what_must_stay_out() -> None:
     shared = ROOT / "shared"
     assert {path.name for path in shared.iterdir() if path.is_dir()} - {"__pycache__"} == {*ROOMS}

@@ -22,7 +22,7 @@ from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.files.durable import make_file
-from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.retry import Retry

@@ -20,8 +20,8 @@ import numpy as np
 from penstock.shared.errors import PenstockError
 from penstock.shared.filters.message_filter import Filter
 from penstock.shared.formats.queue_entry import BLANK_SIZE
-from penstock.shared.formats.queue_entry_arrays import entries
 from penstock.shared.layout import CQ_ENTRY_BYTES
+from penstock.shared.queue.entry_arrays import entries
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueReader
 from penstock.shared.wire.messages import Pull, QueueSlice

@@ -36,7 +36,8 @@ from penstock.shared.errors import (
     ProtocolError,
     RingUnavailable,
 )
-from penstock.shared.formats.record import Shape, pack_host
+from penstock.shared.formats.record import pack_host
+from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.reader import LOOK_BYTES, LogReader
 from penstock.shared.memory.ring_file import RING_BYTES

@@ -14,9 +14,10 @@ from msgspec import structs
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidArgument, InvalidMessage
-from penstock.shared.formats.record import Shape, body_span
+from penstock.shared.formats.record_layout import Shape, body_span
 from penstock.shared.layout import BLANK_HEADER_BYTES
-from penstock.shared.loops.active import RunOf, check_frame, check_properties
+from penstock.shared.loops.active import check_frame, check_properties
+from penstock.shared.loops.forms import RunOf
 from penstock.shared.wire.messages import Append, QueueRun, StoredRun
 from penstock.shared.wire.produce_rules import check_batch
 

@@ -10,10 +10,11 @@ from typing import NamedTuple
 from penstock.shared.config import Config
 from penstock.shared.files.durable import zero_from
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
-from penstock.shared.formats.record import BLANK, MAGIC_BLANK
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import BLANK_HEADER_BYTES, StorePaths
 from penstock.shared.log.reader import reach_bytes
-from penstock.shared.loops.active import Stamp, put_stamped
+from penstock.shared.loops.active import put_stamped
+from penstock.shared.loops.forms import Stamp
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 

@@ -13,9 +13,11 @@ from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record import jumps, store_timestamp_ms
+from penstock.shared.formats.record_check import jumps
+from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.log.reader import Pieces
-from penstock.shared.loops.active import QueueNumbers, Stamp, by_queue, dispatch
+from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
+from penstock.shared.loops.forms import Stamp
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.memory.run_directory import Run

@@ -22,8 +22,8 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from penstock.shared.errors import OffsetOutOfRange
-from penstock.shared.formats.record import AT_QUEUE_OFFSET
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.formats.record_outline import sent_part, unique_key_of
 from penstock.shared.loops.active import record_starts
 

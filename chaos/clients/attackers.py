@@ -23,6 +23,7 @@ from penstock.chaos.clients.crowd import stuck_consumers
 from penstock.chaos.load import TOPIC
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import AT_BODY_V4, AT_PHYSICAL_OFFSET, AT_SYS_FLAG
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import (
     Append,
@@ -131,14 +132,15 @@ def offset_in_a_body(broker: Broker, dice: random.Random) -> list[str]:
         forged = b""
         for _ in range(40):
             inner = bytearray(honest)
-            inner[28:36] = (wrote + 88 + len(forged)).to_bytes(8, "big")
+            own_offset = wrote + AT_BODY_V4 + len(forged)
+            inner[AT_PHYSICAL_OFFSET:AT_SYS_FLAG] = own_offset.to_bytes(8, "big")
             forged += bytes(inner)
         peer.append(EVIL, message(EVIL, forged, f"{key}-around"))
         stored = peer.answer()
         if not isinstance(stored, Appended):
             return [f"a message is answered by {stored}"]
         at = stored.runs[0].physical_offset
-        peer.hello(stored_after=at + 88)
+        peer.hello(stored_after=at + AT_BODY_V4)
         peer.append(VICTIM, honest, retry=True)
         found = peer.answer()
     if not isinstance(found, Appended):

@@ -29,7 +29,7 @@ from penstock.maintenance.repair import repair_store
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.errors import PenstockError
-from penstock.shared.formats.record import body_span
+from penstock.shared.formats.record_layout import body_span
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.run_directory import remove_strays
 from penstock.shared.store.lock import stopped_store

@@ -22,7 +22,7 @@ from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT
 from penstock.client.producer import Producer
 from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, StoreUnavailable
-from penstock.shared.loops.pure.intake import FRAME_BYTES
+from penstock.shared.loops.forms import FRAME_BYTES
 
 DELAYS_MS = (1, 5, 20, 50, 100, 200)
 # each way from an actor to the next may wait for its tick, on a machine that does other things too

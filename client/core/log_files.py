@@ -17,7 +17,7 @@ from pathlib import Path
 
 from penstock.shared.errors import ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import RANGE
 from penstock.shared.wire.messages import Pulled
 
 # How long records come by the socket after a file could not be read.

@@ -1,4 +1,7 @@
-"""How much of a disk is used, for who decides by it and for who has to be told."""
+"""Disk usage: a percentage for retention decisions, and a sentence for error messages.
+
+Nothing here raises: a disk whose usage cannot be read must not stop a broker that still writes.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +12,10 @@ from penstock.shared.config import Config
 
 
 def disk_used_percent(path: Path, empty_bytes: int = 0) -> int:
-    """How full the disk of this path is for an ordinary user, rounded up; -1 when nobody knows.
+    """How full the disk of this path is for an ordinary user, rounded up; -1 if it is unknown.
 
-    `empty_bytes` are used and hold nothing yet: room that was allocated ahead.
+    `empty_bytes` are allocated ahead and hold nothing yet. They count as free, or allocating a
+    segment would itself look like the disk filling up, and delete messages.
     """
     found = _used_and_size(path)
     if not found or not found[1]:
@@ -20,7 +24,7 @@ def disk_used_percent(path: Path, empty_bytes: int = 0) -> int:
 
 
 def describe_disk(path: Path) -> str:
-    """The same for people: "11.5 of 12.0 MiB are used"."""
+    """Disk usage for a reader: "11.5 of 12.0 MiB are used"."""
     found = _used_and_size(path)
     if not found:
         return "nobody knows how full the disk is"
@@ -29,10 +33,12 @@ def describe_disk(path: Path) -> str:
 
 
 def lacking_room(path: Path, config: Config) -> str:
-    """What another segment lacks on the disk of this path; "" where it has room or nobody knows.
+    """Why another segment does not fit on the disk of this path; "" if it does, or if the usage is
+    unknown.
 
-    Its messages need room in queues and index, too, or they would be stored and not be seen: a
-    record of 100 bytes has 20 in its queue, and an index file has its slots from the beginning.
+    A segment's messages also need room in queues and index, or they would be stored and never be
+    seen: an eighth of a segment is what 20 bytes for each record of 160 come to, and an index file
+    takes its slots from the beginning.
     """
     segment = config.mapped_file_size_commit_log_bytes
     slots = 4 * config.max_hash_slot_num if config.message_index_enable else 0
@@ -47,7 +53,7 @@ def lacking_room(path: Path, config: Config) -> str:
 
 
 def _used_and_size(path: Path) -> tuple[int, int] | None:
-    """Bytes; what is kept for root counts for neither."""
+    """Bytes, as an ordinary user sees them: blocks reserved for root count for neither."""
     try:
         disk = os.statvfs(path)
     except OSError:

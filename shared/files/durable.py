@@ -1,7 +1,8 @@
 """Making, replacing and cutting files so that a crash leaves the old state or the new one.
 
-Every function here says what is durable when it returns. What is made is for its user's eyes only;
-what somebody else has made, or made readable, stays as it is. No format knowledge, no policy.
+Every function here says what is durable when it returns. A new file is readable by its owner only;
+one that exists, or that somebody has made readable, keeps its mode. When to sync is not decided
+here: callers batch it, and only they know what an acknowledgement waits for.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import NamedTuple
 
 from penstock.shared.faults import crash_point
 
-# How a disk, a quota or a limit says that there is no room.
+# What a full disk, a quota and a limit on file sizes answer.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 OWN_FILE, OWN_DIRECTORY = 0o600, 0o700
 _ZEROS = bytes(1 << 20)
@@ -26,8 +27,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class FlushFailed(OSError):
-    """A sync has failed. The kernel says so once, and may drop what it could not write: a second
-    try can succeed and be a lie."""
+    """A sync has failed. The kernel reports that once and then treats the pages as clean, so a
+    second sync can succeed although nothing was written. It must not be retried."""
 
 
 def sync_file(handle: int) -> None:
@@ -41,8 +42,9 @@ def sync_file(handle: int) -> None:
 def begin_writing(handle: int) -> None:
     """Have the kernel begin to write a file's bytes out. Makes nothing durable, waits for nothing.
 
-    Syncs of many files are cheap where that was done for all before the first: then what they need
-    on disk is the same for all. It is no more than that; what goes wrong is the sync's to say.
+    When this is called for many files before the first of them is synced, their writes overlap and
+    one journal commit can cover them all. It is only a hint, so its result is not looked at: if the
+    write fails, the sync reports it.
     """
     _libc.sync_file_range(handle, ctypes.c_int64(0), ctypes.c_int64(0), _WRITE)
 
@@ -61,8 +63,9 @@ def sync_directory(directory: Path) -> None:
 def make_directory(directory: Path) -> None:
     """Make a directory and its missing parents; their names are durable on return.
 
-    Who made one that is empty may have been killed before it was durable; into one with something
-    in it nothing was put before that. Raises OSError; then none is left that was made here.
+    An empty directory may not be durable yet: its maker may have died before it synced the parent.
+    One with something in it is durable, because nothing is put into a directory before its parent
+    has been synced. Raises OSError; then no directory that was made here is left.
     """
     is_new = not directory.is_dir()
     if not is_new and any(directory.iterdir()):
@@ -76,12 +79,14 @@ def make_directory(directory: Path) -> None:
         if is_new:
             directory.rmdir()
         elif isinstance(error, PermissionError):
-            return  # a place that was made for us by somebody who may look there
+            # The parent is not readable, so this process cannot have made the directory: an
+            # administrator did, and answers for its name.
+            return
         raise
 
 
 class NewFile(NamedTuple):
-    """A file to be made: what it begins with; zeros are behind that."""
+    """A file to be made: its first bytes, which are followed by zeros."""
 
     target: str
     head: bytes
@@ -105,6 +110,8 @@ def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: b
                 flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
                 handle = files.enter_context(opened(growing[-1], flags))
                 handles.append(handle)
+                # A hole is given its block by a store into the mapping, and a full disk answers
+                # that with a signal, which no code can handle.
                 if sparse:
                     os.ftruncate(handle, size)
                 else:
@@ -114,6 +121,8 @@ def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: b
             for handle in handles:
                 os.fsync(handle)
         crash_point("make.grown")
+        # Each renamed file is taken off the list at once, so that a failure half way unlinks only
+        # those that have no name in the store yet.
         for target, _ in reversed(wanted):
             os.rename(growing[-1], target)
             growing.pop()
@@ -140,12 +149,13 @@ def make_file(staging: Path, target: Path, size: int, *, sparse: bool, head: byt
         crash_point("make.named")
         sync_directory(target.parent)
     except OSError:
-        os.unlink(target)  # the next try would find it, and believe in a name that is not on disk
+        # The next try would find the file and take its name for durable, which it is not.
+        os.unlink(target)
         raise
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Replace a small file as a whole; durable on return. Who could read it still can."""
+    """Replace a small file as a whole; durable on return. It keeps the mode of the old one."""
     growing = target.with_name(target.name + ".tmp")
     try:
         mode = target.stat().st_mode & 0o666
@@ -156,6 +166,7 @@ def replace_file(target: Path, content: bytes) -> None:
         os.fchmod(handle, mode)
         while content:
             content = content[os.write(handle, content) :]
+        # before the rename: a name that is durable sooner than the bytes would be an empty file
         os.fsync(handle)
     finally:
         os.close(handle)
@@ -189,9 +200,10 @@ def write_at(handle: int, content: bytes | bytearray | memoryview, at: int) -> N
 
 
 def write_again(handle: int, start: int, stop: int) -> None:
-    """Write what stands in [start, stop) to the same place, so that the next sync writes it out.
+    """Write the bytes of [start, stop) to the same place, so that the next sync writes them out.
 
-    After a failed sync the kernel may count pages as written that are not.
+    After a failed sync the kernel may treat pages as clean that never reached the disk. Writing
+    them makes them dirty again, for a process that cannot know what its predecessor's sync did.
     """
     at = start
     while at < stop:
@@ -211,7 +223,7 @@ def data_ranges(handle: int, start: int, stop: int) -> Iterator[tuple[int, int]]
         except OSError as error:
             if error.errno != errno.ENXIO:
                 raise
-            return  # no data behind this offset
+            return  # only a hole follows
         if at < stop:
             yield at, start
 
@@ -219,7 +231,8 @@ def data_ranges(handle: int, start: int, stop: int) -> Iterator[tuple[int, int]]
 def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int:
     """Overwrite what is not a hole in [start, size) with zeros; how many bytes were not zero.
 
-    With `again` zeros, too: they may not be on the disk. Not synced: the caller decides when.
+    With `again`, zeros are written too: what is zero in the page cache may still be something else
+    on the disk. Not synced: the caller decides when.
     """
     changed = 0
     for at, stop in data_ranges(handle, start, size):

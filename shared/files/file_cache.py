@@ -1,4 +1,8 @@
-"""Files that stay open for a while, as many as a process may have."""
+"""Files read at offsets, the last few of them kept open.
+
+For processes that read a store without owning it, and visit far more files than a process
+may have open. It reads and never maps: a file that shrinks under it is a short read, not a signal.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +15,7 @@ OPEN_FILES = 16
 
 
 class FileCache:
-    """Reads at offsets, keeping the last few files open, and counts. For one thread."""
+    """Reads at offsets and counts what it has read. For one thread."""
 
     def __init__(self, open_files: int = OPEN_FILES) -> None:
         self._open_files = open_files
@@ -24,8 +28,8 @@ class FileCache:
         fd = self._files.pop(path, -1)
         if fd < 0:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
-            # Reads are large as they are. Pages that the kernel reads ahead into a hole count as
-            # data afterwards, so `next_data` would creep through a gigabyte of nothing.
+            # No read-ahead: reads are large anyway, and pages that the kernel reads ahead into a
+            # hole count as data afterwards, so `next_data` would creep through an empty gigabyte.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
             if len(self._files) >= self._open_files:
                 os.close(self._files.popitem(last=False)[1])
@@ -34,11 +38,12 @@ class FileCache:
 
     @property
     def files_read(self) -> int:
-        """How many files something was read of."""
+        """From how many files something was read."""
         return len(self._read)
 
     def exists(self, path: Path) -> bool:
-        """Whether it can be read; from now on that stays so for a while, deleted or not."""
+        """Whether it can be read. Opening it keeps it readable for a while, even if the cleaner
+        deletes it before the read."""
         try:
             self.descriptor(path)
         except FileNotFoundError:
@@ -51,13 +56,14 @@ class FileCache:
         try:
             raw = os.pread(fd, size, offset)
         except OSError as error:
-            error.filename = str(path)  # a disk that cannot read does not say it
+            error.filename = str(path)  # pread knows only a number
             raise
         self._read.add(path)
         self.bytes_read += len(raw)
         if len(raw) == size or not raw:
             return raw
-        parts = [raw]  # one call moves 2 GiB at most and may be interrupted
+        # One call moves at most 2 GiB and may be interrupted: only an empty read is the end.
+        parts = [raw]
         while size > (have := sum(map(len, parts))):
             raw = os.pread(fd, size - have, offset + have)
             if not raw:
@@ -69,7 +75,8 @@ class FileCache:
     def next_data(self, path: Path, offset: int) -> int | None:
         """Where the file's next written part begins; None when only a hole follows.
 
-        Only saves reading: a file system may not know its holes, and zeros may have been written.
+        This saves reading and proves nothing: a file system need not know its holes, and zeros may
+        have been written where there is data.
         """
         try:
             return os.lseek(self.descriptor(path), offset, os.SEEK_DATA)

@@ -1,8 +1,10 @@
 """One range of memory into which pieces of files are mapped, each at a place of its own.
 
-Python's own mappings keep a descriptor each, and those are few where queues are many. Here none is
-kept, and all pieces are one buffer. A place where nothing is mapped must not be touched: that is a
-SIGSEGV, as a piece of a file that somebody has cut short is a SIGBUS. Knows no format.
+Python's mmap keeps a descriptor for each mapping, and a process has fewer descriptors than a store
+may have queues. Here no descriptor is kept, and all pieces are one buffer, so the compiled loops
+can store entries of any queue by an offset. The price: touching a place where nothing is mapped is
+a SIGSEGV, and touching a piece of a file that somebody has cut short is a SIGBUS. So callers keep
+the table of what is mapped, and only the process that owns a file's length maps it here.
 """
 
 from __future__ import annotations
@@ -22,25 +24,28 @@ _MOST_MAPPINGS = Path("/proc/sys/vm/max_map_count")
 
 
 def most_pieces() -> int:
-    """How many pieces a process may map, so that as many mappings are left for all else."""
+    """How many pieces a process may map: half of what the kernel allows it in mappings, because
+    libraries, heaps and segments need theirs, and malloc fails when none is left."""
     return int(_MOST_MAPPINGS.read_text()) // 2
 
 
 class MappedArea:
-    """`places` places of `size` bytes, a multiple of a page, one behind the other in `view`."""
+    """`places` places of `size` bytes each, a multiple of a page, side by side in `view`."""
 
     def __init__(self, places: int, size: int) -> None:
         self._size = size
         self._bytes = places * size
+        # The range is reserved, not allocated: nothing else may come to lie in it, and it costs
+        # address space only.
         self._start = _map(None, self._bytes, _NOTHING, mmap.MAP_PRIVATE | _NO_RESERVE)
         found = (ctypes.c_ubyte * self._bytes).from_address(self._start)
         self.view = memoryview(found).cast("B")
 
     def map(self, place: int, handle: int, at: int) -> None:
-        """Have the file's bytes from `at` on there, to read and write, instead of what was there.
+        """Map the file's bytes from `at` on there, to read and write, replacing what was there.
 
-        The kernel is not to fetch what lies around them in the file, which may be megabytes for
-        each place. Raises OSError; then nothing is mapped there.
+        The kernel is told not to read around them: with thousands of places, pages that nobody
+        asked for would be megabytes for each. Raises OSError; then nothing is mapped there.
         """
         start = self._start + place * self._size
         writable = mmap.PROT_READ | mmap.PROT_WRITE
@@ -52,7 +57,8 @@ class MappedArea:
             raise
 
     def _reserve(self, start: int) -> None:
-        """The kernel may have unmapped what was there, and nobody else's may come to lie there."""
+        """Reserve a place again. A mapping that fails half way may have unmapped what was there,
+        and the next malloc of anybody could be given the hole, to be overwritten with entries."""
         try:
             _map(start, self._size, _NOTHING, mmap.MAP_PRIVATE | _NO_RESERVE | _FIXED)
         except OSError as error:
@@ -63,11 +69,12 @@ class MappedArea:
             ) from error
 
     def release_pages(self) -> None:
-        """Give back what this process has mapped in; the bytes stay, the next look costs."""
+        """Give back the pages this process has mapped in. The bytes stay; the next access faults
+        them in again."""
         _advise(self._start, self._bytes, mmap.MADV_DONTNEED)
 
     def close(self) -> None:
-        """Nobody may touch the view any more."""
+        """Unmap everything. Whoever touches a slice of the view after this crashes."""
         self.view.release()
         _libc.munmap(ctypes.c_void_p(self._start), ctypes.c_size_t(self._bytes))
 

@@ -4,17 +4,17 @@ Segment n starts at n * segment_bytes and is named by that offset. A MappedFile 
 file does not create or delete segments (the allocator, the reput and the cleaner do), and does not
 know how far the bytes in them are valid: callers bound every access by a position.
 
-Who reads a segment holds a view of it, and a mapping lives as long as a view does. RocketMQ counts
-holders by hand for that (hold, release, shutdown); here the mapping itself counts its views, so
-none can be forgotten and none be freed twice. A segment goes through these states:
+A reader of a segment holds a view of it, and a mapping lives as long as a view does. RocketMQ
+counts holders by hand for that (hold, release, shutdown); here the mapping itself counts its views,
+so none can be forgotten and none be freed twice. A segment goes through these states:
 
-    available   handed out; views are made
-    shut down   no view is made any more: its file was deleted, or it was put aside for others
+    available   views are made of it
+    shut down   no view is made any more: its file was deleted, or others are used more
     gone        unmapped and closed, as soon as the last view is released
 
-A deleted file takes room on the disk until the last process has it gone. So `let_go` says how long
-a deleted one has been held, and who holds it too long must make its holders release it; what that
-means is the caller's to say, for bytes that somebody still sends cannot be taken from under it.
+A deleted file takes room on the disk until the last process has unmapped it. So `release_deleted`
+says for how long a deleted one has been held. The caller then makes its holders release it, because
+only the caller knows who they are; bytes that are still being sent cannot be unmapped here.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.layout import is_segment_name, segment_name
-from penstock.shared.next_steps import repair
+from penstock.shared.layout import segment_name
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
@@ -53,7 +52,8 @@ class MappedFile:
         self.deleted_ms = -1
 
     def release_pages(self) -> None:
-        """Give back what this process has mapped in. Bytes and views stay; the next look costs."""
+        """Give back the pages this process has mapped in. Bytes and views stay; the next access
+        faults them in again."""
         self._map.madvise(mmap.MADV_DONTNEED)
 
     def sync(self, start: int, stop: int) -> None:
@@ -61,8 +61,9 @@ class MappedFile:
         self._map.flush(start, stop - start)
 
     def lock(self) -> int:
-        """Have all of it in memory, and keep it there while it is mapped; 0, or an errno."""
+        """Read all of it into memory, and keep it there while it is mapped; 0, or an errno."""
         self._map.madvise(mmap.MADV_WILLNEED)
+        # mmap has no address to give away, but a ctypes object on its first byte does
         first = ctypes.c_char.from_buffer(self._map)
         if not _LIBC.mlock(ctypes.byref(first), ctypes.c_size_t(self.size)):
             return 0
@@ -75,7 +76,8 @@ class MappedFile:
     def close(self) -> bool:
         """Hand out no more views; whether it is gone, which it is not while a view is left.
 
-        Ask again until it is.
+        To be called again until it is. Python refuses to unmap what a view looks at, and that
+        refusal is the count of holders.
         """
         self.view = memoryview(b"")
         try:
@@ -97,7 +99,7 @@ class MappedFileQueue:
         self._writable = writable
         self._keep = keep
         self._open: OrderedDict[int, MappedFile] = OrderedDict()
-        # shut down, but somebody holds a view
+        # shut down, while somebody still holds a view
         self._held: list[MappedFile] = []
 
     def segment(self, position: int) -> MappedFile:
@@ -133,9 +135,10 @@ class MappedFileQueue:
             self._held.append(segment)
 
     def release_deleted(self, now_ms: int) -> int:
-        """Close deleted segments and those whose last view is released by now.
+        """Close deleted segments, and those whose last view has been released by now.
 
-        Returns for how many ms somebody has been holding a deleted one; 0 when nobody does.
+        Returns for how many ms the longest held of the deleted ones has been held; 0 for none. The
+        time counts from the first call that found it deleted.
         """
         for base, segment in list(self._open.items()):
             if segment.is_deleted():
@@ -152,49 +155,3 @@ class MappedFileQueue:
     def close(self) -> None:
         while self._open:
             self._shut_down(self._open.popitem()[1])
-
-
-def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = False) -> list[int]:
-    """Start offsets of the segments in a directory, checked as RocketMQ checks them at its start.
-
-    Raises StoreDamaged, naming the file, for anything that is not a whole segment of this size;
-    sub-directories are ignored, and a last file without a byte where that is allowed, which is how
-    a RocketMQ leaves one that died making it. Changes nothing.
-    """
-    bases = []
-    with os.scandir(directory) as found:
-        files = sorted(
-            (entry for entry in found if not entry.is_dir(follow_symlinks=False)),
-            key=lambda entry: entry.name,
-        )
-        for entry in files:
-            size = entry.stat(follow_symlinks=False).st_size
-            if empty_last and entry is files[-1] and not size and entry.is_file():
-                continue
-            if not entry.is_file(follow_symlinks=False):
-                raise StoreDamaged("a segment is no ordinary file", entry.path, _mend(directory))
-            if not is_segment_name(entry.name) or int(entry.name) % segment_bytes:
-                raise StoreDamaged(
-                    f"a file is not named by an offset that is a multiple of {segment_bytes}",
-                    entry.path,
-                    _mend(directory),
-                )
-            if size != segment_bytes:
-                raise StoreDamaged(
-                    "a segment has grown" if size > segment_bytes else "a segment was cut short",
-                    f"{entry.path} has {size} bytes of {segment_bytes}",
-                    _mend(directory),
-                )
-            bases.append(int(entry.name))
-    for before, after in zip(bases, bases[1:], strict=False):
-        if after != before + segment_bytes:
-            raise StoreDamaged(
-                "a segment is missing between two others",
-                directory / segment_name(before + segment_bytes),
-                _mend(directory),
-            )
-    return bases
-
-
-def _mend(directory: Path) -> str:
-    return f"restore it from a copy of the store, or run: {repair(directory)}"

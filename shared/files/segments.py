@@ -1,22 +1,133 @@
-"""The segment files of one directory, read-only: names, lengths, bounded reads by offset.
+"""The segment files of one directory: which there are, and what is wrong with them. Read-only.
 
 RocketMQ keeps the log and every queue as files of one length, named by the offset they begin with.
-Neither the length nor the count is stored anywhere, so the directory itself is the evidence; what
-does not fit is collected as a Problem, because a checker wants all of it and a reader can often go
-on. This file knows no records, and maps nothing: a mapping of a file that shrinks kills its reader.
+Neither the length nor the count is stored anywhere, so the directory itself is the evidence.
+
+`listed` applies the rule to one directory, and there are three uses of what it finds:
+
+    segment_bases   a broker's start: raises for the first thing that RocketMQ would refuse
+    list_segments   a checker or a reader at rest: collects all of it as Problems and goes on
+    a repair        (maintenance/repair_files.py): plans a step for each
+
+Nothing is mapped here: a mapping of a file that somebody cuts short kills its reader.
 """
 
 from __future__ import annotations
 
+import enum
 import os
-import stat
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import msgspec
 
-from penstock.shared.layout import is_segment_name
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.layout import is_segment_name, segment_name
+from penstock.shared.next_steps import repair
+
+
+class Fit(enum.Enum):
+    """Whether a file can be a segment of its directory; what it has for a length is another
+    question, because a checker may not know the right one."""
+
+    SEGMENT = "segment"
+    NO_FILE = "not an ordinary file"  # a link, a pipe, a device
+    NO_NAME = "not named by an offset"
+    OFF_GRID = "named by an offset at which no segment begins"
+
+
+class Listed(NamedTuple):
+    """One entry of a directory of segments."""
+
+    directory: Path
+    name: str
+    size: int
+    fit: Fit
+
+    @property
+    def path(self) -> Path:
+        return self.directory / self.name
+
+    @property
+    def base(self) -> int:
+        """The offset that a segment begins with."""
+        return int(self.name)
+
+
+def listed(directory: Path, segment_bytes: int) -> Iterator[Listed]:
+    """What is in a directory of segments, by name; `segment_bytes` is 0 where nobody knows it.
+
+    Sub-directories are left out, as RocketMQ leaves them alone. Nothing follows a link: a segment
+    that is one could lead out of the store. Raises FileNotFoundError without the directory.
+    """
+    with os.scandir(directory) as found:
+        entries = sorted(
+            (each for each in found if not each.is_dir(follow_symlinks=False)),
+            key=lambda each: each.name,
+        )
+    for entry in entries:
+        try:
+            size = entry.stat(follow_symlinks=False).st_size
+        except FileNotFoundError:
+            continue  # a running store's cleaner was faster
+        if not entry.is_file(follow_symlinks=False):
+            fit = Fit.NO_FILE
+        elif not is_segment_name(entry.name):
+            fit = Fit.NO_NAME
+        elif segment_bytes and int(entry.name) % segment_bytes:
+            fit = Fit.OFF_GRID
+        else:
+            fit = Fit.SEGMENT
+        yield Listed(directory, entry.name, size, fit)
+
+
+def missing_between(bases: Iterable[int], segment_bytes: int) -> Iterator[int]:
+    """The bases of the segments that are missing between others; `bases` are in order."""
+    for before, after in pairwise(bases):
+        yield from range(before + segment_bytes, after, segment_bytes)
+
+
+def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = False) -> list[int]:
+    """Start offsets of the segments in a directory, checked as RocketMQ checks them at its start.
+
+    Raises StoreDamaged, naming the file, for anything that is not a whole segment of this size;
+    sub-directories are ignored, and a last file without a byte where that is allowed, which is how
+    a RocketMQ leaves one that died making it. Changes nothing.
+    """
+    bases = []
+    files = list(listed(directory, segment_bytes))
+    for file in files:
+        if empty_last and file is files[-1] and not file.size and file.fit is not Fit.NO_FILE:
+            continue
+        if file.fit is Fit.NO_FILE:
+            raise StoreDamaged("a segment is no ordinary file", file.path, _mend(directory))
+        if file.fit is not Fit.SEGMENT:
+            raise StoreDamaged(
+                f"a file is not named by an offset that is a multiple of {segment_bytes}",
+                file.path,
+                _mend(directory),
+            )
+        if file.size != segment_bytes:
+            raise StoreDamaged(
+                "a segment has grown" if file.size > segment_bytes else "a segment was cut short",
+                f"{file.path} has {file.size} bytes of {segment_bytes}",
+                _mend(directory),
+            )
+        bases.append(file.base)
+    for base in missing_between(bases, segment_bytes):
+        raise StoreDamaged(
+            "a segment is missing between two others",
+            directory / segment_name(base),
+            _mend(directory),
+        )
+    return bases
+
+
+def _mend(directory: Path) -> str:
+    return f"restore it from a copy of the store, or run: {repair(directory)}"
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -57,38 +168,23 @@ def list_segments(
     """
     segments: list[Segment] = []
     problems: list[Problem] = []
-
-    def report(kind: str, path: Path, detail: str) -> None:
-        problems.append(Problem(kind, shown(path), 0, None, detail))
-
-    for name in sorted(_names(directory)):
-        path = directory / name
-        try:
-            found = path.lstat()
-        except FileNotFoundError:
-            continue  # a running store's cleaner was faster
-        if stat.S_ISDIR(found.st_mode):
+    try:
+        files = list(listed(directory, size))
+    except FileNotFoundError:
+        return [], []
+    for file in files:
+        if file.fit is Fit.SEGMENT and file.size:
+            segments.append(Segment(file.path, file.base, file.size))
             continue
-        if not stat.S_ISREG(found.st_mode):
-            report("stray-file", path, "not a regular file; RocketMQ would not start")
-        elif not is_segment_name(name):
-            report("stray-file", path, "not a segment's name; RocketMQ would not start")
-        elif size and int(name) % size:
-            kind, detail = f"{family}-segment-name", f"its name is no multiple of {size} bytes"
-            report(kind, path, detail)
-        elif found.st_size == 0:
-            report("empty-segment", path, "a file without a byte, left by a crash")
-        else:
-            segments.append(Segment(path, int(name), found.st_size))
+        kind, detail = {
+            Fit.NO_FILE: ("stray-file", "not a regular file; RocketMQ would not start"),
+            Fit.NO_NAME: ("stray-file", "not a segment's name; RocketMQ would not start"),
+            Fit.OFF_GRID: (f"{family}-segment-name", f"its name is no multiple of {size} bytes"),
+            Fit.SEGMENT: ("empty-segment", "a file without a byte, left by a crash"),
+        }[file.fit]
+        problems.append(Problem(kind, shown(file.path), 0, None, detail))
     problems += _misfits(segments, family, multiple_of, size)
     return segments, problems
-
-
-def _names(directory: Path) -> list[str]:
-    try:
-        return os.listdir(directory)
-    except FileNotFoundError:
-        return []
 
 
 def _misfits(

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple, Protocol
 from isal import isal_zlib
 
 from penstock.shared.errors import InvalidArgument, UnreadableBody
-from penstock.shared.formats.record import SYS_COMPRESSED
+from penstock.shared.formats.record_layout import SYS_COMPRESSED
 
 # What a body may expand to, where nobody says otherwise: 16 times RocketMQ's largest.
 MAX_BODY_BYTES = 64 << 20

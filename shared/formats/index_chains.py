@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from penstock.shared.formats.index_layout import ITEM, SLOT_BYTES, Geometry, IndexHeader
-from penstock.shared.formats.java_hash_arrays import string_hashes
+from penstock.shared.formats.java_hash import string_hashes
 
 ITEM_DTYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT_DTYPE = np.dtype(">i4")

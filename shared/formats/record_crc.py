@@ -1,10 +1,11 @@
-"""The checksum of a whole record, which RocketMQ 5.2 and later keep as the record's last property.
+"""The checksums of a record: of its body, and of the whole, which RocketMQ 5.2 and later keep as
+the record's last property. Pure functions on buffers.
 
     "__CRC32#" 0x01 d d d d d d d d d d 0x02        20 bytes, the end of the record
 
 The digits are those of CRC-32 without its top bit over everything before these 20 bytes, the least
 significant first, filled up with "0" on the right. It covers the stamped fields, so it is put in
-last. Pure functions on buffers.
+last.
 """
 
 from __future__ import annotations
@@ -24,12 +25,20 @@ _DIGITS_AT = PROP_CRC_BYTES - len(PROP_CRC_LEAD)
 assert len(PROP_CRC_ROOM) == PROP_CRC_BYTES, "room and checksum have one size"
 
 
+crc32 = isal_zlib.crc32
+
+
 class Checksum(enum.Enum):
     """Which checksum of a record is compared."""
 
     NONE = "none"
     BODY = "body"
     RECORD = "record"  # the last property; a record without it does not pass, as in RocketMQ
+
+
+def body_crc(body: bytes | memoryview) -> int:
+    """RocketMQ's body CRC: CRC-32 without its top bit; 0 for an empty body."""
+    return crc32(body) & 0x7FFFFFFF if len(body) else 0
 
 
 def has_prop_crc(buffer: bytes | bytearray | memoryview, end: int) -> bool:
@@ -40,7 +49,7 @@ def has_prop_crc(buffer: bytes | bytearray | memoryview, end: int) -> bool:
 
 def prop_crc(record: memoryview) -> bytes:
     """The ten digits for a whole record that ends in the room for them."""
-    crc: int = isal_zlib.crc32(record[:-PROP_CRC_BYTES]) & 0x7FFFFFFF
+    crc: int = crc32(record[:-PROP_CRC_BYTES]) & 0x7FFFFFFF
     return b"%010d" % crc
 
 

@@ -5,54 +5,52 @@ A full decode copies the body and makes texts; a walk over a whole store cannot 
 
 from __future__ import annotations
 
-import struct
 from functools import lru_cache
 
 import msgspec
 
-from penstock.shared.formats.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
-from penstock.shared.formats.queue_entry import (
-    DELAY_LEVELS_MS,
-    SCHEDULE_TOPIC,
-    delay_due_ms,
-    tags_code,
-)
-from penstock.shared.formats.record import (
+from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, SCHEDULE_TOPIC_RAW, due_ms
+from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, find_property
+from penstock.shared.formats.queue_entry import tags_code
+from penstock.shared.formats.record_crc import PROP_CRC_BYTES, has_prop_crc
+from penstock.shared.formats.record_layout import (
+    AT_BODY_LENGTH_V4,
     AT_BODY_V4,
     AT_BORN_TIMESTAMP,
     AT_MAGIC,
+    AT_MAGIC_LOW,
     AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
-    AT_STORE_HOST_V4,
+    AT_RECONSUME_TIMES_V4,
     AT_STORE_TIMESTAMP_V4,
     AT_SYS_FLAG,
-    HOST_V4_BYTES,
-    HOST_V6_BYTES,
     MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
+    SYS_ANY_HOST_V6,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
+    V6_EXTRA_BYTES,
     body_span,
+    fields_at,
     store_timestamp_ms,
+    v6_extra_bytes,
 )
-from penstock.shared.formats.record_crc import PROP_CRC_BYTES, has_prop_crc
 
-_V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
-_ANY_HOST_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _UNQUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
-_DELAY, _TAGS = DELAY.encode(), TAGS.encode()
-_KEYS, _UNIQ_KEY = KEYS.encode(), UNIQ_KEY.encode()
-_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-# queueId, queueOffset, sysFlag, storeTimestamp and body length, where both hosts are IPv4
-_USUAL = struct.Struct(">12xi4xq8xi16xq20xi")
-_FLAG_AND_LENGTH = struct.Struct(">36xi44xi")
-
-assert _USUAL.size == _FLAG_AND_LENGTH.size == AT_BODY_V4, (
-    "the body begins right behind these fields"
+_TAGS, _KEYS, _UNIQ_KEY = TAGS.encode(), KEYS.encode(), UNIQ_KEY.encode()
+_MAGIC_V2_LOW = MAGIC_V2 & 0xFF
+# where both hosts are IPv4; of others the last field of either stands elsewhere
+_USUAL = fields_at(
+    (AT_QUEUE_ID, "i"),
+    (AT_QUEUE_OFFSET, "q"),
+    (AT_SYS_FLAG, "i"),
+    (AT_STORE_TIMESTAMP_V4, "q"),
+    (AT_BODY_LENGTH_V4, "i"),
 )
-assert AT_QUEUE_ID == 12 and AT_QUEUE_OFFSET == 20, "the skipped bytes follow from the layout"
+_FLAG_AND_LENGTH = fields_at((AT_SYS_FLAG, "i"), (AT_BODY_LENGTH_V4, "i"))
 
 
 class Outline(msgspec.Struct, gc=False):
@@ -75,12 +73,12 @@ def outline(record: memoryview) -> Outline:
     """The outline of one whole, examined record."""
     queue_id, queue_offset, sys_flag, stored_ms, length = _USUAL.unpack_from(record)
     body_at = AT_BODY_V4
-    if sys_flag & _ANY_HOST_V6:
+    if sys_flag & SYS_ANY_HOST_V6:
         body_at, length = body_span(record, 0)
         stored_ms = store_timestamp_ms(record, 0)
     topic_at = body_at + length + 1
     topic_length = record[topic_at - 1]
-    if record[AT_MAGIC + 3] == MAGIC_V2 & 0xFF:
+    if record[AT_MAGIC_LOW] == _MAGIC_V2_LOW:
         topic_length = topic_length << 8 | record[topic_at]
         topic_at += 1
     topic_end = topic_at + topic_length
@@ -90,7 +88,7 @@ def outline(record: memoryview) -> Outline:
         queue_offset,
         sys_flag,
         stored_ms,
-        bytes(record[topic_end + 2 :]),
+        bytes(record[topic_end + PROPERTIES_LENGTH_BYTES :]),
     )
 
 
@@ -98,12 +96,14 @@ def raw_properties(record: memoryview) -> bytes:
     """The properties string of one whole, examined record, and nothing else of it."""
     sys_flag, length = _FLAG_AND_LENGTH.unpack_from(record)
     at = AT_BODY_V4
-    if sys_flag & _ANY_HOST_V6:
+    if sys_flag & SYS_ANY_HOST_V6:
         at, length = body_span(record, 0)
     at += length
-    if record[AT_MAGIC + 3] == MAGIC_V2 & 0xFF:
-        return bytes(record[at + 4 + (record[at] << 8 | record[at + 1]) :])
-    return bytes(record[at + 3 + record[at] :])
+    if record[AT_MAGIC_LOW] == _MAGIC_V2_LOW:
+        topic_end = at + 2 + (record[at] << 8 | record[at + 1])
+    else:
+        topic_end = at + 1 + record[at]
+    return bytes(record[topic_end + PROPERTIES_LENGTH_BYTES :])
 
 
 def unique_key_of(record: memoryview) -> bytes:
@@ -127,12 +127,10 @@ def sent_part(record: memoryview) -> bytes:
     A message has the same bytes here in each of its copies, whatever broker has stored it.
     """
     sys_flag = int.from_bytes(record[AT_SYS_FLAG:AT_BORN_TIMESTAMP], "big")
-    born_stop = AT_STORE_TIMESTAMP_V4
+    born_stop, rest_at = AT_STORE_TIMESTAMP_V4, AT_RECONSUME_TIMES_V4
     if sys_flag & SYS_BORN_HOST_V6:
-        born_stop += _V6_EXTRA_BYTES
-    rest_at = born_stop + AT_STORE_HOST_V4 - AT_STORE_TIMESTAMP_V4 + HOST_V4_BYTES
-    if sys_flag & SYS_STORE_HOST_V6:
-        rest_at += _V6_EXTRA_BYTES
+        born_stop += V6_EXTRA_BYTES
+    rest_at += v6_extra_bytes(sys_flag)
     rest: bytes | memoryview = record[rest_at:]
     if has_prop_crc(record, len(record)):
         rest = _without_prop_crc(record, rest_at)
@@ -149,17 +147,16 @@ def sent_part(record: memoryview) -> bytes:
 def _without_prop_crc(record: memoryview, start: int) -> bytes:
     """A record from `start` on, as it would be without its last property."""
     properties = raw_properties(record)[:-PROP_CRC_BYTES]
-    lead = record[start : len(record) - PROP_CRC_BYTES - len(properties) - 2]
-    return b"".join((lead, len(properties).to_bytes(2, "big"), properties))
+    lead = record[start : len(record) - PROP_CRC_BYTES - len(properties) - PROPERTIES_LENGTH_BYTES]
+    return b"".join((lead, len(properties).to_bytes(PROPERTIES_LENGTH_BYTES, "big"), properties))
 
 
 def entry_tags_code(record: Outline, delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS) -> int:
     """What the record's consume queue entry carries: its tags' hash, or when it is due."""
-    if record.topic == _SCHEDULE_TOPIC:
-        level = find_property(record.properties, _DELAY)
-        if level.isdigit() and len(level) < 10 and int(level) > 0:
-            return delay_due_ms(int(level), record.store_timestamp_ms, delay_levels_ms)
-    return _code(find_property(record.properties, _TAGS))
+    code = _code(find_property(record.properties, _TAGS))
+    if record.topic != SCHEDULE_TOPIC_RAW:
+        return code
+    return due_ms(record.store_timestamp_ms, record.properties, code, delay_levels_ms)
 
 
 @lru_cache(maxsize=65536)

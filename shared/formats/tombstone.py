@@ -13,15 +13,14 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import DELAY, encode_properties
-from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
-from penstock.shared.formats.record import (
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import (
     BLANK,
     MAGIC_BLANK,
     SMALLEST_RECORD_BYTES,
     SYS_TRANSACTION_ROLLBACK,
-    Record,
-    encode_record,
 )
 from penstock.shared.layout import BLANK_HEADER_BYTES
 

@@ -20,7 +20,8 @@ from penstock.shared.errors import InvalidArgument, MessageNotFound, OffsetOutOf
 from penstock.shared.formats.index_chains import key_hashes
 from penstock.shared.formats.index_layout import ITEM, Geometry
 from penstock.shared.formats.message_id import parse_message_id
-from penstock.shared.formats.record import Kind, examine, store_host, store_timestamp_ms
+from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_layout import store_host, store_timestamp_ms
 from penstock.shared.formats.record_outline import outline, record_keys
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile

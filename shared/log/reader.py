@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
-from penstock.shared.formats.record import blank_size, store_timestamp_ms
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import HEAD_BYTES, blank_size, store_timestamp_ms
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import DamagedRanges, load_quarantine
 from penstock.shared.loops.active import record_starts
@@ -78,7 +78,7 @@ class LogReader:
         if position < self._positions["log_start"]:
             return None
         try:
-            return store_timestamp_ms(self._segments.view(position, position + 128), 0)
+            return store_timestamp_ms(self._segments.view(position, position + HEAD_BYTES), 0)
         except FileNotFoundError:
             return None
 

@@ -23,18 +23,16 @@ from itertools import pairwise
 
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import Segment
-from penstock.shared.formats.record import (
+from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind, examine
+from penstock.shared.formats.record_crc import Checksum, has_prop_crc
+from penstock.shared.formats.record_layout import (
     AT_PHYSICAL_OFFSET,
     BLANK,
     MAGIC_BLANK,
     MAGIC_V1,
     MAGIC_V2,
-    NO_RECORD_CRC,
     SMALLEST_RECORD_BYTES,
-    Kind,
-    examine,
 )
-from penstock.shared.formats.record_crc import Checksum, has_prop_crc
 from penstock.shared.loops.active import record_starts
 
 WINDOW_BYTES = 8 << 20

@@ -10,16 +10,8 @@ from __future__ import annotations
 
 import os
 
-from penstock.shared.loops.pure.encode import Draft, DraftRun
-from penstock.shared.loops.pure.frame import RunOf, Stamp
-from penstock.shared.loops.pure.queues import Runs
-from penstock.shared.loops.pure.walk import Dispatched
-
 __all__ = [
-    "Dispatched",
-    "Draft",
     "Message",
-    "DraftRun",
     "FrameOfRuns",
     "FrameRun",
     "Intake",
@@ -27,9 +19,6 @@ __all__ = [
     "Outcome",
     "QueueNumbers",
     "RecordMaker",
-    "RunOf",
-    "Runs",
-    "Stamp",
     "by_queue",
     "check_frame",
     "check_properties",
@@ -48,7 +37,7 @@ __all__ = [
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 9
+INTERFACE = 10
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -57,7 +46,8 @@ def _why_pure() -> str:
     if os.environ.get(VARIABLE, "") not in ("", "0"):
         return f"{VARIABLE} is set"
     try:
-        from penstock.shared.loops import compiled
+        # not `from ... import compiled`, which cannot tell a missing module from a broken one
+        import penstock.shared.loops.compiled as compiled
     except ModuleNotFoundError:
         return "the compiled module is not there: install again where a C compiler is"
     except ImportError as error:

@@ -5,22 +5,19 @@ from collections.abc import Sequence
 
 import zmq
 
-from penstock.shared.formats.record import Shape
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.forms import Dispatched, Ranges, RunOf, Runs, Stamp
 from penstock.shared.loops.pure.encode import (
     RecordMaker as RecordMaker,  # one by one the same methods
 )
-from penstock.shared.loops.pure.frame import RunOf, Stamp
 from penstock.shared.loops.pure.intake import Intake as Intake
 from penstock.shared.loops.pure.message import Message as Message
 from penstock.shared.loops.pure.queues import QueueNumbers as QueueNumbers
-from penstock.shared.loops.pure.queues import Runs
-from penstock.shared.loops.pure.ranges import Ranges
 from penstock.shared.loops.pure.sends import FrameOfRuns as FrameOfRuns
 from penstock.shared.loops.pure.sends import FrameRun as FrameRun
 from penstock.shared.loops.pure.sends import KeyNumbers as KeyNumbers
 from penstock.shared.loops.pure.sends import Outcome as Outcome
-from penstock.shared.loops.pure.walk import Dispatched
 
 INTERFACE: int
 

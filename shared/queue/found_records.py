@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from penstock.shared.loops.active import gather
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import RANGE
 from penstock.shared.wire.messages import Place
 
 # Less is not worth opening a file for.

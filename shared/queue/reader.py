@@ -15,8 +15,7 @@ import numpy.typing as npt
 from penstock.shared.config import Config
 from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
-from penstock.shared.formats.queue_entry_arrays import entries
-from penstock.shared.formats.record import store_timestamp_ms
+from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.log.reader import LogReader
 from penstock.shared.loops.active import log_ranges
@@ -24,6 +23,7 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild, verify
+from penstock.shared.queue.entry_arrays import entries
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 

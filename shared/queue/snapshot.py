@@ -141,7 +141,7 @@ class QueueFiles:
         # numpy takes longer to import than the rest of a start, which does without
         import numpy as np
 
-        from penstock.shared.formats.queue_entry_arrays import ENTRY_DTYPE, entries
+        from penstock.shared.queue.entry_arrays import ENTRY_DTYPE, entries
 
         if not self.first_slot <= start <= stop <= self.max_offset:
             raise OffsetOutOfRange(

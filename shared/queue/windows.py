@@ -33,7 +33,7 @@ from penstock.shared.files.mapped_area import MappedArea, most_pieces
 from penstock.shared.formats.queue_entry import BLANK_ENTRY
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers, put_entries
-from penstock.shared.loops.pure.queues import ROW, WINDOW_WORDS
+from penstock.shared.loops.forms import ROW, WINDOW_WORDS
 from penstock.shared.next_steps import rebuild
 
 # The least that is whole entries and whole pages: 1024 entries where a page has 4096 bytes.

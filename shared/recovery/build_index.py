@@ -13,7 +13,7 @@ from typing import NamedTuple
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.formats.index_chains import KeyBatch
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.record import Kind
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_outline import outline, record_keys
 from penstock.shared.index.directory import index_files

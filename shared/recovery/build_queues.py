@@ -18,11 +18,13 @@ import msgspec
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.durable import sync_directory
-from penstock.shared.formats.queue_entry import ENTRY, parse_delay_levels
-from penstock.shared.formats.record import SMALLEST_RECORD_BYTES, Kind, jumps
+from penstock.shared.formats.delay_levels import parse_delay_levels
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record_check import Kind, jumps
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.layout import StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
-from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.loops.forms import rows_of
 from penstock.shared.next_steps import repair
 from penstock.shared.queue.windows import QueueWindows
 from penstock.shared.store.directory import StoreDirectory

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.files.segments import segment_bases
 from penstock.shared.index.directory import check_index_sizes, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away, rebuild_index

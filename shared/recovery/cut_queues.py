@@ -14,7 +14,7 @@ from typing import NamedTuple
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import drop_empty_last, sync_directory, zero_from
-from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues

@@ -17,8 +17,10 @@ import msgspec
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.formats.record import NO_RECORD_CRC, Kind, decode_record, store_timestamp_ms
+from penstock.shared.formats.record import decode_record
+from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.log.damage import Damage, damage_between
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.recovery.witness import Witness, confirmed_record, first_timestamp_ms

@@ -18,7 +18,7 @@ from penstock.shared.errors import SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.files.durable import make_directory, replace_file, sync_directory
-from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.damage import QUARANTINE, save_quarantine
 from penstock.shared.memory.positions import PAGE_SIZE, Positions, create_positions

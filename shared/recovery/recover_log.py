@@ -32,7 +32,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import drop_empty_last, sync_directory
-from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.files.segments import segment_bases
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
 from penstock.shared.log.damage import Damage, joined, load_quarantine

@@ -18,7 +18,8 @@ from typing import NamedTuple
 
 from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.formats.checkpoint import Checkpoint
-from penstock.shared.formats.record import Kind, examine, store_timestamp_ms
+from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_layout import AT_MAGIC, store_timestamp_ms
 from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.queue.known_queues import load_known_flush
 from penstock.shared.recovery.empty_pool import is_named_by
@@ -111,8 +112,8 @@ def first_timestamp_ms(store: StoreDirectory, at: int) -> int:
     """The store time of the whole record at `at`; 0 when none stands there."""
     segment = store.segment_of(at)
     left = segment.end - at
-    head = store.read_log(at, min(left, 128))
-    size = min(max(int.from_bytes(head[:4], "big", signed=True), 1), left)
+    named_size = store.read_log(at, min(left, AT_MAGIC))
+    size = min(max(int.from_bytes(named_size, "big", signed=True), 1), left)
     raw = store.read_log(at, size)
     found, _, _ = examine(raw, 0, size, position=at)
     return store_timestamp_ms(raw, 0) if found is Kind.RECORD else 0

@@ -16,7 +16,7 @@ from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import replace_file, sync_file, write_at
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
-from penstock.shared.formats.record import store_timestamp_ms
+from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.memory.positions import Positions
 
@@ -89,7 +89,7 @@ class CheckpointKeeper:
         record = self._synced_record
         if not 0 <= record < self._positions["flushed"]:
             return False
-        stored_ms = store_timestamp_ms(self._segments.view(record, record + 128), 0)
+        stored_ms = store_timestamp_ms(self._segments.view(record, record + HEAD_BYTES), 0)
         if stored_ms > self._words.physic_timestamp_ms:
             return False
         self._words = _replace(self._words, logics_timestamp_ms=stored_ms, confirm_offset=record)

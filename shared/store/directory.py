@@ -18,8 +18,10 @@ from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import Problem, Segment, list_segments, shown
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
-from penstock.shared.formats.record import BLANK, Kind, Record, decode_record, examine
+from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import BLANK
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.log.scan import Step, scan
 from penstock.shared.names import is_stored_topic

@@ -14,8 +14,9 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.formats.record import SYS_TRANSACTION_MASK, Record, Shape, encode_record
+from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import with_prop_crc_room
+from penstock.shared.formats.record_layout import SYS_TRANSACTION_MASK, Shape
 from penstock.shared.names import MAX_PROPERTIES_BYTES, check_topic
 from penstock.shared.wire.produce_rules import check_batch
 

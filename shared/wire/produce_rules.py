@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.shared.errors import InvalidMessage
-from penstock.shared.names import RETRY_PREFIX
+from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX
 
 
 def delay_refused(level: object) -> InvalidMessage:
@@ -13,6 +13,16 @@ def delay_refused(level: object) -> InvalidMessage:
         f"DELAY={level}",
         "leave the delay out: the broker delivers at once",
     )
+
+
+def check_properties_size(length: int) -> None:
+    """Raise PropertiesTooLarge for properties of this many bytes, UNIQ_KEY among them."""
+    if length > MAX_PROPERTIES_BYTES:
+        raise PropertiesTooLarge(
+            f"properties, tags and keys take more than {MAX_PROPERTIES_BYTES} bytes together",
+            length,
+            "put large values into the body",
+        )
 
 
 def check_batch(topic: str, body_bytes: int, max_body_bytes: int) -> None:

@@ -24,8 +24,9 @@ from penstock.shared.config import Config
 from penstock.shared.files.durable import make_directory, make_file
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Record, Shape, encode_record, pack_host
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import with_prop_crc_room
+from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.reader import LogReader
 from penstock.shared.memory.positions import Positions, create_positions

@@ -21,7 +21,7 @@ from penstock.shared.files.disk_space import disk_used_percent
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.index_layout import HEADER
 from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
-from penstock.shared.formats.record import store_timestamp_ms
+from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.store import deletions

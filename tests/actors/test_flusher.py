@@ -18,7 +18,7 @@ from penstock.actors.reput import Reput
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint
 from penstock.shared.layout import segment_name
 from penstock.shared.log.damage import QUARANTINE
-from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 

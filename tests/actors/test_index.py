@@ -15,10 +15,11 @@ from penstock.actors.reader import Reader
 from penstock.actors.reader.actor import SOON_MS
 from penstock.actors.reader.query_turns import CATCH_UP_MS
 from penstock.actors.reput import Reput
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.index_layout import Geometry, decode_header
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.queue_entry import ENTRY, SCHEDULE_TOPIC
+from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.index.directory import index_files
 from penstock.shared.process.actor import TICK_MS

@@ -19,7 +19,7 @@ from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.layout import segment_name
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import RANGE
 from penstock.shared.memory.queue_table import QueueKey
 from penstock.shared.wire.messages import (
     Describe,

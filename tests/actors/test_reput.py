@@ -17,7 +17,9 @@ from penstock.actors.reput import Reput
 from penstock.shared.files.file_cache import FileCache
 from penstock.shared.files.segments import list_segments
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
-from penstock.shared.formats.record import AT_QUEUE_OFFSET, Kind, decode_record
+from penstock.shared.formats.record import decode_record
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 from penstock.shared.log.scan import scan
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable

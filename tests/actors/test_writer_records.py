@@ -9,8 +9,10 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.shared.formats.record import Kind, Shape, blank_size, decode_record, examine
+from penstock.shared.formats.record import decode_record
+from penstock.shared.formats.record_check import Kind, examine
 from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import Shape, blank_size
 from penstock.shared.wire.messages import Appended, Refused
 
 SEGMENT_BYTES = 64 << 10

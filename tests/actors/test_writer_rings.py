@@ -13,7 +13,7 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.shared.formats.record import AT_BODY_V4
+from penstock.shared.formats.record_layout import AT_BODY_V4
 from penstock.shared.loops.active import check_frame
 from penstock.shared.loops.pure.walk import walk
 from penstock.shared.memory import run_directory

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,12 +15,15 @@ from hypothesis import strategies as st
 
 from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import load_command, measured, started
+from penstock.bench.machine import measure_machine
 from penstock.bench.pipeline import MOST_TOLD, Lag, growth_mib
 from penstock.bench.report import percentile
 from penstock.bench.stack import Stack, running_stack
 from penstock.bench.target import Where, opened
 from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import StoreUnavailable
+
+pytestmark = pytest.mark.takes(20)
 
 SMALL = ("--set", "mapped_file_size_commit_log_bytes=67108864")
 LIMITS = (
@@ -101,6 +105,13 @@ def test_pipeline_tells_how_far_queues_are_behind_and_what_memory_is_used(stack:
         assert all(0 < look["own"][name] <= look["pss"][name] for name in look["pss"])
         assert look["rss"]["writer"] > 10
     assert 30 < details["idle_pss_mib"] < 1000
+
+
+def test_a_machine_is_measured_in_a_place_whose_path_no_socket_could_have(tmp_path: Path) -> None:
+    place = tmp_path / ("x" * 120)
+    place.mkdir()
+    assert measure_machine(place, 1 << 20, 20).zeromq_frames_per_s > 0
+    assert list(place.iterdir()) == []
 
 
 @given(st.lists(st.integers(50, 300), min_size=20, max_size=200), st.integers(0, 400))

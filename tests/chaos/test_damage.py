@@ -11,6 +11,8 @@ from penstock.chaos.arena import growing_store
 from penstock.chaos.storage.damage import Task, check_copies
 from penstock.chaos.storage.harm import HARM, Scene, do_harm
 
+pytestmark = pytest.mark.takes(20)
+
 LEFT = ("stopped", "killed", "killed, its memory gone", "without power")
 SEEDS = range(8)
 

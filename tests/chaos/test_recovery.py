@@ -12,6 +12,8 @@ from penstock.chaos.arena import Arena
 from penstock.chaos.crashes.recovery import KINDS, check_recovery, points
 from penstock.chaos.report import Report
 
+pytestmark = pytest.mark.takes(30)
+
 
 @pytest.mark.parametrize("pool, memory", KINDS, ids=["pool", "mapped", "mapped, no memory"])
 def test_a_recovery_killed_five_times_in_a_row_ends_in_the_same_bytes(

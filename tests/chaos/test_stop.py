@@ -22,6 +22,8 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.run_directory import read_run
 
+pytestmark = pytest.mark.takes(40)
+
 TOPIC = "chaos"
 QUEUES = 4
 SEGMENT_BYTES = 1 << 20

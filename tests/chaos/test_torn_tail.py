@@ -17,7 +17,8 @@ from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.loops.active import Stamp, put_stamped
+from penstock.shared.loops.active import put_stamped
+from penstock.shared.loops.forms import Stamp
 from penstock.shared.recovery.recover_log import recover_store
 
 RECORDS = 20

@@ -24,11 +24,13 @@ END_S = 60
 class Terminal:
     """A command whose standard streams are a terminal, or some of them.
 
-    `text` is what the terminal has shown so far; `silences_s` is how long it showed nothing, each
-    time it did not.
+    `text` is what the terminal has shown so far; `longest_silence_s` is how long it showed nothing
+    at most, on the command's own clock: a busy machine is not its fault.
     """
 
-    def __init__(self, arguments: list[str], **streams: object) -> None:
+    def __init__(
+        self, arguments: list[str], clock: Callable[[int], float], **streams: object
+    ) -> None:
         self._screen, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
         given = {"stdin": inner, "stdout": inner, "stderr": inner} | streams
@@ -43,7 +45,8 @@ class Terminal:
         os.close(inner)
         self.text = ""
         self.longest_silence_s = 0.0
-        self._shown_s = time.monotonic()
+        self._clock = clock
+        self._shown_s = clock(self.process.pid)
 
     def type(self, text: bytes) -> None:
         os.write(self._screen, text)
@@ -62,7 +65,7 @@ class Terminal:
                 shown = os.read(self._screen, 65536)
             except OSError:  # nobody has the other side any more
                 break
-            now_s = time.monotonic()
+            now_s = self._clock(self.process.pid)
             self.longest_silence_s = max(self.longest_silence_s, now_s - self._shown_s)
             self._shown_s = now_s
             self.text += shown.decode()
@@ -81,12 +84,12 @@ class Terminal:
 
 
 @pytest.fixture
-def terminal() -> Iterator[Callable[..., Terminal]]:
+def terminal(own_clock: Callable[..., float]) -> Iterator[Callable[..., Terminal]]:
     """Run a command on a terminal; streams given by name are something else."""
     opened: list[Terminal] = []
 
     def run(*arguments: str | Path, **streams: object) -> Terminal:
-        opened.append(Terminal([str(each) for each in arguments], **streams))
+        opened.append(Terminal([str(each) for each in arguments], own_clock, **streams))
         return opened[-1]
 
     yield run

@@ -157,6 +157,7 @@ def test_a_long_read_into_a_file_shows_how_far_it_is(
         shown = terminal("consume", "long", "-o", "json", "--store", broker.store, stdout=file)
         assert shown.end() == 0
     assert "reading" in shown.text and "of 150,000" in shown.text
+    assert shown.longest_silence_s < 2
     assert into.read_bytes().count(b"\n") == 150_000
 
 

@@ -13,7 +13,8 @@ from penstock.cli.main import main
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.formats.record import Kind, decode_record
+from penstock.shared.formats.record import decode_record
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.store.directory import StoreDirectory
 
 COUNT = 60

@@ -11,6 +11,8 @@ import pytest
 
 from penstock.maintenance.verify import verify_store
 
+pytestmark = pytest.mark.takes(30)
+
 LAST_LINE = (
     "demo ok: 336776 published, 336776 consumed, 336776 in Spark, 1 actor killed and restarted"
 )

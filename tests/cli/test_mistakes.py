@@ -34,6 +34,8 @@ import pytest
 from penstock.client import Producer
 from penstock.shared.process.broker_status import read_status
 
+pytestmark = pytest.mark.takes(30)
+
 HERE = Path(__file__).parent
 SNAPSHOT = HERE / "mistakes.txt"
 MISTAKES: list[dict[str, Any]] = tomllib.loads((HERE / "mistakes.toml").read_text())["mistake"]

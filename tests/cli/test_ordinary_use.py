@@ -11,7 +11,6 @@ import re
 import shlex
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -220,9 +219,5 @@ def test_long_work_shows_that_it_goes_on(
         assert read.end() == 0
     verified = terminal("store", "verify", broker.store)
     assert verified.end() == 0, verified.text
-    # how long it takes here, now, to start and to say anything at all
-    began = time.monotonic()
-    assert terminal("version").end() == 0
-    start_s = time.monotonic() - began
     for each in (sent, read, verified):
-        assert each.longest_silence_s < SIGN_OF_LIFE_S + 3 * start_s, each.text
+        assert each.longest_silence_s < SIGN_OF_LIFE_S, each.text

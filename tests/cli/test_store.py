@@ -16,8 +16,8 @@ import pytest
 
 from penstock.cli.main import COMMANDS, main
 from penstock.cli.store_info import gather
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
 from penstock.shared.formats.record import Record, pack_host
 from penstock.shared.layout import segment_name
 from penstock.shared.loops.active import why_pure

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -17,6 +18,8 @@ import pytest
 from penstock.cli.main import main
 from penstock.client.producer import Producer
 from penstock.shared.layout import segment_name
+
+pytestmark = pytest.mark.takes(30)
 
 Run = Callable[..., "Ended"]
 SIZES: dict[str, Any] = {
@@ -55,15 +58,22 @@ def penstock(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
     return run
 
 
-@pytest.fixture
-def store(start_broker: Callable[..., Any], tmp_path: Path) -> Path:
-    """A stopped store of these sizes with 400 messages."""
-    broker = start_broker(place=tmp_path, **SIZES)
+@pytest.fixture(scope="module")
+def made(start_shared_broker: Callable[..., Any], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A stopped store of these sizes with 400 messages, which tests copy."""
+    place = tmp_path_factory.mktemp("made")
+    broker = start_shared_broker(place=place, **SIZES)
     with Producer(broker.produce) as producer:
         sent = [producer.send("orders", b"x" * 500, keys=f"k{n}") for n in range(400)]
     assert len({each.result(0).queue_id for each in sent}) > 1
     broker.stop()
-    return tmp_path / "store"
+    return place / "store"
+
+
+@pytest.fixture
+def store(made: Path, tmp_path: Path) -> Path:
+    """A stopped store of these sizes with 400 messages."""
+    return shutil.copytree(made, tmp_path / "store")
 
 
 @pytest.mark.parametrize("remembers", [True, False])
@@ -84,7 +94,7 @@ def test_a_store_of_small_files_is_started_with_the_default_configuration(
         assert producer.send("orders", b"one more", keys="more").result(10)
     broker.stop()
     assert json.loads(memory.read_text()) == SIZES
-    for key, body in (("k7", "x" * 40), ("more", "one more")):
+    for key, body in (("k7", "x" * 57 + "..."), ("more", "one more")):
         found = penstock("query", "key", "orders", key, "--store", store)
         assert found.returncode == 0 and body in found.stdout, found.stderr
     ended = penstock("store", "verify", store, "-o", "json")

@@ -48,8 +48,7 @@ from penstock.shared.formats.record_outline import unique_key_of
 from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import check_frame
-from penstock.shared.loops.pure.intake import NO_ROOM
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import NO_ROOM, RANGE
 from penstock.shared.memory import ring_file, run_directory
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.run_directory import (
@@ -375,17 +374,17 @@ class Wire:
 
 
 @pytest.fixture
-def make_wire_with_ring(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wire]:
+def make_wire_with_ring(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wire]:
     """Wire(timeout_ms) whose producer asks for a ring at once; it is full with a few frames."""
     for module in (ring_file, producer_rings):
         monkeypatch.setattr(module, "RING_BYTES", 4096)
     monkeypatch.setattr(frame_ring, "ENOUGH_BYTES", 0)
     monkeypatch.setattr(frame_ring, "LEAST_FRAME_BYTES", 0)
-    monkeypatch.setattr(run_directory, "_MEMORY", tmp_path)
+    monkeypatch.setattr(run_directory, "_MEMORY", short_path)
     ends = Endpoints("", "", "", "")
 
     def make(timeout_ms: int = 1 << 40) -> Wire:
-        run_id, directory, _ = new_run_directory(tmp_path, 0)
+        run_id, directory, _ = new_run_directory(short_path, 0)
         run = Run(run_id, boot_id(), str(directory), os.getpid(), 0, ends, True)
         create_positions(run.positions)
         return Wire(timeout_ms, run)
@@ -619,13 +618,13 @@ def make_reader() -> Callable[..., Reader]:
 
 
 @pytest.fixture
-def make_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Log]:
+def make_log(short_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], Log]:
     """Log(): a store of its own on this machine."""
-    monkeypatch.setattr(run_directory, "_MEMORY", tmp_path)
+    monkeypatch.setattr(run_directory, "_MEMORY", short_path)
     numbers = count()
 
     def make() -> Log:
-        paths = StorePaths(tmp_path / f"store-{next(numbers)}")
+        paths = StorePaths(short_path / f"store-{next(numbers)}")
         for directory in (paths.commit_log, paths.own):
             directory.mkdir(parents=True)
         run_id, directory, _ = new_run_directory(paths.root, 0)

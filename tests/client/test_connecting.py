@@ -22,6 +22,8 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run
 from penstock.shared.process import find_broker
 
+pytestmark = pytest.mark.takes(20)
+
 WAIT_S = 30
 # Far less than a client's timeout of 30 s, however busy this machine is.
 AT_ONCE_S = 8

@@ -11,7 +11,7 @@ import pytest
 
 from penstock.shared.config import Config
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.record import AT_PHYSICAL_OFFSET
+from penstock.shared.formats.record_layout import AT_PHYSICAL_OFFSET
 from penstock.shared.index.lookup import IndexView, KeyQuery, look_up
 from penstock.shared.store.directory import StoreDirectory
 

@@ -14,7 +14,7 @@ import pytest
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.maintenance.verify import verify_store
-from penstock.shared.formats.record import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_MASK
+from penstock.shared.formats.record_layout import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_MASK
 
 HERE = Path(__file__).parent
 NAMES = sorted(path.name.removesuffix(".tar.xz") for path in HERE.glob("*.tar.xz"))

@@ -14,10 +14,12 @@ import pytest
 
 from penstock.cli.main import main
 from penstock.shared.formats.checkpoint import decode_checkpoint, encode_checkpoint
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC, delay_due_ms
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.properties import DELAY, TAGS, decode_properties
-from penstock.shared.formats.queue_entry import ENTRY, SCHEDULE_TOPIC, delay_due_ms, tags_code
-from penstock.shared.formats.record import (
+from penstock.shared.formats.queue_entry import ENTRY, tags_code
+from penstock.shared.formats.record import Record, decode_record, encode_record
+from penstock.shared.formats.record_layout import (
     BLANK,
     MAGIC_BLANK,
     MAGIC_V1,
@@ -25,9 +27,6 @@ from penstock.shared.formats.record import (
     SYS_COMPRESSED,
     SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_MASK,
-    Record,
-    decode_record,
-    encode_record,
 )
 from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths

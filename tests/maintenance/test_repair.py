@@ -20,7 +20,8 @@ from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.errors import ConfigError
 from penstock.shared.formats.properties import decode_properties
-from penstock.shared.formats.record import Kind, Record, decode_record
+from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.tombstone import LOST, LostMessage, lay_out
 from penstock.shared.layout import segment_name
 from penstock.shared.store.directory import StoreDirectory

@@ -14,9 +14,10 @@ from penstock.maintenance.verify_report import MAX_LISTED
 from penstock.shared.errors import ConfigError
 from penstock.shared.files.segments import Problem
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
-from penstock.shared.formats.record import Kind, Record, pack_host
+from penstock.shared.formats.record import Record, pack_host
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.layout import segment_name
 from penstock.shared.store.directory import StoreDirectory

@@ -13,7 +13,8 @@ from typing import NamedTuple
 import pytest
 
 from penstock.shared.config import Config
-from penstock.shared.formats.record import Kind, Record
+from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.recovery.recover_log import Recovered, recover_store

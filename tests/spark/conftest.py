@@ -12,7 +12,8 @@ from msgspec.structs import replace
 
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.queue_entry import ENTRY, tags_code
-from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import StorePaths, segment_name
 
 BORN_MS, STORED_MS = 1_700_000_000_123, 1_700_000_000_456

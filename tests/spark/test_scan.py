@@ -12,7 +12,8 @@ from penstock.shared.errors import OffsetOutOfRange, StoreDamaged, UnreadableBod
 from penstock.shared.formats.compression import compress
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.queue_entry import BLANK_SIZE
-from penstock.shared.formats.record import MAGIC_V2, Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record_layout import MAGIC_V2
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
 from penstock.spark.plan import QueueRange, parse_options, plan

@@ -26,13 +26,13 @@ from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.formats.compression import check_compression, compress
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key
 from penstock.shared.formats.properties import DELAY, RESERVED, encode_properties
-from penstock.shared.formats.record import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
 from penstock.shared.formats.record_crc import PROP_CRC_BYTES
-from penstock.shared.loops.active import Draft, KeyNumbers, RecordMaker, properties_of
-from penstock.shared.loops.pure.encode import check_properties_size
+from penstock.shared.formats.record_layout import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
+from penstock.shared.loops.active import KeyNumbers, RecordMaker, properties_of
+from penstock.shared.loops.forms import Draft
 from penstock.shared.names import MAX_TOPIC_BYTES, check_topic
 from penstock.shared.wire.messages import Welcome
-from penstock.shared.wire.produce_rules import check_batch, delay_refused
+from penstock.shared.wire.produce_rules import check_batch, check_properties_size, delay_refused
 
 # Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
 COMPRESS_OVER_BYTES = 4096

@@ -20,7 +20,8 @@ from penstock.client.core.arguments import check_timeout
 from penstock.client.core.timeouts import no_outcome
 from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
-from penstock.shared.loops.active import Draft, FrameOfRuns, FrameRun, Outcome
+from penstock.shared.loops.active import FrameOfRuns, FrameRun, Outcome
+from penstock.shared.loops.forms import Draft
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 _log = logging.getLogger("penstock")

@@ -10,8 +10,8 @@ from collections import deque
 from penstock.client.core.sending.frames import Frame, SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.client.core.sending.routes import Parked
-from penstock.shared.loops.active import Draft, FrameOfRuns, Intake
-from penstock.shared.loops.pure.intake import FRAME_BYTES
+from penstock.shared.loops.active import FrameOfRuns, Intake
+from penstock.shared.loops.forms import FRAME_BYTES, Draft
 
 # At most 8 frames in flight, or 16 while full frames are queued. Sending more partly filled frames
 # would only make them smaller: while one waits, the messages that follow pack into it.

@@ -11,7 +11,7 @@ from penstock.client.core.sending.encoding import Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import Frame
 from penstock.shared.errors import PropertiesTooLarge
-from penstock.shared.loops.pure.intake import FRAME_BYTES
+from penstock.shared.loops.forms import FRAME_BYTES
 from penstock.shared.wire.messages import Append, encode
 
 # More frames than a producer has on their way leave at once only after a failure.

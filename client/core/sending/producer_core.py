@@ -37,7 +37,7 @@ from penstock.shared.errors import (
     error_from_status,
 )
 from penstock.shared.loops.active import Intake
-from penstock.shared.loops.pure.intake import Plain
+from penstock.shared.loops.forms import Plain
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 

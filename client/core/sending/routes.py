@@ -17,7 +17,7 @@ from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.java_hash import shard_queue
-from penstock.shared.loops.active import Draft
+from penstock.shared.loops.forms import Draft
 from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue
 from penstock.shared.wire import messages

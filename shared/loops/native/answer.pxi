@@ -40,8 +40,8 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
         if size < SMALLEST or size > stop - at:
             break
         if queue != ANY_QUEUE:
-            offset = i64(raw + at + 20)
-            if i32(raw + at + 12) != queue or offset < low or offset >= high:
+            offset = i64(raw + at + AT_QUEUE_OFFSET)
+            if i32(raw + at + AT_QUEUE_ID) != queue or offset < low or offset >= high:
                 break
             low = offset + 1
         message = Message.__new__(Message)
@@ -58,6 +58,11 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
             )
         at += size
     return made, at, named
+
+
+cdef inline bint has_head(Message message) noexcept:
+    """Whether a record's fields up to the store time are there, even with an IPv6 sender."""
+    return message.size >= SMALLEST
 
 
 cdef inline bint is_exact(Message message, Parts *parts) noexcept:

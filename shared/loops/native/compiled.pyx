@@ -19,7 +19,9 @@ from cpython.mem cimport PyMem_RawFree, PyMem_RawMalloc, PyMem_RawRealloc
 from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-INTERFACE = 9
+from penstock.shared.loops import forms
+
+INTERFACE = 10
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -54,6 +56,7 @@ def crc32(data, bint portable=False):
     return crc
 
 
+include "layout.pxi"
 include "record.pxi"
 include "frame.pxi"
 include "keys.pxi"

@@ -52,8 +52,8 @@ cdef class RecordMaker:
     def take_shape(self, shape):
         self.twin.take_shape(shape)
         self.store_bytes = shape.store_host_bytes
-        self.host_bits = BORN_V6 if len(self.born_host) == 20 else 0
-        self.host_bits |= STORE_V6 if self.store_bytes == 20 else 0
+        self.host_bits = BORN_V6 if len(self.born_host) == HOST_V6 else 0
+        self.host_bits |= STORE_V6 if self.store_bytes == HOST_V6 else 0
         self.end = PROP_CRC_ROOM if shape.prop_crc else b""
 
     def pack(self, into, runs):
@@ -105,40 +105,47 @@ cdef class RecordMaker:
         cdef int32_t flag = 0, sys_flag = 0
         cdef Py_ssize_t length, name_bytes = PyBytes_GET_SIZE(name)
         cdef Py_ssize_t born = PyBytes_GET_SIZE(self.born_host), end = PyBytes_GET_SIZE(self.end)
-        cdef Py_ssize_t own_bytes, raw_bytes, size
+        cdef Py_ssize_t own_bytes, raw_bytes, size, blank
         if type(draft) is bytes:
             body, properties = draft, b""
         else:
             body, properties, flag, sys_flag = <tuple?> draft
         length, own_bytes = PyBytes_GET_SIZE(body), PyBytes_GET_SIZE(properties)
         raw_bytes = own_bytes + self.key_bytes + end
-        size = 74 + born + self.store_bytes + length + name_bytes + raw_bytes
+        size = AT_BODY - 2 * HOST_V4 + born + self.store_bytes + length + name_bytes
+        size += PROPERTIES_LENGTH + raw_bytes
         if size > left or raw_bytes > MOST_PROPERTIES:
             return -1
         born_ms = self.month_start_ms + (key >> 16)
         put32(at, <uint32_t> size)
-        put32(at + 4, MAGIC_V1 if name_bytes <= 128 else MAGIC_V2)
+        put32(at + AT_MAGIC, MAGIC_V1 if name_bytes <= LENGTH_V1 + 127 else MAGIC_V2)
         put32(
-            at + 8,
+            at + AT_BODY_CRC,
             crc_of(<Bytes> PyBytes_AS_STRING(body), length) & 0x7FFFFFFF if length else 0,
         )
-        put32(at + 12, queue_id)
-        put32(at + 16, flag)
-        memset(at + 20, 0, 16)
-        put32(at + 36, sys_flag | self.host_bits)
-        put64(at + 40, born_ms)
-        memcpy(at + 48, PyBytes_AS_STRING(self.born_host), born)
-        memset(at + 48 + born, 0, 20 + self.store_bytes)
-        at += 68 + born + self.store_bytes
+        put32(at + AT_QUEUE_ID, queue_id)
+        put32(at + AT_FLAG, flag)
+        memset(at + AT_QUEUE_OFFSET, 0, AT_SYS_FLAG - AT_QUEUE_OFFSET)
+        put32(at + AT_SYS_FLAG, sys_flag | self.host_bits)
+        put64(at + AT_BORN_TIMESTAMP, born_ms)
+        at += AT_BORN_HOST
+        memcpy(at, PyBytes_AS_STRING(self.born_host), born)
+        at += born
+        # the broker stamps time and host; a new message was consumed 0 times, and prepares nothing
+        blank = AT_BODY_LENGTH - AT_STORE_TIMESTAMP - HOST_V4 + self.store_bytes
+        memset(at, 0, blank)
+        at += blank
         put32(at, <uint32_t> length)
-        memcpy(at + 4, PyBytes_AS_STRING(body), length)
-        at += 4 + length
+        at += AT_BODY - AT_BODY_LENGTH
+        memcpy(at, PyBytes_AS_STRING(body), length)
+        at += length
         memcpy(at, PyBytes_AS_STRING(name), name_bytes)
         at += name_bytes
         at[0] = raw_bytes >> 8
         at[1] = raw_bytes & 255
-        memcpy(at + 2, PyBytes_AS_STRING(properties), own_bytes)
-        at += 2 + own_bytes
+        at += PROPERTIES_LENGTH
+        memcpy(at, PyBytes_AS_STRING(properties), own_bytes)
+        at += own_bytes
         put_hex(self.key + self.key_lead, <uint32_t> (key >> 16), 8)
         put_hex(self.key + self.key_lead + 8, <uint32_t> key & 0xFFFF, 4)
         memcpy(at, self.key, self.key_bytes)

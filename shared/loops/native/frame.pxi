@@ -9,7 +9,7 @@ def check_frame(
     runs,
     max_record_bytes,
     max_body_bytes=1 << 31,
-    shape=pure_frame.Shape(),
+    shape=record_layout.Shape(),
 ):
     cdef Py_buffer buffer
     cdef Parts parts
@@ -17,7 +17,7 @@ def check_frame(
     cdef int64_t most_record = min(max_record_bytes, 1 << 31), count
     cdef int64_t most_body = min(max_body_bytes, 1 << 31)
     cdef int64_t queue
-    cdef int own = STORE_V6 if shape.store_host_bytes == 20 else 0
+    cdef int own = STORE_V6 if shape.store_host_bytes == HOST_V6 else 0
     cdef Bytes raw, name
     cdef bytes topic
     cdef list starts = []
@@ -36,11 +36,11 @@ def check_frame(
                     not is_whole(raw + at, left, &parts)
                     or parts.size > most_record
                     or parts.body_bytes > most_body
-                    or i32(raw + at + 12) != queue
-                    or raw[at + 39] & (STORE_V6 | TRANSACTION) != own
+                    or i32(raw + at + AT_QUEUE_ID) != queue
+                    or raw[at + AT_SYS_FLAG_LOW] & (STORE_V6 | TRANSACTION) != own
                     or parts.topic_bytes != topic_bytes
                     or memcmp(raw + at + parts.topic_at, name, topic_bytes) != 0
-                    or u32(raw + at + 8) != body_crc(raw + at, &parts)
+                    or u32(raw + at + AT_BODY_CRC) != body_crc(raw + at, &parts)
                 ):
                     good = False
                     break
@@ -132,20 +132,20 @@ def put_stamped(target, frame, list starts, list queue_offsets, int64_t position
                 size = stop - at
                 if at < first or first < 0 or stop > buffer.len or size < SMALLEST:
                     raise ValueError("the places of records are in order, and in their frame")
-                born = V6_EXTRA if raw[at + 39] & BORN_V6 else 0
-                if 64 + born + host_bytes > size or stop - first > into.len:
+                born = V6_EXTRA if raw[at + AT_SYS_FLAG_LOW] & BORN_V6 else 0
+                if AT_STORE_HOST + born + host_bytes > size or stop - first > into.len:
                     raise ValueError("a record has room for what is stamped")
                 record = <unsigned char *> into.buf + (at - first)
-                memcpy(record + 8, raw + at + 8, size - 8)
-                put64(record + 20, queue_offset)
-                put64(record + 28, position + (at - first))
-                put64(record + 56 + born, stored_ms)
-                memcpy(record + 64 + born, address, host_bytes)
+                memcpy(record + CLAIM, raw + at + CLAIM, size - CLAIM)
+                put64(record + AT_QUEUE_OFFSET, queue_offset)
+                put64(record + AT_PHYSICAL_OFFSET, position + (at - first))
+                put64(record + AT_STORE_TIMESTAMP + born, stored_ms)
+                memcpy(record + AT_STORE_HOST + born, address, host_bytes)
                 if prop_crc:
                     put_digits(record, raw + at, size)
                 # size and magic make it a record, so they come last, whoever dies before
                 keep_order()
-                memcpy(record, raw + at, 8)
+                memcpy(record, raw + at, CLAIM)
         finally:
             PyBuffer_Release(&buffer)
     finally:

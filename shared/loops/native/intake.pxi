@@ -9,11 +9,10 @@ from cpython.unicode cimport PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
 from penstock.shared.formats.java_hash import shard_queue
-from penstock.shared.loops.pure import intake as pure_intake
 
-cdef Py_ssize_t FRAME_BYTES = pure_intake.FRAME_BYTES
-cdef Py_ssize_t PLAIN_PROPERTIES_BYTES = pure_intake.PLAIN_PROPERTIES_BYTES
-cdef object NO_ROOM = pure_intake.NO_ROOM
+cdef Py_ssize_t FRAME_BYTES = forms.FRAME_BYTES
+cdef Py_ssize_t PLAIN_PROPERTIES_BYTES = forms.PLAIN_PROPERTIES_BYTES
+cdef object NO_ROOM = forms.NO_ROOM
 cdef tuple NO_ARGUMENTS = ()
 
 

@@ -5,6 +5,7 @@
 
 from penstock.shared.loops.pure import message as pure_message
 from penstock.shared.formats.compression import MAX_BODY_BYTES
+from penstock.shared.formats.properties import KEYS, SHARDING_KEY, TAGS, UNIQ_KEY
 
 
 # As many are kept as a pull of small messages has: each pull makes and frees them all.
@@ -61,39 +62,41 @@ cdef class Message:
     @property
     def queue_id(self):
         """The queue of its topic that it is in, from 0."""
-        return i32(self.at + 12) if self.size >= SMALLEST else unusual(self, "queue_id")
+        return i32(self.at + AT_QUEUE_ID) if has_head(self) else unusual(self, "queue_id")
 
     @property
     def flag(self):
         """The sender's own 32 bits; the broker does not look at them."""
-        return i32(self.at + 16) if self.size >= SMALLEST else unusual(self, "flag")
+        return i32(self.at + AT_FLAG) if has_head(self) else unusual(self, "flag")
 
     @property
     def queue_offset(self):
         """The message's number in its queue, from 0."""
-        return i64(self.at + 20) if self.size >= SMALLEST else unusual(self, "queue_offset")
+        return i64(self.at + AT_QUEUE_OFFSET) if has_head(self) else unusual(self, "queue_offset")
 
     @property
     def physical_offset(self):
         """Where the record begins in the commit log, in bytes."""
-        return i64(self.at + 28) if self.size >= SMALLEST else unusual(self, "physical_offset")
+        if not has_head(self):
+            return unusual(self, "physical_offset")
+        return i64(self.at + AT_PHYSICAL_OFFSET)
 
     @property
     def sys_flag(self):
         """RocketMQ's bits: how the body is compressed, what the hosts are, transactions."""
-        return i32(self.at + 36) if self.size >= SMALLEST else unusual(self, "sys_flag")
+        return i32(self.at + AT_SYS_FLAG) if has_head(self) else unusual(self, "sys_flag")
 
     @property
     def born_timestamp_ms(self):
         """When the producer made it, ms since 1970, by the producer's clock."""
-        return i64(self.at + 40) if self.size >= SMALLEST else unusual(self, "born_timestamp_ms")
+        if not has_head(self):
+            return unusual(self, "born_timestamp_ms")
+        return i64(self.at + AT_BORN_TIMESTAMP)
 
     @property
     def store_timestamp_ms(self):
         """When the broker stored it, ms since 1970, by the broker's clock."""
-        if self.size < SMALLEST:
-            return unusual(self, "store_timestamp_ms")
-        return i64(self.at + 56 + (V6_EXTRA if self.at[39] & BORN_V6 else 0))
+        return stored_ms_of(self.at) if has_head(self) else unusual(self, "store_timestamp_ms")
 
     @property
     def body(self):
@@ -102,8 +105,8 @@ cdef class Message:
         if self.taken_body is None:
             if (
                 is_exact(self, &parts)
-                and not self.at[39] & COMPRESSED
-                and u32(self.at + 8) == body_crc(self.at, &parts)
+                and not self.at[AT_SYS_FLAG_LOW] & COMPRESSED
+                and u32(self.at + AT_BODY_CRC) == body_crc(self.at, &parts)
             ):
                 self.taken_body = piece_of(self.at + parts.body_at, parts.body_bytes)
             else:
@@ -172,19 +175,19 @@ cdef class Message:
     @property
     def tags(self):
         """The tag that consumers choose by; None without one."""
-        return pure_message.text_of(self._raw_properties, pure_message.TAGS)
+        return pure_message.text_of(self._raw_properties, TAGS)
 
     @property
     def keys(self):
         """The keys as one string; several are separated by a blank. None without any."""
-        return pure_message.text_of(self._raw_properties, pure_message.KEYS)
+        return pure_message.text_of(self._raw_properties, KEYS)
 
     @property
     def unique_key(self):
         """The producer's id of the message."""
-        return pure_message.text_of(self._raw_properties, pure_message.UNIQ_KEY)
+        return pure_message.text_of(self._raw_properties, UNIQ_KEY)
 
     @property
     def shard(self):
         """The sharding key: messages that share it are in one queue, in order."""
-        return pure_message.text_of(self._raw_properties, pure_message.SHARDING_KEY)
+        return pure_message.text_of(self._raw_properties, SHARDING_KEY)

@@ -1,8 +1,6 @@
 # Entries on their way from the log to consume queues. Part of `compiled`; the twin is
 # `pure.queues`, which says what a row and a window are.
 
-from penstock.shared.loops.pure import queues as pure_queues
-
 cdef enum:
     ROW_BYTES = 12 + ENTRY_BYTES
     WINDOW_WORDS = 3

@@ -49,7 +49,7 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
         found = PyBytes_FromStringAndSize(<const char *> ranges, count * sizeof(Range))
     finally:
         PyMem_RawFree(ranges)
-    return pure_ranges.Ranges(base, found, size, taken)
+    return forms.Ranges(base, found, size, taken)
 
 
 def gather(found):

@@ -8,18 +8,8 @@ from penstock.shared.names import MAX_RETRY_TOPIC_BYTES, STORED_TOPIC_CHARACTERS
 from penstock.shared.formats.record_crc import PROP_CRC_LEAD
 
 cdef enum:
-    MAGIC_V1 = <int> 0xDAA320A7
-    MAGIC_V2 = <int> 0xDAA320AB
-    SMALLEST = 91
-    BODY_AT = 88  # with IPv4 hosts
-    V6_EXTRA = 12
-    BORN_V6 = 0x10
-    STORE_V6 = 0x20
-    COMPRESSED = 0x01
-    TRANSACTION = 0x0C
-    PREPARED = 0x04
-    ROLLED_BACK = 0x0C
     CRC_ROOM = 20
+    CRC_DIGITS = 10
 
 
 cdef inline uint32_t u32(Bytes at) noexcept nogil:
@@ -63,36 +53,41 @@ cdef struct Parts:
 cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogil:
     """Whether a record begins here whose lengths add up to its size, and that within `left`."""
     cdef Py_ssize_t topic_end
-    cdef int lead = 1
+    cdef int lead = LENGTH_V1
     if left < SMALLEST:
         return False
     parts.size = i32(at)
     if parts.size < SMALLEST or parts.size > left:
         return False
-    if i32(at + 4) != MAGIC_V1:
-        if i32(at + 4) != MAGIC_V2:
+    if i32(at + AT_MAGIC) != MAGIC_V1:
+        if i32(at + AT_MAGIC) != MAGIC_V2:
             return False
-        lead = 2
-    parts.body_at = BODY_AT
-    if at[39] & BORN_V6:
+        lead = LENGTH_V2
+    parts.body_at = AT_BODY
+    if at[AT_SYS_FLAG_LOW] & BORN_V6:
         parts.body_at += V6_EXTRA
-    if at[39] & STORE_V6:
+    if at[AT_SYS_FLAG_LOW] & STORE_V6:
         parts.body_at += V6_EXTRA
     if parts.body_at > parts.size:
         return False
-    parts.body_bytes = i32(at + parts.body_at - 4)
+    parts.body_bytes = i32(at + parts.body_at - (AT_BODY - AT_BODY_LENGTH))
     parts.topic_at = parts.body_at + parts.body_bytes + lead
-    if parts.body_bytes < 0 or parts.topic_at + 2 > parts.size:
+    if parts.body_bytes < 0 or parts.topic_at + PROPERTIES_LENGTH > parts.size:
         return False
-    if lead == 1:
-        parts.topic_bytes = <signed char> at[parts.topic_at - 1]
+    if lead == LENGTH_V1:
+        parts.topic_bytes = <signed char> at[parts.topic_at - LENGTH_V1]
     else:
-        parts.topic_bytes = i16(at + parts.topic_at - 2)
+        parts.topic_bytes = i16(at + parts.topic_at - LENGTH_V2)
     topic_end = parts.topic_at + parts.topic_bytes
-    if parts.topic_bytes < 0 or topic_end + 2 > parts.size:
+    if parts.topic_bytes < 0 or topic_end + PROPERTIES_LENGTH > parts.size:
         return False
-    parts.properties_at = topic_end + 2
+    parts.properties_at = topic_end + PROPERTIES_LENGTH
     return i16(at + topic_end) == parts.size - parts.properties_at
+
+
+cdef inline int64_t stored_ms_of(Bytes at) noexcept nogil:
+    """The store time of a record of at least SMALLEST bytes, in which it ends even after IPv6."""
+    return i64(at + AT_STORE_TIMESTAMP + (V6_EXTRA if at[AT_SYS_FLAG_LOW] & BORN_V6 else 0))
 
 
 cdef unsigned char of_topics[256]
@@ -107,7 +102,7 @@ cdef inline bint names_queue(Bytes at, Parts *parts) noexcept nogil:
     """Whether a whole record can be of the queue that it names: the rule of record.py."""
     cdef Bytes topic = at + parts.topic_at
     cdef Py_ssize_t last = parts.topic_bytes - 1, place
-    if at[12] > 127 or at[20] > 3 or last < 0 or last >= MAX_TOPIC:
+    if at[AT_QUEUE_ID] > 127 or at[AT_QUEUE_OFFSET] > 3 or last < 0 or last >= MAX_TOPIC:
         return False
     if last < 2 and topic[0] == 0x2E and topic[last] == 0x2E:
         return False
@@ -132,14 +127,15 @@ cdef inline void digits_of(uint32_t crc, unsigned char *digits) noexcept nogil:
     """The ten digits of a record's checksum: least significant first."""
     cdef int place
     crc &= 0x7FFFFFFF
-    for place in range(10):
+    for place in range(CRC_DIGITS):
         digits[place] = 48 + crc % 10
         crc //= 10
 
 
 cdef inline void put_digits(unsigned char *record, Bytes head, Py_ssize_t size) noexcept nogil:
-    """Put the checksum to a record's end; its first 8 bytes stand at `head` as yet."""
-    digits_of(crc_on(crc_of(head, 8), record + 8, size - CRC_ROOM - 8), record + size - 11)
+    """Put the checksum to a record's end; its first CLAIM bytes are still at `head` only."""
+    cdef uint32_t crc = crc_on(crc_of(head, CLAIM), record + CLAIM, size - CRC_ROOM - CLAIM)
+    digits_of(crc, record + size - 1 - CRC_DIGITS)
 
 
 cdef inline bint ends_in_crc(Bytes at, Py_ssize_t size) noexcept nogil:

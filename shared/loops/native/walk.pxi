@@ -1,7 +1,7 @@
 # Walk the log: what its records say to consume queues and index, and which are whole. Part of
 # `compiled`; the twin is `pure.walk`. How keys are hashed and gathered is in `native/keys.pxi`.
 
-from penstock.shared.loops.pure import walk as pure_walk
+from penstock.shared.formats import delay_levels
 from penstock.shared.formats.record_crc import Checksum
 
 
@@ -9,7 +9,7 @@ def dispatch(
     view,
     int64_t position,
     QueueNumbers queues,
-    tuple levels_ms=pure_walk.DELAY_LEVELS_MS,
+    tuple levels_ms=delay_levels.DELAY_LEVELS_MS,
     bint keyed=False,
 ):
     cdef Py_buffer buffer
@@ -32,7 +32,7 @@ def dispatch(
             raise MemoryError
         while is_whole(raw + at, left, &parts):
             record = raw + at
-            if i64(record + 28) != position + at or not names_queue(record, &parts):
+            if i64(record + AT_PHYSICAL_OFFSET) != position + at or not names_queue(record, &parts):
                 break
             properties = record + parts.properties_at
             properties_bytes = parts.size - parts.properties_at
@@ -44,13 +44,13 @@ def dispatch(
                 numbers = queues.topic(topic)
                 if keys is not None:
                     keys.take_topic(topic)
-            kind = record[39] & TRANSACTION
+            kind = record[AT_SYS_FLAG_LOW] & TRANSACTION
             find_properties(properties, properties_bytes, &found)
-            stored_ms = i64(record + 56 + (V6_EXTRA if record[39] & BORN_V6 else 0))
+            stored_ms = stored_ms_of(record)
             if kind != PREPARED and kind != ROLLED_BACK:
                 code = code_of_tags(&found, properties, properties_bytes)
                 if topic == SCHEDULE_TOPIC:
-                    code = pure_walk.due_ms(
+                    code = delay_levels.due_ms(
                         stored_ms,
                         PyBytes_FromStringAndSize(<const char *> properties, properties_bytes),
                         code,
@@ -58,8 +58,8 @@ def dispatch(
                     )
                 put_row(
                     rows + filled,
-                    queues.of(numbers, topic, i32(record + 12)),
-                    i64(record + 20),
+                    queues.of(numbers, topic, i32(record + AT_QUEUE_ID)),
+                    i64(record + AT_QUEUE_OFFSET),
                     position + at,
                     <uint32_t> parts.size,
                     code,
@@ -75,10 +75,10 @@ def dispatch(
     finally:
         PyMem_RawFree(rows)
         PyBuffer_Release(&buffer)
-    return pure_walk.Dispatched(at, count, last, made, None if keys is None else keys.entries())
+    return forms.Dispatched(at, count, last, made, None if keys is None else keys.entries())
 
 
-cdef bytes SCHEDULE_TOPIC = pure_walk.SCHEDULE_TOPIC.encode()
+cdef bytes SCHEDULE_TOPIC = delay_levels.SCHEDULE_TOPIC_RAW
 
 
 def record_starts(buffer_of, int64_t position, checksum):
@@ -95,10 +95,12 @@ def record_starts(buffer_of, int64_t position, checksum):
         if starts == NULL:
             raise MemoryError
         with nogil:
-            while is_whole(raw + at, left, &parts) and i64(raw + at + 28) == position + at:
+            while is_whole(raw + at, left, &parts):
+                if i64(raw + at + AT_PHYSICAL_OFFSET) != position + at:
+                    break
                 # of an empty body no checksum is compared, as in RocketMQ
                 if check_body and parts.body_bytes:
-                    if u32(raw + at + 8) != body_crc(raw + at, &parts):
+                    if u32(raw + at + AT_BODY_CRC) != body_crc(raw + at, &parts):
                         break
                 if check_record and not crc_holds(raw + at, parts.size):
                     break
@@ -117,8 +119,8 @@ def record_starts(buffer_of, int64_t position, checksum):
 
 cdef inline bint crc_holds(Bytes at, Py_ssize_t size) noexcept nogil:
     """Whether a record ends in its checksum."""
-    cdef unsigned char digits[10]
+    cdef unsigned char digits[CRC_DIGITS]
     if not ends_in_crc(at, size):
         return False
     digits_of(crc_of(at, size - CRC_ROOM), digits)
-    return memcmp(at + size - 11, digits, 10) == 0
+    return memcmp(at + size - 1 - CRC_DIGITS, digits, CRC_DIGITS) == 0

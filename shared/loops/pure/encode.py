@@ -7,37 +7,36 @@ bodies and names of topics are checked before.
 
 from __future__ import annotations
 
-import struct
 from array import array
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from isal import isal_zlib
-
-from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, sent_ms
-from penstock.shared.formats.record import (
+from penstock.shared.formats.record_crc import PROP_CRC_ROOM, body_crc
+from penstock.shared.formats.record_layout import (
+    AT_BODY_CRC,
+    AT_BODY_LENGTH_V4,
+    AT_BORN_HOST,
+    AT_BORN_TIMESTAMP,
+    AT_FLAG,
+    AT_MAGIC,
+    AT_QUEUE_ID,
+    AT_SYS_FLAG,
+    AT_TOTAL_SIZE,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
     MAGIC_V1,
     MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
     Shape,
+    fields_at,
+    v6_extra_bytes,
 )
-from penstock.shared.formats.record_crc import PROP_CRC_ROOM
-from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
-
-_LENGTH = struct.Struct(">h")
-
-
-# One message to be made a record: body, properties encoded but for UNIQ_KEY, flag, sysFlag. Where
-# there is nothing but a body it is the draft.
-# A plain tuple: making a named one takes longer than making the record.
-Draft = bytes | tuple[bytes, bytes, int, int]
-
-# Messages of one queue: the topic behind its length, as a record has it, queue id, drafts, and for
-# each the number of its UNIQ_KEY, which also says when it was sent (see message_id.py).
-DraftRun = tuple[bytes, int, Sequence[Draft], "array[int]"]
+from penstock.shared.loops.forms import Draft, DraftRun
+from penstock.shared.names import MAX_TOPIC_BYTES
+from penstock.shared.wire.produce_rules import check_properties_size
 
 
 class RecordMaker:
@@ -56,13 +55,22 @@ class RecordMaker:
         born_bytes, store_bytes = len(self._born_host), shape.store_host_bytes
         if store_bytes not in (HOST_V4_BYTES, HOST_V6_BYTES):
             raise ValueError("a host has 8 or 20 bytes")
-        # totalSize magic crc queue flag (offsets) sysFlag born bornHost (store time and host,
-        # times, prepared) length
-        self._head = struct.Struct(f">iIiii16xiq{born_bytes}s{20 + store_bytes}xi")
-        self._fixed_bytes = self._head.size + _LENGTH.size
         self._host_bits = SYS_BORN_HOST_V6 if born_bytes == HOST_V6_BYTES else 0
         if store_bytes == HOST_V6_BYTES:
             self._host_bits |= SYS_STORE_HOST_V6
+        # what is skipped is the broker's to fill in: offsets, store time and host, ...
+        self._head = fields_at(
+            (AT_TOTAL_SIZE, "i"),
+            (AT_MAGIC, "I"),
+            (AT_BODY_CRC, "i"),
+            (AT_QUEUE_ID, "i"),
+            (AT_FLAG, "i"),
+            (AT_SYS_FLAG, "i"),
+            (AT_BORN_TIMESTAMP, "q"),
+            (AT_BORN_HOST, f"{born_bytes}s"),
+            (AT_BODY_LENGTH_V4 + v6_extra_bytes(self._host_bits), "i"),
+        )
+        self._fixed_bytes = self._head.size + PROPERTIES_LENGTH_BYTES
         self._end = PROP_CRC_ROOM if shape.prop_crc else b""
 
     def pack(self, into: bytearray | memoryview, runs: Iterable[DraftRun]) -> array[int]:
@@ -96,7 +104,7 @@ class RecordMaker:
         head = self._head.pack(
             self._fixed_bytes + length + len(name) + len(raw),
             MAGIC_V1 if len(name) <= MAX_TOPIC_BYTES + 1 else MAGIC_V2,
-            isal_zlib.crc32(body) & 0x7FFFFFFF if length else 0,
+            body_crc(body),
             queue_id,
             flag,
             sys_flag | self._host_bits,
@@ -104,17 +112,7 @@ class RecordMaker:
             self._born_host,
             length,
         )
-        return b"".join((head, body, name, _LENGTH.pack(len(raw)), raw))
-
-
-def check_properties_size(length: int) -> None:
-    """Raise PropertiesTooLarge for properties of so many bytes, UNIQ_KEY among them."""
-    if length > MAX_PROPERTIES_BYTES:
-        raise PropertiesTooLarge(
-            f"properties, tags and keys take more than {MAX_PROPERTIES_BYTES} bytes together",
-            length,
-            "put large values into the body",
-        )
+        return b"".join((head, body, name, len(raw).to_bytes(PROPERTIES_LENGTH_BYTES, "big"), raw))
 
 
 def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes:

@@ -15,44 +15,58 @@ from isal import isal_zlib
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.formats.properties import DELAY, find_property
-from penstock.shared.formats.record import (
-    AT_BODY_V4,
-    AT_QUEUE_OFFSET,
-    AT_STORE_TIMESTAMP_V4,
-    HOST_V4_BYTES,
-    HOST_V6_BYTES,
-    MAGIC_V1,
-    MAGIC_V2,
-    SMALLEST_RECORD_BYTES,
-    SYS_BORN_HOST_V6,
-    SYS_STORE_HOST_V6,
-    SYS_TRANSACTION_MASK,
-    Shape,
-)
 from penstock.shared.formats.record_crc import (
     PROP_CRC_BYTES,
     PROP_CRC_LEAD,
     complete_prop_crc,
     has_prop_crc,
 )
+from penstock.shared.formats.record_layout import (
+    AT_BODY_CRC,
+    AT_BODY_V4,
+    AT_MAGIC,
+    AT_QUEUE_ID,
+    AT_QUEUE_OFFSET,
+    AT_STORE_TIMESTAMP_V4,
+    AT_SYS_FLAG,
+    AT_SYS_FLAG_LOW,
+    AT_TOTAL_SIZE,
+    BODY_LENGTH_BYTES,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
+    SMALLEST_RECORD_BYTES,
+    SYS_ANY_HOST_V6,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    V6_EXTRA_BYTES,
+    Shape,
+    fields_at,
+    v6_extra_bytes,
+)
 from penstock.shared.formats.record_outline import raw_properties
+from penstock.shared.loops.forms import RunOf, Stamp
 from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 from penstock.shared.wire.produce_rules import delay_refused
 
-_CHECK_HEAD = struct.Struct(">iIii20xi")  # totalSize, magic, bodyCRC, queueId, sysFlag
+_CHECK_HEAD = fields_at(
+    (AT_TOTAL_SIZE, "i"),
+    (AT_MAGIC, "I"),
+    (AT_BODY_CRC, "i"),
+    (AT_QUEUE_ID, "i"),
+    (AT_SYS_FLAG, "i"),
+)
 _I32 = struct.Struct(">i")
 _I16 = struct.Struct(">h")
 _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
 # storeTimestamp, storeHost
 _STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6_BYTES)}
-_V6_EXTRA_BYTES = HOST_V6_BYTES - HOST_V4_BYTES
 _DELAY = DELAY.encode()
 
-_ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
 _NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
-
-# Whose the next records of a frame are: topic, queue id, and how many.
-RunOf = tuple[bytes, int, int]
 
 
 def check_frame(
@@ -116,13 +130,13 @@ def _check_record(
         what = "sysFlag lacks the broker's store host bit, or has transaction bits"
         raise _bad(what, hex(sys_flag), starts)
     body_at, record_end = at + AT_BODY_V4, at + size
-    if sys_flag & _ANY_V6:
-        body_at += _V6_EXTRA_BYTES * (sys_flag & _ANY_V6).bit_count()
+    if sys_flag & SYS_ANY_HOST_V6:
+        body_at += v6_extra_bytes(sys_flag)
         if body_at > record_end:
             raise _bad(
                 "a record is too short for the hosts its sysFlag names", f"{size} bytes", starts
             )
-    body_end = body_at + _I32.unpack_from(view, body_at - 4)[0]
+    body_end = body_at + _I32.unpack_from(view, body_at - BODY_LENGTH_BYTES)[0]
     if body_end - body_at > limits.max_body_bytes:
         what = f"a body is larger than {limits.max_body_bytes} bytes"
         raise _bad(what, body_end - body_at, starts)
@@ -130,7 +144,7 @@ def _check_record(
     if name is None:
         raise _bad("a record does not begin with a magic code", f"{magic:08x}", starts)
     topic_end = body_end + len(name)
-    properties_at = topic_end + 2
+    properties_at = topic_end + PROPERTIES_LENGTH_BYTES
     if body_end < body_at or properties_at > record_end or view[body_end:topic_end] != name:
         raise _bad("a record is not for the topic of its run", names[MAGIC_V2][2:].decode(), starts)
     if _I16.unpack_from(view, topic_end)[0] != record_end - properties_at:
@@ -203,17 +217,6 @@ def _check_ends(frame: bytes, starts: list[int]) -> None:
             )
 
 
-class Stamp(NamedTuple):
-    """What the broker puts into all records of a frame.
-
-    They have room for `host`, and at their ends for the checksum where `prop_crc` says so.
-    """
-
-    stored_ms: int
-    host: bytes
-    prop_crc: bool = False
-
-
 def put_stamped(
     target: memoryview | bytearray,
     frame: bytes | memoryview,
@@ -238,8 +241,8 @@ def put_stamped(
     for number, queue_offset in enumerate(queue_offsets):
         at = starts[number] - first
         offsets(stamped, at + AT_QUEUE_OFFSET, queue_offset, position + at)
-        if stamped[at + 39] & SYS_BORN_HOST_V6:
-            at += _V6_EXTRA_BYTES
+        if stamped[at + AT_SYS_FLAG_LOW] & SYS_BORN_HOST_V6:
+            at += V6_EXTRA_BYTES
         stored(stamped, at + AT_STORE_TIMESTAMP_V4, stamp.stored_ms, stamp.host)
         if stamp.prop_crc:
             complete_prop_crc(stamped, starts[number] - first, starts[number + 1] - first)

@@ -15,44 +15,23 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 from penstock.shared.formats.java_hash import shard_queue
-from penstock.shared.loops.pure.encode import Draft, properties_of
-from penstock.shared.loops.pure.sends import FrameOfRuns, KeyNumbers, Outcome
-
-# The most that messages are packed together; a larger message or batch travels alone.
-FRAME_BYTES = 256 << 10
-# Tags and keys up to this size fit with every broker, so nothing has to be asked of it.
-PLAIN_PROPERTIES_BYTES = 16 << 10
-# The answer for a plain message that fits into an empty frame, but not into the open one.
-NO_ROOM: Any = "no room"
+from penstock.shared.loops.forms import (
+    FRAME_BYTES,
+    NO_ROOM,
+    PLAIN_PROPERTIES_BYTES,
+    Draft,
+    Plain,
+)
+from penstock.shared.loops.pure.encode import properties_of
+from penstock.shared.loops.pure.sends import FrameOfRuns
 
 
 def wall_ms() -> int:
     """The wall clock's milliseconds since 1970: each message has the time it was sent at."""
     return time.time_ns() // 1_000_000
-
-
-class Limit(Protocol):
-    """What the broker has said of the size of bodies; 0 until it has."""
-
-    max_message_bytes: int
-
-
-class Plain(NamedTuple):
-    """What a producer's plain messages have in common."""
-
-    outcome: type[Outcome]
-    sender: Any
-    # the kind of acknowledgement where none is asked for
-    ack: str
-    numbers: KeyNumbers
-    limit: Limit
-    # what a record has beside topic, body and properties of its own
-    fixed_bytes: int
-    # a body from this size on is not plain: it is compressed
-    compressed_bytes: int
 
 
 class Intake:

@@ -23,32 +23,47 @@ from penstock.shared.formats.properties import (
     decode_properties,
     find_property,
 )
-from penstock.shared.formats.record import (
+from penstock.shared.formats.record import host_text
+from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_crc import Checksum, body_crc
+from penstock.shared.formats.record_layout import (
     AT_BODY_CRC,
+    AT_BODY_V4,
     AT_BORN_HOST,
+    AT_BORN_TIMESTAMP,
+    AT_FLAG,
+    AT_MAGIC,
+    AT_PHYSICAL_OFFSET,
     AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
+    AT_RECONSUME_TIMES_V4,
+    AT_STORE_HOST_V4,
+    AT_SYS_FLAG,
+    AT_TOTAL_SIZE,
     HOST_V4_BYTES,
     HOST_V6_BYTES,
-    MAGIC_V1,
+    MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
     SMALLEST_RECORD_BYTES,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
-    Kind,
-    body_crc,
+    TOPIC_LENGTH_BYTES,
     body_span,
-    examine,
-    host_text,
+    fields_at,
 )
-from penstock.shared.formats.record_crc import Checksum
 
 # of tags, and of keys, in a message's own text
 _MOST_SHOWN = 60
-_HEAD = struct.Struct(">iiqqiq")  # queueId, flag, queueOffset, physicalOffset, sysFlag, born
+_HEAD = fields_at(
+    (AT_QUEUE_ID, "i"),
+    (AT_FLAG, "i"),
+    (AT_QUEUE_OFFSET, "q"),
+    (AT_PHYSICAL_OFFSET, "q"),
+    (AT_SYS_FLAG, "i"),
+    (AT_BORN_TIMESTAMP, "q"),
+)
 _I64 = struct.Struct(">q")
-_PLACE = struct.Struct(">i8xi4xq")  # totalSize, queueId, queueOffset
-
-assert AT_QUEUE_ID == 12 and AT_QUEUE_OFFSET == 20, "the skipped bytes follow from the layout"
+_PLACE = fields_at((AT_TOTAL_SIZE, "i"), (AT_QUEUE_ID, "i"), (AT_QUEUE_OFFSET, "q"))
 
 
 class Message:
@@ -113,7 +128,7 @@ class Message:
 
     @property
     def _head(self) -> tuple[int, int, int, int, int, int]:
-        return _HEAD.unpack_from(self.record, AT_QUEUE_ID)
+        return _HEAD.unpack_from(self.record)
 
     @property
     def queue_id(self) -> int:
@@ -161,7 +176,7 @@ class Message:
 
     @property
     def _store_host_raw(self) -> bytes:
-        at = AT_BORN_HOST + self._born_host_bytes + 8
+        at = AT_STORE_HOST_V4 - HOST_V4_BYTES + self._born_host_bytes
         size = HOST_V6_BYTES if self.sys_flag & SYS_STORE_HOST_V6 else HOST_V4_BYTES
         return bytes(self.record[at : at + size])
 
@@ -173,8 +188,9 @@ class Message:
     @property
     def reconsume_times(self) -> int:
         """How often a group has sent it back for another try."""
-        at, _ = body_span(self.record, 0)
-        return int.from_bytes(self.record[at - 16 : at - 12], "big")
+        body_at, _ = body_span(self.record, 0)
+        at = body_at - AT_BODY_V4 + AT_RECONSUME_TIMES_V4
+        return int.from_bytes(self.record[at : at + 4], "big")
 
     @property
     def message_id(self) -> str:
@@ -210,9 +226,10 @@ class Message:
     def _tail(self) -> tuple[bytes, bytes]:
         at, length = body_span(self.record, 0)
         tail = bytes(self.record[at + length :])
-        start = 1 if int.from_bytes(self.record[4:8], "big") == MAGIC_V1 else 2
+        magic = int.from_bytes(self.record[AT_MAGIC:AT_BODY_CRC], "big")
+        start = TOPIC_LENGTH_BYTES.get(magic, TOPIC_LENGTH_BYTES[MAGIC_V2])
         stop = start + int.from_bytes(tail[:start], "big")
-        return tail[start:stop], tail[stop + 2 :]
+        return tail[start:stop], tail[stop + PROPERTIES_LENGTH_BYTES :]
 
     @property
     def _raw_topic(self) -> bytes:

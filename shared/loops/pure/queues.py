@@ -3,30 +3,16 @@
 The twin of what `compiled` has under the same names, and what both are held to; which of the
 two a process uses is said in `active`. No files: a window is memory that somebody has mapped.
 
-Between the walk and the files an entry is a row: whose it is, its place there, and its 20 bytes.
-
-    off  field             type
-      0  queue's number    i32   as a QueueNumbers gave it
-      4  queue offset      i64
-     12  entry             20 bytes, as in the file
-
-Words are native-endian and not aligned. A queue's window is three words: its entries `first` to
-below `stop` have a place there, the first one `at` that byte of the area; (0, 0, 0) is none.
+What a row and a window are is drawn in `forms`.
 """
 
 from __future__ import annotations
 
-import struct
 from array import array
 from collections.abc import Iterable
 
 from penstock.shared.layout import CQ_ENTRY_BYTES
-
-ROW = struct.Struct(f"=iq{CQ_ENTRY_BYTES}s")
-WINDOW_WORDS = 3
-
-# (topic, queue id) -> entries that follow each other, each run with the offset of its first one
-Runs = dict[tuple[bytes, int], list[tuple[int, bytearray]]]
+from penstock.shared.loops.forms import ROW, WINDOW_WORDS, Runs
 
 
 class QueueNumbers:
@@ -44,17 +30,6 @@ class QueueNumbers:
         if found == len(self.names):
             self.names.append((topic, queue_id))
         return found
-
-
-def rows_of(number: int, first: int, entries: bytes) -> bytes:
-    """The rows of entries that follow each other in one queue."""
-    pieces = range(0, len(entries), CQ_ENTRY_BYTES)
-    return b"".join(
-        [
-            ROW.pack(number, first + at // CQ_ENTRY_BYTES, entries[at : at + CQ_ENTRY_BYTES])
-            for at in pieces
-        ]
-    )
 
 
 def by_queue(rows: bytes, queues: QueueNumbers) -> Runs:

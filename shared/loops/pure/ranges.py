@@ -7,23 +7,10 @@ become anything on disk: no offset and no size in it is trusted.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
-
-# From a log offset on to below another. Scattered records are many, so ranges are kept packed.
-RANGE = struct.Struct("=qq")
-
-
-class Ranges(NamedTuple):
-    """Where the records of a queue are: in one segment, in the queue's order, neighbours joined."""
-
-    base: int  # the log offset at which the segment begins; -1 without any record
-    ranges: bytes  # one RANGE behind the other
-    size: int  # of all ranges, in bytes
-    taken: int  # how many entries that were
+from penstock.shared.loops.forms import RANGE, Ranges
 
 
 def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges:

@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.message_id import KeyOrigin
-from penstock.shared.loops.pure.encode import Draft
+from penstock.shared.loops.forms import Draft
 from penstock.shared.wire.messages import Appended
 
 

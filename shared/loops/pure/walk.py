@@ -11,49 +11,63 @@ import struct
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.shared.formats.properties import DELAY, KEYS, TAGS, UNIQ_KEY, find_property
-from penstock.shared.formats.queue_entry import (
-    DELAY_LEVELS_MS,
-    ENTRY,
-    SCHEDULE_TOPIC,
-    delay_due_ms,
-    tags_code,
-)
-from penstock.shared.formats.record import (
+from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, SCHEDULE_TOPIC_RAW, due_ms
+from penstock.shared.formats.properties import KEYS, TAGS, UNIQ_KEY, find_property
+from penstock.shared.formats.queue_entry import ENTRY, tags_code
+from penstock.shared.formats.record_check import Kind, examine, names_queue
+from penstock.shared.formats.record_crc import Checksum, crc32, prop_crc_holds
+from penstock.shared.formats.record_layout import (
+    AT_BODY_CRC,
     AT_BODY_LENGTH_V4,
     AT_BODY_V4,
+    AT_MAGIC,
+    AT_PHYSICAL_OFFSET,
     AT_QUEUE_ID,
     AT_QUEUE_OFFSET,
+    AT_STORE_TIMESTAMP_V4,
+    AT_SYS_FLAG,
+    AT_TOTAL_SIZE,
     MAGIC_V1,
     MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
     SMALLEST_RECORD_BYTES,
-    SYS_BORN_HOST_V6,
-    SYS_STORE_HOST_V6,
+    SYS_ANY_HOST_V6,
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
-    Kind,
+    TOPIC_LENGTH_BYTES,
     body_span,
-    crc32,
-    examine,
-    names_queue,
+    fields_at,
     store_timestamp_ms,
 )
-from penstock.shared.formats.record_crc import Checksum, prop_crc_holds
-from penstock.shared.loops.pure.queues import ROW, QueueNumbers
+from penstock.shared.loops.forms import ROW, Dispatched
+from penstock.shared.loops.pure.queues import QueueNumbers
 
 if TYPE_CHECKING:
-    from penstock.shared.formats.index_chains import Entries, KeyBatch
+    from penstock.shared.formats.index_chains import KeyBatch
 
-# totalSize, magic, queueId, two offsets, sysFlag, storeTimestamp where the hosts are IPv4
-_WALK_HEAD = struct.Struct(">iI4xi4xqqi16xq")
-# size, magic, body CRC, queueId, two offsets, sysFlag, body length of a record with IPv4 hosts
-_USUAL = struct.Struct(">iIii4xqqi44xi")
+# the last field of either stands there where the hosts are IPv4
+_WALK_HEAD = fields_at(
+    (AT_TOTAL_SIZE, "i"),
+    (AT_MAGIC, "I"),
+    (AT_QUEUE_ID, "i"),
+    (AT_QUEUE_OFFSET, "q"),
+    (AT_PHYSICAL_OFFSET, "q"),
+    (AT_SYS_FLAG, "i"),
+    (AT_STORE_TIMESTAMP_V4, "q"),
+)
+_USUAL = fields_at(
+    (AT_TOTAL_SIZE, "i"),
+    (AT_MAGIC, "I"),
+    (AT_BODY_CRC, "i"),
+    (AT_QUEUE_ID, "i"),
+    (AT_QUEUE_OFFSET, "q"),
+    (AT_PHYSICAL_OFFSET, "q"),
+    (AT_SYS_FLAG, "i"),
+    (AT_BODY_LENGTH_V4, "i"),
+)
 _I32 = struct.Struct(">i")
-_ANY_V6 = SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6
-
-assert _USUAL.size == AT_BODY_V4, "an IPv4 record's body begins right behind these fields"
-assert AT_QUEUE_ID == 12 and AT_QUEUE_OFFSET == 20, "the skipped bytes follow from the layout"
+_TOPIC_AT_V4 = AT_BODY_V4 + TOPIC_LENGTH_BYTES[MAGIC_V1]  # of a usual record without a body
 
 
 class Dispatch(NamedTuple):
@@ -90,7 +104,7 @@ def walk(
             return
         if not SMALLEST_RECORD_BYTES <= size <= end - at:
             return
-        if sys_flag & _ANY_V6:
+        if sys_flag & SYS_ANY_HOST_V6:
             body_at, body_length = body_span(view, at)
             stored_ms = store_timestamp_ms(view, at)
         else:
@@ -100,9 +114,9 @@ def walk(
             return
         # topic and properties together are small; one copy makes the rest plain bytes work
         tail = bytes(view[body_at + body_length : at + size])
-        lead = 1 if magic == MAGIC_V1 else 2
+        lead = TOPIC_LENGTH_BYTES[magic]
         topic_end = lead + int.from_bytes(tail[:lead], "big", signed=True)
-        start = topic_end + 2
+        start = topic_end + PROPERTIES_LENGTH_BYTES
         properties_length = int.from_bytes(tail[topic_end:start], "big", signed=True)
         if topic_end < lead or properties_length < 0 or start + properties_length != len(tail):
             return
@@ -117,7 +131,7 @@ def walk(
         if sys_flag & SYS_TRANSACTION_MASK in _NOT_QUEUED:
             made = b""
         else:
-            if topic == _SCHEDULE_TOPIC:
+            if topic == SCHEDULE_TOPIC_RAW:
                 code = due_ms(stored_ms, tail[start:], code, levels_ms)
             made = entry(physical, size, code)
         if keys is not None and sys_flag & SYS_TRANSACTION_MASK != SYS_TRANSACTION_ROLLBACK:
@@ -152,25 +166,6 @@ def _names_of(key: str) -> tuple[bytes, bytes]:
 
 _TAGS, _KEYS, _UNIQ_KEY = (_names_of(key) for key in (TAGS, KEYS, UNIQ_KEY))
 _NOT_QUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
-_SCHEDULE_TOPIC = SCHEDULE_TOPIC.encode()
-
-
-def due_ms(stored_ms: int, properties: bytes, code: int, levels_ms: tuple[int, ...]) -> int:
-    """The tags code in the delay topic: when the message is due, if it names a level."""
-    level = find_property(properties, DELAY.encode())
-    if level.isdigit() and len(level) < 10 and int(level) > 0:  # a Java int, as there
-        return delay_due_ms(int(level), stored_ms, levels_ms)
-    return code
-
-
-class Dispatched(NamedTuple):
-    """What the whole records at the beginning of a piece of the log say."""
-
-    size: int  # of those records, in bytes
-    records: int
-    last: int  # the log offset of the last one; -1 without any
-    rows: bytes  # their entries, in the log's order: see `pure.queues`
-    keys: Entries | None  # for the index, where they were asked for
 
 
 def dispatch(
@@ -218,22 +213,24 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
         if (
             magic == MAGIC_V1
             and physical == position + at
-            and not sys_flag & _ANY_V6
+            and not sys_flag & SYS_ANY_HOST_V6
             and 0 <= body_length <= size - SMALLEST_RECORD_BYTES
             and next_at <= end
         ):
-            topic_at = at + 89 + body_length
+            topic_at = at + _TOPIC_AT_V4 + body_length
             topic_end = topic_at + buffer[topic_at - 1]
+            properties_at = topic_end + PROPERTIES_LENGTH_BYTES
             if (
-                topic_end + 2 <= next_at
-                and buffer[topic_at - 1] < 128
-                and buffer[topic_end] < 128
-                and topic_end + 2 + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
+                properties_at <= next_at
+                # both lengths are signed, so a high bit is a negative one
+                and buffer[topic_at - 1] <= 0x7F
+                and buffer[topic_end] <= 0x7F
+                and properties_at + (buffer[topic_end] << 8 | buffer[topic_end + 1]) == next_at
                 and names_queue(bytes(view[topic_at:topic_end]), queue_id, queue_offset)
                 and (
                     not check_body
                     or body_length == 0
-                    or crc32(view[at + 88 : topic_at - 1]) & 0x7FFFFFFF == crc
+                    or crc32(view[at + AT_BODY_V4 : topic_at - 1]) & 0x7FFFFFFF == crc
                 )
                 and (not check_record or prop_crc_holds(view, at, next_at))
             ):

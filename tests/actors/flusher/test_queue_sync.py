@@ -15,7 +15,7 @@ from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.layout import StorePaths
 from penstock.shared.loops.active import QueueNumbers
-from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.memory.run_directory import Run

@@ -18,7 +18,7 @@ from penstock.shared.config import Config
 from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
 from penstock.shared.layout import segment_name
 from penstock.shared.log.reader import LogReader
-from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.loops.forms import rows_of
 from penstock.shared.loops.pure.walk import walk
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table

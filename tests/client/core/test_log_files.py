@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from penstock.client.core.log_files import MAX_ANSWER_BYTES, TRY_AGAIN_MS, LogFiles
 from penstock.shared.errors import ProtocolError
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import RANGE
 from penstock.shared.wire.messages import Place, Pulled, QueueSlice
 
 SEGMENT_BYTES = 1 << 20

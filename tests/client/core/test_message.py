@@ -21,14 +21,14 @@ from penstock.shared.formats.compression import compress
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import (
-    MAX_QUEUE_OFFSET,
-    SYS_COMPRESSED,
     Record,
     decode_record,
     encode_record,
     host_text,
     pack_host,
 )
+from penstock.shared.formats.record_layout import SYS_COMPRESSED
+from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.loops import active
 from penstock.shared.loops.pure import message as pure_message
 

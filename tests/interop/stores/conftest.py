@@ -29,10 +29,12 @@ from penstock.client.producer import Producer, SendFuture
 from penstock.client.query import MessageQuery
 from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import PenstockError
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.index_chains import ITEM_DTYPE
 from penstock.shared.formats.index_layout import Geometry, decode_header
-from penstock.shared.formats.queue_entry import SCHEDULE_TOPIC
-from penstock.shared.formats.record import SYS_COMPRESSED, Kind, decode_record
+from penstock.shared.formats.record import decode_record
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_layout import SYS_COMPRESSED
 from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.scan import Step

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.mapped_file_queue import MappedFile, MappedFileQueue, segment_bases
+from penstock.shared.files.mapped_file_queue import MappedFile, MappedFileQueue
 from penstock.shared.layout import segment_name
 
 SIZE = 4096
@@ -230,48 +230,3 @@ def test_a_deleted_segment_gives_its_room_back_when_the_last_view_goes(tmp_path:
     view.release()
     assert queue.release_deleted(140) == 0
     assert len(handles - set(os.listdir("/proc/self/fd"))) == 2, "ours and the mapping's own"
-
-
-# --- what is in a directory ---
-
-
-@pytest.mark.parametrize(("first", "count"), [(0, 0), (0, 3), (7, 2)])
-def test_the_segments_of_a_directory_are_listed_in_order(
-    tmp_path: Path, first: int, count: int
-) -> None:
-    make_segments(tmp_path, count, first)
-    (tmp_path / "directory").mkdir()
-    assert segment_bases(tmp_path, SIZE) == [(first + i) * SIZE for i in range(count)]
-
-
-@pytest.mark.parametrize(
-    ("name", "length"),
-    [
-        ("notes.txt", 3),
-        ("0" * 19, SIZE),
-        ("0" * 21, SIZE),
-        ("٠" * 20, SIZE),
-        (segment_name(3 * SIZE) + ".bak", SIZE),
-        (segment_name(3 * SIZE + 1), SIZE),
-        (segment_name(3 * SIZE), SIZE - 1),
-        (segment_name(3 * SIZE), SIZE + 1),
-        (segment_name(3 * SIZE), 0),
-        (segment_name(4 * SIZE), SIZE),
-    ],
-)
-def test_what_is_no_segment_is_named_and_left_alone(tmp_path: Path, name: str, length: int) -> None:
-    make_segments(tmp_path, 3)
-    (tmp_path / name).write_bytes(bytes(length))
-    before = sorted((path.name, path.stat().st_size) for path in tmp_path.iterdir())
-    with pytest.raises(StoreDamaged) as caught:
-        segment_bases(tmp_path, SIZE)
-    shown = segment_name(3 * SIZE) if name == segment_name(4 * SIZE) else name
-    assert shown in str(caught.value) and caught.value.hint
-    assert sorted((path.name, path.stat().st_size) for path in tmp_path.iterdir()) == before
-
-
-def test_a_link_is_no_segment(tmp_path: Path) -> None:
-    make_segments(tmp_path, 1)
-    (tmp_path / segment_name(SIZE)).symlink_to(tmp_path / segment_name(0))
-    with pytest.raises(StoreDamaged):
-        segment_bases(tmp_path, SIZE)

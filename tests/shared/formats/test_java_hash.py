@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.formats.java_hash import shard_queue, string_hash
-from penstock.shared.formats.java_hash_arrays import string_hashes
+from penstock.shared.formats.java_hash import shard_queue, string_hash, string_hashes
 
 
 @pytest.mark.parametrize(

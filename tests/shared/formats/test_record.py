@@ -13,22 +13,21 @@ from hypothesis import strategies as st
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import (
+    Record,
+    decode_record,
+    encode_record,
+    host_text,
+    pack_host,
+)
+from penstock.shared.formats.record_check import Kind, examine, names_queue
+from penstock.shared.formats.record_crc import Checksum, body_crc
+from penstock.shared.formats.record_layout import (
     BLANK,
     MAGIC_BLANK,
     MAGIC_V2,
-    Kind,
-    Record,
-    body_crc,
     body_span,
-    decode_record,
-    encode_record,
-    examine,
-    host_text,
-    names_queue,
-    pack_host,
     store_timestamp_ms,
 )
-from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.loops import active

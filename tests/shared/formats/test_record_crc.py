@@ -15,17 +15,8 @@ from hypothesis import strategies as st
 from penstock.maintenance.verify import verify_store
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.properties import decode_properties, encode_properties
-from penstock.shared.formats.record import (
-    AT_QUEUE_OFFSET,
-    NO_RECORD_CRC,
-    Kind,
-    Record,
-    Shape,
-    decode_record,
-    encode_record,
-    examine,
-    pack_host,
-)
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind, examine
 from penstock.shared.formats.record_crc import (
     PROP_CRC_BYTES,
     PROP_CRC_ROOM,
@@ -34,8 +25,10 @@ from penstock.shared.formats.record_crc import (
     prop_crc_holds,
     with_prop_crc_room,
 )
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, Shape
 from penstock.shared.layout import segment_name
-from penstock.shared.loops.active import Stamp, check_frame, put_stamped
+from penstock.shared.loops.active import check_frame, put_stamped
+from penstock.shared.loops.forms import Stamp
 from penstock.shared.store.directory import StoreDirectory
 
 RecordMaker = Callable[..., Record]

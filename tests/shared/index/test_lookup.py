@@ -15,7 +15,9 @@ from penstock.shared.errors import InvalidArgument, MessageNotFound
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import decode_properties, encode_properties
-from penstock.shared.formats.record import SYS_TRANSACTION_ROLLBACK, Kind, Record, decode_record
+from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_layout import SYS_TRANSACTION_ROLLBACK
 from penstock.shared.index.directory import index_files
 from penstock.shared.recovery.build_index import rebuild_index
 from penstock.shared.store.directory import StoreDirectory

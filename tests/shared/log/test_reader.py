@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from penstock.actors.writer.log_appender import LogAppender, place
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, encode_record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.reader import (
     LOOK_BYTES,

@@ -11,7 +11,8 @@ import pytest
 
 from penstock.maintenance.repair import plan_repair
 from penstock.shared.files.file_cache import FileCache
-from penstock.shared.formats.record import Kind, Record, encode_record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.layout import segment_name
 from penstock.shared.log import scan

@@ -12,7 +12,9 @@ from hypothesis import strategies as st
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record import (
+from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.formats.record_crc import body_crc
+from penstock.shared.formats.record_layout import (
     BLANK,
     MAGIC_BLANK,
     MAGIC_V1,
@@ -22,22 +24,11 @@ from penstock.shared.formats.record import (
     SYS_TRANSACTION_MASK,
     SYS_TRANSACTION_PREPARED,
     SYS_TRANSACTION_ROLLBACK,
-    Record,
     blank_size,
-    body_crc,
-    encode_record,
-    pack_host,
 )
 from penstock.shared.formats.record_outline import entry_tags_code, outline, unique_key_of
-from penstock.shared.loops.active import (
-    QueueNumbers,
-    RunOf,
-    Stamp,
-    by_queue,
-    check_frame,
-    dispatch,
-    put_stamped,
-)
+from penstock.shared.loops.active import QueueNumbers, by_queue, check_frame, dispatch, put_stamped
+from penstock.shared.loops.forms import RunOf, Stamp
 from penstock.shared.loops.pure.walk import walk
 
 RecordMaker = Callable[..., Record]

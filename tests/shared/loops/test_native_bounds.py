@@ -20,10 +20,10 @@ from signal import SIGSEGV
 import pytest
 
 from penstock.shared.formats.message_id import KeyOrigin
-from penstock.shared.formats.record import Record, Shape, encode_record, pack_host
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
-from penstock.shared.loops.pure.frame import Stamp
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.forms import RANGE, Stamp
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 

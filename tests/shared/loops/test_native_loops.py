@@ -18,21 +18,16 @@ from typing import Any
 
 import pytest
 
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.message_id import KeyOrigin
-from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY, SCHEDULE_TOPIC
-from penstock.shared.formats.record import (
-    BLANK,
-    MAGIC_BLANK,
-    MAX_QUEUE_OFFSET,
-    SYS_TRANSACTION_MASK,
-    Record,
-    Shape,
-    encode_record,
-    pack_host,
-)
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
-from penstock.shared.loops import active
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK, SYS_TRANSACTION_MASK, Shape
+from penstock.shared.layout import MAX_QUEUE_OFFSET
+from penstock.shared.loops import active, forms
 from penstock.shared.loops.active import INTERFACE
+from penstock.shared.loops.forms import Stamp
 from penstock.shared.loops.pure import (
     encode as pure_encode,
 )
@@ -51,7 +46,6 @@ from penstock.shared.loops.pure import (
 from penstock.shared.loops.pure import (
     walk as pure_walk,
 )
-from penstock.shared.loops.pure.frame import Stamp
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 
@@ -68,7 +62,7 @@ def outcome(call: Callable[..., Any], *arguments: Any) -> Any:
         found = call(*arguments)
     except Exception as error:
         return type(error), str(error)
-    if isinstance(found, pure_walk.Dispatched) and found.keys is not None:
+    if isinstance(found, forms.Dispatched) and found.keys is not None:
         found = found._replace(keys=[each.tolist() for each in found.keys])
     return found
 
@@ -268,7 +262,7 @@ def test_entries_lead_to_the_same_ranges_whatever_they_are(seed: int) -> None:
         asked = ranges_of_a_queue(rng)
         found = native.log_ranges(*asked)
         assert found == pure_ranges.log_ranges(*asked), (seed, number)
-        several += len(found.ranges) > pure_ranges.RANGE.size
+        several += len(found.ranges) > forms.RANGE.size
         if not found.ranges or found.base > 1 << 40:
             continue
         segment = rng.randbytes(min(asked[2], 20_000))
@@ -281,7 +275,7 @@ def test_entries_lead_to_the_same_ranges_whatever_they_are(seed: int) -> None:
 
 @pytest.mark.parametrize("wrong", [(5, 11), (4, 8), (8, 7), (5, 2**63 - 1), (-(2**62), 2**62)])
 def test_ranges_outside_a_segment_are_refused(wrong: tuple[int, int]) -> None:
-    first, last, bad = (pure_ranges.RANGE.pack(*each) for each in ((5, 7), (9, 10), wrong))
+    first, last, bad = (forms.RANGE.pack(*each) for each in ((5, 7), (9, 10), wrong))
     for loops in (native, pure_ranges):
         assert loops.gather([(memoryview(b"abcde"), 5, first + last)]) == b"abe"
         with pytest.raises(ValueError):
@@ -451,3 +445,22 @@ def test_compiled_loops_of_another_interface_are_not_used(monkeypatch: pytest.Mo
     assert active._why_pure() == ""
     monkeypatch.setattr(native, "INTERFACE", INTERFACE - 1)
     assert f"built for interface {INTERFACE - 1}" in active._why_pure()
+
+
+def test_compiled_loops_that_have_another_layout_are_not_used() -> None:
+    """They are stopped when they are loaded; a process that goes on without them says why."""
+    asked = (
+        "from penstock.shared.formats import record_layout as layout;"
+        "layout.AT_RECONSUME_TIMES_V4 += 4;"
+        "from penstock.shared.loops import active; print(active.why_pure)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", asked],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "PENSTOCK_PURE": ""},
+    )
+    assert run.stdout == (
+        "the compiled module cannot be loaded: it has AT_RECONSUME_TIMES_V4 72, a record has 76\n"
+    )

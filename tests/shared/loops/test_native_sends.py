@@ -18,9 +18,9 @@ import pytest
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.formats.message_id import KeyOrigin, key_number
+from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM, PLAIN_PROPERTIES_BYTES, Plain
 from penstock.shared.loops.pure import intake as pure_intake
 from penstock.shared.loops.pure import sends
-from penstock.shared.loops.pure.intake import FRAME_BYTES, NO_ROOM, PLAIN_PROPERTIES_BYTES, Plain
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.loops import active
+from penstock.shared.loops.forms import ROW, rows_of
 from penstock.shared.loops.pure import queues as pure_queues
-from penstock.shared.loops.pure.queues import ROW, rows_of
 
 FORMS = [pure_queues] if active.why_pure else [active, pure_queues]
 names = st.tuples(

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from penstock.shared.errors import StoreUnavailable
-from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.queue_table import SLOT_BYTES, QueueKey, QueueTable, create_queue_table
 
 ENTRY = bytes(20)

@@ -32,9 +32,9 @@ for number in range(asked):
 
 
 def test_a_client_that_reads_its_answers_gets_every_one_however_fast_it_asks(
-    tmp_path: Path,
+    short_path: Path,
 ) -> None:
-    endpoint = f"ipc://{tmp_path}/serve"
+    endpoint = f"ipc://{short_path}/serve"
     context: zmq.Context[Any] = zmq.Context()
     serving = serve(context, (endpoint,), 1 << 16, {}, 4)
     inlet = Inlet(serving, lambda: None, lambda: None)

@@ -46,8 +46,8 @@ class Endpoint:
 
 
 @pytest.fixture(params=["tcp", "ipc"])
-def endpoint(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Endpoint]:
-    made = Endpoint("tcp://127.0.0.1:*" if request.param == "tcp" else f"ipc://{tmp_path}/serve")
+def endpoint(request: pytest.FixtureRequest, short_path: Path) -> Iterator[Endpoint]:
+    made = Endpoint("tcp://127.0.0.1:*" if request.param == "tcp" else f"ipc://{short_path}/serve")
     yield made
     made.close()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import RANGE
 from penstock.shared.queue.found_records import (
     LEAST_DIRECT_BYTES,
     LEAST_RANGE_BYTES,

@@ -15,11 +15,11 @@ from penstock.actors.writer.log_appender import place
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
-from penstock.shared.formats.record import BLANK, MAGIC_BLANK, Record, decode_record, encode_record
+from penstock.shared.formats.record import Record, decode_record, encode_record
+from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers
-from penstock.shared.loops.pure.queues import rows_of
-from penstock.shared.loops.pure.ranges import RANGE
+from penstock.shared.loops.forms import RANGE, rows_of
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Endpoints, Run

@@ -21,7 +21,7 @@ from penstock.shared.files import mapped_area
 from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers
-from penstock.shared.loops.pure.queues import rows_of
+from penstock.shared.loops.forms import rows_of
 from penstock.shared.queue import windows as queue_windows
 from penstock.shared.queue.windows import WINDOW_BYTES, DirectorySyncFailed, QueueWindows
 

@@ -13,7 +13,8 @@ import pytest
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint
-from penstock.shared.formats.record import NO_RECORD_CRC, Kind, Record, encode_record
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.layout import segment_name
 from penstock.shared.log.damage import damage_between
 from penstock.shared.recovery.find_log_end import (

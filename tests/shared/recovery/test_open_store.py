@@ -11,7 +11,7 @@ import pytest
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.files.durable import make_directory, make_file
-from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.run_directory import remove_run_directory
 from penstock.shared.recovery import open_store as store_start

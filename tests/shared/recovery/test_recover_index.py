@@ -18,7 +18,8 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.index_layout import Geometry, decode_header
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Kind, Record
+from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.index.directory import check_index_sizes, index_files, index_geometry
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import Damage

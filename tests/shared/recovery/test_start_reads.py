@@ -12,7 +12,8 @@ from penstock.bench.sparse_store import make_sparse_store
 from penstock.maintenance.verify import verify_store
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
-from penstock.shared.formats.record import Kind, store_timestamp_ms
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.recovery.recover_log import Recovered, recover_store

@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, PenstockError, StoreDamaged
-from penstock.shared.formats.record import Kind, Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.layout import segment_name
 from penstock.shared.log import scan
 from penstock.shared.store.directory import StoreDirectory

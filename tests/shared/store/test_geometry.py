@@ -21,7 +21,7 @@ from penstock.shared.clock import ManualClock, SystemClock
 from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.errors import ConfigError, StoreDamaged
-from penstock.shared.files.mapped_file_queue import segment_bases
+from penstock.shared.files.segments import segment_bases
 from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, put
 from penstock.shared.formats.index_layout import Geometry, IndexHeader
 from penstock.shared.formats.properties import encode_properties

@@ -10,8 +10,10 @@ from hypothesis import strategies as st
 
 from penstock.shared.errors import InvalidArgument, InvalidMessage, PropertiesTooLarge
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Shape, decode_record, pack_host
-from penstock.shared.loops.active import Stamp, check_frame, put_stamped
+from penstock.shared.formats.record import decode_record, pack_host
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.active import check_frame, put_stamped
+from penstock.shared.loops.forms import Stamp
 from penstock.shared.wire.client_batch import BatchItem, batch_frame, decode_batch, encode_batch
 
 PROPERTIES = encode_properties({"TAGS": "TagB", "WAIT": "true"})

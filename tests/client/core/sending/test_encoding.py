@@ -18,7 +18,8 @@ from penstock.shared.errors import (
 )
 from penstock.shared.formats.message_id import key_number, key_origin, make_unique_key
 from penstock.shared.formats.properties import RESERVED, decode_properties
-from penstock.shared.formats.record import Record, Shape, decode_record, encode_record, pack_host
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.active import check_frame
 
 NOW = 1_700_000_000_123

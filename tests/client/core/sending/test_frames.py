@@ -19,7 +19,7 @@ from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
 from penstock.shared.loops.active import Intake, KeyNumbers
-from penstock.shared.loops.pure.intake import FRAME_BYTES, Plain
+from penstock.shared.loops.forms import FRAME_BYTES, Plain
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"

@@ -37,8 +37,8 @@ from penstock.shared.errors import (
 )
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.formats.message_id import offset_message_id
-from penstock.shared.formats.record import Shape
-from penstock.shared.loops.pure.intake import FRAME_BYTES, NO_ROOM
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Hello, decode_produce_request
 

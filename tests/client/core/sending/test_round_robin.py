@@ -18,7 +18,7 @@ from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.round_robin import QUEUES_OF_A_FRAME, RoundRobin, any_queue
 from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.loops.active import Intake, KeyNumbers
-from penstock.shared.loops.pure.intake import Plain
+from penstock.shared.loops.forms import Plain
 
 PAIR = array("q", [0, 1])
 ORIGIN = KeyOrigin("0A" * 10, 0)

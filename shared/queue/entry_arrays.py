@@ -1,4 +1,4 @@
-"""Consume queue entries as arrays: see consume_queue.py, which does without."""
+"""Consume queue entries as arrays: `formats.queue_entry` does without numpy."""
 
 from __future__ import annotations
 
