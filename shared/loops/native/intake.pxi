@@ -1,7 +1,8 @@
 # The way of messages into a producer. Part of `compiled`; the twin is `pure.intake`.
 #
-# Whatever makes an object may have Python collect garbage, and so run anything. So what is looked
-# at is held, and the future is there before anything changes.
+# Making any object may start Python's garbage collector, and that may run any code, this producer's
+# too. So nothing is read from a borrowed reference afterwards, and the future exists before the
+# first thing changes: a failure half way would leave a message that nobody waits for.
 
 from cpython.object cimport PyTypeObject
 from cpython.unicode cimport PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR

@@ -1,8 +1,12 @@
 """The way of messages into a producer: in one step from a body to the future of its outcome.
 
-In pure Python: the twin of what `compiled` has under the same names (see `active`). Only
-plain messages go this way: a body of bytes, with tags and keys or without, for a topic whose queues
-are known. All others are for who extends this, and so is every refusal.
+In pure Python: the twin of what `compiled` has under the same names (see `active`). Only plain
+messages go this way: a body of bytes, with tags and keys or without, for a topic whose queues are
+known. The client's subclass takes all others, and makes every refusal.
+
+That the client extends these classes, and is called back through `_begin` and `_send_other`, is not
+pretty. It is what a compiled fast path costs: with a core that held this class instead of being
+one, each message would pass one more Python call.
 """
 
 from __future__ import annotations
@@ -73,8 +77,10 @@ class Intake:
     ) -> Any:
         """Take a message, sent at the clock's `now_ms`; its outcome comes through the future.
 
-        Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
+        Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed. The
+        arguments are positional because naming eleven of them takes longer than taking a message.
         """
+        # Exact types: a subclass may have an __eq__ or a __len__ of its own that says anything.
         usual = type(topic) is str and type(body) is bytes and type(ack) is str
         usual = usual and properties is None and type(flag) is int and not flag and wait is True
         usual = usual and (tags is None or type(tags) is str)
