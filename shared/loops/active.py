@@ -1,6 +1,6 @@
 """The loops that run once per message: which of their two forms this process uses is chosen here.
 
-`compiled` is compiled. Its twin in Python, what it is held to and what runs where there was no
+`compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
 `pure.ranges`, `pure.message` and `pure.parts`. PENSTOCK_PURE=1 chooses the twin. A compiled module
 of other sources than these is not used: it says which INTERFACE it was made for.
@@ -36,7 +36,8 @@ __all__ = [
     "why_pure",
 ]
 
-# Raised with every change of what the compiled module and its twin take, give or mean.
+# Raised with every change of what the compiled module and its twin take, give or mean: an editable
+# install goes on with the module that it has compiled until somebody installs again.
 INTERFACE = 10
 VARIABLE = "PENSTOCK_PURE"
 
@@ -97,6 +98,8 @@ else:
         record_starts,
         wall_ms,
     )
+
+    # Unpickling names a function of the twin, wherever the message was pickled.
     from penstock.shared.loops.pure import message as _message
 
     _message.chosen = Message

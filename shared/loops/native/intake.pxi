@@ -1,8 +1,9 @@
 # The fast path of messages into a producer. Part of `compiled`; the twin is `pure.intake`.
 #
-# Whatever makes an object may have Python collect garbage, and so run anything, even another send
-# of this producer. So what is looked at is held, and what can fail comes before anything changes:
-# the future is made before the frame is looked at, which comes before a turn is used up.
+# Making any object may start Python's garbage collector, and that may run any code, even another send
+# of this producer. So nothing is read from a borrowed reference afterwards, and whatever can fail
+# comes before the first change: a failure half way would leave a message that nobody waits for. The
+# future is made before the frame is looked at, for the same reason.
 
 from cpython.object cimport PyTypeObject
 from cpython.unicode cimport PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR

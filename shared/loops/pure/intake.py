@@ -73,6 +73,7 @@ class Intake:
         NO_ROOM where a new frame of this kind must be opened first. Raises InvalidMessage for tags,
         keys or a shard that no message can have; then nothing has changed.
         """
+        # Exact types: a subclass may have an __eq__ or a __len__ of its own that says anything.
         usual = type(topic) is str and type(body) is bytes and type(ack) is str
         usual = usual and (tags is None or type(tags) is str)
         usual = usual and (keys is None or type(keys) is str)

@@ -27,7 +27,7 @@ class KeyNumbers:
         self._count = 0
 
     def next(self, now_ms: int) -> int:
-        """As key_number has it, which takes as long as all the rest."""
+        """What key_number makes, written out: the call would take as long as all the rest."""
         self._count = count = self._count + 1 & 0xFFFF
         return now_ms - self.origin.month_start_ms << 16 | count
 
@@ -73,7 +73,7 @@ class FrameOfRuns:
 
     def __init__(self, ack: str) -> None:
         self.ack = ack
-        # the most bytes that its records can have, whatever room the broker wants in them
+        # no more bytes than this, whatever room the broker wants in records
         self.size = 0
         self.runs: list[FrameRun] = []
         # the runs that still take messages: topic -> queue id -> run
@@ -100,7 +100,8 @@ class FrameOfRuns:
     def put_batch(
         self, topic: str, queue_id: int, drafts: list[Draft], size: int, future: Outcome
     ) -> None:
-        """Take messages that are stored together; what comes for the queue later follows them."""
+        """Take messages that are stored together. What comes for the queue later starts another
+        run, so that it is stored after them."""
         self.open_runs.get(topic, {}).pop(queue_id, None)
         run = FrameRun(self, topic, queue_id, True)
         run.drafts = drafts
@@ -120,7 +121,7 @@ class Outcome:
     def __init__(self, sender: Any, key: int, keys: array[int] | None = None) -> None:
         """`key`: the number of the message's UNIQ_KEY; of a batch the first, and all are `keys`.
 
-        `sender` is the producer's, for the class that extends this.
+        `sender` is for the subclass; nothing here looks at it.
         """
         self.sender = sender
         self.key = key
