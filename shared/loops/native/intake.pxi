@@ -1,9 +1,9 @@
 # The fast path of messages into a producer. Part of `compiled`; the twin is `pure.intake`.
 #
-# Making any object may start Python's garbage collector, and that may run any code, even another send
-# of this producer. So nothing is read from a borrowed reference afterwards, and whatever can fail
-# comes before the first change: a failure half way would leave a message that nobody waits for. The
-# future is made before the frame is looked at, for the same reason.
+# Making any object may start Python's garbage collector, and that may run any code, even another
+# send of this producer. So nothing is read from a borrowed reference afterwards, and whatever can
+# fail comes before the first change: a failure half way would leave a message that nobody waits for.
+# The future is made before the frame is looked at, for the same reason.
 
 from cpython.object cimport PyTypeObject
 from cpython.unicode cimport PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR
