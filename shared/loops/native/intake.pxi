@@ -2,7 +2,7 @@
 #
 # Making any object may start Python's garbage collector, and that may run any code, even another
 # send of this producer. So nothing is read from a borrowed reference afterwards, and whatever can
-# fail comes before the first change: a failure half way would leave a message that nobody waits for.
+# fail comes before the first change: a failure half way would leave a message that nobody awaits.
 # The future is made before the frame is looked at, for the same reason.
 
 from cpython.object cimport PyTypeObject
