@@ -3,7 +3,7 @@
 Owns:     `closed_consumers`; the consume endpoint; config/consumerFilter.json.
 Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`.
 Hears:    requests of consumers; the reput's doorbell.
-Rings:    nobody.
+Notifies: nobody.
 On crash: nothing is lost: consumers ask again from where they are.
 """
 
@@ -45,7 +45,7 @@ MAX_WAIT_MS = 30_000
 MAX_HELD = 20_000
 # A pull for many queues is held only while so few are that all together stay below this.
 MAX_HELD_CURSORS = 400_000
-# How long a question waits for what was acknowledged before it, and is on its way to the queues.
+# How long a question waits for messages that were acknowledged before it to reach their queues.
 CATCH_UP_MS = 1000
 # How soon to look whether the index has got there.
 SOON_MS = 1
@@ -122,7 +122,7 @@ class Reader(Actor):
         return done
 
     def idle_ms(self) -> int:
-        # nobody rings when the index has what a query waits for
+        # the reput notifies nobody when the index has what a query waits for
         return SOON_MS if self._queries.waiting else TICK_MS
 
     def release_deleted(self) -> None:

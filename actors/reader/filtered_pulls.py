@@ -27,7 +27,7 @@ from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 
-# A turn ends after so many looks, or so much time: others wait for the reader too.
+# A turn ends after this many looks, or this time: plain pulls wait for the reader meanwhile.
 LOOKS_AT_ONCE = 256
 TURN_MS = 5
 NO_END = 1 << 63
@@ -165,10 +165,11 @@ class FilteredPulls:
                 records, after = read_matching(
                     self._queues, slot, cursor, until, left_bytes, wanted.filter, self._has_time
                 )
-                complete = complete or after == cursor  # it is lost: see _answer
+                complete = complete or after == cursor  # the next message is lost: see `moved`
                 left -= after - cursor
                 left_bytes -= records.size
-                # what has been looked at goes behind the others: no queue starves another
+                # a queue that was looked at goes to the end of the line, so that none starves
+                # another
                 del wanted.cursors[queue_id]
                 wanted.cursors[queue_id] = cursor = after
                 if records.size:
@@ -219,9 +220,9 @@ def read_matching(
 ) -> tuple[FoundRecords, int]:
     """Records that match, of the entries from `start` to below `stop`; where to go on.
 
-    About `max_bytes` of them but at least one, if any matches, all in one segment, and none behind
+    About `max_bytes` of them but at least one, if any matches, all in one segment, and none after
     one that is lost with a damaged part of the log. Nothing is copied. A condition may be long and
-    the properties too: without time it ends behind a record, but not before the first.
+    the properties too: when time is up it ends after a record, but not before the first.
     """
     raw = queues.entries(slot, start, stop)
     found = entries(raw)

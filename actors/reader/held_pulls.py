@@ -39,7 +39,7 @@ class Outcome(NamedTuple):
 
 
 def failed(held: HeldPull, error: PenstockError | OSError) -> Outcome:
-    """A queue that cannot be read is an error for who asks for it, and for nobody else."""
+    """A queue that cannot be read is an error for the consumer that asked, and for no other."""
     return Outcome(held.peer, held.pull, [], [], error)
 
 

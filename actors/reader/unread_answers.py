@@ -1,7 +1,7 @@
 """Answers that were handed to ZeroMQ and have not left: what consumers do not read takes memory.
 
 A short one is copied and not counted here; the number of answers that may wait for one consumer
-bounds those. Knows no sockets.
+bounds those.
 """
 
 from __future__ import annotations

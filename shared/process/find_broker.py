@@ -72,7 +72,8 @@ def find_running(store: Path) -> Run:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The process that has the store's lock; UNSEEN if it is none of this machine's or container's.
+    """The process that has the store's lock; UNSEEN if it runs on another machine or in another
+    container.
 
     None when nobody has it. Not for the process itself: closing the file would lose it its lock.
     """
