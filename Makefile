@@ -13,7 +13,7 @@ PYTHON ?= $(shell for each in python3 python3.13 python3.12 python3.11; do \
 
 # Written last by a set-up that went through; it holds the place of the checkout.
 READY := .venv/ready
-# Written first: what stands beside it is half an environment, and is made anew.
+# Written first: with it there, .venv is half an environment, and is made again.
 UNFINISHED := .venv/unfinished
 
 # An environment does not survive that its checkout is moved or that its Python goes.
@@ -33,11 +33,11 @@ $(READY): pyproject.toml $(wildcard shared/loops/native/*)
 	  echo '  Debian, Ubuntu: apt install python3 python3-venv' >&2; \
 	  echo '  or name one:    make setup PYTHON=/path/to/python3' >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
-	  echo "error: Penstock needs Python 3.11 or later; $(PYTHON) is none" >&2; exit 1; }
+	  echo "error: Penstock needs Python 3.11 or later; $(PYTHON) is older" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import venv, ensurepip' || { \
 	  echo "error: $(PYTHON) has no venv module; Debian, Ubuntu: apt install python3-venv" >&2; \
 	  exit 1; }
-	@if [ -e $(UNFINISHED) ]; then echo 'what is in .venv is half made or was moved; making it anew'; \
+	@if [ -e $(UNFINISHED) ]; then echo 'what is in .venv is unfinished or was moved; making it again'; \
 	  rm -rf .venv; fi
 	@mkdir -p .venv && rm -f $(READY) && touch $(UNFINISHED)
 	@echo '1/3 making .venv with $(PYTHON)'

@@ -7,7 +7,7 @@ positions page moves. It kills before it replaces, waits until the kernel has ta
 away, and only then raises the generation and forks: two of one kind never run.
 
 It never asks an actor anything and never waits for its answer. When it dies, the kernel kills the
-actors. It knows no broker logic: what a start and a stop do to the store is in shared/.
+actors. What a start and a stop do to the store is in shared/recovery.
 """
 
 from __future__ import annotations
@@ -41,11 +41,7 @@ from penstock.shared.process.actor import (
 from penstock.shared.process.log_line import log_line
 from penstock.shared.process.malloc_tuning import keep_large_blocks
 from penstock.shared.recovery.history import keep_recovery
-from penstock.shared.recovery.open_store import (
-    OpenStore,
-    finish_store,
-    open_store,
-)
+from penstock.shared.recovery.open_store import OpenStore, finish_store, open_store
 
 # The classes of the roster that have been imported.
 CLASSES: dict[str, Callable[[Stage], Actor]] = {}
@@ -53,13 +49,16 @@ CLASSES: dict[str, Callable[[Stage], Actor]] = {}
 CHECK_MS = 100
 READY_TIMEOUT_MS = 10_000
 STOP_TIMEOUT_MS = 10_000
-# An actor that fails by itself sooner than this waits that long before it is started again.
+# An actor that failed by itself sooner than this after its start waits for the rest of it. Without
+# the wait an actor that cannot start would be forked as fast as the machine can.
 MIN_RUN_MS = 1000
 FAILURES_LIMIT = 5
 FAILURES_WINDOW_MS = 60_000
-# When this process was not run for so long, the actors may not have been either.
+# If this process was not scheduled for this long, the actors may not have been either, so their
+# silence proves nothing.
 LAPSE_MS = 1000
-# Ended by one of these an actor counts as killed from outside; any other end is its own failure.
+# An actor that ends by one of these counts as killed from outside, and is replaced at once, however
+# often. Any other end is its own failure, and too many of those stop the broker.
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
@@ -193,6 +192,8 @@ class Supervisor:
             child.name, generation=child.generation, restarts=child.restarts, state=STARTING
         )
         parent = os.getpid()
+        # Blocked over the fork: until the child has its own handlers it would run this process's,
+        # and a signal to the child would stop the broker.
         before = signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         try:
             pid = os.fork()
@@ -205,6 +206,7 @@ class Supervisor:
             return
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        # If this process dies before the page has the pid, the kernel kills the child all the same.
         child.pid = pid
         crash_point("sup.after_spawn")
         self.store.positions.supervise(child.name, pid=pid)
@@ -256,6 +258,7 @@ class Supervisor:
         """Look after every actor once."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._tended_ms > LAPSE_MS:
+            # a suspended machine, or a debugger: give every actor its whole timeout again
             self._attentive_since_ms = now_ms
         self._tended_ms = now_ms
         for child in self._children.values():
@@ -281,6 +284,8 @@ class Supervisor:
             why = "is stopped" if frozen else "does not move"
             self._report(f"{child.name} (pid {child.pid}) {why}; replacing it")
             crash_point("sup.before_kill_old")
+            # No replacement yet: a process that waits for a disk goes only when the disk answers,
+            # and until then it may still write. `_reap` sees it go, then `_tend` starts the next.
             os.kill(child.pid, signal.SIGKILL)
             child.doomed = True
 
@@ -325,6 +330,7 @@ class Supervisor:
         )
         if not child.doomed:
             self._report(f"{child.name} (pid {pid}) {cause}; starting another")
+        # An actor killed from outside says nothing about its own health, so it costs no budget.
         if killed and status in _OUTSIDE or not killed and status == 0:
             return
         while self._failures and self._failures[0] < now_ms - FAILURES_WINDOW_MS:
@@ -355,7 +361,7 @@ class Supervisor:
             if child.pid and not child.doomed and asked != child.generation:
                 self.store.positions.supervise(child.name, state=STOPPING)
                 os.kill(child.pid, signal.SIGTERM)
-                os.kill(child.pid, signal.SIGCONT)
+                os.kill(child.pid, signal.SIGCONT)  # a stopped one would never take the other
                 asked = child.generation
             if self._clock.monotonic_ms() > deadline_ms:
                 raise StoreUnavailable(

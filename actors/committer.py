@@ -3,7 +3,7 @@
 Owns:     `committed`, `commit_error`; the bytes of the segment files, where the pool is on.
 Reads:    `wrote`, `flush_wanted`; the pool.
 Hears:    the writer's doorbell.
-Rings:    the reput; the flusher where somebody waits for the disk.
+Notifies: the reput; the flusher where somebody waits for the disk.
 On crash: the next one goes on at `committed`; copying the same bytes twice changes nothing. The
           pool is shared memory and outlives every process.
 
@@ -39,7 +39,7 @@ class Committer(Actor):
         self._positions = stage.positions
         self._committed_at_ms = stage.clock.monotonic_ms()
         self._retry = Retry(stage.clock)
-        # how far the flusher has been rung for those who wait
+        # how far the flusher has been woken for clients that wait for the disk
         self._woken_for = 0
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class Committer(Actor):
     def work(self) -> int:
         wrote = self._positions["wrote"]
         if wrote == self._committed or not self._due(wrote):
-            self._wake_flusher()  # for what was committed before somebody said that he waits
+            self._wake_flusher()  # for what was committed before a client asked to wait for it
             return 0
         if self._retry.waits:
             return 0
@@ -66,7 +66,8 @@ class Committer(Actor):
         crash_point("commit.before_cursor")
         self._committed = wrote
         if self._positions["commit_error"]:
-            # before `committed`: behind it a successor has nothing to do, and would leave it
+            # Cleared before `committed` moves. If this process died between the two stores the
+            # other way round, its successor would find nothing to commit, and the error would stay.
             self._positions.publish("commit_error", 0)
         self._positions.publish("committed", wrote)
         crash_point("commit.after_cursor")

@@ -6,10 +6,10 @@ Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_e
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
           `flush_error`.
 Hears:    doorbells of the flusher and the committer.
-Rings:    the reader.
+Notifies: the reader.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
           nothing; a queue's max offset never goes back, nor does `queued`. The index forgets what
-          lies behind `dispatched` before it gets it again, so no key is in it twice.
+          lies past `dispatched` before it gets it again, so no key is in it twice.
 
 Consumers wait for the queues, and keys are only asked for: so the reader is told of the queues
 before the index is written.

@@ -4,7 +4,8 @@
 
 It warms up, prints a line when it is ready, waits for a line on stdin, does the measured part and
 prints what it saw as one line of JSON. Drivers in other languages that keep to this (bench/peers)
-are started by the same hand, `load_process.py`. It knows no broker's processes and no files.
+are started by the same hand, `load_process.py`. Nothing here looks at the broker's processes or
+files, so it measures a broker on another machine too.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import msgspec
 from penstock.client import Consumer, Producer, SendFuture
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
-# A latency of each so many messages is kept, and of them so many leave the process.
+# The latency of one message of SAMPLE_EVERY is kept, and MAX_SAMPLES of them leave the process.
 SAMPLE_EVERY = 16
 MAX_SAMPLES = 4096
 ANSWER_TIMEOUT_S = 60
@@ -31,10 +32,10 @@ class Send(msgspec.Struct, frozen=True, tag="send"):
     """Send for `seconds` with at most `in_flight` unanswered messages, then wait for all answers.
 
     With a `rate_per_s` that many are due each second, `seconds` times as many in all, and each
-    carries the moment at which it was due. A `batch` above 1 sends so many as one batch. Before,
-    it sends one to each of `queues`, as many of a topic as may be, and warms up for `warm_s` and
-    until `warm_messages` are sent. With a `consume` endpoint it counts in the end what the topics
-    hold.
+    carries the moment at which it was due. A `batch` above 1 sends that number as one batch.
+    Before, it sends one to each of `queues`, as many of a topic as may be, and warms up for
+    `warm_s` and until `warm_messages` are sent. With a `consume` endpoint it counts in the end what
+    the topics hold.
     """
 
     endpoint: str
@@ -184,7 +185,7 @@ def stored_in(consume: str, topics: list[str]) -> int:
 
 
 def _await_stored(order: Send, messages: int) -> int:
-    """What is stored once that are so many messages, or after a while."""
+    """What is stored once that is `messages`, or after a while."""
     until = time.monotonic() + ANSWER_TIMEOUT_S
     while (found := stored_in(order.consume, order.topics)) < messages:
         if time.monotonic() > until:
@@ -211,7 +212,7 @@ def _consumer(order: Receive, follow: bool) -> Consumer:
 
 
 def _take(consumer: Consumer, messages: int, latencies_ms: list[float] | None = None) -> None:
-    """Take so many messages as they come, and how late each is."""
+    """Take this many messages as they come, and how late each is."""
     done = 0
     while done < messages:
         batch = consumer.poll(ANSWER_TIMEOUT_S)

@@ -30,7 +30,7 @@ Moved = Callable[[int, int], None]
 
 
 def load_command(order: Send | Receive) -> list[str]:
-    """The command of a load process of ours."""
+    """The command that starts a load process."""
     return [sys.executable, "-m", "penstock.bench.load", msgspec.json.encode(order).decode()]
 
 

@@ -28,7 +28,7 @@ LOOK_S = 0.002
 MEMORY_S = 0.5
 # Growth is looked for in tenths of a run: the first of them is warming up.
 PARTS = 10
-# So many looks at memory are told, the others only counted in.
+# This many samples of memory are shown; the others only count in the summary.
 MOST_TOLD = 60
 
 
@@ -55,14 +55,14 @@ class Lag:
         self._values: list[int] = []
         self._times: list[float] = []
 
-    def behind_ms(self, ahead: int, behind: int, now: float) -> float:
+    def lag_ms(self, ahead: int, follows: int, now: float) -> float:
         """Note where the first is `now`; how many ms ago it passed the other."""
         if not self._values or ahead > self._values[-1]:
             self._values.append(ahead)
             self._times.append(now)
-        if behind >= ahead:
+        if follows >= ahead:
             return 0.0
-        return (now - self._times[bisect_right(self._values, behind)]) * 1000
+        return (now - self._times[bisect_right(self._values, follows)]) * 1000
 
 
 class Watch:
@@ -89,14 +89,14 @@ class Watch:
     def _look(self) -> None:
         began = memory_at = time.monotonic()
         while not self._ended.wait(LOOK_S):
-            # what is behind is read first: what is ahead only grows
+            # what follows is read first: what is ahead only grows
             dispatched, flushed = self._positions["dispatched"], self._positions["flushed"]
             committed, wrote = self._positions["committed"], self._positions["wrote"]
             now = time.monotonic()
-            self.behind_flushed_ms.append(self._on_disk.behind_ms(flushed, dispatched, now))
-            committed_ms = self._in_files.behind_ms(committed, dispatched, now)
+            self.behind_flushed_ms.append(self._on_disk.lag_ms(flushed, dispatched, now))
+            committed_ms = self._in_files.lag_ms(committed, dispatched, now)
             self.behind_committed_ms.append(committed_ms)
-            self.flush_ms.append(self._disk.behind_ms(wrote, flushed, now))
+            self.flush_ms.append(self._disk.lag_ms(wrote, flushed, now))
             if now >= memory_at:
                 memory_at += MEMORY_S
                 of_each = self._target.accounts.memory()

@@ -1,4 +1,4 @@
-"""What was asked for and what was found, in one form for all kinds. Knows no broker."""
+"""What was asked for and what was found, in one form for all kinds."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def found(
 ) -> Result:
     """What load processes that ran side by side saw; `cpu` is the broker's before and after.
 
-    Of processes `beside` them only the CPU time counts.
+    Of the processes in `beside` only the CPU time counts.
     """
     messages = sum(each.messages for each in seen)
     seconds = max(each.seconds for each in seen)
@@ -87,7 +87,7 @@ def found(
 
 
 def percentile(values: Iterable[float], percent: int) -> float | None:
-    """The smallest value that so many percent do not exceed; None of nothing."""
+    """The smallest value that this percentage does not exceed; None where there are no values."""
     ordered = sorted(values)
     if not ordered:
         return None

@@ -54,7 +54,7 @@ def bench_restart(
     memory: bool,
     moved: Callable[[int, int], None],
 ) -> Iterator[Restart]:
-    """Start brokers that were killed right behind `messages` of 1000 bytes, `runs` times each.
+    """Start brokers that were killed right after `messages` of 1000 bytes, `runs` times each.
 
     Without `memory` what they shared is lost, as after a power failure. Raises StoreUnavailable.
     """
@@ -88,7 +88,7 @@ def bench_restart(
 
 
 def _use(broker: Broker, messages: int) -> None:
-    """Send so many; all are acknowledged on return."""
+    """Send this many; all are acknowledged on return."""
     with Producer(broker.produce) as producer:
         producer.create_topic(TOPIC, QUEUES)
         for _ in range(messages):

@@ -1,7 +1,7 @@
 """A store of any size that takes next to no disk: some records in each segment, the rest a blank.
 
 Nothing about it is untrue: log, consume queues and index are whole, and `penstock store verify`
-finds nothing to say. It stands for a store that has been used for long. Knows no broker.
+finds nothing to say. It stands for a store that has been used for long.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ BODY = b"one of many"
 def make_sparse_store(
     root: Path, config: Config, segments: int, queues: int, moved: Callable[[int, int], None]
 ) -> None:
-    """Make a clean store of so many segments, in which each queue has a message at least."""
+    """Make a clean store of `segments` segments, in which each queue has a message at least."""
     paths = StorePaths(root)
     for directory in (paths.commit_log, paths.consume_queue, paths.staging):
         make_directory(directory)

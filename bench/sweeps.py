@@ -27,7 +27,7 @@ from penstock.shared.errors import PenstockError
 IN_FLIGHT = (1, 8, 64, 512, 4096)
 SIZES = (16, 100, 1024, 10_240, 102_400)
 QUEUES = (1, 8, 64, 512, 4096, 10_000)
-# so many of each decide what is asked of Penstock alone, and those over queues in turns
+# these rounds decide what is asked of Penstock alone, and those over queues in turns
 RUNS = 5
 FEW_QUEUES, MANY_QUEUES = 8, 10_000
 LATENCY_S = 3.0
@@ -57,7 +57,7 @@ class Sweeps(msgspec.Struct):
 
 
 def sweep(seconds: float, long_s: float, say: Callable[[str], None]) -> Sweeps:
-    """Measure all of it, `seconds` a point, and with `long_s` so long at full rate."""
+    """Measure all of it, `seconds` a point, and with `long_s` that long at full rate."""
     machine = measure_machine(Path(tempfile.gettempdir()))
     found = Sweeps()
     # what is paced comes first, and when the disk has taken what others left

@@ -1,6 +1,6 @@
-"""What is measured: a broker started here, one that runs on a store, or one behind two endpoints.
+"""What is measured: a broker started here, one that runs on a store, or one at two endpoints.
 
-On this machine the broker's processes and its positions page can be looked at; behind endpoints
+On this machine the broker's processes and its positions page can be looked at; of endpoints
 elsewhere only what clients see. Topics are new ones, so that every message counted is ours.
 """
 
@@ -48,7 +48,7 @@ class Target:
         self.accounts = Accounts(pids)
 
     def new_topics(self, queues: int) -> list[str]:
-        """So many queues, in as few topics as may have them."""
+        """This many queues, in as few topics as may have them."""
         made = []
         with Producer(self.produce) as producer:
             for first in range(0, queues, MAX_QUEUES_PER_TOPIC):

@@ -23,7 +23,7 @@ SMALL_QUEUE_FILES = {"mapped_file_size_consume_queue_bytes": str(2000 * CQ_ENTRY
 def bench_topics(
     shape: Shape, queues: Sequence[int], where: Where, machine: Machine, moved: Moved
 ) -> Iterator[Result]:
-    """Send at full rate to so many queues, one number after the other."""
+    """Send at full rate to each of these numbers of queues."""
     for number in queues:
         with opened(where, shape.ack, SMALL_QUEUE_FILES) as target:
             of_these = msgspec.structs.replace(shape, queues=number)

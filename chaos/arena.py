@@ -1,7 +1,6 @@
 """Where rounds of faults take place: a directory for their files, and the report they add to.
 
-A round takes some seconds, has a seed of its own and stands for itself: it can be run again. This
-file knows no faults.
+A round takes some seconds, has a seed of its own and depends on no other, so it can be run again.
 """
 
 from __future__ import annotations

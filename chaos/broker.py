@@ -1,7 +1,6 @@
 """A broker as a process of its own, to be broken: started, killed, and left without trace.
 
-Everything it starts carries a mark in its environment, so that what outlives it is found. This file
-knows no load and no faults.
+Everything it starts carries a mark in its environment, so that what outlives it is found.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ from penstock.shared.errors import PenstockError
 
 
 class Kind(NamedTuple):
-    """One kind of faults: its round, and how much of the time it gets beside the others."""
+    """One kind of faults: its round, and how much of the time it gets among the others."""
 
     round: Callable[[Arena, random.Random, str], None]
     share: int
@@ -67,8 +67,8 @@ KINDS: dict[str, Kind] = {
 
 
 def run_chaos(arena: Arena, kinds: Sequence[str], *, seconds: float, rounds: int) -> Iterator[None]:
-    """A round of each of these kinds, then more, each by its share, until the time is over or so
-    many were run. Yields behind each."""
+    """A round of each of these kinds, then more, each by its share, until the time is over or
+    `rounds` were run. Yields after each."""
     began = time.monotonic()
     dice = random.Random(arena.report.seed)
     spent = dict.fromkeys(kinds, 0.0)

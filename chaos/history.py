@@ -5,7 +5,7 @@ sender's messages to that queue, in its body: "<sender>/<queue>/<number>/<filler
 was told, and what a reader saw, is stamped with the number of flushes that had succeeded by then,
 0 where nobody counts them.
 
-This file knows no processes and no sockets. Violations are sentences; none is good.
+A violation is a sentence; an empty list of them is a pass.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def check_order(stored: Stored) -> list[str]:
             if (parts[0], number) in met:
                 twice.append(f"queue {queue} offset {offset}: {number} again")
             elif number < before:
-                wrong.append(f"queue {queue} offset {offset}: {number} stands behind {before}")
+                wrong.append(f"queue {queue} offset {offset}: {number} stands after {before}")
             newest[parts[0]] = max(number, before)
             met.add((parts[0], number))
     found = [f"{len(twice)} messages twice: {twice[:SHOWN]}"] if twice else []

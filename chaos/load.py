@@ -1,6 +1,6 @@
 """Load whose history is kept: producers that remember what they were told, consumers what they saw.
 
-Each runs in a thread of its own. What they remember is for history.py. This file knows no faults.
+Each runs in a thread of its own. What they remember is for history.py.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Follower:
         self._await(lambda: body in self._marked, timeout_s)
 
     def await_counts(self, counts: dict[int, int], timeout_s: float) -> None:
-        """Wait until so many messages of each queue have come."""
+        """Wait until this many messages of each queue have come."""
         self._await(lambda: all(len(self.bodies[q]) >= n for q, n in counts.items()), timeout_s)
 
     def _await(self, condition: Callable[[], bool], timeout_s: float) -> None:

@@ -1,4 +1,4 @@
-"""What a chaos run has done and found. Counts, times and violations; knows no faults."""
+"""What a chaos run has done and found. Counts, times and violations, whatever the kind of fault."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Report(msgspec.Struct):
         default_factory=lambda: defaultdict(list)
     )
     violations: list[Violation] = msgspec.field(default_factory=list)
-    # rounds that an error has ended: what clients were told there was held against nothing
+    # rounds that an error has ended: what clients were told there was not compared with anything
     not_compared: int = 0
 
     def add_fault(self, kind: str, count: int = 1) -> None:

@@ -1,7 +1,5 @@
-"""A broker under load in a round of chaos: it is harmed, and a probe has to get through after that.
-
-This file knows no faults.
-"""
+"""A broker under load in a round of chaos: it is harmed, and a probe has to get through after
+that."""
 
 from __future__ import annotations
 
@@ -22,7 +20,7 @@ SERVED_TIMEOUT_S = 15
 
 
 class Scene:
-    """See the head of this file; `scene` makes them."""
+    """What a kind of harm works on: the broker, its load, and the probe. `scene` makes one."""
 
     def __init__(self, arena: Arena, running: UnderLoad, producer: Producer) -> None:
         self.arena = arena

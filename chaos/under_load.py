@@ -1,7 +1,5 @@
 """A broker under load, to be broken: producers that wait for the disk and that do not, a consumer
 that follows; and in the end the comparison of what they were told with what is stored.
-
-This file knows no faults.
 """
 
 from __future__ import annotations
@@ -23,7 +21,7 @@ ACKS = ("durable", "written")
 
 
 class UnderLoad:
-    """A broker that runs, and who talks to it."""
+    """A broker that runs, and the clients that talk to it."""
 
     def __init__(self, broker: Broker, loads: list[Load], follower: Follower) -> None:
         self.broker = broker
@@ -101,7 +99,7 @@ def make_topics(broker: Broker) -> None:
 
 
 def await_acked(loads: Sequence[Load], count: int, timeout_s: float = 30) -> None:
-    """Wait until each producer has so many more acknowledgements."""
+    """Wait until each producer has this many more acknowledgements."""
     goals = [each.count() + count for each in loads]
     deadline = time.monotonic() + timeout_s
     while any(each.count() < goal for each, goal in zip(loads, goals, strict=True)):
@@ -111,7 +109,7 @@ def await_acked(loads: Sequence[Load], count: int, timeout_s: float = 30) -> Non
 
 
 def _strays(broker: Broker) -> list[str]:
-    """Processes beside the supervisor and the actors: a frozen one that was replaced alive."""
+    """Processes other than the supervisor and the actors: a frozen one that was replaced alive."""
     until = time.monotonic() + ALONE_TIMEOUT_S
     while True:
         known = {broker.process.pid, *broker.actors().values()}

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 Command = Callable[..., Any]
 _count = partial(click.option, type=COUNT, show_default=True)
-# what every kind is measured with; a kind may lack some, or have another default
+# Options of every kind of measurement; a kind may leave some out or have another default.
 _OPTIONS = {
     "size": click.option(
         "--size",
@@ -215,7 +215,7 @@ Examples:
 )
 @_options()
 def pipeline(**options: Any) -> None:
-    """How far consume queues are behind the disk at full rate, and the memory of all processes.
+    """How far consume queues lag the disk at full rate, and the memory of all processes.
 
     The table shows what `produce` does; with -o json the lags and the memory are in `details`.
     """
@@ -238,7 +238,7 @@ Examples:
     type=click.IntRange(1, 60_000),
     default=(8, 100, 1000, 10_000),
     show_default=True,
-    help="So many queues; may be given more than once.",
+    help="How many queues; may be given more than once.",
 )
 def topics(queues: tuple[int, ...], **options: Any) -> None:
     """What many queues cost: the same load over few and over thousands of them."""

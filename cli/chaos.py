@@ -18,14 +18,14 @@ if TYPE_CHECKING:
     from penstock.chaos.report import Report
 
 EXIT_PROBLEM = 1
-# One bug breaks many promises: of those of a round so many are told at once.
+# One bug breaks many promises; a round's first five are enough to find it.
 TOLD = 5
 KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
     *("frames", "damage", "missing", "points", "recovery", "bells"),
     *("clock", "frozen", "crowd", "memory", "attack", "mixed"),
 )
-# What stands between a broker and its disk, or its clock, is compiled for the occasion.
+# The libraries that come between a broker and its disk or clock are compiled when first used.
 NEED_A_COMPILER = frozenset(("power", "disk", "full", "slow", "cut", "clock", "mixed"))
 
 
@@ -78,7 +78,7 @@ Examples:
     show_default=True,
     help="How long; each kind runs once, even if that takes longer.",
 )
-@click.option("--rounds", type=COUNT, help="At most so many rounds.")
+@click.option("--rounds", type=COUNT, help="Stop after this many rounds.")
 @click.option("--every", is_flag=True, help="disk, full, cut, bells: all of it in turn, not some.")
 @click.option(
     "--hits",

@@ -1,8 +1,7 @@
-"""`penstock clean`: has a running broker delete what has had its time, at whatever hour it is.
+"""`penstock clean`: has a running broker delete expired segments now, at whatever hour it is.
 
-It leaves a file in the broker's run directory, which the cleaner takes away when it is done; what
-was deleted is the difference between the directory, the cleaner's words and its list of deletions
-before and after.
+The request is a file in the broker's run directory, which the cleaner removes when it is done. The
+report compares the directory, the cleaner's words and its list of deletions before and after.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from penstock.shared.errors import StoreUnavailable
 
 LOOK_S = 0.02
 HOUR_MS = 3_600_000
-# After so long without a heartbeat no answer will come: the supervisor would have replaced it.
+# No answer comes after this long without a heartbeat: the supervisor would have replaced it.
 SILENCE_S = 30
 
 
@@ -39,7 +38,7 @@ def clean(store: Path | None, trust_clock: bool, output: str) -> None:
 
     What goes is what has had its file_reserved_time_h, and no more; the hours of delete_when do not
     count. The newest messages stay, whatever their age. After a jump of the clock nothing counts
-    as old until that time has passed anew; --trust-clock says that it is right.
+    as old until that time has passed again; --trust-clock says that it is right.
 
     Exits with 1 when a file could not be deleted, with 3 when no broker runs on the store.
     """

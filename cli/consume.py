@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 
 Print = Callable[["Message"], None]
 
-# The table is printed as messages come, so its widths are settled before: these are usual.
+# The table is printed as messages come, so its widths cannot follow from them: these are usual.
 _COLUMNS = {
     **{"queue": 5, "offset": 8, "stored": 24, "tags": 8},
     **{"keys": 8, "message id": 32, "body": 60},
 }
-# How long it may take until a broker has said where queues end.
+# How long one poll waits for the broker to say where queues end; then it is asked again.
 _LOOK_S = 0.05
 
 
@@ -67,7 +67,7 @@ Examples:
     "end",
     help="Stop before this: an offset, a time and so on, as for --from.  [default: latest]",
 )
-@click.option("--max", "most", type=COUNT, help="Stop after so many messages.")
+@click.option("--max", "most", type=COUNT, help="Stop after this many messages.")
 @click.option("--follow", is_flag=True, help="Wait for new messages instead of stopping.")
 @click.option("--queue", "queues", type=QUEUE_ID, multiple=True, help="Only this one; repeatable.")
 @click.option("--tags", default="", help="Only messages with one of these tags: 'TagA || TagB'.")
@@ -102,7 +102,7 @@ def consume(
 ) -> None:
     """Print messages of a topic: the body of each on a line, or more with -o.
 
-    Stops behind the last message that was there at the start, unless --follow or --to is given. A
+    Stops after the last message that was there at the start, unless --follow or --to is given. A
     time without an offset from UTC is this machine's. Exits with 1 when a body cannot be read.
     """
     from penstock.client.consumer import Consumer
@@ -158,7 +158,7 @@ def _print_all(consumer: Consumer, most: int | None, follow: bool, show: Print) 
         of = f" of {total:,}" if total else ""
         return f"{shown:,} messages; {done:,}{of} looked at"
 
-    # beside a pipe there may be a screen that the bar would spoil
+    # messages printed on a screen, or by the reader of a pipe, would get mixed up with the bar
     with progress("reading", wanted=is_file(sys.stdout), text=text) as moved:
         while shown != most and (batch := consumer.poll(None)):
             for message in batch[: None if most is None else most - shown]:
@@ -224,5 +224,5 @@ def _print_plain(message: Message, write: Callable[[bytes], object]) -> None:
 
 
 def as_text(body: bytes) -> str:
-    """A body as text; bytes that are no UTF-8 are spelt out."""
+    """A body as text; bytes that are not UTF-8 are escaped."""
     return bytes(body).decode("utf-8", "backslashreplace")

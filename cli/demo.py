@@ -54,22 +54,22 @@ def demo(ctx: click.Context, store: Path | None, output: str) -> None:
 def _run(store: Path, output: str) -> None:
     from penstock.bench.stack import running_stack
     from penstock.cli.demo_flights import publish_and_consume
-    from penstock.cli.demo_progress import Bars
     from penstock.cli.flights_csv import flights_archive, read_flights
+    from penstock.cli.output import progress
     from penstock.spark.flights import carrier_report, csv_report, same_report
     from penstock.spark.session import local_session
 
-    flights_archive()  # says now what is missing, not after half a minute
-    session = _Background(local_session)  # Java takes seconds to start; the flights go meanwhile
-    with Bars() as bars:
-        with running_stack(store) as stack:
-            outcome = publish_and_consume(stack, FLIGHTS, bars)
-        bars.add("Spark", None)
+    # looked for first: else a missing package is an error after half a minute
+    flights_archive()
+    # Java takes seconds to start; the flights are sent meanwhile
+    session = _Background(local_session)
+    with running_stack(store) as stack:
+        outcome = publish_and_consume(stack, FLIGHTS)
+    with progress("Spark"):
         spark = session.result()
         report = _Background(lambda: carrier_report(spark, str(store)))
         expected = csv_report(read_flights())
         rows = report.result()
-        bars.done("Spark")
     spark.stop()
     _print(rows, output)
     problems = list(outcome.problems)
@@ -115,7 +115,7 @@ def _print(rows: list[CarrierRow], output: str) -> None:
 
 
 class _Background:
-    """A call that runs beside the others; `result` waits for it and raises what it raised."""
+    """A call in a thread of its own; `result` waits for it and raises what it raised."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._call = call

@@ -11,20 +11,19 @@ import os
 import signal
 import threading
 from collections import defaultdict, deque
-from typing import TYPE_CHECKING
+from collections.abc import Callable
 
+import click
 import msgspec
 
 from penstock.bench.stack import Stack
 from penstock.cli.flights_csv import read_flights
+from penstock.cli.output import progress
 from penstock.client.consumer import Consumer
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.producer import Producer
 from penstock.shared.errors import ConnectError
 from penstock.shared.process.broker_status import read_status
-
-if TYPE_CHECKING:
-    from penstock.cli.demo_progress import Bars
 
 TOPIC = "flights"
 QUEUES = 8
@@ -65,28 +64,29 @@ class _Sent:
             return True
 
 
-def publish_and_consume(stack: Stack, total: int, bars: Bars) -> Outcome:
+def publish_and_consume(stack: Stack, total: int) -> Outcome:
     """Run producer and consumer until both have seen `total` flights; what was counted."""
     outcome = Outcome()
     sent = _Sent()
-    with Producer(stack.produce, ack="durable") as producer:
-        producer.create_topic(TOPIC, QUEUES)
-        bars.add("published", total)
-        bars.add("consumed", total)
-        consumer = threading.Thread(
-            target=_consume, args=(stack.consume, total, sent, outcome, bars), daemon=True
-        )
-        consumer.start()
-        _publish(producer, stack, total, sent, outcome, bars)
-    consumer.join()
+
+    def text(consumed: int, total: int) -> str:
+        return f"{outcome.published:,} published, {consumed:,} of {total:,} consumed"
+
+    with progress("flights", text=text) as moved:
+        with Producer(stack.produce, ack="durable") as producer:
+            producer.create_topic(TOPIC, QUEUES)
+            consumer = threading.Thread(
+                target=_consume, args=(stack.consume, total, sent, outcome, moved), daemon=True
+            )
+            consumer.start()
+            _publish(producer, stack, total, sent, outcome)
+        consumer.join()
     actors = read_status(stack.store)["actors"]
     outcome.restarts = sum(actor["restarts"] for actor in actors)
     return outcome
 
 
-def _publish(
-    producer: Producer, stack: Stack, total: int, sent: _Sent, outcome: Outcome, bars: Bars
-) -> None:
+def _publish(producer: Producer, stack: Stack, total: int, sent: _Sent, outcome: Outcome) -> None:
     waiting: deque[SendFuture] = deque()
 
     def acknowledged() -> None:
@@ -95,7 +95,7 @@ def _publish(
 
     for number, row in enumerate(read_flights()):
         if number == total // 2:
-            _kill_writer(stack, bars)
+            _kill_writer(stack)
         body = msgspec.json.encode(row)
         plane = row["tailnum"]
         assert plane is None or isinstance(plane, str)
@@ -105,21 +105,24 @@ def _publish(
         )
         while waiting and waiting[0].done():
             acknowledged()
-        if not number & 1023:
-            bars.moved("published", outcome.published)
     while waiting:
         acknowledged()
-    bars.moved("published", outcome.published)
 
 
-def _kill_writer(stack: Stack, bars: Bars) -> None:
+def _kill_writer(stack: Stack) -> None:
     actors = {actor["name"]: actor for actor in read_status(stack.store)["actors"]}
     pid = actors["writer"]["pid"]
     os.kill(pid, signal.SIGKILL)
-    bars.say(f"half way: killed the writer (pid {pid}) with SIGKILL")
+    click.echo(f"half way: killed the writer (pid {pid}) with SIGKILL", err=True)
 
 
-def _consume(endpoint: str, total: int, sent: _Sent, outcome: Outcome, bars: Bars) -> None:
+def _consume(
+    endpoint: str,
+    total: int,
+    sent: _Sent,
+    outcome: Outcome,
+    moved: Callable[[int, int], None],
+) -> None:
     with Consumer(endpoint, TOPIC) as consumer:
         while outcome.consumed < total:
             try:
@@ -137,4 +140,4 @@ def _consume(endpoint: str, total: int, sent: _Sent, outcome: Outcome, bars: Bar
                     and len(outcome.problems) < MOST_PROBLEMS
                 ):
                     outcome.problems.append(f"{message!r} is not the next one of its plane")
-            bars.moved("consumed", outcome.consumed)
+            moved(outcome.consumed, total)

@@ -3,8 +3,8 @@
     error: [STATUS] what: value. hint
     {"error": {"status": ..., "what": ..., "value": ..., "hint": ..., "exit_code": ...}}
 
-click's own errors are said in the same way. A command may add `details` to its error, which JSON
-shows as further fields, and `lines`, which follow in text. This file knows no command.
+click's own errors are put in the same form. A command may add `details` to its error, which JSON
+shows as further fields, and `lines`, which follow in text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from penstock.cli.suggestions import UnknownCommand, near_option
 from penstock.shared.errors import InvalidArgument, PenstockError
 
 EXIT_INTERRUPTED = 130
-# what click says in one piece, or by the names of its classes
+# click has no field for these: the value is inside its message
 _EXTRA = re.compile(r"Got unexpected extra arguments? \((.*)\)")
 _NO_NUMBER = {
     re.compile(r"is not a valid integer( range)?$"): "is no whole number",
@@ -35,7 +35,7 @@ class Interrupted(PenstockError):
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
-    """Whether -o json is among them: also where they are wrong, and so were never parsed."""
+    """Whether -o json is among the arguments, even when they are wrong and were never parsed."""
     chosen = ""
     for before, word in zip(("", *arguments), arguments, strict=False):
         if word == "--":

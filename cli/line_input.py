@@ -1,8 +1,8 @@
 """The lines of an input, as they come: from a file, a pipe or a terminal. Memory stays bounded.
 
-`idle` is called whenever there is nothing to read at the moment, so that what was sent is seen to
-meanwhile; it says whether more of that is to come. A line that has no end yet when reading fails is
-not given out: it may be half a line.
+`idle` is called whenever there is nothing to read at the moment, so that outcomes are looked at
+meanwhile; it says whether more of them are to come. When reading fails, the rest without an end is
+dropped: it may be half a line.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from penstock.shared.errors import InvalidMessage
 
 _CHUNK_BYTES = 256 << 10
-# How long there may be nothing to read before somebody looks at what was sent.
+# How long to wait for input before `idle` is called.
 _IDLE_S = 0.05
 
 
@@ -36,7 +36,7 @@ class LineInput:
             first, *rest = chunk.split(b"\n")
             parts.append(first)
             size += len(first)
-            if size > self._most_bytes() + 1:  # and a CR
+            if size > self._most_bytes() + 1:  # one more: a CR may come before the LF
                 raise self._too_long()
             if rest:
                 yield _without_cr(b"".join(parts))

@@ -117,7 +117,7 @@ def main(arguments: list[str] | None = None) -> None:
         say_error(error, as_json=as_json)
         code = error.exit_code
     except BrokenPipeError:
-        # the reader has seen enough; what is still buffered must not raise again at exit
+        # the reader has gone; what is still buffered must not raise again at exit
         discard_output()
         code = 0
     except KeyboardInterrupt:

@@ -12,9 +12,9 @@ import click
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 
 Command = Callable[..., Any]
-# A week: who waits longer has forgotten it.
+# A week: a longer one is a mistake, as a rule ms for seconds.
 MAX_TIMEOUT_S = 604_800
-# What a broker is asked for fits its numbers; see shared/wire/messages.py.
+# Counts travel as 32-bit numbers; see shared/wire/messages.py.
 MAX_COUNT = (1 << 31) - 1
 
 
@@ -62,7 +62,7 @@ class Count(click.IntRange):
 
 
 COUNT = Count(1)
-# those of a RocketMQ's topic may be more than Penstock makes
+# no upper limit: a RocketMQ's topic may have more queues than Penstock makes
 QUEUE_ID = Count(0)
 QUEUES = click.IntRange(1, MAX_QUEUES_PER_TOPIC)
 PORT = click.IntRange(0, 65_535)

@@ -1,6 +1,6 @@
 """How every command writes: data to stdout as a table or as JSON lines, the rest to stderr.
 
-Bars are for terminals only, and NO_COLOR is heeded. Knows no command and no store.
+Bars are for terminals only, and NO_COLOR is heeded.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ output_option = click.option(
     help="How to print: a table, or one JSON object per line.",
 )
 
-# Of what is wrong there may be one for each record, and nobody reads more.
+# A damaged store may have a problem for each record; nobody reads more than the first ones.
 MOST_LISTED = 100
 
 
@@ -37,7 +37,7 @@ def print_json(row: object) -> None:
 
     try:
         text = msgspec.json.encode(row).decode()
-    except UnicodeEncodeError:  # a file's name that is no UTF-8
+    except UnicodeEncodeError:  # the name of a file that is not UTF-8
         text = ""
     if not text or not (text.isascii() or sys.stdout.encoding.lower() == "utf-8"):
         import json
@@ -129,7 +129,7 @@ def progress(
 
 
 class _Bar:
-    """See `progress`."""
+    """The bar of `progress`, drawn by a thread while its block runs."""
 
     DELAY_S = 0.4
     LOOK_S = 0.1
@@ -160,7 +160,7 @@ class _Bar:
             self._thread.join()
 
     def _draw(self) -> None:
-        """A thread of its own: what is waited for may say nothing for long."""
+        """Runs in a thread: the work may report nothing for long, and the clock must go on."""
         if self._over.wait(self.DELAY_S):
             return
         from rich.console import Console

@@ -15,13 +15,13 @@ import click
 from penstock.cli.endpoints import broker_of, broker_options, wait_option
 from penstock.cli.option_types import QUEUE_ID, timeout_option
 from penstock.cli.output import is_file, output_option, progress, shown_bytes
-from penstock.shared.errors import FlushTimeout, PenstockError
+from penstock.shared.errors import FlushTimeout, InvalidArgument, PenstockError
 
 if TYPE_CHECKING:
     from penstock.cli.line_input import LineInput
     from penstock.cli.sending import Sending
 
-# Of a line while the broker has not said how long a message may be.
+# How long a line may be while the broker has not said how long a message may be.
 _MOST_BYTES = 64 << 20
 
 
@@ -119,6 +119,12 @@ def produce(
     from penstock.cli.sending import Receipts, Sending
     from penstock.client.producer import Producer
 
+    if queue is not None and shard is not None:
+        raise InvalidArgument(
+            "both a queue and a sharding key are named",
+            f"--queue {queue} and --shard {shard}",
+            "leave one out: a sharding key chooses the queue",
+        )
     receipts = Receipts(output == "json")
     with Producer(
         **broker_of(store, endpoint),

@@ -1,4 +1,4 @@
-"""Sends lines, and knows of each whether it was stored: also when something breaks half way.
+"""Sends lines and knows which were stored, even when something breaks half way.
 
     lines -> send -> waiting, in their order -> stored | late | failed
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.client.core.sending.frames import SendFuture
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-# So many outcomes wait to be looked at, at most; the bytes are the producer's to bound.
+# Outcomes that may wait to be looked at. The producer bounds their bytes, not their number.
 _MOST_WAITING = 100_000
 
 
@@ -80,9 +80,9 @@ class Sending:
         self._waiting: deque[tuple[int, SendFuture]] = deque()
         self._signal = 0
         self._may_raise = False
-        # given to the producer; stored for certain, and of these not known to be on disk
+        # given to the producer; known to be stored; stored, but not known to be on disk
         self.sent = self.stored = self.late = 0
-        # the first that is not known to be stored, and why; 0 as long as there is none
+        # the first line that is not known to be stored, and why; 0 while there is none
         self.first_failed = 0
         self.error: PenstockError | None = None
 
@@ -94,8 +94,8 @@ class Sending:
                     self._waiting.append((self.sent + 1, self._send(body)))
                     self.sent += 1
                     if self.sent == 1:
-                        # what refuses it would refuse the others too, and how long a line may be
-                        # is known behind it
+                        # whatever refuses this one would refuse the others too; and after it the
+                        # broker has said how long a line may be
                         self._take()
                     self._settle()
             except _Ended:
@@ -176,7 +176,7 @@ class Sending:
 
     def _on_signal(self, number: int, frame: object) -> None:
         if self._signal:
-            # not through the streams: one of them may be what is stuck, and a bar hides the cursor
+            # not through sys.stderr: a stream may be what is stuck; and a bar has hidden the cursor
             shown = "\x1b[?25h" if sys.stderr.isatty() else ""
             unknown = self._waiting[0][0] if self._waiting else self.sent + 1
             _tell(

@@ -1,4 +1,4 @@
-"""What SIGTERM and a closed terminal do to commands that have processes of their own: as Ctrl-C."""
+"""SIGTERM and a closed terminal end commands that have processes of their own as Ctrl-C does."""
 
 from __future__ import annotations
 

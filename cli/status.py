@@ -22,11 +22,11 @@ from penstock.cli.output import (
     shown_time,
 )
 
-# Between the two looks. A flusher that waits for a slow disk moves some times in it.
+# Between the two looks: long enough that a flusher waiting for a slow disk moves a few times.
 LOOK_S = 0.4
-# Of what was deleted, with --all; -o json has all that are kept.
+# Deletions listed with --all; -o json has all that are kept.
 SHOWN_DELETIONS = 5
-# The stages that a message passes, and so where it may be held up.
+# The stages that a message passes, in order: the first that lags is where it is held up.
 STAGES = ("wrote", "committed", "flushed", "dispatched")
 
 

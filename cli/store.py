@@ -1,8 +1,8 @@
 """`penstock store`: look into a store directory and check it. Needs no broker.
 
-Works on Penstock's and on Java RocketMQ's directories; running, stopped or crashed. What it looks
-for is in `shared.verify`, `store_info` and `store_records`; this file is options and printing. What
-changes a store is in `store_changes`.
+Works on Penstock's and on Java RocketMQ's directories, running, stopped or crashed. The work is
+done by `maintenance.verify`, `store_info` and `store_records`; this file has options and printing.
+The commands that change a store are in `store_changes`.
 """
 
 from __future__ import annotations

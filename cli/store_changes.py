@@ -1,6 +1,6 @@
 """The commands of `penstock store` that change a store: rebuild and repair. No broker runs on it.
 
-What they do is in `shared.rebuild` and `shared.repair`; this file is options and printing.
+`maintenance.rebuild` and `maintenance.repair` do the work; this file has options and printing.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ directory_argument = click.argument(
 
 
 def _config(file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path) -> Config:
-    """The settings of the store's broker; the index is about to be made anew, in any size."""
+    """The settings of the store's broker; the index is about to be rebuilt, in any size."""
     from penstock.shared.config_sources import load_config
     from penstock.shared.store.geometry import settled_but_index
 
@@ -50,11 +50,11 @@ def rebuild(
     settings: tuple[tuple[str, str], ...],
     output: str,
 ) -> None:
-    """Make consume queues and index anew from the log.
+    """Rebuild consume queues and index from the log.
 
-    They are made beside the old ones and swapped in: killed at any time, the store has the old or
-    the new. The log is only read. Files get the sizes that the store has; the index may get others,
-    with --set max_hash_slot_num=N and --set max_index_num=N.
+    They are made next to the old ones and swapped in: killed at any time, the store has either the
+    old or the new. The log is only read. Files get the sizes that the store has; the index may get
+    others, with --set max_hash_slot_num=N and --set max_index_num=N.
 
     \b
     Examples:
@@ -111,7 +111,7 @@ def repair(
     Without --apply it shows what it would do, and exits with 1 when there is something to do. A
     damaged range of the log gets records of the same length: one for each message that is lost, in
     its queue, with the property PENSTOCK_LOST. What stood there, and files that do not belong
-    where they are, go to DIRECTORY/penstock/quarantine/. Queues and index are made anew.
+    where they are, go to DIRECTORY/penstock/quarantine/. Queues and index are rebuilt.
 
     \b
     Examples:

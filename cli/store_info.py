@@ -1,6 +1,6 @@
 """What `store info` tells about a store directory, gathered without walking the whole log.
 
-A running store deletes files meanwhile. What then does not fit together is gathered again.
+A running broker deletes files meanwhile; when the parts do not fit together, all is gathered again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from penstock.shared.store.topics import load_topics
 _FLOCK = struct.Struct("hhqqi4x")  # type, whence, start, length, pid: Linux's 64-bit struct flock
 
 
-# So many times in a row files may go while somebody looks at them.
+# Tries to list a store whose broker deletes files meanwhile, before giving up.
 _LOOKS = 100
 
 
@@ -56,7 +56,7 @@ def _gather(store: StoreDirectory) -> dict[str, Any]:
     try:
         sizes = store_sizes(paths)
     except StoreDamaged:
-        sizes = {}  # among the problems already
+        sizes = {}  # it is listed among the problems already
     queues = []
     for queue in store.queues():
         problems += queue.problems
@@ -167,7 +167,7 @@ def lock_holder(path: Path) -> int | None:
 
 
 def _index_bytes(sizes: dict[str, Size]) -> int:
-    """The length of an index file; 0 where nobody knows."""
+    """The length of an index file; 0 where the store does not say it."""
     known = [sizes[key].value for key in (SLOTS, ITEMS) if key in sizes and sizes[key].value]
     return Geometry(*known).file_bytes if len(known) == 2 else 0
 

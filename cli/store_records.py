@@ -1,4 +1,4 @@
-"""Which records `store inspect` shows, and a record as a row. Knows no output format.
+"""Which records `store inspect` shows, and a record as a row.
 
 The consume queue is only the short way to the first record wanted; from there the log is walked.
 So records that are not dispatched yet are found, and so are those of a store without queues.

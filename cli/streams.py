@@ -4,9 +4,7 @@ A descriptor that the caller has closed is filled, so that no file of a store ge
 what uses it fails with EBADF. Standard output that cannot be written raises OutputFailed in every
 command alike; one whose reader has gone swallows what comes, so that a report still ends with its
 own exit code, unless the command streams and asks to be stopped. Standard error never fails:
-whoever took it away wants to hear nothing.
-
-This file knows no command.
+whoever closed it wants to hear nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ from typing import Any
 
 from penstock.shared.errors import PenstockError
 
-# whether a reader that has gone ends the command; what prints without an end says so
+# whether the command ends when its reader has gone; commands that print without end ask for it
 _stops = False
 
 
@@ -41,7 +39,7 @@ class _Output(io.FileIO):
 
     def write(self, data: Any, /) -> int:
         try:
-            while (done := super().write(data)) is None:  # somebody made the pipe non-blocking
+            while (done := super().write(data)) is None:  # another process made it so
                 select.select([], [self], [])
             return done
         except BrokenPipeError:
@@ -64,7 +62,7 @@ class _ErrorOutput(io.FileIO):
 
 def prepare_streams() -> None:
     """Once, before anything else is opened. Leaves streams alone that a test has replaced."""
-    # the wrong way round, so that using one is an error as if it were still closed
+    # opened the wrong way round, so that using one still fails as if it were closed
     for number, flags in enumerate((os.O_WRONLY, os.O_RDONLY, os.O_WRONLY)):
         try:
             os.fstat(number)
@@ -79,7 +77,7 @@ def prepare_streams() -> None:
 
 
 def _text(raw: io.FileIO, old: Any, by_line: bool = False) -> io.TextIOWrapper:
-    """As Python makes it, but a character that the encoding lacks is spelt out."""
+    """As Python makes it, but a character that the encoding lacks is escaped instead of raising."""
     return io.TextIOWrapper(
         io.BufferedWriter(raw),
         encoding=getattr(old, "encoding", None) or "utf-8",

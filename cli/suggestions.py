@@ -1,7 +1,7 @@
-"""What somebody may have meant by a command or an option that there is not.
+"""What may have been meant by a command or an option that does not exist.
 
 Close spellings come from difflib; the words of other brokers and tools from the tables below. This
-file imports click and nothing of ours: it is loaded by `penstock --help`.
+file imports click and nothing of Penstock: `penstock --help` loads it.
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 _GAP = "  "
 _INDENT = " " * 4
-# So many rows have usual cells, and others.
+# With this many rows the longest cells are exceptions, and do not decide a column's width.
 _MANY = 8
 
 

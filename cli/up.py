@@ -75,7 +75,7 @@ def up(
         produce_port, consume_port = produce_port or 0, consume_port or 0
     flags = dict(settings) | _given(store, produce_port, consume_port)
     config = load_config(file, flags, os.environ, settled_sizes).config
-    supervisor = Supervisor(config, report=_say)
+    supervisor = Supervisor(config, report=_line)
     try:
         supervisor.open()
     except PortTaken as error:
@@ -88,17 +88,17 @@ def up(
             supervisor.run(_states(supervisor, config, output))
     except BaseException:
         supervisor.kill()
-        _say("the actors were killed; the next start recovers")
+        _line("the actors were killed; the next start recovers")
         raise
-    _say("stopping")
+    _line("stopping")
     damaged = bool(supervisor.store.recovered.quarantined)
     if supervisor.stop():
-        _say("stopped; the store is clean")
+        _line("stopped; the store is clean")
     elif damaged:
-        _say("stopped; the store is as it was, damaged")
+        _line("stopped; the store is as it was, damaged")
         raise click.exceptions.Exit(StoreDamaged.exit_code)
     else:
-        _say("stopped, but not everything was on disk; the next start recovers")
+        _line("stopped, but not everything was on disk; the next start recovers")
         raise click.exceptions.Exit(1)
 
 
@@ -125,8 +125,8 @@ def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], s
     return shlex.join([*words, "--store", str(store), "--port", "auto"])
 
 
-def _say(line: str) -> None:
-    """Tell whoever watches."""
+def _line(line: str) -> None:
+    """A line on standard error, with its time."""
     from penstock.shared.clock import SystemClock
     from penstock.shared.process.log_line import log_line
 
@@ -171,26 +171,26 @@ def _say_state(supervisor: Supervisor, output: str, full: str) -> None:
 def _report(recovered: Recovered, store: Path) -> None:
     """Say what was found after an unclean stop, what was cut, and what is damaged."""
     if recovered.mode == "unclean":
-        _say(
+        _line(
             f"recovered after an unclean stop: {recovered.messages} messages scanned from "
             f"{recovered.scanned_from}, {recovered.pool_bytes} bytes taken from the pool, "
             f"{recovered.torn_bytes} torn bytes cut, log ends at {recovered.log_end}, "
             f"{recovered.seconds:.2f} s"
         )
     elif recovered.torn_bytes:
-        _say(
+        _line(
             f"{recovered.torn_bytes} bytes behind the log's end, which is {recovered.log_end}, "
             "were no messages and are cut, although the last stop was in order"
         )
     if recovered.torn_records:
-        _say(
+        _line(
             f"{recovered.torn_records} whole records were behind bytes that are lost, so they are "
             f"no part of the log any more; they are kept in {StorePaths(store).quarantine}"
         )
     for line in few(f"damaged: {damage}" for damage in recovered.quarantined):
-        _say(line)
+        _line(line)
     if recovered.quarantined:
-        _say(
+        _line(
             "the store is read-only: consumers get everything that is whole, producers nothing; "
             f"stop the broker and run: penstock store repair {store}"
         )

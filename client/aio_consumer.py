@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Collection, Mapping
 import zmq
 
 from penstock.client.aio_link import Link
-from penstock.client.broker_address import Store
-from penstock.client.consumer import unframed
+from penstock.client.broker_address import Store, check_one
+from penstock.client.consumer import BOTH_NAMED_HINT, unframed
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message
@@ -45,6 +45,7 @@ class Consumer(Link):
         wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
+        check_one(endpoint, store, BOTH_NAMED_HINT)
         super().__init__(endpoint, store, timeout_ms, wait_for_broker_ms, max_body_bytes)
         self._clock = clock or SystemClock()
         now_ms = self._clock.now_ms()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from types import TracebackType
 from typing import Any, Self
 
 import zmq.asyncio
@@ -20,7 +19,7 @@ from penstock.shared.wire.sockets import dial
 
 
 class Link:
-    """What dials an endpoint at the beginning of its block."""
+    """A client that connects when its block begins and disconnects when it ends."""
 
     _core: ConsumerCore | QueryCore
 
@@ -48,7 +47,7 @@ class Link:
         return self
 
     def _follow(self, now_ms: int) -> None:
-        """Where nobody answers, look whether the broker has moved."""
+        """When the broker does not answer, connect to where its store runs by now."""
         if self._core.aim.away:
             self._address.follow(self._socket, self._core.aim, now_ms)
             if self._lost.dial_again(self._address.endpoint, now_ms):
@@ -65,11 +64,6 @@ class Link:
             )
         return self._opened
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *raised: object) -> None:
         self._opened = None
         self._close()

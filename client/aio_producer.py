@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
+    NO_FLAG,
     BatchMessage,
     Body,
     Encoder,
@@ -31,6 +31,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
 from penstock.shared.formats.message_id import key_origin
+from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
 from penstock.shared.wire import messages
 
@@ -71,12 +72,12 @@ class Producer:
 
     async def __aenter__(self) -> Producer:
         address = self._address
-        # both may look a name up, which others on this loop are not to wait for
+        # both may look up a name, which would hold up everybody else on this event loop
         await asyncio.to_thread(address.meet)
         ip = await asyncio.to_thread(address.local_ip)
         encoder = Encoder(ip, key_origin(ip, self._clock.now_ms()), *self._compression)
         packer = Packer(encoder, FrameRing(self._ring and is_loopback(ip)))
-        # the core's lock; here everything runs on the event loop, and nobody waits on it
+        # the core's lock, which nobody waits for here: everything runs on the event loop
         settled = threading.Condition()
         self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
         address.give(self._core.routes.aim)
@@ -84,12 +85,7 @@ class Producer:
         self._started.start()
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """What was accepted before an error of the block is sent all the same."""
         await self._loop.close()
         if error is not None:
@@ -120,19 +116,15 @@ class Producer:
         StoreUnavailable when too much is on its way: then `await drain()`.
         """
         self._check_room()
-        inner = self._core.send(
-            topic,
-            body,
-            tags,
-            keys,
-            shard,
-            queue,
-            properties,
-            flag,
-            check_ack(ack, wait),
-            wait,
-            self._clock.now_ms(),
-        )
+        core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
+        inner: SendFuture | None = None
+        if properties is None and flag is NO_FLAG and wait is True:
+            take = core.intake.take
+            while (inner := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
+                core.open_frame(ack)
+        if inner is None:
+            message = BatchMessage(body, tags, keys, properties, flag)
+            inner = core.send(topic, message, shard, queue, ack, wait, now)
         return self._future(topic, inner)
 
     def send_batch(
@@ -147,8 +139,14 @@ class Producer:
     ) -> asyncio.Future[Receipt]:
         """Send messages that are stored together; await the future for their one Receipt."""
         self._check_room()
-        ack, now_ms = check_ack(ack, wait), self._clock.now_ms()
-        inner = self._core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
+        core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
+        inner: SendFuture | None = None
+        if shard is None and wait is True:
+            take = core.intake.take_batch
+            while (inner := take(topic, messages, queue, ack, now)) is NO_ROOM:
+                core.open_frame(ack)
+        if inner is None:
+            inner = core.send_batch(topic, messages, shard, queue, ack, wait, now)
         return self._future(topic, inner)
 
     def _future(self, topic: str, inner: SendFuture) -> asyncio.Future[Receipt]:
@@ -171,16 +169,16 @@ class Producer:
 
     def _check_room(self) -> None:
         self._loop.check_usable()
-        if self._core.waiting_bytes > 2 * MAX_WAITING_BYTES:
+        if self._core.intake.waiting_bytes > 2 * MAX_WAITING_BYTES:
             raise StoreUnavailable(
                 f"more than {2 * MAX_WAITING_BYTES} bytes wait for the broker",
-                self._core.waiting_bytes,
+                self._core.intake.waiting_bytes,
                 "await drain() between sends",
             )
 
     async def drain(self) -> None:
         """Wait until less than 64 MiB are on their way."""
-        while self._core.waiting_bytes > MAX_WAITING_BYTES:
+        while self._core.intake.waiting_bytes > MAX_WAITING_BYTES:
             self._loop.check_usable()
             await self._loop.next_change()
 
@@ -196,7 +194,7 @@ class Producer:
             async with asyncio.timeout(seconds):
                 await self._loop.settle_all()
         except TimeoutError:
-            raise self._core.timeouts.flush(self._core.unsettled, timeout) from None
+            raise self._core.timeouts.flush(self._core.intake.unsettled, timeout) from None
         if (lost := self._core.failures.take()) is not None:
             raise lost.exception()
 

@@ -30,7 +30,7 @@ from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 
 class AioSendLoop:
-    """See the head of this file."""
+    """Owns socket, context and task of one asyncio producer, from `start` to its end."""
 
     def __init__(
         self,
@@ -62,7 +62,7 @@ class AioSendLoop:
         self._socket = dial(self._context, self._address.endpoint, PRODUCE_ANSWER_BYTES)
         self._lost = LostConnection(self._socket)
         self._task = asyncio.create_task(self._run(), name="penstock-producer")
-        # who waits for a change must see that none will come any more
+        # callers that wait for a change must see that none will come any more
         self._task.add_done_callback(lambda task: self._changed.set())
         leaving.enter(self)
 
@@ -90,10 +90,10 @@ class AioSendLoop:
 
     async def settle_all(self) -> None:
         """Wait until every message has its outcome."""
-        while self._core.unsettled:
+        while self._core.intake.unsettled:
             self.check_usable()
             await self.next_change()
-        await asyncio.sleep(0)  # who awaits an outcome comes first
+        await asyncio.sleep(0)  # tasks that await an outcome run before the one that waits for all
 
     async def close(self) -> None:
         """Wait as long as the timeout allows, and disconnect. Cancelled, it waits no longer."""
@@ -126,12 +126,12 @@ class AioSendLoop:
                 self.leave()
             raise
         except Exception as error:
-            self._end(error)  # nobody would settle anything any more
+            self._end(error)  # nothing would settle what has no outcome
             raise
 
     async def _talk(self) -> None:
         """Until all is settled, once the event loop is about to end."""
-        while self._core.unsettled or not self._cancelled:
+        while self._core.intake.unsettled or not self._cancelled:
             now_ms = self._clock.monotonic_ms()
             if self._core.routes.aim.away:
                 self._address.follow(self._socket, self._core.routes.aim, now_ms)
@@ -196,9 +196,9 @@ class AioSendLoop:
         if loop.is_running():
             asyncio.run_coroutine_threadsafe(self.close(), loop).result()
             return
-        # nobody needs to be told that it is pending for ever
+        # else asyncio warns that the task is pending, though what it had to do is done here
         self._task._log_destroy_pending = False  # type: ignore[attr-defined]  # asyncio has no public way
-        if not self._cancelled and self._core.unsettled:
+        if not self._cancelled and self._core.intake.unsettled:
             sends = SendLoop(
                 self._core, self._settled, self._address, self._timeout_ms, self._clock
             )
@@ -223,7 +223,7 @@ class Unawaited:
 
     @property
     def seen(self) -> bool:
-        # what asyncio goes by when it complains of a failure, at length and one by one
+        # asyncio's own mark that nobody has looked; it would log each failure at length
         return not self._future._log_traceback
 
     def exception(self, timeout: float | None = None) -> BaseException | None:

@@ -4,13 +4,13 @@
                the right one, is an error at once
     moved()    later, while it does not answer: whether the store has a new run meanwhile
 
-By store, the socket file of the run is used where this user may: its path has the run's id, so
-nobody else is ever behind it, and no port is needed. Otherwise it is TCP, and requests name the
+By store, the run's socket file is used where this user may: its path has the run's id, so no other
+broker can ever listen there, and no port is needed. Otherwise it is TCP, and requests name the
 run. By endpoint, whoever listens there is the broker.
 
 A client that has met its broker waits for it to come back, as long as its timeout allows; a new one
 does not wait, unless it is told to: with `wait_for_broker_ms`. `meet` may block, so the asyncio
-clients call it in a thread. This file knows no messages but the greeting.
+clients call it in a thread.
 """
 
 from __future__ import annotations
@@ -34,16 +34,16 @@ from penstock.shared.wire.endpoint import at_port, parse_endpoint
 from penstock.shared.wire.introduction import PROTOCOL, Greeted, Serves
 
 if TYPE_CHECKING:
-    # few clients look into a store's files, and all would wait for these at their start
+    # imported late where it runs: most clients never look into a store's files
     from penstock.shared.memory.run_directory import Run
 
-# Between two tries to find a broker that is not there yet, and two looks for a new run.
+# The pause between two tries to find a broker, and between two looks for a new run.
 AGAIN_MS = 100
 Store = str | os.PathLike[str]
 
 
 class BrokerAddress:
-    """See the head of this file. One connects to `endpoint`, and requests name `run_id`."""
+    """One broker: a client connects to `endpoint`, and its requests name `run_id`."""
 
     def __init__(
         self,
@@ -63,7 +63,7 @@ class BrokerAddress:
         self._looked_ms = 0
         self.endpoint = endpoint or ""
         self.run_id = ""
-        # for errors
+        # how errors name it
         self.name = self.endpoint if self._store is None else f"the broker of {self._store}"
 
     def meet(self) -> Greeted:
@@ -100,7 +100,9 @@ class BrokerAddress:
         try:
             run = read_run(StorePaths(self._store))
         except OSError:
-            return False  # moved away, or on a disk that is gone: the one that is known may live
+            return (
+                False  # the store was moved, or its disk is gone: the run that is known may live on
+            )
         if run is None or run.run_id == self.run_id:
             return False
         self._take(run)
@@ -130,7 +132,7 @@ class BrokerAddress:
                 left_ms = max(1, int((until - time.monotonic()) * 1000))
                 return self._judge(ask_broker(self.endpoint, left_ms))
             except BrokerTimeout:
-                # its supervisor lives, so this silence is that of an actor which is replaced
+                # its supervisor lives, so it is an actor that is silent, and it will be replaced
                 if time.monotonic() > until:
                     raise
 
@@ -174,7 +176,7 @@ class BrokerAddress:
         return broker
 
 
-def check_one(endpoint: object, store: object) -> None:
+def check_one(endpoint: object, store: object, both_hint: str = "name one of them") -> None:
     """Raise InvalidArgument unless exactly one of them is given."""
     if endpoint is None and store is None:
         raise InvalidArgument(
@@ -185,7 +187,7 @@ def check_one(endpoint: object, store: object) -> None:
         raise InvalidArgument(
             "both an endpoint and a store are named",
             " and ".join(repr(str(each))[:80] for each in (endpoint, store)),
-            "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)",
+            both_hint,
         )
 
 

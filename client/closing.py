@@ -2,7 +2,7 @@
 
 ZeroMQ's context waits for its sockets when it is collected, and in a reference cycle it may be
 collected before them: then it waits for ever. So both are held here until the client is closed,
-collected, or its process ends. Knows nothing of what goes through the socket.
+collected, or its process ends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from penstock.client.lost_connection import LostConnection
 def closer(
     owner: object, name: str, lost: LostConnection, socket: Any, context: Any
 ) -> Callable[[], None]:
-    """What closes all three, once; called by itself, with a warning, where the owner does not."""
+    """A function that closes all three. If the owner forgets, it runs by itself and warns."""
     left = weakref.finalize(owner, _close_left, name, lost, socket, context, os.getpid())
 
     def close() -> None:
@@ -32,7 +32,7 @@ def closer(
 
 def _close(lost: LostConnection, socket: Any, context: Any) -> None:
     lost.close()
-    # nothing waits to be sent that anybody still wants an answer to
+    # linger=0: nobody wants the answer to anything that is still to be sent
     with suppress(RuntimeError):  # an event loop that is closed cannot be told
         socket.close(linger=0)
     context.term()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 from contextlib import ExitStack
-from types import TracebackType
 from typing import Any
 
 from penstock.client.broker_address import Store, check_one, check_store
@@ -39,7 +38,7 @@ class Where:
         if store is not None:
             check_store(store)
             if isinstance(target, str) and _LIKE_ENDPOINT.fullmatch(target):
-                parse_endpoint(target)  # says what is missing
+                parse_endpoint(target)  # raises: it lacks the tcp://
         if endpoint is not None:
             parse_endpoint(endpoint)
         self.endpoint, self.store = endpoint, store
@@ -114,13 +113,9 @@ class Connection:
     def __enter__(self) -> Connection:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._made.__exit__(kind, error, trace)
+    def __exit__(self, *raised: Any) -> None:
+        # passed on: a producer whose block has failed does not raise failures of its own as well
+        self._made.__exit__(*raised)
 
     def __repr__(self) -> str:
         return f"<penstock broker at {self._where.name}>"

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterator, Mapping
-from types import TracebackType
 
 import zmq
 
-from penstock.client.broker_address import BrokerAddress, Store
+from penstock.client.broker_address import BrokerAddress, Store, check_one
 from penstock.client.closing import closer
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore
@@ -25,12 +24,16 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 from penstock.shared.wire.sockets import dial
 
-# A shorter frame is copied: ZeroMQ keeps more in memory for one.
+# For a caller who wrote Consumer("orders", store=...): the first argument is the endpoint.
+BOTH_NAMED_HINT = (
+    "name one of them. A consumer's topic has its own name: Consumer(store=..., topic=...)"
+)
+# A shorter frame is copied: to keep ZeroMQ's frame alive costs more memory than the copy.
 _LONG_FRAME_BYTES = 64 << 10
 
 
 def unframed(parts: list[zmq.Frame]) -> list[bytes | memoryview]:
-    """What frames hold; of a long one it is a view, which keeps it."""
+    """The contents of frames: a copy of a short one, of a long one a view that keeps it alive."""
     return [part.buffer if len(part) >= _LONG_FRAME_BYTES else part.bytes for part in parts]
 
 
@@ -44,16 +47,17 @@ class Consumer:
     The broker is that of `store` or the one at `endpoint`, and `wait_for_broker_ms` is for programs
     that start before it, as for a Producer.
 
-    `start` is "earliest", "latest", an offset, a datetime, ISO text or how long ago ("-15m"), or a
+    An iteration gives each queue's messages in order, and mixes the queues. `start` is "earliest",
+    "latest", an offset, a datetime, ISO text or how long ago ("-15m"), or a
     mapping from queue to offset. With `follow` the iteration waits for new messages for ever;
-    without, it ends behind the last message that was there when it began. `tags` chooses messages
+    without, it ends after the last message that was there when it began. `tags` chooses messages
     by "TagA || TagB", `sql` by an SQL92 condition on their properties; with a `group` the broker
     writes the latter down in config/consumerFilter.json, as RocketMQ does. Raises FilterError for
     either. `timeout_ms` is how long the broker may be silent before BrokerTimeout is raised;
-    iterating again then goes on. An offset behind a queue's end begins at that end. A compressed
+    iterating again then goes on. Past a queue's end an offset stands for that end. A compressed
     body expands to `max_body_bytes` at most; an answer that is longer than that, and than 8 MiB,
-    is not taken: ProtocolError. With `direct` a consumer on the broker's machine, and
-    of its user, reads much at a time from the log's files instead of through the socket.
+    raises ProtocolError. With `direct` a consumer on the broker's machine, and of its user, reads
+    the log's files instead of having the records sent through the socket.
     """
 
     def __init__(
@@ -75,6 +79,7 @@ class Consumer:
         clock: Clock | None = None,
     ) -> None:
         self._clock = clock or SystemClock()
+        check_one(endpoint, store, BOTH_NAMED_HINT)
         self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
         now_ms = self._clock.now_ms()
         choice = choose(tags, sql, group, now_ms)
@@ -156,7 +161,7 @@ class Consumer:
         deadline_ms = None if timeout is None else self._clock.monotonic_ms() + timeout * 1000
         while True:
             now_ms = self._clock.monotonic_ms()
-            # the next is asked for before these are looked at
+            # first of all the next request leaves: the broker works while the caller looks at these
             self._exchange(now_ms)
             batch = self._core.take()
             if batch or self._core.finished:
@@ -194,10 +199,5 @@ class Consumer:
     def __enter__(self) -> Consumer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()

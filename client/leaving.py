@@ -4,7 +4,7 @@
 
 Interpreters call `atexit` once their threads have ended, but not in the processes that
 multiprocessing has forked: those have hooks of their own. `os._exit` and signals that kill leave
-without a word, and nothing can be done about that. Knows of producers only what `Open` says.
+without a word, and nothing can be done about that.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Open(Protocol):
         """This process is a fork of the one that opened it."""
 
 
-# strong: what is open is looked after, whoever else may have forgotten it
+# strong references: a producer that its program has dropped still has messages to send
 _open: set[Open] = set()
 _prepared_pid = 0
 
@@ -55,7 +55,7 @@ def _prepare() -> None:
     if process is not None and process.parent_process() is not None:
         from multiprocessing.util import Finalize
 
-        # behind all that this process has registered with a higher priority
+        # after everything that this process has registered with a higher priority
         Finalize(None, _leave_behind_threads, exitpriority=-100)
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Mapping
-from types import TracebackType
 from typing import NoReturn
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
+    NO_FLAG,
     BatchMessage,
     Body,
     Encoder,
@@ -35,7 +35,7 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
 from penstock.shared.formats.message_id import key_origin
-from penstock.shared.loops.forms import FRAME_BYTES
+from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
 from penstock.shared.wire import messages
 
@@ -97,6 +97,9 @@ class Producer:
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
         self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
+        self._intake = intake = self._core.intake
+        # looked up once: each send would make another bound method
+        self._take, self._take_batch = intake.take, intake.take_batch
         address.give(self._core.routes.aim)
         self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
         self._loop.start()
@@ -124,28 +127,26 @@ class Producer:
         StoreUnavailable when there is no room for `timeout_ms`.
         """
         loop, core = self._loop, self._core
+        intake, take = self._intake, self._take
         if loop.closing:
             self._refuse_use()
         if ack or not wait:
             ack = check_ack(ack, wait)
+        future: SendFuture | None = None
         with self._lock:
-            if core.waiting_bytes > MAX_WAITING_BYTES:
+            if intake.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
-            if loop.closing:  # by another thread, meanwhile: nobody would answer any more
+            if (
+                loop.closing
+            ):  # by another thread while this one waited: nobody would answer any more
                 self._refuse_use()
-            future: SendFuture = core.send(
-                topic,
-                body,
-                tags,
-                keys,
-                shard,
-                queue,
-                properties,
-                flag,
-                ack,
-                wait,
-                self._now_ms(),
-            )
+            now = self._now_ms()
+            if properties is None and flag is NO_FLAG and wait is True:
+                while (future := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
+                    core.open_frame(ack)
+            if future is None:
+                message = BatchMessage(body, tags, keys, properties, flag)
+                future = core.send(topic, message, shard, queue, ack, wait, now)
             if loop.asleep and core.may_send:
                 loop.wake()
         return future
@@ -160,21 +161,27 @@ class Producer:
         ack: str = "",
         wait: bool = True,
     ) -> SendFuture:
-        """Send messages that are stored together: one queue, one offset behind the other.
+        """Send messages that are stored together: in one queue, at offsets without a gap.
 
         The future has one Receipt for all. A crash of the broker leaves all of them or none; a
         power failure before the acknowledgement may leave the first ones, and then this producer
-        stores the others behind them. For the rest see `send`; no body is compressed, and the
+        stores the others after them. For the rest see `send`; no body is compressed, and the
         bodies together are no larger than one message may be.
         """
         self._check_usable()
         ack = check_ack(ack, wait)
         core = self._core
+        future: SendFuture | None = None
         with self._lock:
             self._wait_for_room()
             self._check_usable()
-            now_ms = self._now_ms()
-            future: SendFuture = core.send_batch(topic, messages, shard, queue, ack, wait, now_ms)
+            now = self._now_ms()
+            if shard is None and wait is True:
+                take = self._take_batch
+                while (future := take(topic, messages, queue, ack, now)) is NO_ROOM:
+                    core.open_frame(ack)
+            if future is None:
+                future = core.send_batch(topic, messages, shard, queue, ack, wait, now)
             if self._loop.asleep and core.may_send:
                 self._loop.wake()
         return future
@@ -189,8 +196,8 @@ class Producer:
         seconds = check_timeout(timeout)
         self._check_usable()
         with self._settled:
-            if not self._settled.wait_for(lambda: not self._core.unsettled, seconds):
-                raise self._core.timeouts.flush(self._core.unsettled, timeout)
+            if not self._settled.wait_for(lambda: not self._intake.unsettled, seconds):
+                raise self._core.timeouts.flush(self._intake.unsettled, timeout)
             lost = self._core.failures.take()
         if lost is not None:
             raise lost.exception()
@@ -240,16 +247,11 @@ class Producer:
     def __enter__(self) -> Producer:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is None:
             self.close()
         elif not self._loop.closing:
-            # the block's own error is raised; what was accepted before is sent all the same
+            # the block's own error is the one to raise; but what was accepted before it is sent
             try:
                 self._loop.finish()
             except KeyboardInterrupt:
@@ -261,11 +263,11 @@ class Producer:
     def __del__(self) -> None:
         loop: SendLoop | None = self.__dict__.get("_loop")
         if loop is not None and not loop.closing:
-            loop.orphaned = True  # it sends what it has, and ends; nothing may wait here
+            loop.orphaned = True  # it sends what it has, and ends; a finalizer must not wait
             warnings.warn(f"unclosed {loop!r}", ResourceWarning, stacklevel=1, source=self)
 
     def __repr__(self) -> str:
-        state = "closed" if self._loop.closing else f"{self._core.unsettled} without an outcome"
+        state = "closed" if self._loop.closing else f"{self._intake.unsettled} without an outcome"
         return f"<Producer of {self._address.name}: {state}>"
 
     def _administer(
@@ -313,11 +315,11 @@ class Producer:
 
     def _wait_for_room(self) -> None:
         room = self._settled.wait_for(
-            lambda: self._core.waiting_bytes <= MAX_WAITING_BYTES, self._timeout_ms / 1000
+            lambda: self._intake.waiting_bytes <= MAX_WAITING_BYTES, self._timeout_ms / 1000
         )
         if not room:
             raise StoreUnavailable(
                 f"more than {MAX_WAITING_BYTES} bytes wait for the broker",
-                self._core.waiting_bytes,
+                self._intake.waiting_bytes,
                 "it takes no more, or is down: send again later, and see penstock status",
             )

@@ -6,7 +6,6 @@ Not for several threads, and not across a fork.
 from __future__ import annotations
 
 import os
-from types import TracebackType
 
 import zmq
 
@@ -37,8 +36,8 @@ class MessageQuery:
             for message in query.by_key("orders", "order-4711"):
                 print(message.store_timestamp_ms, message.body)
 
-    What was acknowledged before a question is found by it. `timeout_ms` is how long the broker may
-    be silent before BrokerTimeout is raised.
+    A question finds every message that was acknowledged before it was asked. `timeout_ms` is how
+    long the broker may be silent before BrokerTimeout is raised.
     """
 
     def __init__(
@@ -67,12 +66,7 @@ class MessageQuery:
     def __enter__(self) -> MessageQuery:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *raised: object) -> None:
         self.close()
 
     def by_key(
@@ -86,7 +80,7 @@ class MessageQuery:
     ) -> list[Message]:
         """The newest messages with this key among their keys, or as unique key; oldest first.
 
-        `begin` and `end` are datetimes or ms since 1970, compared to the second. The broker gives
+        `begin` and `end`, both inclusive, are datetimes or ms since 1970. The broker gives
         at most max_msgs_num_batch of them, and 8 MiB. Raises InvalidArgument, BrokerTimeout.
         """
         return self.ask(by_key(topic, key, max_num, begin, end))
@@ -100,7 +94,7 @@ class MessageQuery:
         return self.ask(by_id(message_id))[0]
 
     def ask(self, question: Question) -> list[Message]:
-        """The messages that answer a question of query_core's."""
+        """The messages that answer a question made by `query_core`. Raises what its answer says."""
         if self._socket.closed:
             raise StoreUnavailable("the query was closed", None, "make another one")
         if os.getpid() != self._pid:

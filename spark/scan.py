@@ -1,8 +1,8 @@
 """Reads a range of a queue: its entries, then the records they name, in batches of bounded size.
 
 Records of one queue lie between those of others in the log. Neighbours with little between them are
-fetched by one read, so a queue that has the log to itself is read in large pieces. Knows nothing of
-Spark's classes; what it yields are the columns that were asked for.
+fetched by one read, so a queue that has the log to itself is read in large pieces. It
+yields the columns that were asked for as Arrow arrays, so it runs and is tested without Spark.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A local Spark session with settings for short jobs on one machine.
 
-Owns the settings; `java` finds the Java. Knows nothing of stores or jobs.
+Owns the settings; `java` finds the Java.
 """
 
 from __future__ import annotations

@@ -29,7 +29,8 @@ from penstock.spark.source import COLUMNS
 pytestmark = pytest.mark.takes(25)
 
 ROOT = Path(__file__).parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+BESIDE = ("README.md", "CONTRIBUTING.md", "SECURITY.md")
+DOCUMENTS = [*(ROOT / name for name in BESIDE), *sorted((ROOT / "docs").glob("*.md"))]
 SMALL_FILES = (
     "mapped_file_size_commit_log_bytes = 16_777_216",
     "mapped_file_size_consume_queue_bytes = 20_000",
@@ -134,10 +135,24 @@ def test_every_command_in_a_document_exists_with_its_options(
             _resolve(inline.split())
 
 
-def test_every_make_target_in_the_readme_exists() -> None:
+def test_every_make_target_that_is_named_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", (ROOT / "Makefile").read_text(), re.M))
     named = re.findall(r"\bmake ([a-z]+)\b", " ".join(_shell_lines(ROOT / "README.md")))
-    assert named and set(named) <= targets
+    named += re.findall(r"(?:^|`)make ([a-z]+)\b", (ROOT / "CONTRIBUTING.md").read_text(), re.M)
+    assert len(named) > 6 and set(named) <= targets
+
+
+def test_every_path_that_a_document_names_is_there() -> None:
+    """Of the tree, or of what is made in it."""
+    folders = "actors|bench|chaos|cli|client|configs|docs|maintenance|shared|spark|tests"
+    path = re.compile(rf"`((?:{folders})/[\w./-]+)(?:::\w+)?`")
+    wrong = [
+        f"{document.name}: {named}"
+        for document in DOCUMENTS
+        for named in path.findall(document.read_text())
+        if not (ROOT / named).exists() and named != "actors/NAME.py"
+    ]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)

@@ -4,13 +4,14 @@ Owns:     `allocated`, `allocate_error`, `lock_error`; the making of segment fil
           until `allocated` counts them.
 Reads:    `wrote`, `append_wanted`, `read_only`.
 Hears:    the writer's doorbell.
-Rings:    the writer.
+Notifies: the writer.
 On crash: the next one goes on at `allocated`. What its predecessor made and did not count goes:
           its name may not be durable. What it had locked its successor locks again.
 
 With warm_mapped_file_enable a new segment is warmed before it is counted, unless the writer already
-waits for it. The allocator holds the lock, because it outlives no segment that is being written.
-With the pool on nobody stores into a mapping, so there is nothing to warm.
+waits for it. The allocator holds the lock on a segment's memory: a lock dies with its process, and
+the allocator keeps a segment open until it is full. With the pool on nobody stores into a mapping,
+so there is nothing to warm.
 """
 
 from __future__ import annotations
@@ -27,7 +28,8 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.retry import Retry
 
-# A segment stays locked so long after it is full: the flusher and readers are still at its end.
+# A segment stays locked for this long after it is full: the flusher and readers are still at its
+# end.
 UNLOCK_MS = 6000
 
 
@@ -170,6 +172,6 @@ class Allocator(Actor):
         return True
 
     def close(self) -> None:
-        """Segments behind the log's end go when the whole store is stopped."""
+        """Empty segments past the log's end stay here: the stop of the whole store deletes them."""
         for segment in (*self._locked, *([self._warming] if self._warming else [])):
             segment.close()

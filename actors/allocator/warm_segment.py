@@ -1,4 +1,5 @@
-"""A new segment made ready for who will store into its mapping: every page touched, then locked.
+"""A new segment made ready for a writer that stores into its mapping: every page touched, then
+locked.
 
 The first store to a page of a file costs its writer a fault: the kernel finds memory, clears it and
 asks the file system for leave. Touching each page beforehand leaves the writer a short fault that
@@ -17,7 +18,7 @@ from pathlib import Path
 from penstock.shared.files.mapped_file_queue import MappedFile
 from penstock.shared.layout import PAGE_BYTES
 
-# One step touches at most so many pages.
+# Pages that one step touches at most; the heartbeat comes between steps.
 STEP_PAGES = 4096
 
 

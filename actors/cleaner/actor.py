@@ -6,14 +6,14 @@ Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_use
 Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`; the
           checkpoint, segments' times.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
-Rings:    nobody.
+Notifies: nobody.
 On crash: the next one brings to its end what the last one had begun. What goes is written down
           first, then `log_start` is stored, then the queues' min offsets, then files go, oldest
           first, each deletion durable before the next. A start of the whole store begins at the
           first segment that is still there, and what did not go is struck off the list.
 
 The segment with the last record stays, whatever its age, and so does whatever is not flushed, not
-dispatched, or behind the record at which the next start would begin its scan. Of a damaged log
+dispatched, or past the record at which the next start would begin its scan. Of a damaged log
 nothing goes before somebody has looked at it.
 """
 
@@ -43,7 +43,7 @@ BATCHES_WHEN_ASKED = 20
 # By then every actor has closed a file that is deleted, unless it is in use.
 SETTLE_MS = RELEASE_MS + 200
 
-# Pauses in ms, one behind each deletion.
+# Pauses in ms, one after each deletion.
 Steps = Generator[int, None, None]
 
 
@@ -280,7 +280,8 @@ class Cleaner(Actor):
 
     def _delete(self, path: Path, counter: str) -> None:
         if path.parent not in self._settled:
-            # the one before may not be gone for certain, and without it this one would be a hole
+            # The deletion of the file in front of this one may not be durable yet. If a crash
+            # brought that one back and not this one, the log would have a hole.
             sync_directory(path.parent)
         self._settled.discard(path.parent)
         delete_file(path)

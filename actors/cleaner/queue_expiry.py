@@ -29,7 +29,7 @@ class QueueExpiry:
         self._segment_bytes = config.mapped_file_size_consume_queue_bytes
         self._files = ConsumeQueueFiles(self._paths, config)
         self._table = QueueTable(run.queues, writable=True)
-        # of queues that lose messages: their first entry at or behind this log offset
+        # slot -> first entry at or past this log offset, for queues that lose messages
         self._log_start = 0
         self._found: dict[int, int] = {}
 
@@ -46,7 +46,7 @@ class QueueExpiry:
         )
 
     def move_min_offset(self, slot: int, log_start: int) -> None:
-        """Move a queue's min offset up to its first entry at or behind `log_start`.
+        """Move a queue's min offset up to its first entry at or past `log_start`.
 
         Its max offset, where it has none. Blanks before a queue's first entry have log offset 0 and
         are passed over. Raises OSError or StoreDamaged for files that cannot be read.

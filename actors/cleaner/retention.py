@@ -12,7 +12,7 @@ however full the disk is: a full disk refuses what is new before it costs what i
 Only where clean_file_forcibly_enable is on, RocketMQ's way, the oldest goes before its time above
 disk_space_clean_forcibly_ratio: one after the other, until the disk is below that again. A store
 that was full then takes messages from there on, and otherwise as soon as it is no longer above the
-warning level: nothing of ours would take the disk further down.
+warning level: nothing that Penstock deletes would bring the disk further down.
 
 Which segments may go at all, whatever their age, is not decided here, and nothing is deleted here.
 """
@@ -65,7 +65,7 @@ def choose(
     """How many of the oldest segments go, and why; `written_ms` has when each was last written, in
     order.
 
-    The first that has its time before it keeps those behind it.
+    The first segment that still has time left keeps all that come after it: a log has no holes.
     """
     reserved_ms = config.file_reserved_time_h * HOUR_MS
     count = 0

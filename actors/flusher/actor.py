@@ -4,7 +4,7 @@ Owns:     `flushed`, `flush_error`; the checkpoint file; the watermark.
 Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `name_error`, `read_only`;
           all files of the store.
 Hears:    the committer's doorbell.
-Rings:    the writer and the reput.
+Notifies: the writer and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
 
 The first error of a flush stops the store: the kernel reports it once and may drop the pages, so a
@@ -33,7 +33,7 @@ from penstock.shared.process.retry import Retry
 from penstock.shared.store.checkpoint_file import CheckpointKeeper, load_checkpoint
 from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper
 
-# Between two looks at the log, which producers wait for.
+# Queues synced, and time spent, between two looks at the log: producers wait for the log.
 QUEUES_AT_ONCE, QUEUES_MS = 8, 10
 _WRITE_AGAIN_BYTES = 8 << 20
 
@@ -85,8 +85,9 @@ class Flusher(Actor):
     def _fail(self, error: OSError) -> None:
         """From now on nothing is acknowledged, and nobody flushes, until the broker restarts.
 
-        Unless there was only no room for something new: then the round is begun again soon. And
-        what this process alone has too little of says nothing of the disk: its successor goes on.
+        A full disk that refuses something new is different: then the round begins again soon. And
+        a process that is out of memory or descriptors says nothing about the disk: it exits, and
+        its successor goes on.
         """
         if error.errno in RESOURCE_EXHAUSTED and not isinstance(error, FlushFailed):
             raise error
@@ -103,7 +104,12 @@ class Flusher(Actor):
     # --- the log ---
 
     def _write_again(self) -> None:
-        """Make the pages dirty again whose flush nobody knows the outcome of."""
+        """Write the same bytes again over pages whose flush may have failed unseen.
+
+        The kernel marks a page clean after a failed write and reports the error once, possibly to
+        a predecessor that died before it could store `flush_error`. A sync of clean pages would
+        succeed and prove nothing, so the pages are made dirty first.
+        """
         at, committed = self._flushed, self._positions["committed"]
         while at < committed:
             segment = self._segments.segment(at)
@@ -121,6 +127,8 @@ class Flusher(Actor):
             return 0
         if self._in_doubt:
             self._write_again()
+        # Whole segments are synced one by one, oldest first. `flushed` moves once, after the last:
+        # a crash in between leaves more on disk than is known, which is harmless.
         at = self._flushed
         crash_point("flush.before_msync")
         while at < committed:
@@ -156,9 +164,11 @@ class Flusher(Actor):
         return pages >= config.flush_commit_log_least_pages
 
     def _keep_watermark(self) -> int:
-        """Say on disk how far the log is there, ten times a second while that changes. No
-        acknowledgement waits for it: behind a power failure what it lags is not told from a tail
-        that was never flushed, as long as the disk has kept what it had synced."""
+        """Write how far the log is on disk, ten times a second while that changes.
+
+        No acknowledgement waits for it. After a power failure, what was flushed since the last
+        watermark cannot be told from a tail that never was; that matters only on a disk that has
+        lost what it had reported as synced."""
         now_ms = self._stage.clock.monotonic_ms()
         if now_ms - self._marked_at_ms < WATERMARK_MS or self._retry.waits:
             return 0
@@ -166,7 +176,7 @@ class Flusher(Actor):
         return self._write_watermark()
 
     def _write_watermark(self, *, is_last: bool = False) -> int:
-        """A log that is damaged is vouched for by nobody."""
+        """Nothing vouches for a damaged log: the next start has to look at all of it."""
         if self._positions["read_only"]:
             return 0
         with self._stage.disk:
@@ -236,7 +246,7 @@ class Flusher(Actor):
             raise FlushFailed(error, f"a queue's directory: {os.strerror(error)}")
 
     def _write_checkpoint(self) -> None:
-        """A log that is damaged is vouched for by nobody: the checkpoint stays as it was.
+        """Nothing vouches for a damaged log: the checkpoint stays as it was.
 
         The watermark goes first: a start knows an older copy of it by the checkpoint's record. And
         last, with these words: they are what a start believes.
@@ -248,7 +258,7 @@ class Flusher(Actor):
             self._write_watermark()
 
     def idle_ms(self) -> int:
-        """Until the next flush is due that nobody rings for."""
+        """Until the next flush that is due by time, for which no doorbell comes."""
         left_ms = self._flushed_at_ms + self._config.flush_interval_commit_log_ms
         left_ms -= self._stage.clock.monotonic_ms()
         return left_ms if 0 < left_ms < TICK_MS else TICK_MS
@@ -278,7 +288,7 @@ class Flusher(Actor):
         self._segments.close()
 
     def _flush_everything(self) -> None:
-        """Nothing moves any more, so the times of the last messages are known for certain."""
+        """Nothing moves any more, so the times of the last messages are exact."""
         self._checkpoint.sample_log()
         while self._round is not None and self._go_on():
             self._stage.beat()

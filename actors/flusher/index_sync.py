@@ -2,7 +2,7 @@
 
 Slots are written all over their 20 MB, so syncing them all the time would cost more than the log
 does. They follow from the items, and those are appended: so only new items are synced, by writing
-the same bytes once more with a sync of that range, and a start after a crash makes the slots anew.
+the same bytes once more with a sync of that range, and a start after a crash rebuilds the slots.
 A file is synced as a whole when it is first seen, when it is full, and at an orderly stop.
 
 A predecessor may have died before it told of a sync that failed, and the kernel tells once. So what
@@ -45,7 +45,7 @@ class IndexSync:
 
         A generator, a file or a piece a step. Returns the newest time of the files that have
         become full and are whole on disk, 0 when there is none. A new reput changes nothing below
-        `dispatched`, and puts back the same bytes behind it.
+        `dispatched`, and writes the same bytes again above it.
         """
         full_ms = 0
         for path in index_files(self._directory):

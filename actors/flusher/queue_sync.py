@@ -2,8 +2,8 @@
 
 Thousands of queues grow between two rounds. So a round goes through them in groups: the kernel
 begins to write all files of a group, then each is synced, which finds little left to do; then the
-directories of those that are new, and a line for each in the list of known queues. Who dies in
-between is followed by one who syncs again whatever the checkpoint does not vouch for.
+directories of those that are new, and a line for each in the list of known queues. If the
+flusher dies half way, its successor syncs again whatever the checkpoint does not cover.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class ConsumeQueueSync:
         self.watermark = 0  # what the flusher has on disk of it
 
     def sync(self, least_pages: int) -> Generator[None, None, bool]:
-        """Sync queues that have grown by so many pages, 0 for any growth; whether none is left.
+        """Sync queues that have grown by `least_pages`, 0 for any growth; whether all are synced.
 
         A generator, one sync a step: with many queues, or a slow disk, this takes long.
         """

@@ -3,7 +3,7 @@
 Owns:     `closed_consumers`; the consume endpoint; config/consumerFilter.json.
 Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`.
 Hears:    requests of consumers; the reput's doorbell.
-Rings:    nobody.
+Notifies: nobody.
 On crash: nothing is lost: consumers ask again from where they are.
 """
 
@@ -13,15 +13,17 @@ from typing import NamedTuple
 
 from penstock.actors.reader.descriptions import describe
 from penstock.actors.reader.filter_turns import FilterTurns
-from penstock.actors.reader.filtered_pulls import Answers, FilteredPulls, HeldPull
+from penstock.actors.reader.filtered_pulls import FilteredPull, FilteredPulls
+from penstock.actors.reader.held_pulls import HeldPull, Outcome
+from penstock.actors.reader.plain_pulls import PlainPulls
 from penstock.actors.reader.query_turns import QueryTurns
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
-from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.actor import TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
-from penstock.shared.queue.found_records import FoundRecords, piece_of, places_of, ranges_of
-from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueReader, unreadable
+from penstock.shared.queue.found_records import piece_of, places_of, ranges_of
+from penstock.shared.queue.reader import QueueReader, unreadable
 from penstock.shared.store.consumer_filters import ConsumerFilterFile
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import (
@@ -30,7 +32,6 @@ from penstock.shared.wire.messages import (
     Queried,
     Query,
     QueryById,
-    QueueSlice,
     encode,
 )
 from penstock.shared.wire.sockets import serve
@@ -44,27 +45,12 @@ MAX_WAIT_MS = 30_000
 MAX_HELD = 20_000
 # A pull for many queues is held only while so few are that all together stay below this.
 MAX_HELD_CURSORS = 400_000
-# How long a question waits for what was acknowledged before it, and is on its way to the queues.
+# How long a question waits for messages that were acknowledged before it to reach their queues.
 CATCH_UP_MS = 1000
 # How soon to look whether the index has got there.
 SOON_MS = 1
 # Last answers may still leave when the reader stops.
 LINGER_MS = 500
-_NEVER_MS = 1 << 62
-
-
-class _Held(NamedTuple):
-    """A pull that found nothing and waits.
-
-    Once the queues hold everything up to the log offset `position`, an offset behind a queue's end
-    is a wrong one.
-    """
-
-    peer: bytes
-    pull: Pull
-    until_ms: int
-    position: int
-    standing: CursorSnapshot | None = None
 
 
 class _Asked(NamedTuple):
@@ -81,12 +67,8 @@ class Reader(Actor):
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
         self._clock = stage.clock
-        # one for each consumer: a repeated pull replaces the one before
-        self._held: dict[bytes, _Held] = {}
         self._asked: dict[bytes, _Asked] = {}
-        self._next_due_ms = _NEVER_MS
-        self._unsent = UnreadAnswers()
-        self._queued = -1
+        self._unread = UnreadAnswers()
         # what producers have an answer for lies below this
         self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
 
@@ -99,8 +81,10 @@ class Reader(Actor):
         self._filtered = FilteredPulls(
             self._queues,
             config.max_filter_message_size_bytes,
-            Answers(self._send_found, self._refuse_pull, self._unsent.room),
+            self._unread.room,
+            self._clock.monotonic_ms,
         )
+        self._plain = PlainPulls(self._queues, self._unread.room)
         paths = StorePaths(config.store)
         self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)
         self._filters = FilterTurns(self._filter_file, config.enable_property_filter)
@@ -139,8 +123,8 @@ class Reader(Actor):
         return done
 
     def idle_ms(self) -> int:
-        # nobody rings when the index has what a query waits for
-        return SOON_MS if self._queries.waiting else self._inlet.idle_ms
+        # the reput notifies nobody when the index has what a query waits for
+        return SOON_MS if self._queries.waiting else min(TICK_MS, self._inlet.idle_ms)
 
     def release_deleted(self) -> None:
         """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
@@ -153,7 +137,8 @@ class Reader(Actor):
         if held_ms > self._stage.config.destroy_mapped_file_interval_forcibly_ms:
             self._stage.listen(self._socket, False)
             self._socket.close(linger=0)
-            self._held.clear()
+            self._plain.clear()
+            self._filtered.clear()
             self._asked.clear()
             self._filters.clear()
             self._serve()
@@ -162,9 +147,9 @@ class Reader(Actor):
         return True
 
     def close(self) -> None:
-        for held in self._held.values():
-            self._answer(held, final=True)
-        self._filtered.answer_all()
+        for pulls in (self._plain, self._filtered):
+            for outcome in pulls.answer_all():
+                self._send(outcome)
         self._filter_file.save(at_once=True)
         for peer, asked in self._asked.items():
             self._describe(peer, asked.request)
@@ -239,122 +224,49 @@ class Reader(Actor):
         chosen = self._filters.filter_of(pull)
         now_ms = self._clock.monotonic_ms()
         until_ms = now_ms + min(pull.wait_ms, MAX_WAIT_MS)
-        held_now = len(self._held) + len(self._filtered)
+        held_now = len(self._plain) + len(self._filtered)
         if held_now >= MAX_HELD:
             self._answer_oldest()
         elif held_now >= MAX_HELD_CURSORS // max(count, 1):
             until_ms = now_ms
-        position = self._stage.positions[self._acknowledged]
-        before = self._held.pop(peer, None)
-        if chosen is not None and pull.subscription is not None:
-            cursors = dict(pull.cursors)
-            self._filtered.put(HeldPull(peer, pull, chosen, ends, until_ms, position, cursors))
+        held = HeldPull(peer, pull, until_ms, self._stage.positions[self._acknowledged])
+        # a consumer asks for one thing at a time, so a pull replaces the one before, of either kind
+        if chosen is not None:
+            self._plain.drop(peer)
+            self._filtered.put(FilteredPull(held, chosen, ends, dict(pull.cursors)))
             return
         self._filtered.drop(peer)
-        if before is not None and before.pull.request == pull.request:
-            # asked again because no answer has come yet: that does not make the wait longer
-            until_ms = min(until_ms, before.until_ms)
-        held = _Held(peer, pull, until_ms, position)
-        if not self._answer(held, final=until_ms <= now_ms):
-            self._hold(held)
-            self._next_due_ms = min(self._next_due_ms, until_ms)
+        outcome = self._plain.put(held, self._stage.positions["queued"], now_ms)
+        if outcome is not None:
+            self._send(outcome)
 
     def _answer_oldest(self) -> None:
-        """Who has waited longest asks again: a crowd that waits keeps nobody from waiting."""
-        if len(self._filtered) > len(self._held):
-            self._filtered.answer_oldest()
-            return
-        peer = next(iter(self._held))
-        self._answer(self._held.pop(peer), final=True)
-
-    def _hold(self, held: _Held) -> None:
-        """Keep a pull for which there is nothing now, with what to compare when queues grow."""
-        standing = self._queues.standing(held.pull.topic, held.pull.cursors)
-        self._held[held.peer] = held._replace(standing=standing)
+        """The pull that has waited longest is answered: a crowd that waits keeps nobody out."""
+        longest: PlainPulls | FilteredPulls = self._plain
+        if len(self._filtered) > len(self._plain):
+            longest = self._filtered
+        self._send(longest.answer_oldest())
 
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""
         queued = self._stage.positions["queued"]
-        moved, self._queued = queued != self._queued, queued
-        now_ms = self._clock.monotonic_ms()
-        answered = self._describe_asked()
-        for peer, held in list(self._held.items()) if moved or now_ms >= self._next_due_ms else ():
-            due = held.until_ms <= now_ms
-            if not due and (not moved or self._queues.is_at_ends(held.standing)):
-                continue
-            if self._answer(held, final=due):
-                del self._held[peer]
-                answered += 1
-            else:
-                self._hold(held)
-        if now_ms >= self._next_due_ms:
-            self._next_due_ms = min(
-                (held.until_ms for held in self._held.values()), default=_NEVER_MS
-            )
-        return answered + self._filtered.turn(queued, self._clock.monotonic_ms)
+        done = self._describe_asked()
+        for outcome in self._plain.turn(queued, self._clock.monotonic_ms()):
+            self._send(outcome)
+            done += 1
+        for outcome in self._filtered.turn(queued):
+            self._send(outcome)
+        # a look that found nothing is work too: the next one should not wait for the tick
+        return done + self._filtered.looks
 
-    def _answer(self, held: _Held, *, final: bool) -> bool:
-        """Answer a pull if there is something to say, or if this is the last chance.
-
-        A queue that cannot be read is an error for who asks for it, and for nobody else.
-        """
-        try:
-            return self._answer_if(held, final)
-        except (PenstockError, OSError) as error:
-            self._refuse_pull(held.peer, held.pull, error)
-        return True
-
-    def _refuse_pull(self, peer: bytes, pull: Pull, error: PenstockError | OSError) -> None:
+    def _send(self, outcome: Outcome) -> None:
+        """Answer a pull."""
+        peer, pull, slices, records, error = outcome
         if isinstance(error, OSError):
             error = unreadable(pull.topic, error)
-        self._refuse(peer, pull.request, error)
-
-    def _answer_if(self, held: _Held, final: bool) -> bool:
-        pull = held.pull
-        complete = self._stage.positions["queued"] >= held.position
-        queues = self._queues.queues(pull.topic)
-        left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._unsent.room())
-        slices: list[QueueSlice] = []
-        records: list[FoundRecords] = []
-        news = len(queues) > pull.known_queues
-        # whose turn is first changes with every pull, so that no queue starves another
-        order = sorted(pull.cursors)
-        turn = pull.request % len(order) if order else 0
-        for queue_id in order[turn:] + order[:turn]:
-            slot = queues.get(queue_id, -1)
-            offset = pull.cursors[queue_id]
-            low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
-            if offset < low:
-                # expired: say where the queue begins now
-                slices.append(QueueSlice(queue_id, offset, low, high, 0))
-            elif offset < high and (whole := self._queues.whole_from(slot, offset)) > offset:
-                # lost with a damaged part of the log: the same answer
-                slices.append(QueueSlice(queue_id, offset, whole, high, 0))
-            elif offset > high and complete:
-                # RocketMQ's OFFSET_OVERFLOW_BADLY; before, the reput may still have been behind
-                slices.append(QueueSlice(queue_id, high, low, high, 0))
-            elif offset < high and left > 0:
-                try:
-                    found, next_offset = self._queues.read(slot, offset, left)
-                except FileNotFoundError:
-                    # expired since: the cleaner moves the min offset before it deletes
-                    low, high = self._queues.range(slot)
-                    if offset >= low:
-                        raise
-                    slices.append(QueueSlice(queue_id, offset, low, high, 0))
-                    continue
-                if found.size:
-                    records.append(found)
-                left -= found.size
-                slices.append(QueueSlice(queue_id, next_offset, low, high, found.size))
-        if not (slices or news or final):
-            return False
-        self._send_found(held.peer, pull, slices, records)
-        return True
-
-    def _send_found(
-        self, peer: bytes, pull: Pull, slices: list[QueueSlice], records: list[FoundRecords]
-    ) -> None:
+        if error is not None:
+            self._refuse(peer, pull.request, error)
+            return
         queue_ids = tuple(sorted(self._queues.queues(pull.topic)))
         places = places_of(records) if pull.direct else ()
         answer = Pulled(pull.request, tuple(slices), queue_ids, self._stage.run.run_id, places)
@@ -364,7 +276,7 @@ class Reader(Actor):
         parts = peer, encode(answer), payload
         tracker = self._socket.send_multipart(parts, copy=False, track=copied)
         if copied:
-            self._unsent.add(tracker, len(payload))
+            self._unread.add(tracker, len(payload))
 
     def _describe_asked(self) -> int:
         """Describe topics to those who asked, with all that was acknowledged when they did."""

@@ -1,4 +1,4 @@
-"""What a topic's queues hold: the answer to who asks before it reads. No sockets."""
+"""What a topic's queues hold: the answer to clients that ask before they read."""
 
 from __future__ import annotations
 

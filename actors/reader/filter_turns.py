@@ -2,7 +2,7 @@
 
 Reading 8 KiB of SQL92 takes some 30 ms. So a filter is read once, and a pull with a long one that
 is not known waits: the reader takes one of those between two looks at its socket, and whoever has a
-filter that is known, or none, does not notice. Knows no sockets.
+filter that is known, or none, does not notice.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Queries of a running store's consumers, each worked at in turns so that none holds up the rest.
 
 One query of each peer is kept; asked again it is not begun again. A query sees what was
-acknowledged before it came, or what is dispatched when that takes too long. Knows no sockets.
+acknowledged before it came, or what is dispatched when that takes too long.
 """
 
 from __future__ import annotations

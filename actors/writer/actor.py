@@ -5,7 +5,7 @@ Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
           endpoint; the files of rings.
 Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
-Rings:    the committer and the allocator.
+Notifies: the committer and the allocator.
 On crash: the next one goes on at `wrote`. A frame is visible with the one store to `wrote`, so it
           is there whole or not at all. Producers open new sessions and send again what has no
           answer; what was stored is found in the log by its UNIQ_KEY.
@@ -278,7 +278,8 @@ class Writer(Actor):
             starts = self._check.starts(request, payload)
         except PenstockError as error:
             if len(request.runs) > 1 or isinstance(error, RingUnavailable):
-                # the others may come again, and before what is behind them
+                # The other messages of the frame may be sent again, and have to be stored before
+                # any frame that came later, or their queue would get them out of order.
                 self._turn_away(peer, request, error)
             else:
                 self._refuse(peer, request.seq, error, request.session)
@@ -294,7 +295,9 @@ class Writer(Actor):
             self._turn_away(peer, request, error)
 
     def _turn_away(self, peer: bytes, request: Append, error: PenstockError) -> None:
-        """Refuse a frame that may come again: what is behind it must not be stored before it."""
+        """Refuse a frame that may come again. The session ends, so that later frames of the
+        producer
+        cannot be stored before it does."""
         self._refuse(peer, request.seq, error, request.session)
         self._sessions.end(request.producer)
         self._retries.drop_behind(request)

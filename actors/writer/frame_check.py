@@ -1,7 +1,8 @@
 """Everything that can be wrong with a produce frame, before anything of it is stored; and a frame
 with which nothing is.
 
-Knows the configuration and the topics; knows no store and no sessions.
+It takes the configuration and the topics, and neither store nor sessions: so a frame is refused for
+what is in it, whatever came before it.
 """
 
 from __future__ import annotations
@@ -124,7 +125,7 @@ class FrameCheck:
 
 
 def runs_behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
-    """The runs of a frame without its first so many records."""
+    """The runs of a frame without its first `count` records."""
     rest = []
     for run in runs:
         left = run.count - count

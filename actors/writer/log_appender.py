@@ -32,7 +32,7 @@ def place(starts: list[int], position: int, segment_bytes: int) -> list[Placed]:
     """Where the records of a frame go when the log ends at `position`.
 
     `starts` are the records' places in the frame, its length last. A record that would leave less
-    than a blank's header behind it in its segment goes to the next one, as in RocketMQ.
+    than a blank's header after it in its segment goes to the next one, as in RocketMQ.
     """
     left = segment_bytes - position % segment_bytes
     if starts[-1] - starts[0] + BLANK_HEADER_BYTES <= left:  # mostly all of it fits

@@ -1,6 +1,6 @@
 """Answers to producers that wait for the disk, in the order of the log.
 
-Says which are due, and knows no sockets.
+The order of the log is the order of arrival, so what is due is always at the front.
 """
 
 from __future__ import annotations
@@ -46,16 +46,19 @@ class PendingAnswers:
 
     def due(self, positions: Positions, now_ms: int) -> Iterator[tuple[bytes, ProduceAnswer]]:
         """Those whose messages are on disk by now, or can no longer get there in time; to whom."""
+        # What is flushed is answered first, whatever the error word says: it is on disk.
         waiting, flushed = self._waiting, positions["flushed"]
         while waiting and waiting[0].end <= flushed:
             _, _, peer, answer = waiting.popleft()
             crash_point("write.before_answer")
             yield peer, answer
         if waiting and positions["flush_error"]:
+            # nothing will be flushed any more until the broker restarts
             error = flush_failed(positions)
             while waiting:
                 _, _, peer, answer = waiting.popleft()
                 yield peer, refusal(error, answer.seq, answer.session)
+        # Stored, and perhaps durable soon: the client has its offsets, and RocketMQ's word for it.
         while waiting and waiting[0].deadline_ms < now_ms:
             _, _, peer, answer = waiting.popleft()
             yield peer, msgspec.structs.replace(answer, status=FLUSH_DISK_TIMEOUT)

@@ -107,7 +107,11 @@ class ProducerRings:
             raise InvalidMessage(what, f"{span.length} bytes at {span.offset} of {RING_BYTES}")
         if len(self._buffer) < span.length:
             self._buffer = bytearray(span.length)
+        # Copied before it is looked at: the producer can still write to its ring, and bytes that
+        # change after the check would go into the log unchecked.
         copy = memoryview(self._buffer)[: span.length]
+        # Read and not mapped: a producer may cut its file short, and a mapping of what is gone is a
+        # SIGBUS in the writer.
         if span.length and os.preadv(ring.handle, [copy], span.offset) != span.length:
             raise RingUnavailable("the ring has become shorter", f"ring {span.ring:x}")
         crash_point("ring.copied")

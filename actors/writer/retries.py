@@ -3,9 +3,8 @@
     put() -> turn(), turn(), ... -> a frame, without what an earlier try of it has stored
 
 Looking takes time, up to seconds where much was stored since. So each producer with a retry gets a
-step in its turn, and others are served in between. What a producer sends behind a retry waits for
-it: its frames are stored in their order. The part of the writer that finds retries; it knows no
-sockets and stores nothing.
+step in its turn, and others are served in between. What a producer sends after a retry waits for
+it: its frames are stored in their order. What was found goes back to the writer, which stores it.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from penstock.shared.wire.messages import Append, StoredRun
 # Of one producer, and of all: its first frame is always taken, who has more comes again later.
 MAX_WAITING_BYTES, MAX_WAITING_FRAMES = 8 << 20, 64
 MAX_ALL_BYTES = 64 << 20
-# So long after the last retry the index is forgotten.
+# The index is forgotten this long after the last retry.
 MEMORY_MS = 8000
 # Messages of a frame that are looked for in one step.
 _FOUND_AT_ONCE = 64

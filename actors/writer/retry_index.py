@@ -4,7 +4,7 @@ A message is told by all of it that its sender decided: topic, queue, born time 
 with their UNIQ_KEY, length, body and its checksum. So a key that somebody else has used, or that
 stands in a body, finds nothing. One without a UNIQ_KEY is never found: its twin may be another one.
 
-    a word for each record:  63 ... 30  of a hash of that | 29 ... 0  offset behind its table's base
+    a word for each record:  63 ... 30  of a hash of that | 29 ... 0  offset from its table's base
 
 The index is built from the log itself when the first retry comes, so there is nothing to keep up
 in ordinary traffic and nothing to lose in a crash. It grows in steps of a bounded length, which
@@ -31,7 +31,7 @@ from penstock.shared.loops.active import record_starts
 MAX_BYTES = 1 << 30
 # Of the log, in one step; one record may be longer.
 STEP_BYTES = 256 << 10
-# Tables grow by merging, up to so many words: a step does not sort more.
+# Tables grow by merging, up to this many words: a step does not sort more.
 _MERGED_WORDS = 1 << 16
 # Between two places where a record is known to begin, and how many of them are remembered.
 _MARK_BYTES, _MARKS = 1 << 20, 4096
@@ -41,7 +41,7 @@ assert MAX_BYTES <= 1 << _OFFSET_BITS, "a table covers no more than its words ca
 
 
 class PiecesOf(Protocol):
-    """Pieces of the log of about so many bytes each: see LogReader.pieces."""
+    """Pieces of the log of about this many bytes each: see LogReader.pieces."""
 
     def __call__(
         self, start: int, stop: int, window_bytes: int
@@ -76,8 +76,8 @@ class RetryIndex:
     def cover(self, low: int, high: int) -> Iterator[None]:
         """Extend what is covered to hold at least [low, high), a step for each item.
 
-        `high` is the log's end. Raises OffsetOutOfRange for a stretch that is none, or longer than
-        is looked through, and what `pieces` raises.
+        `high` is the log's end. Raises OffsetOutOfRange for bounds in the wrong order, a stretch
+        longer than is looked through, and what `pieces` raises.
         """
         if not 0 <= high - low <= MAX_BYTES or low < 0:
             raise OffsetOutOfRange(
@@ -128,8 +128,8 @@ class RetryIndex:
     ) -> Iterator[tuple[int, int]]:
         """Where the first records of a frame are, up to the first that is not in what is covered.
 
-        A frame is stored with one store to `wrote`, or cut from behind by a power failure: what is
-        there of it is its beginning.
+        A frame is stored with one store to `wrote`, and a power failure cuts it from its end: what
+        is there of it is its beginning.
         """
         view = memoryview(frame)
         for at, stop in pairwise(starts):

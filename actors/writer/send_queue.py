@@ -2,7 +2,7 @@
 
 RocketMQ's broker fast failure: a frame is turned away that has waited wait_time_in_send_queue_ms,
 and every frame once an append has been held up for os_page_cache_busy_timeout_ms. The order of
-arrival is kept. Knows no sockets and no frames; every call passes the time.
+arrival is kept. Parts are kept undecoded, and every call passes the time.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ MAX_PRODUCERS = 10_000
 
 
 class Session:
-    """The state of one producer's session. `peer` is the connection it belongs to."""
+    """The state of one producer's session. `peer` is the connection it belongs to; `begun` says
+    that it has taken a frame, and `stored_after` is how much of the log the producer knew when its
+    oldest unanswered frame was made: what it sends again cannot lie below that."""
 
     __slots__ = ("number", "next_seq", "stored_after", "peer", "begun")
 
@@ -44,16 +46,21 @@ class Sessions:
         """
         known = self._by_producer.get(producer)
         if known is not None and known.number > number:
+            # A Hello of a dead connection that is still being delivered. Opening it would let the
+            # frames after it overtake those of the newer session.
             return None
         if known is not None and known.number == number:
             if known.peer == peer:
-                return known
+                return known  # the Hello came twice: its answer was late, or lost
             if known.begun:
+                # Answers to the frames it took went to the other connection. Only a new session
+                # makes the producer send again what it has no answer for.
                 return None
         session = Session(number, next_seq, stored_after, peer)
         self._by_producer[producer] = session
         self._by_producer.move_to_end(producer)
         if len(self._by_producer) > MAX_PRODUCERS:
+            # forgetting is safe: the producer is out of step with its next frame, and says Hello
             self._by_producer.popitem(last=False)
         return session
 
@@ -69,11 +76,13 @@ class Sessions:
             return None
         if session.peer != peer:
             return None
+        # It counts as taken before it is stored. If it is refused, `end` forgets the whole session,
+        # so a number is never taken twice.
         session.next_seq += 1
         session.begun = True
         self._by_producer.move_to_end(producer)
         return session
 
     def end(self, producer: int) -> None:
-        """End a producer's session: what it has under way belongs behind what was just refused."""
+        """End a producer's session: what it has under way comes after what was just refused."""
         self._by_producer.pop(producer, None)

@@ -1,10 +1,9 @@
 """New topics, in turns: what changes config/topics.json takes a disk some ms, and others wait.
 
 What has come meanwhile is done with one change of the file, one request of each peer, and a change
-is followed by a pause of many times its length. So who makes topics without an end takes a bounded
-share of the writer's time, and a single new topic waits for nobody. Whoever asks for all topics
-has a turn of the same kind: one list at a time, and none while too many are unread. Knows no
-sockets.
+is followed by a pause of many times its length. So a client that makes topics without end takes a
+bounded share of the writer's time, and a single new topic waits for nobody. Lists of all topics
+have turns of the same kind: one at a time, and none while too many are unread.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from penstock.shared.wire.messages import (
 )
 from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES
 
-# The pause behind a change, in lengths of it.
+# The pause after a change, in lengths of the change: topics take a tenth of the time at most.
 PAUSE = 9
 # Requests with one change, those of one peer that wait, and all.
 AT_ONCE, MAX_OF_PEER, MAX_WAITING = 64, 64, 1000
@@ -105,7 +104,7 @@ class TopicTurns:
             requests = self._waiting.pop(peer)
             asked.append((peer, requests.popleft()))
             if requests:
-                self._waiting[peer] = requests  # behind the others
+                self._waiting[peer] = requests  # to the end of the line
         self._count -= len(asked)
         with self._disk:
             answers = self._topics.answer_all([request for _, request in asked])

@@ -30,7 +30,7 @@ from penstock.bench.peers.table import Comparison, one_line
 
 
 class Bar(NamedTuple):
-    """What is asked: at least so much, or with `at_most` no more."""
+    """What is asked: at least this, or with `at_most` no more."""
 
     key: str
     what: str

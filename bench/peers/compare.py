@@ -82,7 +82,7 @@ def say(line: str) -> None:
 def _chosen(ctx: click.Context, parameter: click.Parameter, value: str) -> list[str]:
     names = [name.strip() for name in value.split(",")]
     if unknown := [name for name in names if name not in PEERS]:
-        raise click.BadParameter(f"{unknown[0]} is none of {', '.join(PEERS)}")
+        raise click.BadParameter(f"there is no {unknown[0]}; choose of {', '.join(PEERS)}")
     return ["penstock", *(name for name in names if name != "penstock")]
 
 

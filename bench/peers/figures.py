@@ -1,7 +1,7 @@
 """What a comparison says for a bar: a figure, and what it was made of.
 
 Each function here gives one that looks it up. A ratio is that of two medians of one comparison. It
-knows no broker: only what rows are called, and not what is asked.
+depends on what rows are called, and not what is asked.
 """
 
 from __future__ import annotations

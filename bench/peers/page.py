@@ -134,7 +134,7 @@ def _penstock_alone(found: Comparison) -> str:
 
 
 def _over(plot: str) -> str:
-    """What a plot is over, for who cannot see it."""
+    """What a plot is over, for a reader who cannot see it."""
     return "over " + plot.removeprefix("performance-").removesuffix(".svg").replace("-", " ")
 
 
@@ -189,8 +189,8 @@ def _behind(results: Sequence[Result]) -> str:
     p50, p99 = (median(lag[f"{key}_ms"] for lag in lags) for key in ("p50", "p99"))
     most_ms = max(lag["max_ms"] for lag in lags)
     memory_mib = max(each.details["peak_pss_mib"]["total"] for each in results)
-    behind = f"queues behind p50 {p50:.1f}, p99 {p99:.1f}, at most {most_ms:.1f} ms"
-    return f"{behind}; {memory_mib:.0f} MiB"
+    lag = f"queues behind p50 {p50:.1f}, p99 {p99:.1f}, at most {most_ms:.1f} ms"
+    return f"{lag}; {memory_mib:.0f} MiB"
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What each peer's file offers, and what it is asked for. Knows no broker."""
+"""What each peer's file offers, and what it is asked for."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PACKED, SINGLE, CONSUME = "packed", "single", "consume"
 class Load(msgspec.Struct, frozen=True):
     """One load: bodies of `size` bytes for `seconds`, into a new topic with `queues` queues.
 
-    With `threads` each of so many sends a message and waits for its answer, again and again. With
-    `messages` so many are sent before it is ready, and they stay: a backlog.
+    With `threads` each thread sends a message and waits for its answer, again and again. With
+    `messages` that number is sent before it is ready, and they stay: a backlog.
     """
 
     topic: str

@@ -1,6 +1,6 @@
 """What a comparison measures: its phases, and what each broker does in them.
 
-A phase has all brokers up in one kind of acknowledgement. It knows no process: what is done with a
+A phase has all brokers up in one kind of acknowledgement. What is done with a
 task is in rounds.py.
 """
 
@@ -27,7 +27,7 @@ from penstock.bench.peers.table import Row
 BACKLOG = "backlog"
 # what is synced comes first: what is only written would still be on its way to the disk
 PHASES = (DURABLE, WRITTEN, BACKLOG)
-# so much is read in a second, as a guess: a pass shall take longer than its beginning
+# messages read in a second, as a guess: a pass has to take longer than its beginning
 BACKLOG_MESSAGES, BACKLOG_BYTES = 512_000, 150 << 20
 BATCH = 64
 

@@ -12,7 +12,7 @@ from penstock.bench.peers.peer import DURABLE, WRITTEN, Load, Read, Server, Way
 from penstock.bench.peers.process import HOST, free_ports, serving
 from penstock.shared.errors import MissingDependency
 
-# the scripts behind the wrappers in /usr/sbin, which would change to another user
+# the scripts that are called by the wrappers in /usr/sbin, which would change to another user
 SCRIPTS = Path("/usr/lib/rabbitmq/bin")
 LOOPBACK = "-kernel inet_dist_use_interface {127,0,0,1}"
 CONFIG = """\
@@ -66,7 +66,7 @@ class RabbitMQ:
             "RABBITMQ_LOG_BASE": str(place / "log"),
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": LOOPBACK,
         }
-        # its own would stay behind as a daemon
+        # its own would go on as a daemon
         with (
             serving(["epmd"], place / "names", names, environment),
             serving([str(SCRIPTS / "rabbitmq-server")], place, port, environment) as pid,

@@ -21,7 +21,7 @@ _BUSY = (
 )
 
 REASONS: dict[str, str] = {
-    "batches-durable-1024": f"so many times RocketMQ's rate is more than the disk takes; {_COPY}",
+    "batches-durable-1024": f"10 times RocketMQ's rate is more than the disk takes; {_COPY}",
     "batches-written-1024": f"both processors would not do for that; {_COPY}",
     "batches-written-100": "both processors would not do for that, as the CPU seconds above say",
     "packed-written-1024": f"both processors would not do for that; {_COPY}",

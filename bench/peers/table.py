@@ -29,7 +29,7 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Row(msgspec.Struct, frozen=True):
-    """One load on one broker; with `why` there was none, or it failed.
+    """One load on one broker; with `why` it did not run, or failed.
 
     `repeated` messages are stored more often than they were acknowledged.
     """

@@ -1,4 +1,5 @@
-"""Clients that mean harm, beside some that do not: a kind of attack after the other, in any order.
+"""Clients that mean harm, next to some that do not: one kind of attack after the other, in any
+order.
 
 No actor is replaced by what one client sends, nothing is acknowledged that is not stored, the
 others are served in time, and memory is bounded, and given back when the attackers have gone.

@@ -95,7 +95,7 @@ class BentRing:
 def throw_rings(
     run: Run, dice: random.Random, frames: int, moved: Callable[[], None]
 ) -> tuple[list[Sent], list[str]]:
-    """Send so many frames through a ring; what was acknowledged, and what is wrong."""
+    """Send frames through a ring; what was acknowledged, and what is wrong."""
     ring, acked = BentRing(run, dice), []
     wrong: list[str] = []
     try:

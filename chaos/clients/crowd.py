@@ -1,8 +1,8 @@
 """Too many clients: consumers that stop reading in the middle of answers, connections that say
 nothing, come and go, or are more than the broker has files for.
 
-Those that were there are served as before. Who is too many waits outside and is served when there
-is room. Memory stays bounded, and no core burns over it.
+Those that were there are served as before. One too many waits outside and is served when there is
+room. Memory stays bounded, and no core burns over it.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from penstock.shared.wire.unread_answers import MAX_UNSENT_BYTES
 
 FILES = (192, 256, 512)
 CHURN = 300
-# between two that knock: about as fast as the kernel's queue takes them
-KNOCK_S = 0.002
+# between two connections: about as fast as the kernel's queue takes them
+CONNECT_S = 0.002
 STUCK, PULLS = 20, 10
 LARGE_TOPIC, LARGE_BYTES, LARGE_COUNT = "large", 60_000, 40
 SEGMENT_BYTES = 16 << 20
-# beside the answers that may wait: queues of sockets, and what the allocator keeps
+# on top of the answers that may wait: queues of sockets, and what the allocator keeps
 SPARE_BYTES = 48 << 20
 OUTSIDE_TIMEOUT_MS = 700
 IDLE_S = 0.4
@@ -56,13 +56,13 @@ def crowd_round(arena: Arena, dice: random.Random, replay: str) -> None:
                 wrong = _check_memory(it.broker, before)
                 it.probe("stuck consumers", time.monotonic())
             arena.report.add_fault("stuck consumer", STUCK)
-            knocked = time.monotonic()
-            with knocking(it.broker, files, dice):
-                # those that the kernel had no room for knock again after a second
+            began = time.monotonic()
+            with crowding(it.broker, files, dice):
+                # those that the kernel had no room for try again after a second
                 await_true(lambda: _is_full(it.broker), "the broker says that it is full")
                 it.probe("more connections than files", time.monotonic())
                 it.settle()
-                wrong += _check_outside(it.broker, knocked) + _check_idle(it.broker)
+                wrong += _check_outside(it.broker, began) + _check_idle(it.broker)
             arena.report.add_fault("connection too many", files)
             wrong += _check_room(it.broker)
             restarted = [a["name"] for a in it.broker.status()["actors"] if a["restarts"]]
@@ -110,8 +110,8 @@ def churn(it: Scene, dice: random.Random) -> None:
 
 
 @contextmanager
-def knocking(broker: Broker, count: int, dice: random.Random) -> Iterator[None]:
-    """So many connections at each endpoint, at once, which stay and say nothing."""
+def crowding(broker: Broker, count: int, dice: random.Random) -> Iterator[None]:
+    """`count` connections at each endpoint, at once, which stay and say nothing."""
     peers = []
     try:
         for _ in range(count):
@@ -119,7 +119,7 @@ def knocking(broker: Broker, count: int, dice: random.Random) -> Iterator[None]:
                 peers.append(socket.socket())
                 peers[-1].setblocking(False)
                 peers[-1].connect_ex(_address(endpoint))
-            time.sleep(KNOCK_S)
+            time.sleep(CONNECT_S)
         yield
     finally:
         for peer in peers:
@@ -139,15 +139,15 @@ def _check_memory(broker: Broker, before: int) -> list[str]:
     return []
 
 
-def _check_outside(broker: Broker, knocked: float) -> list[str]:
+def _check_outside(broker: Broker, began: float) -> list[str]:
     try:
         with Producer(broker.produce, timeout_ms=OUTSIDE_TIMEOUT_MS) as producer:
             producer.send(LARGE_TOPIC, b"outside", queue=0).result(10)
     except ConnectError:
         return []
     except PenstockError as error:
-        return [f"who is too many is told: {error}"]
-    if time.monotonic() - knocked > GREETING_TIMEOUT_MS / 1000:
+        return [f"one connection too many is told: {error}"]
+    if time.monotonic() - began > GREETING_TIMEOUT_MS / 1000:
         return []  # those who say nothing have been sent away by now
     return ["there were more connections than files, and another one was served"]
 

@@ -98,13 +98,13 @@ def _ring_falsely(run: Run, dice: random.Random) -> None:
     """Doorbells with anything in them, and garbage where they are."""
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     for actor in ACTORS:
-        rope = context.socket(zmq.PUSH)
-        rope.connect(run.socket(f"bell-{actor}"))
+        push = context.socket(zmq.PUSH)
+        push.connect(run.socket(f"bell-{actor}"))
         for _ in range(BELLS):
-            if rope.poll(1000, zmq.POLLOUT):
+            if push.poll(1000, zmq.POLLOUT):
                 part = dice.randbytes(dice.choice((0, 9, 5000)))
-                rope.send_multipart([part] * dice.choice((1, 3)))
-        rope.close(linger=200)
+                push.send_multipart([part] * dice.choice((1, 3)))
+        push.close(linger=200)
         throw_garbage(run.socket(f"bell-{actor}"), dice)
     context.term()
 

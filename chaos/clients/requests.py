@@ -100,7 +100,7 @@ def consume_request(dice: random.Random) -> list[bytes]:
 def bent_requests(
     make: Callable[[random.Random], list[bytes]], dice: random.Random, count: int
 ) -> Iterator[list[bytes]]:
-    """So many requests with something wrong with them; a frame gets the session that it names."""
+    """Requests with something wrong with each; a frame gets the session that it names."""
     for _ in range(count):
         parts = make(dice)
         if len(parts) > 1:

@@ -42,11 +42,11 @@ SUPERVISOR = _named(
 )
 # producers, with what they have in shared memory
 SENDERS = frozenset({"ring.taken", "ring.filled"})
-# what a start passes behind a crash
+# what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
 ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
-# right in front of a store to a position: a frozen actor's look at its generation is behind it
+# right before a store to a position: a frozen actor has looked at its generation by then
 FROZEN = frozenset(
     {
         "write.before_publish",

@@ -49,7 +49,8 @@ EXPIRING: dict[str, object] = {
 
 
 class Way(NamedTuple):
-    """A way of running brokers: which points are met in it, and what happens to who meets one."""
+    """A way of running brokers: which points are met in it, and what happens to the process that
+    meets one."""
 
     run: Callable[[Arena, Path, random.Random, Armed], list[str]]
     points: frozenset[str]
@@ -105,7 +106,7 @@ def freeze_at_work(arena: Arena, place: Path, dice: random.Random, armed: Armed)
                     time.sleep(0.001)
                 try:
                     os.kill(pid, SIGCONT)
-                    wrong.append(f"who was frozen at {name} lives beside its successor")
+                    wrong.append(f"the process frozen at {name} lives next to its successor")
                 except ProcessLookupError:
                     met.add(pid)
             if armed.has_stalled():

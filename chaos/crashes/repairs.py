@@ -26,7 +26,7 @@ _REPAIR_TIMEOUT_S = 60
 
 
 def die_in_repair(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """See the head of this file."""
+    """Damage a store, repair it under armed points, and compare with an undisturbed repair."""
     broker = Broker(place, SMALL)
     with one_load(broker, rate=1500) as load:
         await_acked([load], _MESSAGES)
@@ -96,7 +96,7 @@ def _damage(broker: Broker) -> tuple[int, int]:
     with (paths.commit_log / segment_name(position - at)).open("r+b") as file:
         file.seek(at)
         file.write(b"no record")
-    (paths.queue(TOPIC, 1) / "stray").write_bytes(b"of nobody")
+    (paths.queue(TOPIC, 1) / "stray").write_bytes(b"nobody's")
     return 0, middle
 
 

@@ -26,7 +26,7 @@ LAZY: dict[str, object] = {
 
 
 def die_in_start(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
-    """See the head of this file."""
+    """Arm the points of a start and a stop, pass them, and start until nothing fires."""
     broker = Broker(place, SMALL | LAZY)
     sent: list[Load] = []
     try:
@@ -94,7 +94,7 @@ def _end(broker: Broker, missing: set[str], number: int) -> None:
 
 
 def tear(broker: Broker, dice: random.Random) -> bool:
-    """Leave bytes behind the log's end, as a write that a crash cut off; whether there is room."""
+    """Leave bytes past the log's end, as a write that a crash cut off; whether there is room."""
     run = read_run(StorePaths(broker.store))
     assert run is not None
     positions = Positions(run.positions)

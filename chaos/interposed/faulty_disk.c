@@ -1,6 +1,6 @@
 /* A disk with faults: an LD_PRELOAD library that lets system calls on a store fail or take long.
- * Loaded into a broker by faulty_disk.py, which tells it what to do while it runs; knows no format
- * of the store.
+ * Loaded into a broker by faulty_disk.py, which tells it what to do while it runs. Calls are
+ * told apart by their paths only, never by the bytes.
  *
  * PENSTOCK_DISK_ROOT   only what lies below this absolute path, free of links, counts
  * PENSTOCK_DISK_DIR    holds: words    64-bit words, mapped shared, as below

@@ -1,7 +1,7 @@
 """A disk with faults, for a process to be started with: calls fail or take long, and stop doing so.
 
 faulty_disk.c does it, loaded into every process of the broker; see there for the three kinds of
-calls. What is said here holds for the next call already. This file knows no broker.
+calls. What is said here holds for the next call already.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ class FaultyDisk:
         self._words[at + _LAST] = first if once else _EVER
 
     def heal(self) -> None:
-        """From now on nothing fails, and nothing takes longer; who waits goes on."""
+        """From now on nothing fails, and nothing takes longer; calls that wait go on."""
         for at in range(len(_KINDS)):
             self._words[at * _PER_KIND + _LAST] = 0
         self.delay(0)
 
     def delay(self, ms: float) -> None:
-        """Each flush takes so much longer, those that are under way too."""
+        """Each flush takes this much longer, those that are under way too."""
         self._words[_DELAY_US] = int(ms * 1000)
 
     def failed(self) -> list[Failed]:

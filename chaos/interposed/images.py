@@ -17,7 +17,7 @@ from typing import NamedTuple
 from penstock.chaos.interposed.recorder import PAGE_BYTES, Flush
 
 SECTOR_BYTES = 512
-# Of the unflushed pages that reached the disk, so many did only in part.
+# Of the unflushed pages that reached the disk, this share did only in part.
 TORN_SHARE = 0.3
 _ZERO_PAGE = bytes(PAGE_BYTES)
 

@@ -1,5 +1,6 @@
 /* What a disk would hold: an LD_PRELOAD library that records what each successful fsync, fdatasync,
- * msync, and pwritev2 with RWF_DSYNC has made durable. Loaded into a broker by recorder.py; knows no format of the store.
+ * msync, and pwritev2 with RWF_DSYNC has made durable. Loaded into a broker by recorder.py. It does not
+ * parse what it records: the recording must be right whatever the broker does wrong.
  *
  * PENSTOCK_RECORD_ROOT   only files and directories below this absolute path count
  * PENSTOCK_RECORD_DIR    holds: log     the records
@@ -185,7 +186,7 @@ static int record_range(int fd, int (*sync)(int), off_t from, off_t to) {
         uint64_t sequence = the.clock[0] + 1;
         memcpy(taken.data + sizeof sequence, &sequence, sizeof sequence);
         uint64_t end = the.clock[1];
-        /* killed before the clock moves, this flush never was; behind it, the shadow lags, and the
+        /* killed before the clock moves, this flush never was; after it, the shadow lags, and the
          * next flush takes the same pages again */
         if (pwrite(log, taken.data, taken.size, end) != (ssize_t)taken.size) abort();
         __atomic_store_n(&the.clock[1], end + taken.size, __ATOMIC_SEQ_CST);

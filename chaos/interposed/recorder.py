@@ -2,7 +2,7 @@
 
 recorder.c makes it, loaded into every process of the broker; see there for its files. An
 acknowledgement that is stamped with `flushes()` when it arrives must be on the disk as it was
-behind that flush. This file knows nothing of what is flushed.
+after that flush.
 """
 
 from __future__ import annotations

@@ -1,7 +1,5 @@
 """What processes hold: descriptors, children, threads, shared memory. What is more after a round
 than before it is a leak.
-
-This file knows no faults.
 """
 
 from __future__ import annotations

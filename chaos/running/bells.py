@@ -1,9 +1,9 @@
-"""Doorbells between two actors that get lost, ring twice or ring late: of each pair in its turn.
+"""Doorbells between two actors that get lost, come twice or come late: of each pair in its turn.
 
 A doorbell says nothing but "look", so a pair's bells have no order that could change; between pairs
-late ones change it. Who hears no bell looks at the next tick: a message is on its way for at most
-two ticks longer, and nothing else happens. That is measured with one message at a time. Then load
-runs, all bells are disturbed by chance, and actors are killed.
+late ones change it. An actor that hears no bell looks at the next tick: a message is on its way for
+at most two ticks longer, and nothing else happens. That is measured with one message at a time.
+Then load runs, all bells are disturbed by chance, and actors are killed.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from penstock.client.producer import Producer
 from penstock.shared.faults import VARIABLE
 from penstock.shared.memory.roster import ROSTER
 
-PAIRS = [f"{row.name}-{rung}" for row in ROSTER for rung in row.notifies]
+PAIRS = [f"{row.name}-{woken}" for row in ROSTER for woken in row.notifies]
 LATE_MS = 5000
-# pairs in a round, each with one disturbance; and the strikes behind them
+# pairs in a round, each with one disturbance; and the strikes after them
 MEASURED = 2
 STRIKES = 10
 ALL = f"bell.lost=yes:30 bell.repeated=yes:50 bell.late=upto:{LATE_MS}"

@@ -1,7 +1,8 @@
 """Processes that stand still for a while and go on: actors, the supervisor, a client.
 
 A frozen actor may go on before it is noticed, while it is being replaced, or just when its
-supervisor, frozen too, comes back to kill it. Whenever that is, nobody writes beside a successor.
+supervisor, frozen too, comes back to kill it. Whenever that is, no old actor writes next to its
+successor.
 """
 
 from __future__ import annotations
@@ -29,15 +30,15 @@ FREEZES = 7
 MOMENTS_S = (0.02, 0.15, 0.19, 0.2, 0.21, 0.25, 0.5, 1.0)
 LINES = 2000
 TIMEOUT_S = 30
-# behind the word that the supervisor stands still
-LET_GO_S = 2
+# after the word that the supervisor stands still
+GOES_ON_S = 2
 
 
 def frozen_round(arena: Arena, dice: random.Random, replay: str) -> None:
     with arena.room() as room:
         fired = room / "fired"
         fired.touch()
-        # the supervisor itself stands still right before a kill, or right behind a fork
+        # the supervisor itself stands still right before a kill, or right after a fork
         point = dice.choice(("sup.before_kill_old", "sup.after_spawn"))
         environment = {
             VARIABLE: f"{point}=stop@{dice.randint(1, 2) + 8 * (point != 'sup.before_kill_old')}",
@@ -97,7 +98,7 @@ def _thaw_beside_the_supervisor(it: Scene, dice: random.Random) -> None:
     struck = time.monotonic()
     supervisor = it.broker.process.pid
     while not is_stopped(supervisor):
-        if time.monotonic() > struck + LET_GO_S:
+        if time.monotonic() > struck + GOES_ON_S:
             return  # a freeze that came at the same time has let it go, too
         time.sleep(0.001)
     for pid in it.broker.processes():

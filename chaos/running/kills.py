@@ -1,7 +1,7 @@
 """Actors killed and frozen at random moments, alone, together, and with the whole broker.
 
-Load runs all the time. When it has ended, what producers were told and consumers saw is held
-against what is stored, and the store is checked.
+Load runs all the time. When it has ended, what producers were told and consumers saw is compared
+with what is stored, and the store is checked.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from penstock.shared.memory.roster import ACTORS
 # strikes in a round
 STRIKES = 30
 KILLED, FROZEN = (SIGKILL, "killed"), (SIGSTOP, "frozen")
-# Who stands still for a moment before the whole broker is killed, "" for nobody: the pool is then
-# full of what was acknowledged, or the log of what no queue has.
+# The actor that stands still for a moment before the whole broker is killed; "" for none. The pool
+# is then full of what was acknowledged, or the log of what no queue has.
 DAMMED = ("", "committer", "committer", "flusher", "reput")
 DAMMED_S = 0.05
 

@@ -2,7 +2,7 @@
 up, stopped, checked, and held to what clients had been told by then.
 
 Each different state is started once, with the promises of every moment at which it may be found.
-Behind the damage of a trace's end a state is repaired before it is started.
+After the damage of a trace's end a state is repaired before it is started.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from penstock.shared.memory.run_directory import remove_strays
 from penstock.shared.store.lock import stopped_store
 from penstock.shared.store.topics import load_topics
 
-# Every so many states are started twice, to see that the second start changes nothing.
+# One state of this many is started twice, to see that the second start changes nothing.
 _TWICE = 8
-# So many broken promises tell enough of one trace.
+# This many broken promises tell enough of one trace.
 _ENOUGH = 5
 
 
 class Depth(NamedTuple):
-    """How many states are looked at behind one event: all of up to `few`; of more all of the
-    pieces that changed last, and so many `chosen` among all."""
+    """How many states are looked at after one event: all of up to `few`; of more all of the
+    pieces that changed last, and `chosen` ones among all."""
 
     few: int
     chosen: int
@@ -50,7 +50,7 @@ class Judged(NamedTuple):
     events: int
     states: int  # looked at
     started: int  # different ones
-    whole: int  # events behind which all states were looked at
+    whole: int  # events after which all states were looked at
     wrong: list[str]
 
 
@@ -109,7 +109,7 @@ class _Judge:
         self.started = 0
 
     def move_on(self, moment: int) -> None:
-        """What was said before the event behind this one is promised now."""
+        """What was said before the event after this one is promised now."""
         trace, self._moment = self._trace, moment
         self._acked = self._due(trace.acked)
         self._seen = self._due(trace.seen)
@@ -184,7 +184,7 @@ def _messages(stored: Stored) -> Stored:
 
 
 def _contents(store: Path) -> dict[str, bytes]:
-    """All files but our own, which say who used the store last."""
+    """All files but Penstock's own, which name the last user of the store."""
     return {
         str(path.relative_to(store)): path.read_bytes()
         for path in store.rglob("*")

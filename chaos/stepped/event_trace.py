@@ -1,7 +1,7 @@
 """Traces: what a broker does to its disk in a few acts, event by event, and what clients are told.
 
 An act is a start, some messages, and an end: a stop, a kill of all processes between two turns or
-between two events, or a power failure, behind which the disk is one of those that might be left. A
+between two events, or a power failure, after which the disk is one of those that might be left. A
 trace may close with a repair of damage. Files are so small that a few messages fill them.
 """
 
@@ -35,7 +35,7 @@ from penstock.shared.memory.run_directory import remove_strays
 from penstock.shared.store.lock import stopped_store
 
 QUEUES = 2
-# An act ends when all has an answer, or after so many turns.
+# An act ends when all has an answer, or after this many turns.
 _TURNS = 4000
 _NEVER = 1 << 62
 
@@ -74,7 +74,7 @@ def small_config(store: Path, dice: random.Random) -> Config:
 
 
 def record_trace(place: Path, dice: random.Random, acts: int) -> Trace:
-    """Play so many acts on a disk that is made at `place`."""
+    """Play `acts` acts on a disk that is made at `place`."""
     root = place / "disk"
     root.mkdir()
     tap = Tap(root)
@@ -118,7 +118,7 @@ class _Player:
         self._broker: SteppedBroker | None = None
 
     def act(self) -> bool:
-        """Play one; whether the store is clean behind it."""
+        """Play one; whether the store is clean after it."""
         dice, tap = self._dice, self._tap
         end = dice.choice(("stop", "kill", "killed", "power"))
         if end == "killed":

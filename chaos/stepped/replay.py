@@ -1,6 +1,6 @@
 """A store after a failure is started, caught up and stopped, in this process, and then checked.
 
-What runs is the product's own recovery, reput and verification. This file knows no faults.
+What runs is the product's own recovery, reput and verification.
 """
 
 from __future__ import annotations

@@ -1,9 +1,7 @@
 """Files below a directory, compared with what they were when they were looked at last.
 
 What differs becomes an event of an `UncertainDisk`: in a file's bytes and length, or in a
-directory's names. Who says when to look, and what was synced, is tap.py.
-
-This file knows nothing of what is stored.
+directory's names. `tap` decides when to look and says what was synced; the bytes mean nothing here.
 """
 
 from __future__ import annotations
@@ -37,13 +35,13 @@ class Killed(BaseException):
 
 
 class SeenFiles:
-    """The events so far, and the disk behind the last of them. `root` is empty at first."""
+    """The events so far, and the disk after the last of them. `root` is empty at first."""
 
     def __init__(self, root: Path) -> None:
         self.root = os.path.realpath(root)
         self.disk = UncertainDisk()
         self.events: list[Event] = []
-        # after so many events this process is "killed"
+        # after this many events the process is "killed"
         self.kill_at = -1
         # descriptors of our own; files whose bytes may change without a call
         self._readers: dict[int, int] = {}
@@ -80,7 +78,7 @@ class SeenFiles:
         changes = [change for event in self.events for change in event.changes]
         self.disk, self.events = before, events
         pieces = [piece for piece, _ in changes]
-        self._happened("power failure", changes, pieces, anew=True)
+        self._happened("power failure", changes, pieces, fresh=True)
 
     def age(self) -> None:
         """All that was written has got to the disk by itself."""
@@ -190,10 +188,10 @@ class SeenFiles:
         changes: list[tuple[Piece, Value]],
         certain: Sequence[Piece] = (),
         *,
-        anew: bool = False,
+        fresh: bool = False,
         missed: Sequence[Piece] = (),
     ) -> None:
-        event = Event(what, tuple(changes), tuple(certain), anew, tuple(missed))
+        event = Event(what, tuple(changes), tuple(certain), fresh, tuple(missed))
         self.events.append(event)
         self.disk.take(event)
         if len(self.events) == self.kill_at:

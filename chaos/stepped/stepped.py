@@ -3,7 +3,7 @@
 What runs is the product: the start, the actors, the cores of the clients, the stop; only ZeroMQ's
 sockets are a `Wire`, and time goes on when nobody is awake. So a run is a function of its seed.
 
-This file knows no faults of disks; a "kill" leaves memory and files as they are.
+A "kill" leaves memory and files as they are: what disks do wrong is the tap's.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 from penstock.chaos.history import Sent, digest
 from penstock.chaos.stepped.stepped_wire import Wire
 from penstock.client.core.consumer_core import ConsumerCore
-from penstock.client.core.sending.encoding import Encoder
+from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.packing import Packer
@@ -37,7 +37,7 @@ _LEFT_OUT = ("cleaner",)
 ACTORS: dict[str, Any] = {
     name: import_actor(name) for name in reversed(start_order()) if name not in _LEFT_OUT
 }
-# The dice wake somebody who has heard nothing, and move the clock, this often.
+# The dice wake an actor that has heard nothing, and move the clock, this often.
 _SPURIOUS, _TICKS = 0.02, 0.02
 _ADDRESS = bytes([127, 0, 0, 1])
 _STOP_STEPS = 10_000
@@ -157,14 +157,13 @@ class SteppedProducer:
         self._begin()
 
     def send(self, size: int, now_ms: int) -> None:
-        """One more message, with as many bytes behind its number."""
+        """One more message, with as many bytes after its number."""
         queue, number = self._number % self._queues, self._number
         self._number += 1
         body = f"{self.name}/{queue}/{number}/".encode() + bytes(size)
         keys = f"key{number % 3}"
-        future = self._core.send(
-            self._topic, body, None, keys, None, queue, None, 0, "", True, now_ms
-        )
+        message = BatchMessage(body, keys=keys)
+        future = self._core.send(self._topic, message, None, queue, "", True, now_ms)
         self._waiting.append((future, queue, body))
 
     def step(self, broker: SteppedBroker, stamp: int) -> None:

@@ -2,9 +2,10 @@
 them all.
 
 Frames between a client and an actor arrive at once and in order; doorbells get lost, are repeated
-and come late, by chance, which a doorbell may. Who has received something is `awake`.
+and come late, by chance, which a doorbell may. `awake` names the actors that have received
+something.
 
-This file knows the calls of ZeroMQ that bus.py and the actors make, and nothing of what is sent.
+Only the calls of ZeroMQ are imitated that `doorbells` and the actors make.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Wire:
         return Context(self, name)
 
     def ask(self, endpoint: str, peer: bytes, parts: tuple[bytes, ...]) -> bool:
-        """Send a request; whether there is somebody who hears it."""
+        """Send a request; whether an actor hears it."""
         socket = self._bound.get(endpoint)
         if socket is None:
             return False

@@ -2,12 +2,12 @@
 
 While a `Tap` is open, the calls by which Python changes files (os.pwrite, os.rename, mmap.flush and
 the rest) go through it: each makes its change as ever, and then it is an event, with the pieces
-that differ from before. A sync makes pieces certain. Stores into mappings make no call: mapped
+that differ from before. A sync makes pieces durable. Stores into mappings make no call: mapped
 files are compared before each event, and at each line that runs of the files in `WATCHED`, which
 are all that store into a mapping; so a store is an event of its own as far as it is a line.
 
-A sync can be made to fail. Then it makes nothing certain, and the next one does neither what it
-should have: the kernel tells of an error once, and holds the pages for written. What is in them
+A sync can be made to fail. Then it makes nothing durable, and neither does
+the next one: the kernel reports the error once and then treats the pages as clean. What is in them
 counts as written again when a call writes to that place, the same bytes or others. Names and
 lengths are the file system's own, and stay to be synced.
 

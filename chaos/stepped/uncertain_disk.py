@@ -4,7 +4,7 @@ A disk is made of pieces, each of which has a value:
 
     (BYTES, file, n)    512 bytes of a file, the nth: what a disk writes whole, or not
     (SIZE, file, "")    a file's length
-    (NAME, directory, name)   the file or directory that bears a name; 0 is none
+    (NAME, directory, name)   the file or directory that bears a name; 0 for no file
 
 An event changes pieces, or makes them certain. A piece that has changed since may have, after a
 failure, the value it had when it was certain, or any it has had since, whatever the others have.
@@ -39,12 +39,12 @@ _NOTHING: dict[str, Value] = {BYTES: _ZEROS, SIZE: 0, NAME: 0}
 
 class Event(NamedTuple):
     """One thing that happened to the disk: `what`, in words; pieces that changed, and those that
-    are certain now. With `anew` nothing is there but these. A sync of the `missed` has failed."""
+    are certain now. With `fresh` nothing is there but these. A sync of the `missed` has failed."""
 
     what: str
     changes: tuple[tuple[Piece, Value], ...] = ()
     certain: tuple[Piece, ...] = ()
-    anew: bool = False
+    fresh: bool = False
     missed: tuple[Piece, ...] = ()
 
 
@@ -94,7 +94,7 @@ class UncertainDisk:
 
     def take(self, event: Event) -> None:
         """Move on by one event."""
-        if event.anew:
+        if event.fresh:
             self._forget()
         for piece, value in event.changes:
             kind, owner, part = piece
@@ -137,7 +137,7 @@ class UncertainDisk:
         return self._certain.get(piece, _NOTHING[piece[0]])
 
     def uncertain(self, owner: int, *kinds: str) -> list[Piece]:
-        """The pieces of a file or directory that a sync makes certain."""
+        """The pieces of a file or directory that a sync covers."""
         return [each for each in self.all_uncertain() if each[1] == owner and each[0] in kinds]
 
     def all_uncertain(self) -> list[Piece]:
@@ -167,7 +167,7 @@ class UncertainDisk:
         return self._image({piece: values[-1] for piece, values in self._since.items()})
 
     def images_of_youngest(self, few: int, dice: random.Random) -> Iterator[Image]:
-        """Every state of the pieces that changed last, so many of them that there are `few` states
+        """Every state of the pieces that changed last, as many of them as make `few` states
         at most; in each the older pieces are as the dice say."""
         young: list[Piece] = []
         states = 1
@@ -182,7 +182,7 @@ class UncertainDisk:
             yield from self._possible({**chosen, **dict(zip(young, values, strict=True))})
 
     def some_images(self, count: int, dice: random.Random) -> Iterator[Image]:
-        """Some of the states: nothing kept, all kept, and so many in between by chance."""
+        """Some of the states: nothing kept, all kept, and the rest in between by chance."""
         yield self._image({})
         yield self.live()
         for _ in range(count):

@@ -1,9 +1,10 @@
-"""Files cut short under the mappings of a running broker: who touches what is gone dies of SIGBUS.
+"""Files cut short under the mappings of a running broker: a process that touches what is gone
+dies of SIGBUS.
 
-Whoever dies finds out when it starts again, and says so: a consumer of what is gone gets an error,
+Its successor finds out when it starts, and says so: a consumer of what is gone gets an error,
 and reads everything else; nothing wrong is served. Where an actor cannot go on without the bytes,
-the broker ends after its restarts, with the reason. It is not started for ever, and no file is made
-longer to look whole.
+the broker ends after its restarts, with the reason. No actor is started again for ever, and no file
+is made longer to look whole.
 """
 
 from __future__ import annotations

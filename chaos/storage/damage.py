@@ -4,7 +4,7 @@ The store was left by a stop, by a kill of all processes, with or without their 
 power failure. Then one to three things are done to its files (harm.py). A start either serves
 every message whose own record was not hit, or is refused with an error that names a file, and then
 has changed nothing of the log. What a start cannot serve, the checker of store directories names.
-No start serves other bytes than were sent, gives an offset again, or ends in an error of ours. Then
+No start serves other bytes than were sent, gives an offset again, or ends in a traceback. Then
 the store is repaired, and the same holds; a repair leaves nothing unserved that was not hit.
 """
 
@@ -154,7 +154,7 @@ class _Judge:
                 wrong.append("a start that was refused has changed the log")
         else:
             wrong += self._look(found)
-        return wrong + [f"behind a repair: {each}" for each in self._repair()]
+        return wrong + [f"after a repair: {each}" for each in self._repair()]
 
     def _repair(self) -> list[str]:
         try:
@@ -186,7 +186,7 @@ class _Judge:
                     missing.append(f"{queue}:{offset}")
         if missing and not self._are_hit("consumequeue", "queues"):
             wrong.append(lost(len(missing), "which were not hit", missing))
-        # who knows where the log ends, or a queue, was hit together with it
+        # the witness of where the log ends, or a queue, was hit together with it
         unheard_of = self._are_hit("consumequeue", "queues") or self._are_hit(
             "commitlog", "watermark"
         )

@@ -26,7 +26,7 @@ def disk_round(arena: Arena, dice: random.Random, replay: str) -> None:
 def fail_calls(
     arena: Arena, dice: random.Random, replay: str, number: int, counts: dict[str, int]
 ) -> None:
-    """Lives in which one call fails: so many of each kind, by chance; or for each call one."""
+    """Lives in which one call fails: some of each kind, by chance; or one for each call."""
     library, settings = arena.library(SOURCE), any_settings(dice)
     with arena.room() as room:
         calls = count_calls(room, library, settings)

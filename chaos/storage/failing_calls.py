@@ -1,4 +1,4 @@
-"""One call of a broker's short life fails, and perhaps all behind it: what must hold then.
+"""One call of a broker's short life fails, and perhaps all after it: what must hold then.
 
 Producers are told so, or wait, or do not notice; consumers read on; no actor fails. After a failed
 flush of the log, a queue, the index or the checkpoint nothing is acknowledged any more, however
@@ -23,12 +23,12 @@ from penstock.shared.errors import BrokerBusy, FlushTimeout, PenstockError, Stor
 from penstock.shared.layout import StorePaths, is_segment_name
 
 RESUMED_S = 1.0
-# until who finds out has said so
+# until the actor that finds out has reported it
 TOLD_S, LOOK_S = 1.0, 0.002
 
 
 class Failing(NamedTuple):
-    """The `nth` call of this kind fails with this errno; those behind it too, unless `once`. Where
+    """The `nth` call of this kind fails with this errno; those after it too, unless `once`. Where
     the disk `stays` as it is, the broker is stopped before it is good again."""
 
     kind: str
@@ -42,7 +42,7 @@ class Failing(NamedTuple):
         return os.strerror(self.number)
 
     def __str__(self) -> str:
-        until = "once" if self.once else "and all behind it"
+        until = "once" if self.once else "and all after it"
         return f"{self.error} at {self.kind} call {self.nth}, {until}"
 
 
@@ -72,7 +72,7 @@ def _check_running(arena: Arena, life: ShortLife, failing: Failing) -> list[str]
     if not life.send_all():
         told = [each for each in life.errors if not _is_told(each, failing)]
         wrong += [f"a producer is told: {each}" for each in told][:1]
-        # who may open no file cannot read
+        # a process that may open no file cannot read
         wrong += life.check_readable() if failing.kind != OPEN else []
     if life.broker.process.poll() is not None:
         said = life.broker.output()
@@ -89,8 +89,8 @@ def _check_running(arena: Arena, life: ShortLife, failing: Failing) -> list[str]
 
 
 def _is_flushers(life: ShortLife, path: Path) -> bool:
-    """Whether the flusher alone syncs this, while a broker runs: who else makes a file, or names
-    one, can do it again."""
+    """Whether the flusher alone syncs this, while a broker runs: whatever else makes a file, or
+    names one, can do it again."""
     paths = StorePaths(life.broker.store.resolve())
     if paths.consume_queue in path.parents:
         return is_segment_name(path.name)

@@ -151,7 +151,7 @@ def _swap(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _talk_nonsense(scene: Scene, dice: random.Random) -> list[Hit]:
-    """JSON that is none, or not what is asked for."""
+    """No JSON, or not what is asked for."""
     files = sorted(scene.root.rglob("*.json"))
     if not files:
         return []
@@ -174,7 +174,7 @@ def _bend_checkpoint(scene: Scene, dice: random.Random) -> list[Hit]:
 
 
 def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
-    """A bit of the log flips, and nobody is left who says how far the log was on disk."""
+    """A bit of the log flips, and no witness is left that says how far the log was on disk."""
     paths = StorePaths(scene.root)
     logs = sorted(paths.commit_log.iterdir())
     file = dice.choice(logs) if logs else None

@@ -1,4 +1,4 @@
-"""Power failures: a broker runs under load and is recorded, and each disk it might have left behind
+"""Power failures: a broker runs under load and is recorded, and each disk it might have left
 is started and checked.
 
 A run's bundle is a directory, with all that is needed to check any of its images again:
@@ -6,8 +6,8 @@ A run's bundle is a directory, with all that is needed to check any of its image
     recording/   what recorder.c wrote         store/     what all processes would have read
     history      what clients were told        broker.toml
 
-An image is named by three numbers, "flush:share:seed": the disk behind that flush, with so much of
-the next flush (or behind the last one, of all that was written) mixed in by chance.
+An image is named by three numbers, "flush:share:seed": the disk after that flush, with this share
+of the next flush (or after the last one, of all that was written) mixed in by chance.
 """
 
 from __future__ import annotations

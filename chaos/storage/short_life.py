@@ -30,7 +30,7 @@ SETTINGS: dict[str, object] = {
     "max_index_num": 80,
     "flush_interval_consume_queue_ms": 20,
     "flush_consume_queue_least_pages": 0,
-    # so that who waits for the disk does not wait long
+    # so that a sender that waits for the disk does not wait long
     "sync_flush_timeout_ms": 1000,
 }
 BATCHES, BATCH = 12, 12
@@ -77,7 +77,7 @@ class ShortLife:
         return not self.errors
 
     def send(self, producer: Producer, count: int) -> bool:
-        """Send so many messages, and wait for their outcome; whether all are acknowledged."""
+        """Send `count` messages, and wait for their outcome; whether all are acknowledged."""
         before, waiting = len(self.errors), []
         for _ in range(count):
             queue, number = self._number % QUEUES, self._number

@@ -1,9 +1,10 @@
 """A slow disk: each flush takes longer by a millisecond to seconds, and for a while none ends.
 
 Acknowledgements come late and are not lost: a message waits for the flush that is under way, for
-one of a queue or an index file, and for its own. While the disk stands still, who waits longer than
-sync_flush_timeout_ms is told FLUSH_DISK_TIMEOUT, and the message is stored all the same; what comes
-is turned away when too much waits, so memory stays bounded; and no actor is taken for frozen.
+one of a queue or an index file, and for its own. While the disk stands still, a sender that waits
+longer than sync_flush_timeout_ms is told FLUSH_DISK_TIMEOUT, and the message is stored all the
+same; what comes is turned away when too much waits, so memory stays bounded; and no actor is taken
+for frozen.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def _check_stall(arena: Arena, life: ShortLife, stall_s: float) -> list[str]:
         # in a thread: it waits when the producer keeps no more
         sending = threading.Thread(target=flood.send_for, args=(stall_s, 20 * _BODY_BYTES))
         sending.start()
-        time.sleep(stall_s)  # so long it is to stand still
+        time.sleep(stall_s)  # the stall itself is what is tried
         more_kib = _memory_kib(life) - before_kib
         life.disk.delay(0)
         healed = time.monotonic()

@@ -13,7 +13,7 @@ from penstock.shared.wire.messages import ConsumeAnswer, ProduceAnswer, Refused
 
 
 class Aim:
-    """See the head of this file."""
+    """What one client aims at, and what it has heard from there."""
 
     __slots__ = ("run", "store", "away", "elsewhere")
 

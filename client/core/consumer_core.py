@@ -36,9 +36,10 @@ from penstock.shared.wire.messages import encode
 _log = logging.getLogger("penstock")
 
 PULL_BYTES = 1 << 20
-# While so many bytes wait to be taken, no more are asked for.
+# While this much waits to be taken, no more is asked for: one answer in hand, one on its way.
 AHEAD_BYTES = 2 << 20
-# The same where an answer only says where records are: it costs as much, however many they are.
+# The same where an answer only says where records are: it costs the same however many there are,
+# so more are asked for at once.
 DIRECT_PULL_BYTES = 2 << 20
 DIRECT_AHEAD_BYTES = 3 << 20
 WAIT_MS = 5000
@@ -61,7 +62,7 @@ class _Part(NamedTuple):
 
 
 class ConsumerCore:
-    """See the head of this file."""
+    """One consumer's state: what it wants of a topic, where it is, and what it is waiting for."""
 
     def __init__(
         self,
@@ -196,7 +197,7 @@ class ConsumerCore:
 
     def _pull(self, direct: bool) -> messages.Pull:
         self._request += 1
-        # who watches some queues only is not to be told of others
+        # a consumer of some queues only must not be woken by others
         known = self._known if self._queues is None else _ANY_NUMBER
         wait_ms = min(WAIT_MS, self._timeout_ms // 2)
         cursors = dict(self.cursors)
@@ -214,7 +215,7 @@ class ConsumerCore:
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
         """Take an answer of the broker."""
         answer = messages.decode_consume_answer(bytes(parts[0]))
-        # what cannot be read, or is not for whoever reads it, is refused without its number
+        # a request that the broker could not read, or not serve, is refused without its number
         refused = isinstance(answer, messages.Refused) and not answer.request
         if self._pending is None or answer.request != self._request and not refused:
             return
@@ -222,7 +223,7 @@ class ConsumerCore:
             return
         self._pending = self._unread = None
         if isinstance(answer, messages.Refused):
-            # told behind what came before it
+            # raised by `take`, after what came before it
             self._refused = error_from_status(answer.status, answer.what, answer.value, answer.hint)
         elif isinstance(answer, messages.Described):
             self._begin(answer)
@@ -240,7 +241,7 @@ class ConsumerCore:
     def fetch(self, now_ms: int) -> memoryview | None:
         """Read the records of that answer. Moves nothing: another thread may do it, and may fail.
 
-        Who asks for the next instead gets the same once more.
+        If the caller asks for the next batch instead, the same answer is fetched again.
         """
         assert self._unread is not None
         return self._files.read(*self._unread, now_ms)
@@ -264,7 +265,7 @@ class ConsumerCore:
             self.cursors[queue_id] = self._first(queue)
             self._ends[queue_id] = self._end_of(queue)
         longest = max((found[each].max_offset for each in wanted & found.keys()), default=0)
-        if not self._follow and self._start.offset > longest:  # nothing would come, nor be said
+        if not self._follow and self._start.offset > longest:  # else nothing comes, silently
             raise OffsetOutOfRange(
                 f"every queue of topic {self.topic} ends before this offset",
                 self._start.offset,
@@ -281,11 +282,11 @@ class ConsumerCore:
             return queue.max_offset
         if self._start.at_ms >= 0:
             return queue.at_offset
-        # an offset that was named and has expired is told of when it is asked for
+        # a named offset that has expired is asked for all the same: the answer says where to go on
         return self._start.offset if self._start.offset >= 0 else queue.min_offset
 
     def _pulled(self, answer: messages.Pulled, payload: bytes | memoryview) -> None:
-        """Move the cursors behind what has come, and keep that to be taken."""
+        """Move the cursors past what has come, and keep that to be taken."""
         at = 0
         for part in answer.slices:
             cursor = self.cursors[part.queue_id]
@@ -301,7 +302,7 @@ class ConsumerCore:
                 )
                 self.cursors[part.queue_id] = part.next_offset
             else:
-                # what came after the beginning is not asked for
+                # messages stored after the consumer began are not part of what it reads
                 end = part.next_offset if self._follow else self._ends[part.queue_id]
                 place = at, at + part.size
                 if not at <= place[1] <= len(payload):
@@ -372,7 +373,7 @@ class ConsumerCore:
         self._pending = None
 
     def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
-        """Go on behind messages that are gone, and say so the first time."""
+        """Go on after messages that are gone, and log it the first time."""
         if not self.skipped:
             _log.warning(
                 "messages of %s, queue %d, have expired: going on at offset %d instead of %d",

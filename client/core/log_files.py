@@ -5,7 +5,7 @@
 Owns nothing and keeps nothing open: a file that expires is gone when the broker deletes it. Bytes
 are read and not mapped, so that a disk's error is an error here and no SIGBUS, and that a message
 stays as it is. Where anything is not as it should be, the consumer asks again and gets the records
-by the socket, or the broker's own words about what is wrong. This file knows no sockets.
+by the socket, or the broker's own words about what is wrong.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.forms import RANGE
 from penstock.shared.wire.messages import Pulled
 
-# After a file could not be read.
+# How long records come by the socket after a file could not be read.
 TRY_AGAIN_MS = 5000
-# Beyond it an answer is none of a broker of ours.
+# No broker of this version sends a larger answer.
 MAX_ANSWER_BYTES = 1 << 30
 _log = logging.getLogger("penstock")
 
 
 class LogFiles:
-    """See the head of this file. Not `wanted`, none are ever read."""
+    """Reads the records of answers that name places. Without `wanted` it never asks for places."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
         self._not_before_ms = 0
-        # of the last answer
+        # the run of the last answer, and its log's directory
         self._run_id: str | None = None
         self._directory = Path()
 
@@ -48,7 +48,7 @@ class LogFiles:
         """
         if not self._wanted:
             raise ProtocolError("an answer names places that nobody asked for", answer.run_id)
-        # this and numpy take a while to import, and few clients ever need them
+        # imported here: this and numpy take a while, and few clients ever read files
         from penstock.shared.memory.run_directory import find_store
 
         size = _check(answer, ranges)
@@ -68,7 +68,7 @@ class LogFiles:
     def _read(self, answer: Pulled, ranges: bytes | memoryview, size: int) -> memoryview:
         import numpy as np
 
-        # memory that is not cleared before it is filled
+        # memory that is not cleared first, as a bytearray's would be
         whole = np.empty(size, np.uint8).data
         at = 0
         for base, part in _parts(answer, ranges):

@@ -1,4 +1,4 @@
-"""The messages of what a broker answers. They know no sockets; see `Message` for what one has."""
+"""The messages of what a broker answers; see `Message` for what one has."""
 
 from __future__ import annotations
 

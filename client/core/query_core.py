@@ -75,7 +75,7 @@ def _ms(name: str, time: dt.datetime | int) -> int:
 
 
 class QueryCore:
-    """See the head of this file."""
+    """One question at a time, from `ask` until `found` is there."""
 
     def __init__(self, endpoint: str, timeout_ms: int) -> None:
         self._endpoint = endpoint
@@ -121,7 +121,7 @@ class QueryCore:
     def received(self, parts: list[bytes]) -> None:
         """Take an answer; one to an older question is dropped. Raises its error, if it is one."""
         answer = messages.decode_consume_answer(parts[0])
-        # what cannot be read, or is not for whoever reads it, is refused without its number
+        # a request that the broker could not read, or not serve, is refused without its number
         refused = isinstance(answer, messages.Refused) and not answer.request
         if self.found is not None or answer.request != self._request and not refused:
             return

@@ -1,8 +1,8 @@
 """Where a consumer is told to begin. Pure: the time is passed.
 
-A number is an offset, or a time. From 10^12 on it is ms since 1970: as a time that is 2001, and no
-queue has had so many messages; below that it is an offset. Of a mapping from queue to offset, and
-of a StartAt, every number is what it says.
+A number is an offset, or a time. From 10^12 on it is ms since 1970, which as a time is 2001 and as
+an offset more than any queue has had; below that it is an offset. In a mapping from queue to
+offset, and in a StartAt, every number is what it says.
 """
 
 from __future__ import annotations

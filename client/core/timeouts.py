@@ -22,7 +22,7 @@ class Timeouts:
         self.connected = True
 
     def message(self, what: str, may_be_stored: bool) -> BrokerTimeout:
-        """A message has waited for so long."""
+        """A message has waited for the whole of the client's timeout."""
         hint = f"{_MAY_BE_STORED}; {STATUS}" if may_be_stored else STATUS
         return BrokerTimeout(f"{what} within {self.timeout_ms} ms", self._where, hint)
 
@@ -56,7 +56,7 @@ def no_outcome(endpoint: str, timeout_s: float | None) -> BrokerTimeout:
 
 
 def silent(endpoint: str, silent_ms: int) -> BrokerTimeout:
-    """A consumer or a query has asked for so long."""
+    """A consumer or a query has asked for `silent_ms` without an answer."""
     return BrokerTimeout(f"the broker has not answered for {silent_ms} ms", endpoint, STATUS)
 
 

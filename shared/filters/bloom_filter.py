@@ -2,7 +2,8 @@
 
 RocketMQ sizes it by its configuration, 20 % error and 32 consumers by default, which makes 112 bits
 and 3 positions. A position is `h1 + i * h2` for i from 1, from the two 32-bit halves of guava's
-murmur3_128 of `group#topic`. Pure; checked against RocketMQ's own classes.
+murmur3_128 of `group#topic`. Tests compare both with RocketMQ's own classes. Penstock does not use
+the bits itself; they stand in consumerFilter.json, and a RocketMQ that reads the file does.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ def bit_positions(group: str, topic: str) -> list[int]:
     found = []
     for number in range(1, POSITIONS + 1):
         combined = (first + number * second) & 0xFFFFFFFF
+        # guava inverts a negative Java int, where others take its absolute value
         if combined & 0x80000000:
             combined ^= 0xFFFFFFFF
         found.append(combined % BITS)

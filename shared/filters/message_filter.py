@@ -2,7 +2,7 @@
 
 A queue entry holds the hash of its message's tags, so the reader passes over most others without
 looking at their records. Two tags can share a hash ("Aa" and "BB" do): what a tag filter lets
-through there, the client compares with the tags themselves. Pure functions on buffers.
+through there, the client compares with the tags themselves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,8 @@ ALL = "*"
 # Codes up to here are no hash: they say where a consumequeue_ext has the message's details.
 MAX_EXTENSION_ADDRESS = -(2**31) - 1
 
-# Of a tag expression: some thousand tags. What is read in no time needs no turn.
+# Some thousand tags. Up to SHORT_CHARACTERS an expression is parsed at once; a longer one waits for
+# its turn, because the reader parses it between the pulls of all others.
 MAX_TAGS_CHARACTERS = 32_768
 SHORT_CHARACTERS = 256
 
@@ -41,7 +42,7 @@ _JAVA_SPACE = "".join(map(chr, range(33)))
 class TagFilter:
     """Messages with one of these tags."""
 
-    # RocketMQ leaves this to the client, and so a broker need not touch the records it passes over
+    # As in RocketMQ the client has the last word, so the broker need not read the records at all.
     decided_by_broker = False
 
     def __init__(self, tags: frozenset[str]) -> None:
@@ -74,7 +75,7 @@ class PropertyFilter:
         self._condition = condition
 
     def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """All of them: an entry says nothing of properties."""
+        """All of them: an entry does not hold the properties."""
         import numpy as np
 
         return np.ones(len(codes), dtype=np.bool_)
@@ -127,9 +128,11 @@ def parse_filter(expression_type: str, expression: str) -> Filter | None:
 
 
 class KnownFilters:
-    """Filters that were parsed already, or refused, latest used last; for the reader.
+    """Filters that the reader has already parsed or refused, the last used ones.
 
-    What is kept of a filter takes some hundred times its characters.
+    Characters are limited as well as filters, because a parsed filter takes far more memory than
+    its text. Refusals are kept too: a client that repeats a bad filter must not cost a parse each
+    time.
     """
 
     def __init__(self, most: int = 128, most_characters: int = 128 << 10) -> None:

@@ -5,12 +5,14 @@ absent is NULL. A Node is one part of an expression, ready to be evaluated, and 
 here refuse what RocketMQ's parser refuses. RocketMQ's rules are those of Java's types:
 
 * text against a number becomes a number of that type: Integer up to 2147483647, Long above, Double
-  for one with a point. Text that is none, "5.5" against 5 say, makes the message not match.
+  for one with a point. Text that is not such a number, as "5.5" compared with 5, makes the message
+  not match.
 * text against text is equal or not; for < and > both become Doubles.
 * NULL makes a comparison NULL, and AND, OR, NOT are SQL's; only TRUE matches. A property by itself
   is never TRUE: it is text.
 
-Pure. How an expression is written stands in sql92.py.
+The grammar is in sql92_parser.py. Values come from senders and may be any text, so evaluating a
+filter raises nothing but Incomparable.
 """
 
 from __future__ import annotations
@@ -71,7 +73,7 @@ def truth(node: Node) -> Node:
         return node
     if not node.name:
         raise FilterError("there is a value where a condition is needed")
-    # RocketMQ's properties are text, and text is not TRUE
+    # RocketMQ's properties are text, and text is never TRUE, not even "true"
     return Node(lambda get: None if get(node.name) is None else False, True, 2)
 
 
@@ -215,7 +217,7 @@ def _above(*nodes: Node) -> int:
 
 
 def _order(left: bool | int | float | str, right: bool | int | float | str) -> int:
-    """Java's compareTo, after one side has got the other's type."""
+    """Java's compareTo, after one side has been converted to the other's type."""
     if isinstance(left, str):
         if isinstance(right, bool):
             left = left.lower() == "true"
@@ -223,7 +225,7 @@ def _order(left: bool | int | float | str, right: bool | int | float | str) -> i
             left = _number(left, right)
     elif isinstance(left, bool):
         if isinstance(right, str):
-            raise Incomparable  # Java casts the wrong one, and fails
+            raise Incomparable  # RocketMQ casts the text to Boolean, which throws
         if not isinstance(right, bool):
             return LESS
     elif isinstance(right, str):
@@ -253,7 +255,8 @@ def _number(text: str, like: int | float) -> int | float:
     if len(text) < 10 and text.isascii() and text.isdecimal():
         return int(text)
     limit = MAX_INTEGER if abs(like) <= MAX_INTEGER else MAX_LONG
-    # Java looks at UTF-16 units, so digits beyond those of 16 bits are none
+    # Java looks at UTF-16 units: a digit that takes two of them is not a digit there. The length
+    # comes first, because Python converts long texts in quadratic time.
     if len(text) > 40 or _INTEGER.fullmatch(text) is None or max(text) > "\uffff":
         raise Incomparable
     number = int(text)

@@ -11,7 +11,10 @@
 Words are taken in either case, names of properties as they are written. NOT binds closer than a
 comparison: NOT (a = 1) needs its parentheses. In a text, '' is one quote. `-- to the end of the
 line` and `/* */` are comments. RocketMQ stops reading where an expression is complete and ignores
-what follows; here that is an error, because it is always a mistake. Pure.
+what follows; here that is an error, because it is always a mistake.
+
+An expression comes from any consumer, so its length, nesting and depth are limited before anything
+is built of it: Python's own recursion limit would be met somewhere in the reader.
 """
 
 from __future__ import annotations
@@ -43,7 +46,7 @@ from penstock.shared.filters.sql92_nodes import (
     truth,
 )
 
-# the reader reads filters between pulls: this many take it some 30 ms
+# The reader parses filters between pulls, and meanwhile all its other consumers wait.
 MAX_CHARACTERS = 8192
 MAX_NESTING = 48
 # What a hint says that has nothing more exact to say.
@@ -170,7 +173,7 @@ class _Parser:
         return token.text
 
     def _build(self, make: Callable[..., Node], *arguments: object) -> Node:
-        """Make a node; its error gets the place before which it stands."""
+        """Make a node. Its error is raised with the place of the last token that was read."""
         at = self._tokens[self._next - 1].at if self._next else 0
         try:
             return make(*arguments)

@@ -1,4 +1,4 @@
-"""The checkpoint page: RocketMQ's five signed 64-bit words, zeros up to 4096 bytes. Codec only.
+"""The checkpoint page: RocketMQ's five signed 64-bit words, zeros up to 4096 bytes.
 
 off  word                      off  word
   0  physic message time ms     24  master flushed offset
@@ -15,7 +15,7 @@ import msgspec
 from penstock.shared.layout import PAGE_BYTES
 
 _WORDS = struct.Struct(">5q")
-# RocketMQ steps back this far: times have no order among messages of the same moment
+# RocketMQ steps back this far, because store times do not order the messages of one moment.
 SAFETY_MS = 3000
 
 
@@ -46,5 +46,6 @@ def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
 
 
 def decode_checkpoint(raw: bytes) -> Checkpoint:
-    """A missing or short page reads as all zero: start from the first segment."""
+    """The words of a page. A missing or short one reads as zeros, which make a start look through
+    the log from its first segment: that takes longer, and it loses nothing."""
     return Checkpoint(*_WORDS.unpack_from(raw)) if len(raw) >= _WORDS.size else Checkpoint()

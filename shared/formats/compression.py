@@ -1,4 +1,4 @@
-"""Compressed bodies as RocketMQ's clients make them: zlib, LZ4 and Zstandard. Pure functions.
+"""Compressed bodies as RocketMQ's clients make them: zlib, LZ4 and Zstandard.
 
     bit 0 of sysFlag      the body is compressed
     bits 8-10             0 zlib (up to RocketMQ 4), 1 LZ4, 2 Zstandard, 3 zlib
@@ -48,7 +48,8 @@ class _Codec(NamedTuple):
 
 @cache
 def _codec(name: str) -> _Codec:
-    """Imported when it is needed: most clients need none, and all would wait at their start."""
+    """The codec of this name, imported at its first use: most clients need none of them, and all
+    would wait for the imports at their start."""
     if name == "zlib":
         return _Codec(
             lambda body: isal_zlib.compress(body, _ZLIB_LEVEL),
@@ -112,6 +113,7 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
     codec = _codec(name)
     stream = codec.decompressor()
     try:
+        # one byte more than allowed, which is how it is noticed that there is more
         body = stream.decompress(stored, max_bytes + 1)
     except codec.error as error:
         raise _damaged(name, str(error)) from None

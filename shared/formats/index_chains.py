@@ -1,6 +1,7 @@
 """One hash index file: where is the message with this key? Pure functions on arrays.
 
-The layout is drawn in index_header.py.
+The layout is drawn in index_layout.py. RocketMQ puts keys one by one; here a batch of them is
+linked at once, and tests compare the bytes with those of one put after the other.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ assert ITEM.size == ITEM_DTYPE.itemsize and SLOT_DTYPE.itemsize == SLOT_BYTES
 
 Ints = npt.NDArray[np.int64]
 
-# So many keys are put sooner one by one than all at once.
+# Up to this many keys are put faster one by one: numpy's calls have a fixed cost.
 FEW = 16
 _MAX_INT = 0x7FFFFFFF
 
@@ -58,7 +59,7 @@ class KeyBatch:
             self._texts += texts
             self._offsets += [offset] * len(texts)
             self._stored_ms += [stored_ms] * len(texts)
-        else:  # the usual record, for which a list would be dear
+        else:  # the usual record; index_keys() would make a list for each
             self._texts.append(topic + b"#" + unique_key)
             self._offsets.append(offset)
             self._stored_ms.append(stored_ms)
@@ -141,9 +142,11 @@ def _link_few(
         before = newest.get(slot)
         if before is None:
             before = int(slots[slot])
-            # what is no item of the file counts as an empty slot
+            # A slot may hold anything after a crash. What is not an item of this file counts as
+            # empty, or a chain would lead out of it or in a circle.
             before = before if 0 < before <= number else 0
-        # item 1 still counts from what the file began with
+        # Item 1 is what sets the begin time, but RocketMQ takes its seconds from the time that the
+        # file inherited from its predecessor.
         since_ms = header.begin_timestamp_ms if number == 1 else begin_ms
         seconds = min(max((stored_ms - since_ms) // 1000, 0), _MAX_INT) if since_ms > 0 else 0
         items += ITEM.pack(code, offset, seconds, before)
@@ -162,11 +165,11 @@ def _link_many(
     new: Entries,
     begin_ms: int,
 ) -> _Linked:
-    """All at once."""
+    """All at once: sorted by slot, each item's predecessor is the one before it, or the slot's."""
     count, first = len(new.hashes), header.next_item
     numbers = np.arange(first, first + count)
     targets = new.hashes % geometry.slots
-    # equal slots side by side, each in the order of its items
+    # Packed into one integer, so one sort brings equal slots together, each in the order of items.
     order = np.sort(targets << 32 | np.arange(count)) & 0xFFFFFFFF
     ordered = targets[order]
     is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))

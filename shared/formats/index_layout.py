@@ -1,4 +1,5 @@
-"""The layout of a hash index file, and its header's words. Codec only, without arrays.
+"""The layout of a hash index file, and its header's words. Without arrays,
+because whoever only reads a header should not have to import numpy.
 
     off            field                  type
       0            begin timestamp ms     i64   store time of item 1's record

@@ -1,4 +1,4 @@
-"""The two ids of a message, as upper-case hex text. Pure functions.
+"""The two ids of a message, as upper-case hex text.
 
 offsetMsgId: store host (ip, port i32), physical offset i64: 32 characters, 56 with IPv6.
 UNIQ_KEY:    client ip, pid (2 bytes), a constant of the process (4), ms since the month began (4),
@@ -44,17 +44,17 @@ class KeyOrigin(NamedTuple):
 
 
 def key_origin(ip: bytes, now_ms: int) -> KeyOrigin:
-    """A new client's. The process constant is random, so that two clients of one process, or of
-    two processes with one pid on one address, do not meet.
+    """The origin of a new client. RocketMQ's constant of the process is random here, so that two
+    clients never make the same key: two of one process share its pid, and two containers with one
+    address may both have the same pid.
     """
     prefix = ip + struct.pack(">H", os.getpid() & 0xFFFF) + os.urandom(4)
     return KeyOrigin(prefix.hex().upper(), _month_start_ms(now_ms))
 
 
 def key_number(origin: KeyOrigin, now_ms: int, count: int) -> int:
-    """The number of a UNIQ_KEY: when it was made, and the how many-th one it is, modulo 65,536.
-
-    So many keys of a millisecond are distinct.
+    """The number of a UNIQ_KEY: its creation time and a 16-bit counter, so up to 65,536 keys per
+    millisecond are distinct.
     """
     return (now_ms - origin.month_start_ms) << 16 | count & 0xFFFF
 

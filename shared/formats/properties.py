@@ -1,7 +1,7 @@
 """The properties string of a record: `key 0x01 value 0x02` for each entry, in UTF-8.
 
 Order carries no meaning; of a key that comes twice the last value counts. RocketMQ 4.9.1 to 5.1.4
-leave out the final 0x02, so the parser takes both forms. Pure functions.
+leave out the final 0x02, so the parser takes both forms.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _END = "\x02"
 def encode_properties(properties: Mapping[str, str]) -> bytes:
     """The string as bytes. Raises InvalidMessage for what the format cannot carry.
 
-    Raises TypeError where a key or a value is no text.
+    Raises TypeError where a key or a value is not text.
     """
     parts = []
     for key, value in properties.items():
@@ -71,7 +71,7 @@ def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
 
 
 def find_property(raw: bytes, key: bytes) -> bytes:
-    """One value without decoding the rest; b"" when absent. The hot path's way to tags and keys."""
+    """One value without decoding the rest; b"" when absent. The hot path reads tags and keys so."""
     lead = key + b"\x01"
     at = raw.rfind(b"\x02" + lead) + 1  # a later duplicate wins, as in the parser
     if at == 0 and not raw.startswith(lead):

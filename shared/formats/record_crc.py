@@ -17,7 +17,7 @@ from isal import isal_zlib
 PROP_CRC = "__CRC32#"
 PROP_CRC_LEAD = PROP_CRC.encode() + b"\x01"
 PROP_CRC_BYTES = 20
-# what a producer leaves at the end of a record's properties
+# what a producer leaves at the end of a record's properties, for the broker to fill in
 PROP_CRC_ROOM = PROP_CRC_LEAD + b"0" * 10 + b"\x02"
 
 _DIGITS_AT = PROP_CRC_BYTES - len(PROP_CRC_LEAD)
@@ -68,7 +68,8 @@ def prop_crc_holds(buffer: bytes | memoryview, at: int, end: int) -> bool:
 
 
 def with_prop_crc_room(properties: bytes, room: bool) -> bytes:
-    """The properties without any checksum that came with them; with `room`, the room for ours."""
+    """The properties without any checksum that came with them; with `room`, followed by the room
+    for the broker's. A message that is sent on must not carry the checksum of its first record."""
     if PROP_CRC_LEAD in properties:
         entries = properties.split(b"\x02")
         kept = [entry for entry in entries if not entry.startswith(PROP_CRC_LEAD)]

@@ -1,6 +1,8 @@
 """What a checker or an index needs of a record, without decoding all of it. Pure functions.
 
 A full decode copies the body and makes texts; a walk over a whole store cannot afford either.
+Everything here takes one whole, examined record, and so checks no length again: of other bytes it
+makes nonsense, or an IndexError.
 """
 
 from __future__ import annotations
@@ -94,6 +96,7 @@ def outline(record: memoryview) -> Outline:
 
 def raw_properties(record: memoryview) -> bytes:
     """The properties string of one whole, examined record, and nothing else of it."""
+    # not by way of outline(): filters call this for each record, and need neither topic nor queue
     sys_flag, length = _FLAG_AND_LENGTH.unpack_from(record)
     at = AT_BODY_V4
     if sys_flag & SYS_ANY_HOST_V6:
@@ -112,7 +115,10 @@ def unique_key_of(record: memoryview) -> bytes:
 
 
 def record_keys(record: Outline) -> tuple[bytes, bytes]:
-    """(unique key, keys) that a record is to be indexed under; empty where there are none."""
+    """(unique key, keys) that a record is to be indexed under; empty where there are none.
+
+    A rolled-back message has none: nobody will ever read it.
+    """
     if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
         return b"", b""
     return (

@@ -1,7 +1,7 @@
-"""What a repair puts in the place of damage: records that RocketMQ's scan walks over. Codec only.
+"""What a repair puts in the place of damage: records that RocketMQ's scan walks over.
 
     tombstone   in the queue of a message that is lost, with its queue offset: the queue stays
-                dense, and who consumes it learns of the loss from the property PENSTOCK_LOST
+                dense, and its consumers learn of the loss from the property PENSTOCK_LOST
     filler      for bytes that no queue misses: a rolled-back half message, which is in no queue
 
 Both have bodies of zeros. A body is as long as it must be for the record to end where it has to.
@@ -25,8 +25,9 @@ from penstock.shared.formats.record_layout import (
 from penstock.shared.layout import BLANK_HEADER_BYTES
 
 LOST = "PENSTOCK_LOST"
+# RocketMQ's largest message by default, so that nothing that reads records refuses a filler.
 MOST_FILLER_BYTES = 4 << 20
-# a record whose properties do not have it is no tombstone
+# A record without these bytes in its properties is not a tombstone, which saves decoding them.
 LOST_MARK = LOST.encode()
 
 
@@ -41,7 +42,7 @@ class LostMessage(NamedTuple):
 def is_tombstone(properties: Mapping[str, str]) -> bool:
     """Whether a record with these properties stands in the place of a lost message.
 
-    One that had no room for the property cannot be told from an empty message.
+    A tombstone that had no room for the property cannot be told from an empty message.
     """
     return LOST in properties
 
@@ -70,13 +71,15 @@ def lay_out(
         left = spare - (taken - least[number])
         last = number == len(lost) - 1
         if last and left <= MOST_FILLER_BYTES and not _blank(to_segment_end, left):
-            # so one that is lost alone keeps its size
+            # The last one takes what is left as its body: a message that is lost alone keeps its
+            # size, and no filler is needed.
             taken, left = taken + left, 0
         spare = left
         pieces.append(_tombstone(each, at, taken, stored_ms))
         at += taken
     if spare and _blank(to_segment_end, spare):
-        # a blank's header says it all; the old bytes behind it go with it
+        # A blank's header would be enough. The rest is zeroed, so that no scan for records finds
+        # the remains of the damage.
         return [*pieces, BLANK.pack(spare, MAGIC_BLANK).ljust(spare, b"\0")]
     while spare:
         taken = spare

@@ -1,6 +1,6 @@
 """The loops that run once per message: which of their two forms this process uses is chosen here.
 
-`compiled` is compiled. Its twin in Python, what it is held to and what runs where there was no
+`compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
 `pure.ranges`, `pure.message` and `pure.parts`. PENSTOCK_PURE=1 chooses the twin. A compiled module
 of other sources than these is not used: it says which INTERFACE it was made for.
@@ -16,7 +16,6 @@ __all__ = [
     "FrameRun",
     "Intake",
     "KeyNumbers",
-    "OpenFrame",
     "Outcome",
     "QueueNumbers",
     "RecordMaker",
@@ -37,8 +36,9 @@ __all__ = [
     "why_pure",
 ]
 
-# Raised with every change of what the compiled module and its twin take, give or mean.
-INTERFACE = 9
+# Raised with every change of what the compiled module and its twin take, give or mean: an editable
+# install goes on with the module that it has compiled until somebody installs again.
+INTERFACE = 10
 VARIABLE = "PENSTOCK_PURE"
 
 
@@ -66,7 +66,7 @@ why_pure = _why_pure()
 if why_pure:
     from penstock.shared.loops.pure.encode import RecordMaker, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
-    from penstock.shared.loops.pure.intake import Intake, OpenFrame, wall_ms
+    from penstock.shared.loops.pure.intake import Intake, wall_ms
     from penstock.shared.loops.pure.message import Message, messages
     from penstock.shared.loops.pure.parts import drop_parts
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
@@ -80,7 +80,6 @@ else:
         Intake,
         KeyNumbers,
         Message,
-        OpenFrame,
         Outcome,
         QueueNumbers,
         RecordMaker,
@@ -99,6 +98,8 @@ else:
         record_starts,
         wall_ms,
     )
+
+    # Unpickling names a function of the twin, wherever the message was pickled.
     from penstock.shared.loops.pure import message as _message
 
     _message.chosen = Message

@@ -12,7 +12,6 @@ from penstock.shared.loops.pure.encode import (
     RecordMaker as RecordMaker,  # one by one the same methods
 )
 from penstock.shared.loops.pure.intake import Intake as Intake
-from penstock.shared.loops.pure.intake import OpenFrame as OpenFrame
 from penstock.shared.loops.pure.message import Message as Message
 from penstock.shared.loops.pure.queues import QueueNumbers as QueueNumbers
 from penstock.shared.loops.pure.sends import FrameOfRuns as FrameOfRuns

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from array import array
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.shared.layout import CQ_ENTRY_BYTES
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 FRAME_BYTES = 256 << 10
 # Tags and keys of this size fit with every broker, whatever it wants in the properties besides.
 PLAIN_PROPERTIES_BYTES = 16 << 10
+# The answer for a plain message that fits into an empty frame, but not into the open one.
+NO_ROOM: Any = "no room"
 
 # One message to be made a record: body, properties encoded but for UNIQ_KEY, flag, sysFlag. Where
 # there is nothing but a body, the body itself is the draft.
@@ -50,14 +52,6 @@ class Limit(Protocol):
     """What the broker has said of the size of bodies; 0 until it has."""
 
     max_message_bytes: int
-
-
-class Routes(Protocol):
-    """The topics whose queues are known."""
-
-    turns: dict[str, Iterator[int]]
-
-    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int: ...
 
 
 class Numbers(Protocol):

@@ -7,7 +7,7 @@ file and never through a mapping: a file that is made shorter is then a short re
 would be a SIGBUS. The producer holds a lock (flock, shared) on the file for as long as it has the
 ring mapped, so the kernel tells the writer of a producer's end, whatever that was.
 
-No path goes over a socket: the name is made here of two numbers. This file knows no frames.
+No path goes over a socket: the name is made here of two numbers, so a request cannot name a file.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ class ActorRow(NamedTuple):
     code: str
     start_rank: int
     stop_rank: int
-    # whose doorbell it may ring
+    # whose doorbell it uses
     notifies: tuple[str, ...] = ()
     # the fields of `Endpoints` whose listening sockets it inherits
     serves: tuple[str, ...] = ()
@@ -82,7 +82,7 @@ ROSTER = (
         serves=("consume", "consume_ipc"),
         needs_numpy=True,
     ),
-    # Nobody rings it either: it looks at every tick.
+    # Nobody notifies it either: it looks at every tick.
     ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=1),
 )
 

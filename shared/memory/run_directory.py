@@ -36,7 +36,7 @@ _NAME = re.compile(rf"penstock-{_RUN_ID.pattern}")
 _MEMORY = Path("/dev/shm")
 # The kernel kills the actors together with their supervisor; one that waits for a disk goes later.
 _GONE_TIMEOUT_MS = 30_000
-# of the longest socket's path behind the place; ZeroMQ and the kernel want it all below 108
+# what the longest path of a socket adds to the place; ZeroMQ and the kernel take 107 bytes in all
 _SOCKET_NAME_BYTES = len(f"/penstock-{'0' * 16}/bell-{max(ACTORS, key=len)}.ipc")
 _NOWHERE = "/nonexistent/penstock"
 
@@ -218,7 +218,7 @@ def write_run(paths: StorePaths, run: Run) -> None:
 
 
 def read_run(paths: StorePaths) -> Run | None:
-    """The last run on this store, running or not; None when there was none."""
+    """The last run on this store, running or not; None if it has had no run."""
     try:
         run = msgspec.json.decode(paths.run.read_bytes(), type=Run)
         return run if b"\0" not in os.fsencode(run.directory) else None
@@ -228,7 +228,8 @@ def read_run(paths: StorePaths) -> Run | None:
 
 
 def read_last_run(paths: StorePaths) -> Run | None:
-    """The last run, for who has the store's lock, and may take and remove its shared memory.
+    """The last run, for the process that has the store's lock, and may take and remove its shared
+    memory.
 
     A store may come from elsewhere, and its run.json may name any directory. What is there counts
     only if it was made for this store, by this user or the store's owner; else the store has no
@@ -260,7 +261,7 @@ def _is_of(paths: StorePaths, run: Run) -> bool:
 def original_of(paths: StorePaths, run: Run) -> Path | None:
     """Where the store is that this one was copied from, with the run that its run.json names.
 
-    None for a store that is no copy; one that was moved is none.
+    None for a store that is no copy; a store that was moved is not one.
     """
     try:
         named = Path(os.fsdecode((run.path / "store").read_bytes()))

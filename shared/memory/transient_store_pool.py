@@ -2,7 +2,7 @@
 
 The byte of log offset P stands at ring index P % size. The writer fills [wrote, committed + size);
 the committer reads [committed, wrote). Neither moves the other's position, so a byte is never
-written while it is read. The memory outlives both processes. Positions are the callers' business.
+written while it is read. The memory outlives both processes. Positions are kept by the callers.
 """
 
 from __future__ import annotations
@@ -33,6 +33,8 @@ class TransientStorePool:
         head = min(len(data), self.size - at)
         self._view[at : at + head] = data[:head]
         if head < len(data):
+            # A crash between the two copies leaves half a record. Nobody sees it: `wrote` has not
+            # moved, and the next writer puts other bytes there.
             crash_point("write.mid_record")
             self._view[: len(data) - head] = data[head:]
 
@@ -55,6 +57,7 @@ def create_pool(path: Path, size: int) -> None:
     """Make a ring of zeros; its memory is allocated, or OSError is raised now."""
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        # a store into a page that the memory file system cannot give would be a SIGBUS
         os.posix_fallocate(handle, 0, size)
     finally:
         os.close(handle)

@@ -189,6 +189,7 @@ def run_actor(
     def stop(number: int, frame: FrameType | None) -> None:
         stage.stopping = True
 
+    # A handler only notes the signal; the byte in the pipe ends a sleep that has begun just before.
     signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
     signal.signal(signal.SIGTERM, stop)
     # a terminal's signals are for the supervisor, which stops the actors in order
@@ -206,6 +207,8 @@ def run_actor(
     release_ms = stage.clock.monotonic_ms() + RELEASE_MS
     heaps = Heaps(MOST_FREE_BYTES)
     while True:
+        # Bells are taken before positions are read: one that comes in between is kept for the next
+        # cycle, while one that was taken afterwards would be lost with what it stands for.
         stage.beat()
         stage.bus.drain()
         done = actor.work()
@@ -220,6 +223,7 @@ def run_actor(
                 break
         if not done:
             wait_ms = max(0, min(TICK_MS, actor.idle_ms()))
+            # what it waits for while stopping, another actor's position, may come without a bell
             wait_ms = min(wait_ms, 10) if stage.stopping else wait_ms
             if (woken.fileno(), zmq.POLLIN) in stage.sleep(wait_ms):
                 woken.recv(64)

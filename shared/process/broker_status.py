@@ -71,7 +71,7 @@ def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | st
         "log_end": values["wrote"],
         "log_bytes": values["wrote"] - values["log_start"],
         "disk_used_percent": values["disk_used"],
-        # after a jump of the clock nothing goes for its age for so long
+        # after a jump of the clock nothing is deleted for its age during this time
         "clock_held_ms": clock_held_ms,
         "state": f"{state}; deleting failed: {os.strerror(error)}" if error else state,
     }

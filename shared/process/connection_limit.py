@@ -1,16 +1,16 @@
 """How many connections an endpoint takes. Beyond that new ones wait outside, and no other notices.
 
 ZeroMQ takes every connection that comes. When its process may open no more files it takes none,
-burns a core over those that wait, and the process can open no segment either. So the door closes:
-then the kernel drops the first packet of a new TCP connection (its client's kernel sends it again),
-and the socket's file has another name. Connections that are there stay. A client outside is not
-answered, and its timeout says so.
+burns a core over those that wait, and the process can open no segment either. So the endpoint
+closes: then the kernel drops the first packet of a new TCP connection (its client's kernel sends it
+again), and the socket's file has another name. Connections that are there stay. A client outside is
+not answered, and its timeout says so.
 
     open          the soft limit of open files is below the hard one: connections reach it first
     closed        it is as before: room for those that are in the kernel's queue, and for the store
     open again    when one below the lower limit has gone
 
-This file knows no messages.
+What is counted are descriptors and not clients, because descriptors are what runs out.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ def _let_in(endpoint: str, handle: int) -> None:
     try:
         _set_option(handle, _SO_DETACH_FILTER, struct.pack("i", 0))
     except OSError as error:
-        if error.errno != errno.ENOENT:  # there was none
+        if error.errno != errno.ENOENT:  # it had no filter
             raise
 
 

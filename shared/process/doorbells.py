@@ -1,9 +1,9 @@
 """Doorbells between actors. Client sockets are set up elsewhere.
 
-A doorbell carries the ringer's name and nothing else: it says "look at the positions page". One
+A doorbell carries its sender's name and nothing else: it says "look at the positions page". One
 that is lost, late or repeated costs at most a timer tick, and among equals there is no order. Each
-actor binds one PULL socket and has a PUSH socket for each actor that its row in the roster says it
-notifies.
+actor binds one PULL socket and has a PUSH socket for each actor that it notifies,
+by its row in the roster.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class Bus:
             return
 
     def _notify_late(self) -> None:
-        """Ring what is due by now; an actor comes by at every tick."""
+        """Send what is due by now; an actor comes by at every tick."""
         now = time.monotonic()
         due = [target for at, target in self._late if at <= now]
         self._late = [(at, target) for at, target in self._late if at > now]

@@ -1,4 +1,4 @@
-"""Which broker runs on a store: what its run.json says, held against who has the store's lock.
+"""Which broker runs on a store: what its run.json says, compared with who has the store's lock.
 
     no such directory | a file | no store in it | a store no broker has run on | one whose broker
     was stopped, killed, or went down with the machine | one whose broker cannot be reached from
@@ -47,8 +47,15 @@ def find_running(store: Path) -> Run:
     Raises NotRunning where that is a matter of time.
     """
     paths = StorePaths(store)
-    _check_store(paths)
-    run, holder = _look(paths)
+    try:
+        _check_store(paths)
+        run, holder = _look(paths)
+    except PermissionError as error:
+        raise ConnectError(
+            "the store is another user's",
+            f"{error.filename}: {error.strerror}",
+            "become that user, or connect to its broker's tcp:// endpoint",
+        ) from None
     if run is not None and run.supervisor_pid == os.getpid():
         return run  # to look at a lock of one's own would be to lose it
     if run is not None and running(run) and (holder == run.supervisor_pid or holder == UNSEEN):
@@ -65,7 +72,8 @@ def find_running(store: Path) -> Run:
 
 
 def lock_holder(lock: Path) -> int | None:
-    """The process that has the store's lock; UNSEEN if it is none of this machine's or container's.
+    """The process that has the store's lock; UNSEEN if it runs on another machine or in another
+    container.
 
     None when nobody has it. Not for the process itself: closing the file would lose it its lock.
     """
@@ -87,35 +95,21 @@ def up_command(store: Path) -> str:
 
 
 def _look(paths: StorePaths) -> tuple[Run | None, int | None]:
-    try:
-        run = read_run(paths)
-        if run is not None and run.supervisor_pid == os.getpid() and running(run):
-            return run, run.supervisor_pid
-        return run, lock_holder(paths.lock)
-    except PermissionError as error:
-        raise ConnectError(
-            "the store is another user's",
-            f"{error.filename}: {error.strerror}",
-            "become that user, or connect to its broker's tcp:// endpoint",
-        ) from None
+    run = read_run(paths)
+    if run is not None and run.supervisor_pid == os.getpid() and running(run):
+        return run, run.supervisor_pid
+    return run, lock_holder(paths.lock)
 
 
 def _check_store(paths: StorePaths) -> None:
     root = paths.root
     start = f"start a broker there: {up_command(root)}"
-    try:
-        if not root.exists():
-            raise NotRunning("there is no such directory", root.absolute(), start)
-        if not root.is_dir():
-            raise ConnectError("this is a file, and no store", root.absolute(), "name a directory")
-        if not paths.commit_log.is_dir() and not paths.run.exists():
-            raise NotRunning("there is no store in this directory", root.absolute(), start)
-    except PermissionError as error:
-        raise ConnectError(
-            "the store is another user's",
-            f"{error.filename}: {error.strerror}",
-            "become that user, or connect to its broker's tcp:// endpoint",
-        ) from None
+    if not root.exists():
+        raise NotRunning("there is no such directory", root.absolute(), start)
+    if not root.is_dir():
+        raise ConnectError("this is a file, and no store", root.absolute(), "name a directory")
+    if not paths.commit_log.is_dir() and not paths.run.exists():
+        raise NotRunning("there is no store in this directory", root.absolute(), start)
 
 
 def _another(paths: StorePaths, run: Run | None, holder: int) -> ConnectError:

@@ -1,9 +1,9 @@
 """Requests that come to an endpoint, one by one, however many parts they have.
 
 ZeroMQ hands out a message when all of it is there, and a message may have millions of parts of no
-bytes. So parts are taken one by one; who sends more than any request has is closed, and the rest of
-its message is dropped, in pieces between which the actor beats. What was sent and is not taken is
-watched (inflow.py). Knows no messages.
+bytes. So parts are taken one by one; a connection that sends more than any request has is closed,
+and the rest of its message is dropped, in pieces between which the actor beats. What was sent and
+does not become a request is watched in inflow.py.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The listening sockets of a broker's endpoints: opened by the supervisor, inherited by the actors.
 
 They outlive the actor that serves them. While it is replaced, a client's connection waits in the
-kernel instead of being refused, and nobody else can take the port meanwhile; not even the client,
-whom TCP connects to itself when it draws the port it knocks at as its own.
+kernel instead of being refused, and nobody else can take the port meanwhile; not even a
+client, which TCP connects to itself when it draws the port it connects to as its own.
 """
 
 from __future__ import annotations

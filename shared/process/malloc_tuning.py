@@ -1,7 +1,7 @@
 """Tells the C library how much memory to keep that it has once had from the system.
 
-By default glibc maps every block from 128 KiB on anew and gives it back when freed, so each frame
-would cost the faulting-in of its pages. Processes forked afterwards inherit the setting.
+By default glibc maps a new block for every request from 128 KiB on and unmaps it when freed, so
+each frame would pay for faulting in its pages. Processes forked afterwards inherit the setting.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Heaps:
     """What this process has of heaps: after a flood they are large and empty, and stay so."""
 
     def __init__(self, most_bytes: int) -> None:
-        """They may keep so much that is free and takes memory."""
+        """They may keep `most_bytes` that are free and resident."""
         self._most = most_bytes
         self._rest = 0  # what is resident without being a block in use, at the least
 

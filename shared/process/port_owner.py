@@ -1,4 +1,5 @@
-"""Who has a TCP port of this machine, for an error to name: a broker and its store, or a program.
+"""The owner of a TCP port of this machine, for an error to name: a broker and its store, or a
+program.
 
 A broker says it itself, whoever's it is and wherever it runs. Of anybody else the kernel knows the
 socket, and /proc the process that has it open, if it is this user's. Asking changes nothing.
@@ -23,7 +24,7 @@ _THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def port_owner(host: str, port: int) -> str:
-    """Who listens there, as words for an error; "" where it cannot be known."""
+    """The listener there, as words for an error; "" where it cannot be known."""
     with suppress(PenstockError):
         there = shown(Address(_THIS_MACHINE.get(host, host), port))
         broker = ask_broker(there, ASK_MS)

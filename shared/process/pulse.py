@@ -2,8 +2,8 @@
 
 A process that waits in a system call cannot beat its heart itself, and one that does not is taken
 for frozen and killed. But a successor would wait for the same disk. So a thread beats meanwhile,
-and only then: an actor that hangs in code of ours still falls silent, and so does one that is
-stopped.
+and only then: an actor that hangs in Penstock's own code still falls silent, and so does one that
+is stopped.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Pulse:
                 self._beat()
 
     def end(self) -> None:
-        """No beat comes behind this."""
+        """No beat comes after this returns."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()

@@ -33,7 +33,7 @@ _DECODERS: dict[Serves, tuple[Decoder, Decoder]] = {
 
 
 class Reception:
-    """See the head of this file."""
+    """Reads the requests of one endpoint and refuses those that are meant for another broker."""
 
     def __init__(self, serves: Serves, run: Run, store: Path) -> None:
         self._serves, self._run, self._store = serves, run, store.resolve()

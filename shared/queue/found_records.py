@@ -29,7 +29,7 @@ class FoundRecords(NamedTuple):
 
 
 def piece_of(found: Sequence[FoundRecords]) -> memoryview | bytes:
-    """All that was found, one behind the other: a view of the log, or a copy if it is scattered."""
+    """All that was found, one after the other: a view of the log, or a copy if it is scattered."""
     if len(found) == 1 and len(found[0].ranges) == RANGE.size:
         segment, base, ranges, _ = found[0]
         start, stop = RANGE.unpack(ranges)

@@ -111,7 +111,8 @@ def with_memory(
 
 
 def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
-    """Begin the list anew, if it says something else; durable on return. While no actor runs."""
+    """Write the list from scratch, if it says something else; durable on return. While no actor
+    runs."""
     content = b"".join([_encode(name, ends[name]) for name in sorted(ends)])
     if not file.exists() or file.read_bytes() != content:
         replace_file(file, content)
@@ -154,7 +155,7 @@ class KnownQueues:
     def note(self, ends: Mapping[str, QueueEnd]) -> bool:
         """Queues have entries on disk so far; whether one was not known before.
 
-        Names that were not known are durable on return, the rest is behind `sync`. Raises OSError;
+        Names that were not known are durable on return, the rest is after `sync`. Raises OSError;
         then none of these is known, and the next try writes them to the same place.
         """
         known = {name: end for name, end in ends.items() if name in self._places}

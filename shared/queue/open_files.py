@@ -17,7 +17,7 @@ from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.memory.queue_table import QueueKey
 from penstock.shared.next_steps import rebuild
 
-# Of as many as the process may open a sixteenth, and no more than so many.
+# At most one in 16 of the files that the process may open, and never more than 200.
 MOST_OPEN, SHARE = 200, 16
 
 

@@ -27,9 +27,9 @@ from penstock.shared.queue.entry_arrays import entries
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.open_files import ConsumeQueueFiles
 
-# One look takes at most so many entries; RocketMQ's limit is 800 for the same reason.
+# Entries that one look takes at most; RocketMQ's limit is 800 for the same reason.
 ENTRIES_AT_ONCE = 4096
-# One pull gets at most so much, or one message.
+# Bytes that one pull gets at most, unless its first message is larger.
 MAX_PULL_BYTES = 8 << 20
 
 
@@ -37,7 +37,8 @@ _NOTHING = memoryview(b"")
 
 
 class CursorSnapshot(NamedTuple):
-    """Where somebody stands in queues of a topic, which had so many, as arrays."""
+    """A consumer's cursors in queues of one topic, as arrays, with the number of queues it had
+    then."""
 
     topic: str
     queues: int
@@ -99,7 +100,7 @@ class QueueReader:
     def read(self, slot: int, start: int, max_bytes: int) -> tuple[FoundRecords, int]:
         """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
 
-        All are in one segment, and none lies behind one that is lost with a damaged part of the
+        All are in one segment, and none comes after one that is lost with a damaged part of the
         log. Nothing is copied.
         """
         stop = min(self._table.max_offset(slot), start + ENTRIES_AT_ONCE)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 _CHUNK_BYTES = 1 << 20
-# So many entries before a queue's end are held against each other.
+# Entries before a queue's end that are compared with each other.
 _LOOKED_AT = 16
 
 
@@ -96,7 +96,7 @@ class QueueFiles:
         return grows and all(size > 0 for _, size in found)
 
     def _first_unwritten(self, segment: Segment) -> int:
-        """Where RocketMQ ends such a segment: at the first entry that is none."""
+        """Where RocketMQ ends such a segment: at the first place without an entry."""
         count = segment.size // CQ_ENTRY_BYTES
         found = ENTRY.iter_unpack(self._read(segment, 0, count * CQ_ENTRY_BYTES))
         none = (k for k, (offset, size, _) in enumerate(found) if offset < 0 or size <= 0)
@@ -104,7 +104,7 @@ class QueueFiles:
 
     @cached_property
     def dispatched_to(self) -> int:
-        """The log offset behind the newest record that is named here; 0 when none is."""
+        """The log offset past the newest record that is named here; 0 when no record is."""
         if self.max_offset == self.min_offset:
             return 0
         offset, size, _ = self._entry(self.max_offset - 1)
@@ -112,7 +112,7 @@ class QueueFiles:
 
     def end_before(self, position: int) -> int:
         """One more than the offset of the last entry that names a record before this log offset,
-        0 where none does. What stands behind it is not looked at."""
+        0 where no entry does. What comes after it is not looked at."""
         for segment in reversed(self.segments):
             first = segment.base // CQ_ENTRY_BYTES
             slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
@@ -126,8 +126,8 @@ class QueueFiles:
         return 0 <= offset < position and size > 0
 
     def breaks_at(self, slot: int, position: int) -> bool:
-        """Whether the entry there is none of a record at `position` or behind it, or the one
-        behind it is not of a later record."""
+        """Whether the entry there names no record at or past `position`, or the next entry names
+        no later record."""
         offset, size, _ = self._entry(slot)
         later = self.log_offset(slot + 1) if slot + 1 < self.max_offset else offset + size
         return size <= 0 or not position <= offset < later
@@ -177,15 +177,15 @@ class QueueFiles:
         return shown(segment.path), slot * CQ_ENTRY_BYTES - segment.base
 
     def interruption(self) -> tuple[int, int] | None:
-        """(offset without an entry, offset of something behind it): a hole in the queue."""
+        """(offset without an entry, offset of something after it): a hole in the queue."""
         now = QueueFiles(self._files, self.directory, self.topic, self.queue_id, self._log_start)
-        behind = now._written_behind(now.max_offset)
-        if behind is None:
+        after = now._written_behind(now.max_offset)
+        if after is None:
             return None
         slot = now.max_offset
         if any(now.spans(slot, slot + 1)) and now._is_written(slot):
             return None  # no hole: the running store has appended since
-        return slot, behind
+        return slot, after
 
     def _written_behind(self, slot: int) -> int | None:
         """The first slot from this one on where a byte is not zero."""

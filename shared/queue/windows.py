@@ -5,11 +5,11 @@ its place, byte 20 x k, so putting it twice changes nothing. A queue goes throug
 
     no window     its next entry opens one; where the file is not there it is made, with that entry
     a window      entries are stored into it, by one loop for all queues
-    moved on      an entry behind the window, or before it, opens another in its stead
+    moved on      an entry past the window, or before it, opens another one instead
 
 A new file gets its name together with its first entry: RocketMQ does not start on an empty one. It
 is whole on disk by then, and so are the names of those before it: there is never a gap. Its own is
-not, which is for who syncs the queues. Files are sparse, so a window is allocated before it is
+not, which is left to the flusher. Files are sparse, so a window is allocated before it is
 mapped: a full disk is an OSError and no SIGBUS.
 
 A window is in the last file of its queue, or in one before it as long as there are entries to
@@ -65,14 +65,14 @@ class QueueWindows:
         self._words: array[int] = array("q")
         # queue -> its place in the area, the one that was opened first in front
         self._places: dict[int, int] = {}
-        # places of nobody, the next one behind
+        # free places, the next one last
         self._free = list(range(self._most - 1, -1, -1))
         self._topics: dict[bytes, str] = {}
 
     def put(self, rows: bytes) -> None:
         """Write entries to their places, making files as needed.
 
-        Raises OSError, NamesInDoubt or StoreDamaged; then some may be there and some not.
+        Raises OSError, DirectorySyncFailed or StoreDamaged; then some may be there and some not.
         """
         self._words.extend([0] * (WINDOW_WORDS * len(self._queues.names) - len(self._words)))
         missed = put_entries(rows, self._words, self._area.view)

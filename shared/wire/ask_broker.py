@@ -2,15 +2,16 @@
 
     resolve the name -> connect -> ZMTP's greeting -> Greet -> Greeted
 
-A plain socket, and not one of ZeroMQ's: that one tells its user neither that nobody listens nor
-what another server said, it goes on trying. Here each step that fails has its own error, and a
-stranger is known by its first words. ZMTP is the protocol on ZeroMQ's connections (RFC 23); of it,
-this is the beginning of a DEALER's side, and one message in either direction.
+It uses a plain socket and not one of ZeroMQ's. ZeroMQ reports neither that nobody listens nor what
+another server said; it keeps trying. Here each step that fails has its own error, and a server of
+another protocol is recognized by its first words. ZMTP is the protocol on ZeroMQ's connections (RFC
+23). This is the beginning of a DEALER's side of it, and one message in either direction.
 
-Times: who refuses is told of at once, who says nothing after SILENCE_MS twice. A peer that does
-speak ZMTP, and whom nobody but a ROUTER's process keeps from answering, has `timeout_ms`, as has
-one that does not take the connection: a broker that has as many as it takes leaves new ones
-outside. Connections that break are tried again meanwhile: an actor that is replaced breaks them.
+Times: a refused connection is reported at once, a silent peer after twice SILENCE_MS. A peer that
+speaks ZMTP has all of `timeout_ms`, because a ROUTER's greeting is sent by ZeroMQ's thread and only
+the answer needs the process, which may be held up. So has one that does not take the connection: a
+broker at its limit of connections leaves new ones waiting. A connection that breaks is made again
+meanwhile, since replacing an actor breaks them all.
 """
 
 from __future__ import annotations
@@ -24,16 +25,17 @@ from penstock.shared.errors import BrokerTimeout, ConnectError
 from penstock.shared.wire.endpoint import Address, parse_endpoint, shown
 from penstock.shared.wire.introduction import PROTOCOL, Greet, Greeted, decode_greeted, encode
 
-# A ZeroMQ peer speaks first, so after this time it is none; as long again for it to say what it is.
+# A ZeroMQ peer speaks first. One that is silent this long speaks another protocol; it then gets the
+# same time again to say which.
 SILENCE_MS = 1200
 AGAIN_MS = 50
 _SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
 _GREETING = _SIGNATURE + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
 _MORE, _LONG, _COMMAND = 1, 2, 4
-# More than any answer to Greet is; a stranger may claim anything.
+# Far above any answer to Greet: another program may claim any length, and none is allocated for it.
 _MAX_FRAME_BYTES = 1 << 16
-# Makes those speak who wait for a line.
+# Servers that wait for a line answer this with an error, which says what they are.
 _NUDGE = b"\r\n\r\n"
 _KNOWN = (
     (b"HTTP/", "an HTTP server"),
@@ -58,15 +60,15 @@ class _Broken(Exception):
 
 
 def ask_broker(endpoint: str, timeout_ms: int) -> Greeted:
-    """Who listens there. Raises InvalidArgument, ConnectError and BrokerTimeout."""
+    """The broker that listens there. Raises InvalidArgument, ConnectError and BrokerTimeout."""
     return meet_broker(endpoint, timeout_ms)[0]
 
 
 def meet_broker(endpoint: str, timeout_ms: int) -> tuple[Greeted, str]:
-    """Who listens there, and the endpoint that ZeroMQ reaches it at.
+    """The broker that listens there, and the endpoint at which ZeroMQ reaches it.
 
-    That is another one for a name with addresses of both kinds, as localhost is on many machines:
-    ZeroMQ tries the first of version 6 alone, for ever. Here it is the one that has answered.
+    They differ for a name with addresses of both kinds, as localhost is on many machines. ZeroMQ
+    would try the first IPv6 address alone, forever; this one names the address that has answered.
     """
     address = parse_endpoint(endpoint)
     began = time.monotonic()
@@ -102,7 +104,7 @@ class _Talk:
         self._socket = self._connect(address)
         self._send(_GREETING)
         self._meet()
-        # in one piece: two would have the kernel wait for the other side's word in between
+        # In one piece: the kernel would hold a second one back until the first is acknowledged.
         self._send(_frame(_COMMAND, _READY) + _frame(0, encode(Greet(PROTOCOL))))
         while True:
             flags, body = self._next_frame()
@@ -188,7 +190,7 @@ class _Talk:
         self._sent += data
 
     def _read_until(self, size: int, until: float) -> bool:
-        """Whether so many bytes are there by then."""
+        """Whether `size` bytes have arrived in all, by `until`."""
         assert self._socket is not None
         while len(self._got) < size:
             left = until - time.monotonic()
@@ -207,7 +209,7 @@ class _Talk:
         return True
 
     def _meet(self) -> None:
-        """The other side's greeting. Raises ConnectError, by name, for who has another one."""
+        """Read the other side's greeting. Raises ConnectError, which names what else it may be."""
         until = min(self._deadline, time.monotonic() + SILENCE_MS / 1000)
         try:
             greeted = self._read_until(len(_SIGNATURE), until)
@@ -225,7 +227,7 @@ class _Talk:
         self._at = len(_GREETING)
 
     def _nudge(self) -> None:
-        """Nothing has been said: whoever waits for a line may say who it is now. Raises."""
+        """Send a line to a silent peer, which may make it say what it is. Always raises."""
         until = min(self._deadline, time.monotonic() + SILENCE_MS / 1000)
         try:
             self._send(_NUDGE)
@@ -235,7 +237,9 @@ class _Talk:
                 raise
         if _is_zmtp(self._got):
             self.is_zmtp = True
-            raise _Broken  # a peer that was held up; it cannot go on behind what was put in
+            # A ZeroMQ peer after all, only slow. The nudge has spoiled this connection, because it
+            # stands where the protocol has its next frame; the next attempt begins clean.
+            raise _Broken
         raise self._stranger() if self._got else self._silent()
 
     def _next_frame(self) -> tuple[int, bytes]:
@@ -258,7 +262,7 @@ class _Talk:
             raise self._silent()
 
     def _check_peer(self, command: bytes) -> None:
-        """A broker's socket is a ROUTER; another one will never answer."""
+        """Raise ConnectError for a socket that is not a ROUTER, and so would never answer."""
         if self._sent.startswith(self._got[: self._at]):
             raise self._stranger()
         _, named, rest = command.partition(b"Socket-Type")
@@ -274,7 +278,7 @@ class _Talk:
     # --- what it was ---
 
     def ended(self) -> ConnectError:
-        """The connection broke again and again."""
+        """The error for a connection that has broken each time until the deadline."""
         if self.is_zmtp:
             return self._silent()
         who = "a TLS server is there" if self._speaks_tls() else "whoever listens there hangs up"
@@ -285,8 +289,9 @@ class _Talk:
         )
 
     def _speaks_tls(self) -> bool:
-        """OpenSSL's servers hang up on everything else without a word."""
-        import ssl  # for this one question
+        """Whether a TLS handshake gets an answer. OpenSSL's servers hang up on anything else
+        without a word, so only a handshake tells them from others that hang up."""
+        import ssl  # here, because hardly any client ever comes to this
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
@@ -297,7 +302,7 @@ class _Talk:
                 peer.connect(target)
                 context.wrap_socket(peer).close()
         except (ssl.SSLEOFError, ssl.SSLZeroReturnError):
-            return False  # it has hung up on this, too
+            return False  # it hangs up on this, too
         except ssl.SSLError as error:
             return error.reason not in ("WRONG_VERSION_NUMBER", None)
         except (OSError, ConnectError):
@@ -331,7 +336,7 @@ class _Talk:
 
 
 def _is_zmtp(got: bytes) -> bool:
-    """Length bytes in between have a meaning for ZMTP 1.0 only, and any value."""
+    """The eight bytes in between are a length for ZMTP 1.0, and may have any value."""
     return got[:1] == b"\xff" and got[9:10] == b"\x7f"
 
 

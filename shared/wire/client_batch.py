@@ -1,7 +1,7 @@
-"""Batches in the layout of RocketMQ's clients: encode, decode, and turn into records. Pure.
+"""Batches in the layout of RocketMQ's clients: encode, decode, and turn into records.
 
     size of the item i32 (22 + L + P), magic i32 = 0, bodyCRC i32 = 0, flag i32,
-    body length L i32, body, properties length P i16, properties        one behind the other
+    body length L i32, body, properties length P i16, properties        item after item
 
 On disk there are no batches: each item becomes an ordinary record. Topic, queue, times and hosts
 come from the request; flag, body and properties from the item, byte for byte.
@@ -53,7 +53,10 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
 
 
 def decode_batch(raw: bytes) -> list[BatchItem]:
-    """The items of a batch. Raises InvalidMessage for bytes that are none."""
+    """The items of a batch. Raises InvalidMessage, which names the item, for anything else.
+
+    Magic and CRC of an item are ignored, as RocketMQ ignores them: its clients send zeros.
+    """
     items: list[BatchItem] = []
     at = 0
     while at < len(raw):
@@ -65,6 +68,7 @@ def decode_batch(raw: bytes) -> list[BatchItem]:
             raise _bad(
                 "an item does not end inside its batch", f"{size} bytes, {left} are left", items
             )
+        # From here on `size` bounds everything, as `left` has bounded it.
         body_at = at + _HEAD.size
         if not 0 <= body_length <= size - _FIXED_BYTES:
             raise _bad(

@@ -1,11 +1,11 @@
-"""Who are you? The first words between a client and whoever listens at an endpoint, as a codec.
+"""The first words between a client and whatever listens at an endpoint, as a codec.
 
     client -> Greet       which protocol I speak
     broker -> Greeted     which one I speak, whom I serve here, where the others go, on which store
 
-Both endpoints answer it. These two messages stay as they are in every version of the protocol, so
-that two versions can tell each other so: fields are only ever added behind the last one, and what
-is behind the last one that is known is left alone. This file knows no sockets.
+Both endpoints answer it. These two messages keep their form in every version of the protocol, so
+that two versions which cannot talk can at least say so to each other: fields are only ever added
+after the last one, and a reader ignores those after the last one that it knows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Serves = Literal["producers", "consumers"]
 
 
 class Greet(msgspec.Struct, frozen=True, tag="Greet", array_like=True):
-    """A client that speaks this protocol asks who is there."""
+    """A client of this protocol asks what is there."""
 
     protocol: int
 
@@ -29,8 +29,9 @@ class Greet(msgspec.Struct, frozen=True, tag="Greet", array_like=True):
 class Greeted(msgspec.Struct, frozen=True, tag="Greeted", array_like=True):
     """A broker: the `run_id` of its run on `store`, and both of its TCP endpoints.
 
-    It listens on the endpoints in its own words: 0.0.0.0 is no address for a client. Path, pid and
-    run are those of the broker's machine.
+    The endpoints are those that it listens on, as in its configuration: 0.0.0.0 among them is not
+    an address for a client, see `endpoint.at_port`. Path and pid mean something only on the
+    broker's machine.
     """
 
     protocol: int

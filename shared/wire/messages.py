@@ -12,7 +12,8 @@ Requests that begin something name the `run` of the broker they are meant for, o
 there (see shared/process/reception.py). What is raised here when a message changes is
 introduction.PROTOCOL.
 
-This file knows no sockets. Decoding never raises anything but ProtocolError.
+Decoding never raises anything but ProtocolError: headers come from outside, and an exception that
+nobody expects would end an actor.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ import msgspec
 
 from penstock.shared.errors import PUT_OK, BrokerBusy, PenstockError, ProtocolError
 
-# What a client numbers or counts. One more still fits the wire, so no answer can fail to encode.
+# What a client numbers or counts. It leaves room to add to: an answer with number + 1 must still
+# encode, because MessagePack ends at 64 bits.
 Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
 
 
@@ -42,9 +44,10 @@ class WireMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
 
 
 class Hello(WireMessage, frozen=True):
-    """Open a session: its first frame is `next_seq`; unanswered frames lie behind `stored_after`.
+    """Open a session, whose first frame is `next_seq`.
 
-    `stored_after` is a log offset: no copy of a frame that will be retried can lie before it.
+    `stored_after` is a log offset before which no copy of an unanswered frame can lie. The writer
+    looks for copies from there on, so that a retry is not stored twice.
     """
 
     producer: Number
@@ -55,9 +58,9 @@ class Hello(WireMessage, frozen=True):
 
 
 class QueueRun(msgspec.Struct, frozen=True, array_like=True):
-    """So many records of a frame, one behind the other, are for this queue.
+    """The next `count` records of a frame are for this queue.
 
-    Those of a batch get consecutive queue offsets and stand in one segment.
+    Those of a batch get consecutive queue offsets and are stored in one segment.
     """
 
     topic: str
@@ -93,7 +96,8 @@ class Append(WireMessage, frozen=True):
 
 
 class OpenRing(WireMessage, frozen=True):
-    """A producer with an open session wants a ring in shared memory. It gives back what it has."""
+    """A producer with an open session asks for a ring in shared memory. A ring that it has already
+    is given back by this."""
 
     request: Number
     producer: Number
@@ -144,9 +148,10 @@ class Welcome(WireMessage, frozen=True):
 
 
 class RingOpened(WireMessage, frozen=True):
-    """A ring of so many bytes is there for this producer to fill, if it finds its file.
+    """A ring of `size` bytes is there for this producer to fill, if it finds its file.
 
-    The file begins with `token`, which shows that it is this one: see shared/memory/ring_file.py.
+    The file begins with `token`. A producer in another container may find another broker's file
+    under the same name, and the token tells them apart: see shared/memory/ring_file.py.
     """
 
     request: Number
@@ -198,9 +203,9 @@ class TopicList(WireMessage, frozen=True):
 class Refused(WireMessage, frozen=True):
     """A request failed, as a typed error. For a frame, `request` is its seq.
 
-    A broker that is busy says after how many ms there is a point in trying again; then the frame's
-    session has ended, and nothing behind it is stored. So it has when something is wrong with one
-    of several runs: the others may come again by themselves.
+    A busy broker says in how many ms another try makes sense. Then the frame's session has ended,
+    and no later frame of it is stored, or they would overtake this one. A session also ends when
+    one of several runs is wrong: the producer may send the others again in a frame without it.
     """
 
     request: int
@@ -264,7 +269,7 @@ class QueueSlice(WireMessage, frozen=True):
 
 
 class Place(msgspec.Struct, frozen=True, array_like=True):
-    """So many ranges of the payload are in the log's segment that begins at this offset."""
+    """The next `ranges` ranges of the payload are in the log's segment that begins at `base`."""
 
     base: Number
     ranges: Number
@@ -273,8 +278,8 @@ class Place(msgspec.Struct, frozen=True, array_like=True):
 class Pulled(WireMessage, frozen=True):
     """Slices in the order of the payload. `queue_ids` are all queues of the topic by now.
 
-    With places the payload has no records: it has the ranges of this run's log in which they are,
-    one behind the other (see `pure.ranges`).
+    With places the payload has no records. It has the ranges of this run's log in which they are,
+    packed as `loops.forms.RANGE`, for a consumer that can read the files itself.
     """
 
     request: int

@@ -1,4 +1,8 @@
-"""What a broker refuses of a produced message or batch, and the words for it. Pure functions."""
+"""What a broker refuses of a produced message or batch, and the words for it.
+
+Client and broker both apply these: the client to fail before anything is sent, the broker because a
+client may be anybody's.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Sockets between clients and a broker: how each end is set up, and its limits.
 
-Knows no doorbells, because a client would load with them what only actors need.
+Doorbells between actors are not here: a client would have to load what only actors need.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ FRAME_HEADROOM = 4
 REQUESTS_WAITING = 64
 # To a producer: places of a frame's runs, or the names of all topics.
 PRODUCE_ANSWER_BYTES = 64 << 20
-# A client that greets for longer is no client.
+# Drop a connection that has not finished ZeroMQ's greeting by then: it holds a descriptor.
 GREETING_TIMEOUT_MS = 10_000
-# One that takes nothing of what is sent to it for so long is gone; it comes back when it can.
+# Drop a client that has read nothing for this long; it reconnects when it can.
 UNREAD_TIMEOUT_MS = 60_000
-# Then a connection that gets no answer knocks again.
+# Retry an unanswered connection attempt after this time.
 CONNECT_TIMEOUT_MS = 3000
 
 
@@ -36,26 +36,26 @@ def serve(
 ) -> zmq.Socket[bytes]:
     """A ROUTER socket that clients connect to. Raises PenstockError when an address is taken.
 
-    A client that has `answers_waiting` answers unread gets no more: it asks again for those.
-
-    Endpoints of which `listening` has a descriptor listen already, and go on when this closes.
+    A client that has left `answers_waiting` answers unread gets no more, and asks again for those
+    when it times out. An endpoint in `listening` already has a socket, which the supervisor keeps:
+    so clients can connect while an actor is being replaced, and wait.
     """
     _seed_identities()
     socket = context.socket(zmq.ROUTER)
     socket.linger = 0
     socket.maxmsgsize = FRAME_HEADROOM * max_frame_bytes
-    # of one client; behind them its sends wait in the kernel, and memory stays bounded
+    # Of one client. Further requests wait in the kernel's buffers, so memory stays bounded.
     socket.rcvhwm = REQUESTS_WAITING
     socket.sndhwm = answers_waiting
     socket.handshake_ivl = GREETING_TIMEOUT_MS
     socket.set(zmq.TCP_MAXRT, UNREAD_TIMEOUT_MS)
     socket.ipv6 = True
-    # a client that is gone without a word is noticed, and its memory freed
+    # A client whose machine has failed sends no FIN: without a heartbeat its memory would stay.
     socket.heartbeat_ivl = 5000
     socket.heartbeat_timeout = 30_000
     for endpoint in endpoints:
         try:
-            # ZeroMQ closes what it was given
+            # a duplicate, because ZeroMQ closes what it was given
             socket.use_fd = os.dup(listening[endpoint]) if endpoint in listening else -1
             with owner_only():
                 socket.bind(endpoint)
@@ -70,11 +70,11 @@ def serve(
 
 
 def _seed_identities() -> None:
-    """Have ZeroMQ number connections from where nobody knows.
+    """Make ZeroMQ's names for connections unpredictable.
 
-    A ROUTER names them by a counter that begins with the C library's rand(), which begins with the
-    same number in each process; and ZeroMQ aborts when it comes to a name that a client has
-    announced as its own.
+    A ROUTER names connections by a counter that starts at the C library's rand(), which is the same
+    in each process until it is seeded. A client may announce a name of its own, and ZeroMQ aborts
+    the process when its counter arrives at that name: whoever could guess it could kill an actor.
     """
     import ctypes  # brokers alone need it
 
@@ -84,7 +84,8 @@ def _seed_identities() -> None:
 def dial(context: zmq.Context[Any], endpoint: str, max_answer_bytes: int = -1) -> Any:
     """A client's DEALER socket to an endpoint, sync or asyncio as the context is.
 
-    ZeroMQ reconnects it by itself, and closes a connection by which longer answers come.
+    ZeroMQ reconnects it by itself, and closes a connection on which an answer is longer than
+    `max_answer_bytes`.
     """
     socket = context.socket(zmq.DEALER)
     socket.maxmsgsize = max_answer_bytes
@@ -93,7 +94,8 @@ def dial(context: zmq.Context[Any], endpoint: str, max_answer_bytes: int = -1) -
     socket.reconnect_ivl = 10
     socket.reconnect_ivl_max = 200
     socket.connect_timeout = CONNECT_TIMEOUT_MS
-    # nothing is queued for a peer that is not there: what is lost is known, and sent again
+    # Nothing is queued for a peer that is not there: what could not be sent is known at once, and
+    # the client sends it again when it knows who answers.
     socket.immediate = True
     socket.connect(endpoint)
     return socket
@@ -101,7 +103,7 @@ def dial(context: zmq.Context[Any], endpoint: str, max_answer_bytes: int = -1) -
 
 @contextmanager
 def owner_only() -> Iterator[None]:
-    """Sockets on the file system are for this user only, whatever the umask."""
+    """Within the block, socket files are made for this user only, whatever the umask is."""
     before = os.umask(0o177)
     try:
         yield

@@ -182,11 +182,11 @@ def test_a_load_that_fails_says_why() -> None:
 
 def test_the_lag_is_how_long_ago_the_one_ahead_was_where_the_other_is() -> None:
     lag = Lag()
-    assert lag.behind_ms(100, 100, now=1.0) == 0
-    assert lag.behind_ms(200, 100, now=2.0) == 0
-    assert lag.behind_ms(300, 100, now=2.5) == 500
-    assert lag.behind_ms(300, 200, now=2.75) == 250
-    assert lag.behind_ms(300, 300, now=3.0) == 0
+    assert lag.lag_ms(100, 100, now=1.0) == 0
+    assert lag.lag_ms(200, 100, now=2.0) == 0
+    assert lag.lag_ms(300, 100, now=2.5) == 500
+    assert lag.lag_ms(300, 200, now=2.75) == 250
+    assert lag.lag_ms(300, 300, now=3.0) == 0
 
 
 def test_a_percentile_is_a_value_that_was_measured() -> None:

@@ -28,7 +28,7 @@ from penstock.actors.writer.producer_rings import ProducerRings
 from penstock.actors.writer.sessions import Sessions
 from penstock.client.core.consumer_core import REPEAT_MS, ConsumerCore
 from penstock.client.core.sending import frame_ring
-from penstock.client.core.sending.encoding import Encoder
+from penstock.client.core.sending.encoding import BatchMessage, Encoder
 from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.packing import Packer
@@ -48,7 +48,7 @@ from penstock.shared.formats.record_outline import unique_key_of
 from penstock.shared.formats.tombstone import LOST
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import check_frame
-from penstock.shared.loops.forms import RANGE
+from penstock.shared.loops.forms import NO_ROOM, RANGE
 from penstock.shared.memory import ring_file, run_directory
 from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.memory.run_directory import (
@@ -319,15 +319,22 @@ class Wire:
         self, topic: str, shard: str | None, queue: int | None, ack: str, size: int
     ) -> SendFuture:
         """What `Producer.send` does."""
-        body = b"x" * size
-        return self.core.send(
-            topic, body, None, None, shard, queue, None, 0, ack, True, NOW_MS + self.now_ms
-        )
+        body, now_ms = b"x" * size, NOW_MS + self.now_ms
+        plain = topic, body, None, None, shard, queue, ack, now_ms
+        while (taken := self.core.intake.take(*plain)) is NO_ROOM:
+            self.core.open_frame(ack)
+        if taken is not None:
+            return taken
+        return self.core.send(topic, BatchMessage(body), shard, queue, ack, True, now_ms)
 
     def send_batch(self, topic: str, queue: int | None, ack: str, sizes: list[int]) -> SendFuture:
         """What `Producer.send_batch` does."""
-        bodies = [b"x" * size for size in sizes]
-        return self.core.send_batch(topic, bodies, None, queue, ack, True, NOW_MS + self.now_ms)
+        bodies, now_ms = [b"x" * size for size in sizes], NOW_MS + self.now_ms
+        while (taken := self.core.intake.take_batch(topic, bodies, queue, ack, now_ms)) is NO_ROOM:
+            self.core.open_frame(ack)
+        if taken is not None:
+            return taken
+        return self.core.send_batch(topic, bodies, None, queue, ack, True, now_ms)
 
     def pump(self, buffers: int) -> None:
         """The producer's thread, once; at most so many requests fit into the socket."""

@@ -37,6 +37,10 @@ class Ended(NamedTuple):
         return self.said.splitlines()
 
 
+# These programs fork while they have threads, on purpose; Python warns of that from 3.12 on.
+QUIET_FORKS = ("-W", "ignore:This process:DeprecationWarning")
+
+
 @pytest.fixture
 def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Start a program; what it says on stderr, and on stdout."""
@@ -46,7 +50,7 @@ def start() -> Iterator[Callable[..., subprocess.Popen[str]]]:
         code = HEAD + textwrap.dedent(program)
         started.append(
             subprocess.Popen(
-                [sys.executable, *flags, "-c", code, *arguments],
+                [sys.executable, *QUIET_FORKS, *flags, "-c", code, *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

@@ -45,12 +45,15 @@ Body = bytes | bytearray | memoryview
 Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
 
 
+# There is one 0. What only equals it (False, 0.0) is not a plain message's flag and is looked at.
+NO_FLAG = 0
+
 _ENCODE = "encode it: text.encode(), json.dumps(...).encode()"
 _ACKS = '"durable" or "written"'
 
 
 class BatchMessage(msgspec.Struct, frozen=True):
-    """One message of a batch; as in `send`."""
+    """What a caller says of one message, alone or in a batch; the fields are those of `send`."""
 
     body: Body
     tags: str | None = None
@@ -59,7 +62,7 @@ class BatchMessage(msgspec.Struct, frozen=True):
     flag: int = 0
 
 
-# What can be iterated, and is one message all the same.
+# These can be iterated, but each is one message: passed for a list it is a mistake.
 _SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 
 
@@ -104,17 +107,13 @@ class Encoder:
         self._shape = self.terms.shape
         self._maker = RecordMaker(ip + bytes(4), origin, self._shape)
         self._key_bytes = len(f"UNIQ_KEY\x01{make_unique_key(origin, 0)}\x02")
-        # more than this no record has beside topic, body and properties of its own
+        # the most that a record has besides topic, body and properties of its own
         self.fixed_bytes = BLANK_RECORD_BYTES + len(ip) - 4 + self._key_bytes + PROP_CRC_BYTES
 
     def draft(
         self,
-        body: Body,
-        tags: str | None,
-        keys: Keys,
+        message: BatchMessage,
         shard: str | None,
-        properties: Mapping[str, str] | None,
-        flag: int,
         wait: bool = True,
         compressed: bool = True,
         where: str = "",
@@ -123,6 +122,8 @@ class Encoder:
 
         `where` is what an error names in front of an argument.
         """
+        body, tags, keys = message.body, message.tags, message.keys
+        properties, flag = message.properties, message.flag
         if type(body) is not bytes:
             body = _to_bytes(body, where + "body")
         if len(body) > self.terms.max_message_bytes > 0:
@@ -161,16 +162,16 @@ class Encoder:
             raise wrong_type(InvalidMessage, "messages", messages, "a list of messages", hint)
         made = []
         for number, each in enumerate(messages):
+            where = ""
             if isinstance(each, BatchMessage):
-                body, tags, keys = each.body, each.tags, each.keys
-                properties, flag, where = each.properties, each.flag, f"messages[{number}]."
+                message, where = each, f"messages[{number}]."
             elif isinstance(each, bytes | bytearray | memoryview):
-                body, tags, keys, properties, flag, where = each, None, None, None, 0, ""
+                message = BatchMessage(each)
             else:
                 name, expected = f"messages[{number}]", "a BatchMessage or bytes"
                 hint = _ENCODE if isinstance(each, str) else ""
                 raise wrong_type(InvalidMessage, name, each, expected, hint)
-            made.append(self.draft(body, tags, keys, shard, properties, flag, wait, False, where))
+            made.append(self.draft(message, shard, wait, False, where))
         if not made:
             raise InvalidMessage("the batch holds no message", None, "put at least one into it")
         body_bytes = sum([_lengths(draft)[0] for draft in made])
@@ -312,6 +313,6 @@ def _check_texts(properties: Mapping[str, str], where: str) -> None:
 
 @lru_cache(maxsize=1024)
 def topic_bytes(topic: str) -> bytes:
-    """The topic behind its length, as a record has it. Raises InvalidArgument."""
+    """The topic with its length in front, as a record has it. Raises InvalidArgument."""
     raw = check_topic(topic).encode()
     return len(raw).to_bytes(1 if len(raw) <= MAX_TOPIC_BYTES else 2, "big") + raw

@@ -1,6 +1,6 @@
 """What failed of one producer's messages while nobody asked for its outcome, to be said once.
 
-An outcome that somebody asks for is theirs to deal with. Of all others this knows how many there
+A caller that asks for an outcome deals with it. Of all other failures this knows how many there
 were, of which topics, and the first error. Memory is bounded: of many failures the oldest are only
 counted. No sockets; the caller holds the producer's lock.
 """
@@ -13,7 +13,7 @@ from typing import NamedTuple, Protocol
 
 _log = logging.getLogger("penstock")
 
-# So many may still be asked for; those before them count as failures that nobody asks for.
+# Failed futures that are kept in case somebody still asks; older ones count as never asked for.
 MOST_KEPT = 1000
 MOST_TOPICS_NAMED = 3
 
@@ -61,7 +61,7 @@ def named(topics: Counter[str]) -> str:
 
 
 class Failures:
-    """See the head of this file."""
+    """Counts one producer's failures until they are taken; forgets those that were asked for."""
 
     def __init__(self) -> None:
         self._kept: deque[tuple[str, int, Failed]] = deque()
@@ -69,7 +69,7 @@ class Failures:
         self._first: BaseException | None = None
 
     def add(self, topic: str, messages: int, future: Failed) -> None:
-        """So many messages of the topic have failed, or are about to, with one outcome."""
+        """A future of this many messages of the topic has failed, or is about to."""
         if len(self._kept) == MOST_KEPT:
             self._count(*self._kept.popleft())
         self._kept.append((topic, messages, future))

@@ -2,12 +2,13 @@
 
     none -> asked for -> held -> none
 
-The broker is asked once a producer has sent so much that it is worth it. When it says no it is
-asked again later; when the ring it has made is not to be found here, never. Without a ring frames
+The broker is asked once a producer has sent enough to be worth a ring. When it refuses, it is asked
+again later; when the ring's file cannot be found on this machine, never. Without a ring frames
 go through the socket, and so does a frame for which the ring has no room.
 
 The bytes of a frame stay as they are until it is answered, or until a new session is open: then the
-writer takes nothing any more of what was sent before. Also where nobody waits for the answer.
+writer takes nothing any more of what was sent before. That holds for a frame whose messages have
+timed out too: the writer may still be reading it.
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ from penstock.shared.wire.messages import OpenRing, RingOpened, RingSpan, Welcom
 
 # A smaller frame costs as little through the socket.
 LEAST_FRAME_BYTES = 32 << 10
-# From so many bytes of larger ones on a producer wants a ring.
+# A producer that has sent this much in larger frames wants a ring.
 ENOUGH_BYTES = 512 << 10
-# After a refusal, or without an answer.
+# The pause after a refusal, or without an answer.
 ASK_AGAIN_MS = 5000
 _log = logging.getLogger("penstock")
 
 
 class FrameRing:
-    """See the head of this file. Without `wanted` there never is one."""
+    """One producer's ring, or none. Without `wanted` there never is one."""
 
     def __init__(self, wanted: bool) -> None:
         self._wanted = wanted
@@ -87,7 +88,7 @@ class FrameRing:
             self._space.clear()
 
     def room(self, frame: int, size: int) -> memoryview | None:
-        """Where a frame of at most so many bytes can be put; None: it goes through the socket."""
+        """Where a frame of at most `size` bytes can be put; None: it goes through the socket."""
         if size < LEAST_FRAME_BYTES:
             return None
         self._sent_bytes += size
@@ -100,7 +101,7 @@ class FrameRing:
         return self._view[offset : offset + size]
 
     def filled(self, frame: int, length: int) -> RingSpan:
-        """The frame that was put there last has so many bytes."""
+        """The frame that was put there last has `length` bytes."""
         crash_point("ring.filled")
         self._space.shorten(length)
         return RingSpan(self._number, self._offsets[frame], length)

@@ -164,6 +164,13 @@ class SendFuture(Outcome):
         origin = self.sender.origin
         return ",".join([make_unique_key(origin, key) for key in self.keys or (self.key,)])
 
+    def exception(self, timeout: float | None = None) -> PenstockError | None:
+        """The error, or None when the message is stored as was asked for.
+
+        Waits up to `timeout` seconds. A FlushTimeout has the receipt of a stored message.
+        """
+        return None if self.ask() else self._find_error(timeout)
+
     def _find_error(self, timeout: float | None) -> PenstockError | None:
         if not self.done():
             self._wait(check_timeout(timeout))
@@ -197,8 +204,7 @@ class SendFuture(Outcome):
 
     def result(self, timeout: float | None = None) -> Receipt:
         """Where the message is stored. Raises its error; BrokerTimeout after `timeout` seconds."""
-        error = self.exception(timeout)
-        if error is not None:
+        if not self.ask() and (error := self._find_error(timeout)) is not None:
             raise error
         assert self.run is not None
         return self._receipt(self.run)

@@ -1,4 +1,4 @@
-"""Frames that wait to leave, in the order their messages came; the last one is open. No sockets.
+"""Frames that wait to leave, in the order their messages came; the last one is open.
 
 Messages of all queues and topics share a frame, as long as they want the same acknowledgement.
 """
@@ -10,19 +10,22 @@ from collections import deque
 from penstock.client.core.sending.frames import Frame, SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.client.core.sending.routes import Parked
-from penstock.shared.loops.active import OpenFrame
-from penstock.shared.loops.forms import Draft
+from penstock.shared.loops.active import FrameOfRuns, Intake
+from penstock.shared.loops.forms import FRAME_BYTES, Draft
 
-# So many frames are unanswered at once, and as long as there are full ones so many. More of those
-# that are not full would be smaller ones: what waits behind them packs together.
+# At most 8 frames in flight, or 16 while full frames are queued. Sending more partly filled frames
+# would only make them smaller: while one waits, the messages that follow pack into it.
 MAX_IN_FLIGHT, MAX_FULL_IN_FLIGHT = 8, 16
 
 
-class Outbox(OpenFrame):
-    """The frames of one producer that have not left yet."""
+class Outbox:
+    """The frames of one producer that have not left yet.
 
-    def __init__(self, turns: RoundRobin) -> None:
-        super().__init__()
+    The open one is `intake.frame`, where the fast path finds it; only this class puts it there.
+    """
+
+    def __init__(self, intake: Intake, turns: RoundRobin) -> None:
+        self._intake = intake
         self._turns = turns
         self._frames: deque[Frame] = deque()
 
@@ -33,7 +36,7 @@ class Outbox(OpenFrame):
         self, topic: str, queue_id: int, ack: str, draft: Draft, size: int, future: SendFuture
     ) -> None:
         """A message of at most `size` bytes goes into the open frame, or opens one."""
-        self.frame_for(ack, size).put(topic, queue_id, draft, size, future)
+        self._frame_for(ack, size).put(topic, queue_id, draft, size, future)
 
     def put_batch(
         self,
@@ -45,7 +48,7 @@ class Outbox(OpenFrame):
         future: SendFuture,
     ) -> None:
         """A batch stays together."""
-        self.frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future)
+        self._frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future)
 
     def enter(self, queue_id: int, parked: Parked) -> None:
         """What was made to be sent, and has its queue now."""
@@ -55,29 +58,37 @@ class Outbox(OpenFrame):
         else:
             self.put(topic, queue_id, ack, drafts[0], size, future)
 
-    def _begin(self, ack: str) -> Frame:
+    def _frame_for(self, ack: str, size: int) -> FrameOfRuns:
+        """The open frame, if it is of this kind and has room; else a new one."""
+        frame = self._intake.frame
+        if frame is None or frame.ack != ack or frame.size + size > FRAME_BYTES:
+            return self.open_frame(ack)
+        return frame
+
+    def open_frame(self, ack: str) -> Frame:
+        """Have what comes next go into a new frame."""
         self._end()
-        frame = self.frame = Frame(ack)
-        self._frames.append(frame)
+        self._frames.append(frame := Frame(ack))
+        self._intake.frame = frame
         return frame
 
     def _end(self) -> None:
         """The open frame takes no more messages."""
-        if self.frame is not None:
-            self._turns.go_on({run.topic for run in self.frame.runs})
-            self.frame = None
+        if (frame := self._intake.frame) is not None:
+            self._turns.go_on({run.topic for run in frame.runs})
+            self._intake.frame = None
 
     def may_leave(self, in_flight: int) -> bool:
-        """Whether the oldest frame may leave while so many are unanswered."""
+        """Whether the oldest frame may leave while `in_flight` are unanswered."""
         if in_flight < MAX_IN_FLIGHT:
             return True
-        is_full = len(self._frames) > 1 or self.frame is None and bool(self._frames)
+        is_full = len(self._frames) > 1 or self._intake.frame is None and bool(self._frames)
         return is_full and in_flight < MAX_FULL_IN_FLIGHT
 
     def take(self) -> Frame:
         """The oldest frame."""
         frame = self._frames.popleft()
-        if frame is self.frame:
+        if frame is self._intake.frame:
             self._end()
         return frame
 
@@ -85,12 +96,12 @@ class Outbox(OpenFrame):
         """The frames that have waited since before this time; they wait no longer."""
         late = []
         frames = self._frames
-        # it takes no more: the time of its messages has begun
+        # closed, so that no message joins a frame whose time is running already
         self._end()
         while frames and 0 < frames[0].since_ms < before_ms:
             late.append(frames.popleft())
         for frame in reversed(frames):
             if frame.since_ms:
-                break  # and so are all before it
+                break  # and so have all before it
             frame.since_ms = now_ms
         return late

@@ -2,7 +2,7 @@
 there is one, else in memory that is used again.
 
 New memory of a frame's size comes from the kernel page by page each time, which takes as long as
-making the records. No sockets.
+making the records.
 """
 
 from __future__ import annotations

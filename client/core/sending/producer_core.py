@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from threading import Condition
 
 from penstock.client.core.sending.busy_broker import BusyBroker
-from penstock.client.core.sending.encoding import BatchMessage, Body, Keys, check_common
+from penstock.client.core.sending.encoding import BatchMessage, Body, check_common
 from penstock.client.core.sending.failures import Failures
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture
 from penstock.client.core.sending.outbox import Outbox
@@ -42,17 +42,18 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
 PROBE_MS = 100
-# After such a pause a new session asks where the log ends, lest a retry have to look far back.
+# After a pause this long a new session asks where the log ends, lest a retry search far back in it.
 PAUSE_MS = 1000
-KNOCK_MS = 10  # how soon a connection is tried again that does not stand
+# How soon a connection that failed is tried again.
+CONNECT_MS = 10
 
 _EVER_MS = 1 << 62
 # What a frame is refused for because of one of its runs.
 _OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
-class ProducerCore(Intake):
-    """See the head of this file. Not thread-safe by itself: `settled` is also the caller's lock."""
+class ProducerCore:
+    """One producer's state. Not thread-safe by itself: `settled` is also the caller's lock."""
 
     def __init__(
         self, endpoint: str, settled: Condition, timeout_ms: int, ack: str, packer: Packer
@@ -66,13 +67,14 @@ class ProducerCore(Intake):
         self._producer = int.from_bytes(os.urandom(8)) >> 2
         self._session = 1
         self._open = False
-        self._next_seq = 1
-        self._floor = 0
-        self._hello_at_ms = 0
-        self._answered_ms = 0
-        self._aged_ms = 0
+        self._next_seq, self._floor = 1, 0
+        self._hello_at_ms = self._answered_ms = self._aged_ms = 0
         self.routes = Routes()
-        self._outbox = Outbox(self.routes.rotation)
+        sizes = encoder.fixed_bytes, encoder.compressed_bytes
+        plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
+        # drivers ask it first: most messages are plain, and then nothing of this file runs
+        self.intake = Intake(plain, self.routes.turns, self.routes.queues)
+        self._outbox = Outbox(self.intake, self.routes.rotation)
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
         # what the next frame's number was when each unanswered probe left
@@ -80,30 +82,31 @@ class ProducerCore(Intake):
         self._busy = BusyBroker()
         # while it is busy: the first frame that it has not taken
         self._untaken = 0
-        sizes = encoder.fixed_bytes, encoder.compressed_bytes
-        plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
-        super().__init__(plain, self.routes, self._outbox)
         self.failures = Failures()
 
     # --- messages in ---
 
-    def _send_other(
+    def open_frame(self, ack: str) -> None:
+        """Make room for the plain message that `intake` has found none for."""
+        self._outbox.open_frame(ack or self._ack)
+
+    def send(
         self,
         topic: str,
-        body: Body,
-        tags: str | None,
-        keys: Keys,
+        message: BatchMessage,
         shard: str | None,
         queue: int | None,
-        properties: Mapping[str, str] | None,
-        flag: int,
         ack: str,
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
+        """Take any message, sent at the clock's `now_ms`, where `intake.take` has not.
+
+        Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
+        """
         encoder = self._encoder
         topic, queue, ack = check_common(topic, queue, ack, wait)
-        draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
+        draft = encoder.draft(message, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft)
         future, ack = SendFuture(self._sender, encoder.numbers.next(now_ms)), ack or self._ack
@@ -111,9 +114,10 @@ class ProducerCore(Intake):
             self.routes.park(Parked(topic, [draft], size, future, shard, queue, ack))
         else:
             self._outbox.put(topic, queue_id, ack, draft, size, future)
-        return self._accepted(future, size)
+        self.intake.count(1, size)
+        return future
 
-    def _send_other_batch(
+    def send_batch(
         self,
         topic: str,
         messages: Iterable[BatchMessage | Body],
@@ -123,6 +127,7 @@ class ProducerCore(Intake):
         wait: bool,
         now_ms: int,
     ) -> SendFuture:
+        """Take messages that are stored together or not at all. Raises what `send` raises."""
         encoder = self._encoder
         topic, queue, ack = check_common(topic, queue, ack, wait)
         drafts = encoder.drafts(topic, messages, shard, wait)
@@ -134,11 +139,7 @@ class ProducerCore(Intake):
             self.routes.park(Parked(topic, drafts, size, future, shard, queue, ack, True))
         else:
             self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
-        return self._accepted(future, size)
-
-    def _accepted(self, future: SendFuture, size: int) -> SendFuture:
-        self.unsettled += 1
-        self.waiting_bytes += size
+        self.intake.count(1, size)
         return future
 
     @property
@@ -209,9 +210,9 @@ class ProducerCore(Intake):
         return self._packer.append(self._producer, self._session, frame, number)
 
     def not_connected(self, now_ms: int) -> None:
-        """What was to be sent could not: knock again soon. The session finds what is missing."""
-        self._answered_ms = soon_ms = now_ms - PROBE_MS + KNOCK_MS
-        self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + KNOCK_MS
+        """What was to be sent could not: try again soon. The session finds what is missing."""
+        self._answered_ms = soon_ms = now_ms - PROBE_MS + CONNECT_MS
+        self._hello_at_ms = min(self._hello_at_ms, soon_ms) if self._open else now_ms + CONNECT_MS
         self._probes.clear()  # their answers will not come
         self.routes.not_connected()
         self.timeouts.connected = False
@@ -222,7 +223,7 @@ class ProducerCore(Intake):
             return max(0, self._hello_at_ms - now_ms)
         if self._in_flight:
             return max(1, max(self._answered_ms, self._hello_at_ms) + PROBE_MS - now_ms)
-        return PROBE_MS if self.unsettled else 1000
+        return PROBE_MS if self.intake.unsettled else 1000
 
     # --- answers in ---
 
@@ -259,7 +260,8 @@ class ProducerCore(Intake):
             return
         retries = frame.retry and any(other.retry for other in self._in_flight.values())
         if answer.seq == first and answer.runs and not retries:
-            # what is unanswered was stored later; a retry may have been without the one before it
+            # what is unanswered was stored later, so its copies are not looked for before this;
+            # among retries not: one may have been stored without the one before it
             self._floor = max(self._floor, answer.runs[0].physical_offset)
         if not self._untaken:
             self._busy.end()
@@ -268,8 +270,7 @@ class ProducerCore(Intake):
     def _settle(
         self, frame: Frame, answer: messages.Appended | None, error: PenstockError | None
     ) -> None:
-        self.unsettled -= frame.unsettled
-        self.waiting_bytes -= frame.size
+        self.intake.count(-frame.unsettled, -frame.size)
         failed = error is not None or answer is not None and answer.status != PUT_OK
         told = frame.counted_futures() if failed else ()
         frame.settle(answer, error)
@@ -294,13 +295,13 @@ class ProducerCore(Intake):
     def _begin_session(
         self, now_ms: int, untaken: int = _EVER_MS, again: list[Frame] | None = None
     ) -> None:
-        """Number what is unanswered anew. Below `untaken` it may be stored, so that is a retry."""
+        """Number unanswered frames again. Those below `untaken` may be stored: they are retries."""
         self._untaken = 0
         self._session += 1
         self._open = False
         self._hello_at_ms = now_ms
         self._probes.clear()
-        # numbered anew: some in between may have been answered out of turn
+        # new numbers leave no gap: some frames in between may have been answered out of turn
         again, self._in_flight = again or list(self._in_flight.values()), {}
         for frame in again:
             frame.retry = frame.retry or frame.seq < untaken
@@ -335,7 +336,7 @@ class ProducerCore(Intake):
             self._fail_parked(self.routes.refused(answer.request, error), error)
 
     def _part(self, frame: Frame, now_ms: int) -> None:
-        """Something is wrong with a run of the frame: each half goes again, then what is behind."""
+        """Something is wrong with a run of the frame: each half goes again, then what follows."""
         again = list(self._in_flight.values())
         at = again.index(frame)
         again[at : at + 1] = frame.halves(self._encoder.room)
@@ -354,8 +355,7 @@ class ProducerCore(Intake):
 
     def _fail_parked(self, failed: Iterable[Parked], error: PenstockError) -> None:
         for parked in failed:
-            self.unsettled -= 1
-            self.waiting_bytes -= parked.size
+            self.intake.count(-1, -parked.size)
             parked.future.fail(error)
             self.failures.add(parked.topic, len(parked.drafts), parked.future)
 

@@ -1,18 +1,18 @@
 """Which bytes of a ring are taken. Pure.
 
-Spans are taken one behind the other and given back in any order; what is free again is used again
+Spans are taken one after the other and given back in any order; what is free again is used again
 when all that was taken before it is free, too. A span does not go over the ring's end: the rest
 there stays empty for this round. An empty ring begins at its start again, where memory is warm.
 """
 
 from __future__ import annotations
 
-# Spans begin at cache lines.
+# Spans begin at cache lines, so that writer and producer never share one.
 ALIGNMENT = 64
 
 
 class RingSpace:
-    """The space of a ring of so many bytes, a multiple of ALIGNMENT."""
+    """The space of a ring of `size` bytes, a multiple of ALIGNMENT."""
 
     def __init__(self, size: int) -> None:
         self._size = size
@@ -24,7 +24,7 @@ class RingSpace:
         self._live: dict[int, int] = {}
 
     def take(self, length: int) -> int:
-        """Where so many bytes are free that lie together, and are not from now on; -1: nowhere."""
+        """Take `length` bytes that lie together: their offset, or -1 where there is no room."""
         at = self._head % self._size
         begin = self._head if at + length <= self._size else self._head - at + self._size
         end = begin + max(length, 1)
@@ -36,7 +36,7 @@ class RingSpace:
         return offset
 
     def shorten(self, length: int) -> None:
-        """The span that was taken last, and is not given back, has only so many bytes."""
+        """Keep only `length` bytes of the span that was taken last and is still held."""
         self._head = _aligned(self._last + max(length, 1))
 
     def give_back(self, offset: int) -> None:

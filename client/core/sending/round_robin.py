@@ -1,10 +1,10 @@
 """Which queue gets the next message that may go to any of its topic: all in turn.
 
-Each queue that a frame has messages of costs the broker something, and so it does who reads them.
-So those of one frame take turns among a few queues of their topic: those that have had the fewest,
-the first of these in front. What one frame gives to one queue is all that two queues can ever
-differ by; frames of one message each give one after the other. Which queue is the first is left to
-chance, as in RocketMQ: else many producers of few messages would fill one queue. Knows no messages.
+Every distinct queue in a frame costs the broker some work, and the consumers too. So the messages
+of one frame take turns among a few queues of their topic: those that have had the fewest, the
+lowest rank first. What one frame gives to one queue is all that two queues can ever differ by;
+frames of one message each give one after the other. Which queue is the first is left to chance, as
+in RocketMQ: else many producers of few messages would fill one queue.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from itertools import compress, cycle, repeat
 from operator import length_hint
 from typing import NamedTuple
 
-# Messages that may go anywhere go to about so many queues, of all topics of a frame together.
+# Queues that a frame's messages without a queue of their own are spread over, all topics together.
 QUEUES_OF_A_FRAME = 16
 _MOST = 1 << 62
 
@@ -30,7 +30,7 @@ class _Had(NamedTuple):
 
 
 def any_queue(queues: int) -> int:
-    """One of so many, which no seed of the program's decides."""
+    """A random queue, from the system: programs that seed `random` alike must not agree on it."""
     return int.from_bytes(os.urandom(8)) % queues
 
 
@@ -54,7 +54,7 @@ class RoundRobin:
     """The turns of one producer's topics, of those whose queues are known."""
 
     def __init__(self, first: Callable[[int], int] = any_queue) -> None:
-        """`first`: with which of so many queues a topic begins."""
+        """`first`: from the number of a topic's queues the one it begins with."""
         self._first = first
         # topic -> the queues of its next messages
         self.now: dict[str, Iterator[int]] = {}
@@ -63,7 +63,7 @@ class RoundRobin:
         self._few: dict[str, _Few] = {}
 
     def begin(self, topic: str, queues: int) -> None:
-        """The topic has so many queues from now on."""
+        """The topic has this many queues from now on."""
         first = self._first(queues)
         self._had[topic] = [_Had(0, rank, (first + rank) % queues) for rank in range(queues)]
         self._choose(topic, QUEUES_OF_A_FRAME)

@@ -67,7 +67,8 @@ class Routes:
 
     def __init__(self) -> None:
         self.aim = Aim()
-        self._queues: dict[str, int] = {}
+        # topic -> how many queues it has, of those that are known
+        self.queues: dict[str, int] = {}
         self.rotation = RoundRobin()
         # topic -> the queues of its next messages
         self.turns = self.rotation.now
@@ -84,7 +85,7 @@ class Routes:
 
         Raises QueueNotFound when the topic has no such queue.
         """
-        count = self._queues.get(topic)
+        count = self.queues.get(topic)
         if count is None:
             return -1
         if queue is not None:
@@ -157,8 +158,8 @@ class Routes:
 
     def routed(self, answer: messages.Routed) -> list[Parked]:
         """Take an answer; the messages that can go on now."""
-        if self._queues.get(answer.topic) != answer.queues:
-            self._queues[answer.topic] = answer.queues
+        if self.queues.get(answer.topic) != answer.queues:
+            self.queues[answer.topic] = answer.queues
             self.rotation.begin(answer.topic, answer.queues)
         question = self._questions.pop(answer.topic, None)
         if question is None or question.request != answer.request:

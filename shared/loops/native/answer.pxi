@@ -1,6 +1,7 @@
 # The messages in what the broker answers a consumer. Part of `compiled`; the twin is messages()
 # in `pure.message`. What a message is, is in `native/message.pxi`.
 
+# no record can name it: a queue's id is 32 bits
 cdef int64_t ANY_QUEUE = -(1 << 40)
 
 
@@ -29,6 +30,7 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
     low, high = offsets
     if queue_id is not None:
         queue = queue_id
+    # from here on `stop` bounds every record, and this bounds `stop`
     if not 0 <= at <= stop <= whole.buffer.len:
         raise ValueError(
             f"a part of {whole.buffer.len} bytes is in them, {at} to {stop} is not"
@@ -44,6 +46,7 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
             if i32(raw + at + AT_QUEUE_ID) != queue or offset < low or offset >= high:
                 break
             low = offset + 1
+        # without __init__, which would ask for the buffer again
         message = Message.__new__(Message)
         message.payload, message.at, message.size, message.most = whole, raw + at, size, most
         made.append(message)

@@ -1,10 +1,11 @@
 # cython: language_level=3, freethreading_compatible=False
 """The loops that run once per message, compiled: one module of several files, each the counterpart
 of the file of that name in `pure/`. The twins in Python say what each function is for, and decide:
-what looks unusual here goes to them, so every refusal is theirs, word for word.
+what looks unusual here goes to them, from its beginning, so every refusal is theirs, word for word.
 
-Bytes are looked at through pointers. So each length is bounded by what the caller gave before it
-leads anywhere, and nothing here is read or written beside that, whatever the bytes are.
+Bytes are read through pointers, and nobody else stops a wrong one. So each length is bounded by the
+buffer that the caller gave before it leads anywhere, whatever the bytes are, and each argument that
+is used as an index is checked here even where all callers pass it right.
 """
 
 cimport cython
@@ -21,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms
 
-INTERFACE = 9
+INTERFACE = 10
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -41,7 +42,8 @@ crc_begin(0)
 
 
 def crc32(data, bint portable=False):
-    """CRC-32 of some bytes, as zlib's; `portable` as where the processor does not multiply."""
+    """CRC-32 of some bytes, as zlib's. `portable` takes the table that serves processors without
+    carry-less multiplication; tests compare the two."""
     cdef Py_buffer buffer
     cdef uint32_t crc
     PyObject_GetBuffer(data, &buffer, PyBUF_CONTIG_RO)

@@ -82,7 +82,7 @@ crc_by_folding(uint32_t crc, const unsigned char *at, size_t left)
 }
 #endif
 
-/* The CRC of what had the CRC `before`, and these bytes behind it. */
+/* The CRC of the bytes whose CRC was `before`, followed by these. */
 static inline uint32_t crc_on(uint32_t before, const unsigned char *at, size_t length)
 {
 #ifdef PENSTOCK_CLMUL
@@ -97,7 +97,8 @@ static inline uint32_t crc_of(const unsigned char *at, size_t length)
     return crc_on(0, at, length);
 }
 
-/* What is stored before this is stored before what follows: the compiler moves nothing across. */
+/* Stores before this are visible to other processes before those after it: neither the compiler nor
+ * the processor moves one across. */
 static inline void keep_order(void)
 {
     atomic_thread_fence(memory_order_release);

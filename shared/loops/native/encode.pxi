@@ -33,7 +33,8 @@ cdef class RecordMaker:
     cdef object twin
     cdef int store_bytes, host_bits
     cdef int64_t month_start_ms
-    cdef unsigned char key[74]  # UNIQ_KEY as a property
+    # UNIQ_KEY as a property: name and 0x01, at most 52 characters, 12 digits of the number, 0x02
+    cdef unsigned char key[74]
     cdef Py_ssize_t key_lead, key_bytes
 
     def __init__(self, bytes born_host, origin, shape):
@@ -41,6 +42,7 @@ cdef class RecordMaker:
         self.born_host = born_host
         self.month_start_ms = origin.month_start_ms
         raw = b"UNIQ_KEY\x01" + origin.prefix.encode("ascii")
+        # `key` has room for no more, and it is filled by pointer
         if len(raw) > 61:
             raise ValueError("the beginning of a UNIQ_KEY has at most 52 characters")
         self.key_lead = len(raw)

@@ -26,6 +26,7 @@ def check_frame(
     try:
         raw, left = <Bytes> buffer.buf, buffer.len
         for topic, queue_id, number in runs:
+            # beyond these the words below would wrap, and a wrong queue could seem the right one
             if not -(2**31) <= queue_id < 2**31 or not 0 <= number < 2**31:
                 good = False
                 break
@@ -40,6 +41,7 @@ def check_frame(
                     or raw[at + AT_SYS_FLAG_LOW] & (STORE_V6 | TRANSACTION) != own
                     or parts.topic_bytes != topic_bytes
                     or memcmp(raw + at + parts.topic_at, name, topic_bytes) != 0
+                    # last, because it reads the whole body
                     or u32(raw + at + AT_BODY_CRC) != body_crc(raw + at, &parts)
                 ):
                     good = False
@@ -59,7 +61,10 @@ def check_frame(
 
 
 cdef inline bint names_reserved(Bytes properties, Py_ssize_t length) noexcept nogil:
-    """Whether DELAY or the checksum's name stands anywhere before a separator."""
+    """Whether DELAY or the checksum's name stands anywhere before a separator.
+
+    That may be the end of a longer name, so it is a suspicion only, and the twin decides.
+    """
     cdef Bytes at = properties, stop = properties + length
     while True:
         at = <Bytes> memchr(at, 1, stop - at)
@@ -83,6 +88,7 @@ def check_properties(frame, list starts, bint prop_crc):
     try:
         raw = <Bytes> buffer.buf
         for number in range(len(starts) - 1):
+            # starts come from check_frame, and are checked as if they did not
             at = starts[number]
             if at < 0 or at > buffer.len or not is_whole(raw + at, buffer.len - at, &parts):
                 good = False
@@ -129,6 +135,8 @@ def put_stamped(target, frame, list starts, list queue_offsets, int64_t position
             for number in range(count):
                 at, stop = starts[number], starts[number + 1]
                 queue_offset = queue_offsets[number]
+                # The caller has checked the frame, but this stores through a pointer into the log:
+                # places out of order would write past the target, or over a record before them.
                 size = stop - at
                 if at < first or first < 0 or stop > buffer.len or size < SMALLEST:
                     raise ValueError("the places of records are in order, and in their frame")
@@ -143,7 +151,8 @@ def put_stamped(target, frame, list starts, list queue_offsets, int64_t position
                 memcpy(record + AT_STORE_HOST + born, address, host_bytes)
                 if prop_crc:
                     put_digits(record, raw + at, size)
-                # size and magic make it a record, so they come last, whoever dies before
+                # Without size and magic the bytes are no record. So they are stored last, and a
+                # writer that is killed at any instruction leaves no record unstamped.
                 keep_order()
                 memcpy(record, raw + at, CLAIM)
         finally:

@@ -1,17 +1,20 @@
-# The way of messages into a producer. Part of `compiled`; the twin is `pure.intake`.
+# The fast path of messages into a producer. Part of `compiled`; the twin is `pure.intake`.
 #
-# Whatever makes an object may have Python collect garbage, and so run anything. So what is looked
-# at is held, and the future is there before anything changes.
+# Making any object may start Python's garbage collector, and that may run any code, even another
+# send of this producer. So nothing is read from a borrowed reference afterwards, and whatever can
+# fail comes before the first change: a failure half way would leave a message that nobody awaits.
+# The future is made before the frame is looked at, for the same reason.
 
 from cpython.object cimport PyTypeObject
 from cpython.unicode cimport PyUnicode_GET_LENGTH, PyUnicode_READ_CHAR
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 
+from penstock.shared.formats.java_hash import shard_queue
+
 cdef Py_ssize_t FRAME_BYTES = forms.FRAME_BYTES
 cdef Py_ssize_t PLAIN_PROPERTIES_BYTES = forms.PLAIN_PROPERTIES_BYTES
+cdef object NO_ROOM = forms.NO_ROOM
 cdef tuple NO_ARGUMENTS = ()
-# there is one 0; an equal object that is another one takes the longer way
-cdef object NO_FLAG = 0
 
 
 def wall_ms():
@@ -21,35 +24,17 @@ def wall_ms():
     return <int64_t> now.tv_sec * 1000 + now.tv_nsec // 1_000_000
 
 
-cdef class OpenFrame:
-    cdef public FrameOfRuns frame
-
-    def frame_for(self, str ack not None, Py_ssize_t size):
-        return self.fitting(ack, size)
-
-    cdef FrameOfRuns fitting(self, str ack, Py_ssize_t size):
-        cdef FrameOfRuns frame = self.frame
-        if frame is None or frame.ack != ack or frame.size + size > FRAME_BYTES:
-            frame = self._begin(ack)
-            if frame is None:
-                raise TypeError("a new frame is there")
-        return frame
-
-    def _begin(self, ack):
-        raise NotImplementedError
-
-
 cdef class Intake:
-    cdef public Py_ssize_t unsettled, waiting_bytes
+    cdef public FrameOfRuns frame
+    cdef readonly Py_ssize_t unsettled, waiting_bytes
     cdef type outcome
-    cdef object sender, limit, routes
+    cdef object sender, limit
     cdef str ack
     cdef KeyNumbers numbers
-    cdef dict turns
+    cdef dict turns, queues
     cdef Py_ssize_t fixed_bytes, compressed_bytes
-    cdef OpenFrame open_frame
 
-    def __init__(self, plain, routes, OpenFrame open_frame not None):
+    def __init__(self, plain, dict turns not None, dict queues not None):
         if not issubclass(plain.outcome, Outcome):
             raise TypeError("what a send returns is an Outcome")
         self.outcome = plain.outcome
@@ -57,46 +42,26 @@ cdef class Intake:
         self.ack = plain.ack
         self.numbers = plain.numbers
         self.limit = plain.limit
-        self.routes = routes
-        self.turns = routes.turns
+        self.turns = turns
+        self.queues = queues
         self.fixed_bytes = plain.fixed_bytes
         self.compressed_bytes = plain.compressed_bytes
-        self.open_frame = open_frame
 
-    def send(
-        self, topic, body, tags, keys, shard, queue, properties, flag, ack, wait, int64_t now_ms
-    ):
-        cdef Outcome future
-        if (
-            type(topic) is str
-            and type(body) is bytes
-            and type(ack) is str
-            and wait is True
-            and properties is None
-            and flag is NO_FLAG
-        ):
-            future = self.take(topic, body, tags, keys, shard, queue, ack, now_ms)
-            if future is not None:
-                return future
-        return self._send_other(
-            topic, body, tags, keys, shard, queue, properties, flag, ack, wait, now_ms
-        )
+    def take(self, topic, body, tags, keys, shard, queue, ack, int64_t now_ms):
+        if type(topic) is not str or type(body) is not bytes or type(ack) is not str:
+            return None
+        return self.take_one(topic, body, tags, keys, shard, queue, ack, now_ms)
 
-    def send_batch(self, topic, messages, shard, queue, ack, wait, int64_t now_ms):
-        cdef Outcome future
-        if (
-            type(topic) is str
-            and type(messages) is list
-            and type(ack) is str
-            and wait is True
-            and shard is None
-        ):
-            future = self.take_batch(topic, messages, queue, ack, now_ms)
-            if future is not None:
-                return future
-        return self._send_other_batch(topic, messages, shard, queue, ack, wait, now_ms)
+    def take_batch(self, topic, messages, queue, ack, int64_t now_ms):
+        if type(topic) is not str or type(messages) is not list or type(ack) is not str:
+            return None
+        return self.take_several(topic, messages, queue, ack, now_ms)
 
-    cdef Outcome take(
+    def count(self, Py_ssize_t sends, Py_ssize_t size):
+        self.unsettled += sends
+        self.waiting_bytes += size
+
+    cdef object take_one(
         self, str topic, bytes body, tags, keys, shard, queue, str ack, int64_t now_ms
     ):
         cdef FrameOfRuns frame
@@ -105,11 +70,13 @@ cdef class Intake:
         cdef Py_ssize_t length = PyBytes_GET_SIZE(body)
         cdef Py_ssize_t size = self.fixed_bytes + PyUnicode_GET_LENGTH(topic) + length
         turn = self.turn_of(topic, length)
-        if turn is None or length >= self.compressed_bytes or not is_number(queue):
+        if turn is None or length >= self.compressed_bytes:
             return None
         draft = body
         if tags is not None or keys is not None or shard is not None:
             if not (is_text(tags) and is_text(keys) and is_text(shard)):
+                return None
+            if not self.has_queue(topic, queue):
                 return None
             raw = properties_of(tags, keys, shard, b"")
             if PyBytes_GET_SIZE(raw) > PLAIN_PROPERTIES_BYTES:
@@ -117,16 +84,25 @@ cdef class Intake:
             if PyBytes_GET_SIZE(raw):
                 size += PyBytes_GET_SIZE(raw)
                 draft = body, raw, 0, 0
-        queue_id = self.queue_of(topic, turn, shard, queue)
+            if shard is not None and queue is None:
+                queue = shard_queue(shard, self.queues[topic])
+        elif queue is not None and not self.has_queue(topic, queue):
+            return None
+        if size > FRAME_BYTES:
+            return None
         future = self.make()
+        frame = self.fitting(ack, size)
+        if frame is None:
+            return NO_ROOM
+        if queue is None:
+            queue = next(turn)
         future.key = self.numbers.another(now_ms)
-        frame = self.open_frame.fitting(ack or self.ack, size)
-        frame.take(topic, queue_id, draft, size, future)
+        frame.take(topic, queue, draft, size, future)
         self.unsettled += 1
         self.waiting_bytes += size
         return future
 
-    cdef Outcome take_batch(self, str topic, list messages, queue, str ack, int64_t now_ms):
+    cdef object take_several(self, str topic, list messages, queue, str ack, int64_t now_ms):
         cdef FrameOfRuns frame
         cdef Outcome future
         cdef Py_ssize_t length = 0, count = len(messages), size
@@ -135,21 +111,33 @@ cdef class Intake:
                 return None
             length += PyBytes_GET_SIZE(body)
         turn = self.turn_of(topic, length)
-        if turn is None or count == 0 or not is_number(queue):
+        if turn is None or count == 0 or not self.has_queue(topic, queue):
             return None
         if PyUnicode_READ_CHAR(topic, 0) == c"%":
             return None
         size = count * (self.fixed_bytes + PyUnicode_GET_LENGTH(topic)) + length
+        if size > FRAME_BYTES:
+            return None
         drafts = messages[:]
-        queue_id = self.queue_of(topic, turn, None, queue)
         future = self.make()
+        frame = self.fitting(ack, size)
+        if frame is None:
+            return NO_ROOM
+        if queue is None:
+            queue = next(turn)
         future.keys = self.numbers.several(now_ms, count)
         future.key = future.keys.data.as_longlongs[0]
-        frame = self.open_frame.fitting(ack or self.ack, size)
-        frame.take_batch(topic, queue_id, drafts, size, future)
+        frame.take_batch(topic, queue, drafts, size, future)
         self.unsettled += 1
         self.waiting_bytes += size
         return future
+
+    cdef FrameOfRuns fitting(self, str ack, Py_ssize_t size):
+        """The open frame, if it is of this kind and has room; else None."""
+        cdef FrameOfRuns frame = self.frame
+        if frame is None or frame.size + size > FRAME_BYTES or frame.ack != (ack or self.ack):
+            return None
+        return frame
 
     cdef object turn_of(self, str topic, Py_ssize_t length):
         """The queues of the topic in turn; None where they are not known, or a body is too long."""
@@ -157,10 +145,11 @@ cdef class Intake:
         cdef PyObject *turn = PyDict_GetItem(self.turns, topic)
         return None if turn == NULL or length > limit > 0 else <object> turn
 
-    cdef object queue_of(self, str topic, turn, shard, queue):
-        if shard is None and queue is None:
-            return next(turn)
-        return self.routes.queue_for(topic, shard, queue)
+    cdef bint has_queue(self, str topic, queue) except -1:
+        """Whether a topic that is known has this queue; any has None."""
+        if queue is None:
+            return True
+        return type(queue) is int and 0 <= queue < self.queues[topic]
 
     cdef Outcome make(self):
         """A future, as its class would make it, but at once."""
@@ -170,16 +159,6 @@ cdef class Intake:
         future.sender = self.sender
         return future
 
-    def _send_other(self, *arguments):
-        raise NotImplementedError
-
-    def _send_other_batch(self, *arguments):
-        raise NotImplementedError
-
 
 cdef inline bint is_text(value) noexcept:
     return value is None or type(value) is str
-
-
-cdef inline bint is_number(value) noexcept:
-    return value is None or type(value) is int

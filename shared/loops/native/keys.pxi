@@ -30,6 +30,7 @@ cdef inline void take_value(
 
 
 cdef inline void find_properties(Bytes at, Py_ssize_t left, Properties *found) noexcept nogil:
+    """One pass for all three names; first letters differ, so most properties cost one compare."""
     cdef Bytes stop
     cdef Py_ssize_t size
     memset(found, 0, sizeof(Properties))
@@ -50,6 +51,7 @@ cdef inline void find_properties(Bytes at, Py_ssize_t left, Properties *found) n
 cdef inline bint hash_on(Bytes at, Py_ssize_t size, uint32_t *code) noexcept nogil:
     """Java's String.hashCode, continued from `code`; False where a byte is not ASCII."""
     cdef uint32_t value = code[0]
+    # the bytes' bits together: one test after the loop, and none in it, tells ASCII from the rest
     cdef unsigned char any_bits = 0
     cdef Py_ssize_t place
     for place in range(size):

@@ -15,7 +15,8 @@ cdef inline int put_number(array.array numbers, int64_t number) except -1:
 
 
 cdef int check_numbers(array.array numbers, Py_ssize_t count) except -1:
-    """What came from outside is an array of so many such numbers."""
+    """Raise ValueError unless a caller's array has `count` numbers of 64 bits: it is indexed
+    without a check after this."""
     if numbers is None or numbers.typecode != "q" or len(numbers) != count:
         raise ValueError("each message has the number of its key")
     return 0

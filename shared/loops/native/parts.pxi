@@ -22,7 +22,7 @@ def drop_parts(socket, int most):
             size = sizeof(more)
             if (<GetFunction> get)(<void *> underlying, ZMQ_RCVMORE, &more, &size) or not more:
                 break
-            # of a part that is cut to no bytes the whole is dropped
+            # into no bytes: ZeroMQ drops what does not fit, and nothing is copied
             if (<ReceiveFunction> receive)(<void *> underlying, NULL, 0, ZMQ_DONTWAIT) < 0:
                 break
             count += 1

@@ -1,8 +1,11 @@
 # Numbers for queues, in the order in which they are met. Part of `compiled`; the twin is in
-# `pure.queues`. A queue's number is found for each message: so a topic has an array of them.
+# `pure.queues`. A queue's number is looked up for each message, so a topic has an array of them:
+# a dict of pairs would make a tuple and hash it each time.
 
 cdef enum:
-    NEAR_IDS = 1024  # ids behind these are looked up in a dict
+    # RocketMQ's most queues of a topic. Ids come from the log, and damage may make them anything:
+    # larger ones go to a dict, so that one id cannot make an array of 2**31 numbers.
+    NEAR_IDS = 1024
 
 
 cdef class TopicQueues:

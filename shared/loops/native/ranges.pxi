@@ -23,6 +23,7 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
     cdef Range *ranges
     if PyBytes_GET_SIZE(raw) % ENTRY_BYTES or segment <= 0:
         return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
+    # an entry makes one range at most
     ranges = <Range *> PyMem_RawMalloc((len(raw) // ENTRY_BYTES + 1) * sizeof(Range))
     if ranges == NULL:
         raise MemoryError
@@ -35,6 +36,7 @@ def log_ranges(bytes raw, max_bytes, segment_bytes):
                 if base >= 0 and most - size < length:
                     break
                 if base < 0:
+                    # an offset of damage, so large that the segment's end would overflow
                     if offset > MOST_OFFSET - segment:
                         return pure_ranges.log_ranges(raw, max_bytes, segment_bytes)
                     base = offset - offset % segment
@@ -59,6 +61,8 @@ def gather(found):
     cdef bytes packed
     cdef Range one
     cdef unsigned char *into
+    # First the sum, because the result is allocated once; each range is then compared with its
+    # segment before it is copied, since no offset that was read from a queue can be trusted.
     for _, _, packed in found:
         if PyBytes_GET_SIZE(packed) % sizeof(Range):
             return pure_ranges.gather(found)

@@ -1,7 +1,8 @@
 # The words and the outline of a record, and its checksums. Part of `compiled`; in Python these
-# are `record`, `record_outline` and `record_crc`. Knows no frames and no log.
+# are `record_check`, `record_outline` and `record_crc`.
 #
-# All words are big-endian. Nothing is looked at behind a length that is_whole() has not bounded.
+# All words are big-endian. is_whole() bounds every length of a record once; whoever has its Parts
+# may follow them without another check, and nobody follows a length without them.
 
 from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.names import MAX_RETRY_TOPIC_BYTES, STORED_TOPIC_CHARACTERS
@@ -54,6 +55,7 @@ cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogi
     """Whether a record begins here whose lengths add up to its size, and that within `left`."""
     cdef Py_ssize_t topic_end
     cdef int lead = LENGTH_V1
+    # before the size is read, and before any field of the head: SMALLEST holds them all
     if left < SMALLEST:
         return False
     parts.size = i32(at)
@@ -68,10 +70,12 @@ cdef inline bint is_whole(Bytes at, Py_ssize_t left, Parts *parts) noexcept nogi
         parts.body_at += V6_EXTRA
     if at[AT_SYS_FLAG_LOW] & STORE_V6:
         parts.body_at += V6_EXTRA
+    # SMALLEST is that of IPv4 hosts: of a record that claims others the body may begin past its end
     if parts.body_at > parts.size:
         return False
     parts.body_bytes = i32(at + parts.body_at - (AT_BODY - AT_BODY_LENGTH))
     parts.topic_at = parts.body_at + parts.body_bytes + lead
+    # Lengths are signed, as in RocketMQ, and sums of them are 64 bits wide: none overflows.
     if parts.body_bytes < 0 or parts.topic_at + PROPERTIES_LENGTH > parts.size:
         return False
     if lead == LENGTH_V1:
@@ -102,6 +106,7 @@ cdef inline bint names_queue(Bytes at, Parts *parts) noexcept nogil:
     """Whether a whole record can be of the queue that it names: the rule of record.py."""
     cdef Bytes topic = at + parts.topic_at
     cdef Py_ssize_t last = parts.topic_bytes - 1, place
+    # the first bytes alone say that the queue's id is not negative and its offset below the limit
     if at[AT_QUEUE_ID] > 127 or at[AT_QUEUE_OFFSET] > 3 or last < 0 or last >= MAX_TOPIC:
         return False
     if last < 2 and topic[0] == 0x2E and topic[last] == 0x2E:
@@ -147,7 +152,8 @@ cdef inline bint ends_in_crc(Bytes at, Py_ssize_t size) noexcept nogil:
 @cython.final
 @cython.no_gc
 cdef class Payload:
-    # Bytes that messages look at; they stay where they are while a message is left.
+    # The bytes that messages point into. Each message holds it, and it holds the buffer, so the
+    # bytes stay where they are until the last message is gone.
     cdef Py_buffer buffer
 
     def __cinit__(self, data):

@@ -137,11 +137,6 @@ cdef class Outcome:
         frame = self.run.frame
         return frame.answer is not None or frame.error is not None
 
-    def exception(self, timeout=None):
+    def ask(self):
         self.seen = True
-        if self.run is not None and self.run.frame.stored:
-            return None
-        return self._find_error(timeout)
-
-    def _find_error(self, timeout):
-        raise NotImplementedError
+        return self.run is not None and self.run.frame.stored

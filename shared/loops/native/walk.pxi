@@ -26,16 +26,19 @@ def dispatch(
     cdef bytes topic = b"", made
     PyObject_GetBuffer(view, &buffer, PyBUF_CONTIG_RO)
     raw, left = <Bytes> buffer.buf, buffer.len
+    # as many rows as the piece can have records, so that put_row() needs no check
     rows = <unsigned char *> PyMem_RawMalloc((left // SMALLEST + 1) * ROW_BYTES)
     try:
         if rows == NULL:
             raise MemoryError
         while is_whole(raw + at, left, &parts):
             record = raw + at
+            # A copy of a record inside a body is whole too; only its own offset gives it away.
             if i64(record + AT_PHYSICAL_OFFSET) != position + at or not names_queue(record, &parts):
                 break
             properties = record + parts.properties_at
             properties_bytes = parts.size - parts.properties_at
+            # neighbours mostly share a topic: one object and one look-up serve a run of them
             if name_bytes != parts.topic_bytes or memcmp(
                 name, record + parts.topic_at, name_bytes
             ):
@@ -94,6 +97,7 @@ def record_starts(buffer_of, int64_t position, checksum):
     try:
         if starts == NULL:
             raise MemoryError
+        # However long the piece is, the thread of the heartbeat may run.
         with nogil:
             while is_whole(raw + at, left, &parts):
                 if i64(raw + at + AT_PHYSICAL_OFFSET) != position + at:

@@ -1,8 +1,8 @@
 """Make records of what a producer sends, with what the broker stamps left blank. In pure Python.
 
-The twin of what `compiled` has under the same names, and what both are held to; which of the
-two a process uses is said in `active`. It knows nothing of queues, frames and answers: sizes of
-bodies and names of topics are checked before.
+The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
+the one that a process uses. Sizes of bodies and names of topics are not checked here: the client
+has done so before it took the message.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ class RecordMaker:
     def pack(self, into: bytearray | memoryview, runs: Iterable[DraftRun]) -> array[int]:
         """Put the records of some runs there; where each begins, and the end of the last.
 
-        Raises ValueError where `into` is too short, and PropertiesTooLarge; then what stands in
-        `into` means nothing.
+        Raises ValueError where `into` is too short, and PropertiesTooLarge; then the contents of
+        `into` are undefined.
         """
         starts, at = array("q"), 0
         for name, queue_id, drafts, keys in runs:
@@ -96,6 +96,7 @@ class RecordMaker:
         body, properties, flag, sys_flag = whole
         raw = b"%sUNIQ_KEY\x01%s\x02%s" % (
             properties,
+            # last of the sender's own, because a later duplicate wins: nobody can forge it
             make_unique_key(self._origin, key).encode(),
             self._end,
         )
@@ -103,6 +104,7 @@ class RecordMaker:
         length = len(body)
         head = self._head.pack(
             self._fixed_bytes + length + len(name) + len(raw),
+            # `name` has its length byte in front; one that needs two is of the second version
             MAGIC_V1 if len(name) <= MAX_TOPIC_BYTES + 1 else MAGIC_V2,
             body_crc(body),
             queue_id,
@@ -116,13 +118,14 @@ class RecordMaker:
 
 
 def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes:
-    """The properties of a message, `end` as it is behind the others. Raises InvalidMessage."""
+    """The properties of a message, followed by `end` as it is. Raises InvalidMessage."""
     text, entries = "", 0
     for name, value in (("TAGS", tags), ("__SHARDINGKEY", shard), ("KEYS", keys)):
         if value:
             text += f"{name}\x01{value}\x02"
             entries += 1
-    # each entry has brought one of each separator; more of them came out of a value
+    # Each entry brings one of each separator. More of them came out of a value, and would let a
+    # sender forge properties that it may not set.
     if text.count("\x01") != entries or text.count("\x02") != entries:
         raise InvalidMessage(
             "tags, keys or shard contain the separator 0x01 or 0x02",

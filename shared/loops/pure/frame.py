@@ -1,8 +1,8 @@
 """Frames of produced records: check them, and put them into the log, stamped. In pure Python.
 
-The twin of what `compiled` has under the same names, and what both are held to; which of the
-two a process uses is said in `active`. Pure functions on buffers: no sockets, no files, no
-clock. All trust no length before it is bounded.
+The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
+the one that a process uses. Frames come from outside, so no length is trusted before it has been
+bounded; the time and the offsets to stamp are arguments.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ def check_frame(
     at, end = 0, len(frame)
     view = memoryview(frame)
     own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
+    # Two parts of sysFlag are not the sender's: the store host's bit, because the broker stamps the
+    # host and the room for it must fit, and the bits of transactions, which nothing here handles.
     limits = _Limits(max_record_bytes, max_body_bytes, own_bits)
     for topic, queue_id, count in runs:
         names, last = _names(topic), len(starts) + count
@@ -159,7 +161,7 @@ def _check_record(
 
 
 def _names(topic: bytes) -> dict[int, bytes]:
-    """The topic behind its length, as each version has it."""
+    """The topic after its length, as each version of a record has it."""
     names = {MAGIC_V2: len(topic).to_bytes(2, "big") + topic}
     if len(topic) <= MAX_TOPIC_BYTES:  # the length byte of the first version is signed
         names[MAGIC_V1] = len(topic).to_bytes(1, "big") + topic
@@ -208,7 +210,8 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
 
 
 def _check_ends(frame: bytes, starts: list[int]) -> None:
-    """Properties that end in a zero byte would look, after a power failure, as if torn there."""
+    """Raise for properties that end in a zero byte: after a power failure they could not be told
+    from a record whose end never reached the disk."""
     view = memoryview(frame)
     for at, end in zip(starts, starts[1:], strict=False):
         if raw_properties(view[at:end]).endswith(b"\0"):
@@ -236,6 +239,8 @@ def put_stamped(
         raise ValueError(f"{len(starts) - 1} records have {len(queue_offsets)} queue offsets")
     if stop - first > len(target):
         raise ValueError(f"{stop - first} bytes of records do not fit in {len(target)}")
+    # All is stamped in a buffer of this process and copied at once. Stamping in the log itself, a
+    # writer that is killed between two stores would leave records that look whole and are not.
     stamped = bytearray(frame[first:stop])
     offsets, stored = _OFFSETS.pack_into, _STORED[len(stamp.host)].pack_into
     for number, queue_offset in enumerate(queue_offsets):
@@ -244,6 +249,7 @@ def put_stamped(
         if stamped[at + AT_SYS_FLAG_LOW] & SYS_BORN_HOST_V6:
             at += V6_EXTRA_BYTES
         stored(stamped, at + AT_STORE_TIMESTAMP_V4, stamp.stored_ms, stamp.host)
+        # last, because it covers what was stamped
         if stamp.prop_crc:
             complete_prop_crc(stamped, starts[number] - first, starts[number + 1] - first)
     target[: len(stamped)] = stamped

@@ -1,25 +1,32 @@
-"""The way of messages into a producer: in one step from a body to the future of its outcome.
+"""The fast path of messages into a producer: in one step from a body to the future of its outcome.
 
-In pure Python: the twin of what `compiled` has under the same names (see `active`). Only
-plain messages go this way: a body of bytes, with tags and keys or without, for a topic whose queues
-are known. All others are for who extends this, and so is every refusal.
+In pure Python: the twin of what `compiled` has under the same names (see `active`). Only plain
+messages go this way: a body of bytes, with tags, keys, a shard or a queue or without, to a topic
+whose queues are known. For everything else the answer is None, and nothing has changed: the caller
+does it in its own code, which can do all that may be asked for and has the words for every refusal.
+Nothing here calls the caller back: where no open frame has room the answer is NO_ROOM, and the
+caller opens one and asks again.
+
+The rules for what is plain are narrower than those for what is right. So the two ways cannot
+disagree: a message that goes this way would have had the same record on the other.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.loops.forms import (
     FRAME_BYTES,
+    NO_ROOM,
     PLAIN_PROPERTIES_BYTES,
     Draft,
     Plain,
-    Routes,
 )
 from penstock.shared.loops.pure.encode import properties_of
-from penstock.shared.loops.pure.sends import FrameOfRuns, Outcome
+from penstock.shared.loops.pure.sends import FrameOfRuns
 
 
 def wall_ms() -> int:
@@ -27,37 +34,30 @@ def wall_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-class OpenFrame:
-    """Holds the frame that takes messages; None while there is none. Extended with `_begin`."""
-
-    def __init__(self) -> None:
-        self.frame: FrameOfRuns | None = None
-
-    def frame_for(self, ack: str, size: int) -> FrameOfRuns:
-        """The open frame, if it is of this kind and has room; else a new one."""
-        frame = self.frame
-        if frame is None or frame.ack != ack or frame.size + size > FRAME_BYTES:
-            return self._begin(ack)
-        return frame
-
-    def _begin(self, ack: str) -> FrameOfRuns:
-        """Open a new frame."""
-        raise NotImplementedError
-
-
 class Intake:
-    """Takes messages, and counts what has no outcome yet."""
+    """Takes plain messages into the open frame, and counts what has no outcome yet.
 
-    def __init__(self, plain: Plain, routes: Routes, open_frame: OpenFrame) -> None:
+    The producer puts the open frame there and takes it away, and has what it takes in itself and
+    what is settled counted. All under the producer's lock.
+    """
+
+    def __init__(
+        self, plain: Plain, turns: Mapping[str, Iterator[int]], queues: Mapping[str, int]
+    ) -> None:
+        """`turns`: the queues of a topic's next messages; `queues`: how many the topic has.
+
+        Both are the producer's, who fills them when a broker has answered; a topic is in both or in
+        neither.
+        """
         self._plain = plain
-        self._routes = routes
-        # topic -> the queues of its next messages
-        self._turns = routes.turns
-        self._open_frame = open_frame
+        self._turns = turns
+        self._queues = queues
+        # what takes messages; None while nothing does
+        self.frame: FrameOfRuns | None = None
         self.unsettled = 0
         self.waiting_bytes = 0
 
-    def send(
+    def take(
         self,
         topic: str,
         body: Any,
@@ -65,82 +65,95 @@ class Intake:
         keys: Any,
         shard: str | None,
         queue: int | None,
-        properties: Mapping[str, str] | None,
-        flag: int,
         ack: str,
-        wait: bool,
         now_ms: int,
     ) -> Any:
-        """Take a message, sent at the clock's `now_ms`; its outcome comes through the future.
+        """The future of a message that was sent at the clock's `now_ms`; None: it is not plain.
 
-        Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
+        NO_ROOM where a new frame of this kind must be opened first. Raises InvalidMessage for tags,
+        keys or a shard that no message can have; then nothing has changed.
         """
+        # Exact types: a subclass may have an __eq__ or a __len__ of its own that says anything.
         usual = type(topic) is str and type(body) is bytes and type(ack) is str
-        usual = usual and properties is None and type(flag) is int and not flag and wait is True
         usual = usual and (tags is None or type(tags) is str)
         usual = usual and (keys is None or type(keys) is str)
         usual = usual and (shard is None or type(shard) is str)
         usual = usual and (queue is None or type(queue) is int)
-        if usual and self._may_take(topic, len(body)) and len(body) < self._plain.compressed_bytes:
-            raw = properties_of(tags, keys, shard, b"") if tags or keys or shard else b""
-            if len(raw) <= PLAIN_PROPERTIES_BYTES:
-                plain, queue_id = self._plain, self._queue_for(topic, shard, queue)
-                size = plain.fixed_bytes + len(topic) + len(body) + len(raw)
-                future = plain.outcome(plain.sender, plain.numbers.next(now_ms))
-                frame = self._open_frame.frame_for(ack or plain.ack, size)
-                draft: Draft = (body, raw, 0, 0) if raw else body
-                frame.put(topic, queue_id, draft, size, future)
-                return self._taken(future, size)
-        return self._send_other(
-            topic, body, tags, keys, shard, queue, properties, flag, ack, wait, now_ms
-        )
-
-    def send_batch(
-        self,
-        topic: str,
-        messages: Iterable[Any],
-        shard: str | None,
-        queue: int | None,
-        ack: str,
-        wait: bool,
-        now_ms: int,
-    ) -> Any:
-        """Take messages that are stored together or not at all. Raises what `send` raises."""
-        usual = type(topic) is str and type(messages) is list and wait is True
-        usual = usual and type(ack) is str and (queue is None or type(queue) is int)
-        usual = usual and shard is None and not topic.startswith("%")
-        if usual and messages and all([type(each) is bytes for each in messages]):
-            length = sum([len(each) for each in messages])
-            if self._may_take(topic, length):
-                plain, queue_id = self._plain, self._queue_for(topic, None, queue)
-                drafts = list(messages)
-                size = len(drafts) * (plain.fixed_bytes + len(topic)) + length
-                numbers = plain.numbers.several(now_ms, len(drafts))
-                future = plain.outcome(plain.sender, numbers[0], numbers)
-                frame = self._open_frame.frame_for(ack or plain.ack, size)
-                frame.put_batch(topic, queue_id, drafts, size, future)
-                return self._taken(future, size)
-        return self._send_other_batch(topic, messages, shard, queue, ack, wait, now_ms)
-
-    def _may_take(self, topic: str, length: int) -> bool:
-        """Whether the topic's queues are known, and the broker takes as much in one message."""
-        limit = self._plain.limit.max_message_bytes
-        return topic in self._turns and (not limit or length <= limit)
-
-    def _queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
-        if shard is None and queue is None:
-            return next(self._turns[topic])
-        return self._routes.queue_for(topic, shard, queue)
-
-    def _taken(self, future: Outcome, size: int) -> Outcome:
-        self.unsettled += 1
-        self.waiting_bytes += size
+        if not usual or not self._may_take(topic, len(body), queue):
+            return None
+        plain = self._plain
+        if len(body) >= plain.compressed_bytes:
+            return None
+        raw = properties_of(tags, keys, shard, b"") if tags or keys or shard else b""
+        size = plain.fixed_bytes + len(topic) + len(body) + len(raw)
+        if size > FRAME_BYTES or len(raw) > PLAIN_PROPERTIES_BYTES:
+            return None
+        frame = self._frame_for(ack, size)
+        if frame is None:
+            return NO_ROOM
+        queue_id = self._queue_for(topic, shard, queue)
+        future = plain.outcome(plain.sender, plain.numbers.next(now_ms))
+        draft: Draft = (body, raw, 0, 0) if raw else body
+        frame.put(topic, queue_id, draft, size, future)
+        self.count(1, size)
         return future
 
-    def _send_other(self, *arguments: Any) -> Any:
-        """What `send` does with a message that is not plain."""
-        raise NotImplementedError
+    def take_batch(
+        self, topic: str, messages: Iterable[Any], queue: int | None, ack: str, now_ms: int
+    ) -> Any:
+        """The future of messages that are stored together or not at all; None: not all are plain.
 
-    def _send_other_batch(self, *arguments: Any) -> Any:
-        """What `send_batch` does with messages that are not all plain."""
-        raise NotImplementedError
+        In a batch only bodies are plain. NO_ROOM as in `take`.
+        """
+        usual = type(topic) is str and type(messages) is list and type(ack) is str
+        usual = usual and (queue is None or type(queue) is int)
+        # RocketMQ takes no batch for a retry topic, whose name begins with %: refused elsewhere
+        if not usual or not messages or topic.startswith("%"):
+            return None
+        if not all([type(each) is bytes for each in messages]):
+            return None
+        length = sum([len(each) for each in messages])
+        if not self._may_take(topic, length, queue):
+            return None
+        plain = self._plain
+        # copied: the caller may change its list while the frame waits
+        drafts = list(messages)
+        size = len(drafts) * (plain.fixed_bytes + len(topic)) + length
+        if size > FRAME_BYTES:
+            return None
+        frame = self._frame_for(ack, size)
+        if frame is None:
+            return NO_ROOM
+        queue_id = self._queue_for(topic, None, queue)
+        numbers = plain.numbers.several(now_ms, len(drafts))
+        future = plain.outcome(plain.sender, numbers[0], numbers)
+        frame.put_batch(topic, queue_id, drafts, size, future)
+        self.count(1, size)
+        return future
+
+    def count(self, sends: int, size: int) -> None:
+        """Count what the caller has taken in itself, or, below 0, what has its outcome."""
+        self.unsettled += sends
+        self.waiting_bytes += size
+
+    def _may_take(self, topic: str, length: int, queue: int | None) -> bool:
+        """Whether the topic is known and has the queue, and the broker takes this much at once."""
+        limit, count = self._plain.limit.max_message_bytes, self._queues.get(topic, 0)
+        if limit and length > limit or not count:
+            return False
+        return queue is None or 0 <= queue < count
+
+    def _frame_for(self, ack: str, size: int) -> FrameOfRuns | None:
+        """The open frame, if it is of this kind and has room."""
+        frame = self.frame
+        if frame is None or frame.ack != (ack or self._plain.ack):
+            return None
+        return frame if frame.size + size <= FRAME_BYTES else None
+
+    def _queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+        """Asked last: it uses up the topic's turn, so the message must go this way by now."""
+        if queue is not None:
+            return queue
+        if shard is not None:
+            return shard_queue(shard, self._queues[topic])
+        return next(self._turns[topic])

@@ -1,8 +1,8 @@
 """What a consumer is given: messages, each a view of a record. Pure Python.
 
-The twin of what `compiled` has under the same names, and what both are held to; which of the
-two a process uses is said in `active`. Knows no sockets and no files. An answer may be anything:
-no length in it is trusted before it is bounded.
+The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
+the one that a process uses. An answer may be anything, so no length in it is trusted before it has
+been bounded; a record that makes no sense raises when a field is read, not when it arrives.
 """
 
 from __future__ import annotations
@@ -115,7 +115,8 @@ class Message:
             return f"Message(no record: {_short(bytes(self.record[:32]))})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Its own record alone, whatever it was a part of, for either twin to take."""
+        """Its own record alone, and not the answer that it came in, which may be megabytes. Either
+        twin can load it."""
         return remade, (bytes(self.record), self._max_body_bytes)
 
     def __copy__(self) -> Message:
@@ -123,7 +124,7 @@ class Message:
         return self
 
     def __deepcopy__(self, memo: Any) -> Message:
-        """One that does not keep the answer it came in."""
+        """A copy that does not keep the whole answer alive."""
         return Message(bytes(self.record), self._max_body_bytes)
 
     @property
@@ -280,7 +281,7 @@ class Message:
 
 
 def remade(record: bytes, max_body_bytes: int) -> Any:
-    """A message of this process's twin: the one that was pickled may be of the other."""
+    """A message of the form that this process uses; it may have been pickled as the other."""
     return chosen(record, max_body_bytes)
 
 
@@ -309,8 +310,8 @@ def messages(
     """The messages of a part of a payload, where the last one ends, and whether one names `name`.
 
     With `queue_id` they are of that queue, with growing offsets from the first of `offsets` on to
-    below the second. Ends before a record that is none of them, or not whole. Only properties of
-    whole records are searched for `name`.
+    below the second. Ends before the first record that does not fit, or is not whole. Only
+    properties of whole records are searched for `name`.
     """
     payload = memoryview(payload)
     (at, stop), (low, high) = place, offsets
@@ -327,7 +328,8 @@ def messages(
             low = offset + 1
         made.append(Message(payload[at : at + size], max_body_bytes))
         at += size
-    # mostly none does, and this is quick
+    # One search through all bytes says that none does, as nearly always. Only otherwise is each
+    # record taken apart, because the name may be part of a body.
     named = name in bytes(payload[began:at]) and any(_names(each, name) for each in made)
     return made, at, named
 

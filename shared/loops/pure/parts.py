@@ -1,6 +1,9 @@
-"""Drop parts of a message that has too many. The twin of what `compiled` has under this name;
-which of the two a process uses is said in `active`. Most who load this have no sockets, so
-ZeroMQ is loaded where it is used."""
+"""Drop parts of a ZeroMQ message that has too many of them.
+
+The twin of what `compiled` has under this name; `active` chooses the one that a process uses. A
+peer may send millions of parts of no bytes in one message, and Python would make an object of each.
+ZeroMQ is imported where it is used: most processes that load this have no sockets.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def drop_parts(socket: zmq.Socket[bytes], most: int) -> int:
-    """Receive parts of the message under way and drop them, at most so many; how many."""
+    """Receive at most `most` parts of the message under way and drop them; how many those were."""
     import zmq
 
     for count in range(most):
@@ -25,12 +28,13 @@ def drop_parts(socket: zmq.Socket[bytes], most: int) -> int:
 @cache
 def addresses() -> tuple[int, int]:
     """Where the functions zmq_recv and zmq_getsockopt are; (0, 0) where they have no names."""
-    import ctypes  # clients load this file, and none of them comes here
+    # here and not above: clients load this file, and none of them calls this
+    import ctypes
 
     from zmq.backend.cython import _zmq
 
     try:
-        # looked for in the module and in the libraries that it brings
+        # pyzmq's wheels bring libzmq along or link it in; either way its own module knows the names
         library = ctypes.CDLL(_zmq.__file__)
         found = library.zmq_recv, library.zmq_getsockopt
     except (AttributeError, OSError):

@@ -1,7 +1,7 @@
 """Entries on their way from the log to consume queues. Pure Python, on buffers.
 
-The twin of what `compiled` has under the same names, and what both are held to; which of the
-two a process uses is said in `active`. No files: a window is memory that somebody has mapped.
+The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
+the one that a process uses. No files are opened: a window is memory that the caller has mapped.
 
 What a row and a window are is drawn in `forms`.
 """
@@ -62,9 +62,9 @@ def put_entries(rows: bytes, windows: array[int], area: memoryview) -> bytes:
 
 
 def move_ends(rows: bytes, words: memoryview, step: int) -> None:
-    """Move the next offset of each queue behind its rows, never back.
+    """Raise the next offset of each queue past its rows; it is never lowered.
 
-    That of queue n is word n x `step`.
+    That of queue n is word n x `step`. A row that comes again, after a crash, changes nothing.
     """
     for queue, queue_offset, _ in ROW.iter_unpack(rows):
         if words[queue * step] <= queue_offset:

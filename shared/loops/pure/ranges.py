@@ -1,8 +1,8 @@
 """The reader's loops: queue entries to ranges of the log, and ranges to one piece. Pure Python.
 
-The twin of what `compiled` has under the same names, and what both are held to; which of the
-two a process uses is said in `active`. Pure functions on buffers: no files. An entry may have
-become anything on disk: no offset and no size in it is trusted.
+The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
+the one that a process uses. An entry may have become anything on disk, so no offset and no size in
+it is trusted.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from penstock.shared.loops.forms import RANGE, Ranges
 def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges:
     """Where the records of the first entries are, about `max_bytes` of them but at least one.
 
-    Ends before an entry that leads to another segment than the first, or is of no size; what an
-    entry says to lie behind the segment's end is left out. Blank entries have no record.
+    Ends before an entry that leads to another segment than the first, because an answer is sent
+    from one mapping, and before one without a size. What an entry claims to have past the segment's
+    end is left out. Blank entries have no record.
     """
     base, size, taken = -1, 0, 0
     ranges = bytearray()
@@ -26,6 +27,7 @@ def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges:
         if length != BLANK_SIZE:
             if length <= 0 or offset < 0 or base >= 0 and not base <= offset < end:
                 break
+            # never before the first: a consumer with less room than it would wait forever
             if base >= 0 and max_bytes - size < length:
                 break
             if base < 0:
@@ -44,7 +46,10 @@ def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges:
 
 
 def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes:
-    """Ranges one behind the other, from (a segment, its log offset, its ranges)."""
+    """The bytes of ranges, joined, from (a segment, its log offset, its ranges).
+
+    Raises ValueError for a range that is not in its segment.
+    """
     pieces = []
     for view, base, ranges in found:
         for start, stop in RANGE.iter_unpack(ranges):

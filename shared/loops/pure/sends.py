@@ -27,7 +27,7 @@ class KeyNumbers:
         self._count = 0
 
     def next(self, now_ms: int) -> int:
-        """As key_number has it, which takes as long as all the rest."""
+        """What key_number makes, written out: the call would take as long as all the rest."""
         self._count = count = self._count + 1 & 0xFFFF
         return now_ms - self.origin.month_start_ms << 16 | count
 
@@ -36,7 +36,7 @@ class KeyNumbers:
 
 
 class FrameRun:
-    """Messages of one queue that stand one behind the other in a frame.
+    """Messages of one queue that follow each other in a frame.
 
     A batch is a run by itself, with one future for all its messages.
     """
@@ -73,12 +73,12 @@ class FrameOfRuns:
 
     def __init__(self, ack: str) -> None:
         self.ack = ack
-        # at most so many bytes, whatever room the broker wants in records
+        # no more bytes than this, whatever room the broker wants in records
         self.size = 0
         self.runs: list[FrameRun] = []
         # the runs that still take messages: topic -> queue id -> run
         self.open_runs: dict[str, dict[int, FrameRun]] = {}
-        # whether somebody wants to be told
+        # whether a callback waits for the outcome
         self.watched = False
         self.answer: Appended | None = None
         self.error: PenstockError | None = None
@@ -100,7 +100,8 @@ class FrameOfRuns:
     def put_batch(
         self, topic: str, queue_id: int, drafts: list[Draft], size: int, future: Outcome
     ) -> None:
-        """Take messages that are stored together; what comes for the queue later is behind them."""
+        """Take messages that are stored together. What comes for the queue later starts another
+        run, so that it is stored after them."""
         self.open_runs.get(topic, {}).pop(queue_id, None)
         run = FrameRun(self, topic, queue_id, True)
         run.drafts = drafts
@@ -120,7 +121,7 @@ class Outcome:
     def __init__(self, sender: Any, key: int, keys: array[int] | None = None) -> None:
         """`key`: the number of the message's UNIQ_KEY; of a batch the first, and all are `keys`.
 
-        `sender` is for the one who extends this.
+        `sender` is for the subclass; nothing here looks at it.
         """
         self.sender = sender
         self.key = key
@@ -140,17 +141,8 @@ class Outcome:
         run = self.run
         return run is not None and (run.frame.answer is not None or run.frame.error is not None)
 
-    def exception(self, timeout: float | None = None) -> PenstockError | None:
-        """The error, or None when the message is stored as was asked for.
-
-        Waits up to `timeout` seconds. A FlushTimeout has the receipt of a stored message.
-        """
+    def ask(self) -> bool:
+        """Note that somebody has asked for the outcome; whether it is that all is stored."""
         self.seen = True
         run = self.run
-        if run is not None and run.frame.stored:
-            return None
-        return self._find_error(timeout)
-
-    def _find_error(self, timeout: float | None) -> PenstockError | None:
-        """What `exception` says where it is not simply None."""
-        raise NotImplementedError
+        return run is not None and run.frame.stored

@@ -1,8 +1,8 @@
 """Walk the log: what its records say to consume queues and index, and which are whole. Pure Python.
 
-The twin of what `compiled` has under the same names, and what both are held to; which of the
-two a process uses is said in `active`. Pure functions on buffers: no files. All trust no length
-before it is bounded.
+The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
+the one that a process uses. The log may hold anything after a crash, so no length is trusted before
+it has been bounded.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ def walk(
     """Dispatch each whole record of a piece of the log that begins at `position`.
 
     `levels_ms` is what delay levels wait; `keys` gets what the records are to be indexed under.
-    Ends at the first byte that does not begin a whole record, or behind a blank, which is not
-    yielded: `blank_size` tells. CRCs are not compared: the writer has.
+    Ends at the first byte that does not begin a whole record. That may be a blank, as `blank_size`
+    tells. CRCs are not compared: the writer has done so.
     """
     codes: dict[bytes, int] = {}
     at, end = 0, len(view)
@@ -112,7 +112,7 @@ def walk(
             (body_length,) = length_at(view, at + AT_BODY_LENGTH_V4)
         if not 0 <= body_length <= at + size - body_at:
             return
-        # topic and properties together are small; one copy makes the rest plain bytes work
+        # topic and properties are small: one copy, and all that follows is methods of bytes
         tail = bytes(view[body_at + body_length : at + size])
         lead = TOPIC_LENGTH_BYTES[magic]
         topic_end = lead + int.from_bytes(tail[:lead], "big", signed=True)
@@ -159,7 +159,7 @@ def _value(tail: bytes, start: int, names: tuple[bytes, bytes]) -> bytes:
 
 
 def _names_of(key: str) -> tuple[bytes, bytes]:
-    """How a property begins behind another one, and as the first."""
+    """How a property begins after another one, and as the first."""
     first = key.encode() + b"\x01"
     return b"\x02" + first, first
 
@@ -190,7 +190,7 @@ def dispatch(
 
 
 def _key_batch() -> KeyBatch:
-    # it brings numpy, which takes longer to import than a start may
+    # imported here because it brings numpy, and an actor that starts must not wait for that
     from penstock.shared.formats.index_chains import KeyBatch
 
     return KeyBatch()

@@ -110,7 +110,7 @@ def knows(producer):
 
 def refused(where, call, *arguments, **named):
     core = producer._core
-    before = core.unsettled, core.waiting_bytes
+    before = core.intake.unsettled, core.intake.waiting_bytes
     try:
         call(*arguments, **named)
     except PenstockError as error:
@@ -119,7 +119,7 @@ def refused(where, call, *arguments, **named):
         told[where] = [type(error).__name__, str(error), "", ""]
     else:
         told[where] = ["nothing", "", "", ""]
-    assert before == (core.unsettled, core.waiting_bytes), where
+    assert before == (core.intake.unsettled, core.intake.waiting_bytes), where
 
 def all_of(kind):
     for topic in ("known", "unknown"):

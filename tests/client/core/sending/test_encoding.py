@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.client.core.sending.encoding import Encoder, topic_bytes
+from penstock.client.core.sending.encoding import BatchMessage, Encoder, topic_bytes
 from penstock.shared.errors import (
     InvalidArgument,
     InvalidMessage,
@@ -49,7 +49,7 @@ def encode(
     encoder.terms.max_message_bytes = limit
     encoder.terms.shape = shape
     topic_bytes(topic)
-    draft = encoder.draft(body, tags, keys, shard, properties, flag, wait)
+    draft = encoder.draft(BatchMessage(body, tags, keys, properties, flag), shard, wait)
     numbers = encoder.numbers.several(NOW, 1)
     packed = bytearray(encoder.room(topic, draft))
     starts = encoder.pack(packed, [(topic, queue_id, [draft], numbers)])
@@ -246,7 +246,7 @@ def test_the_room_of_a_record_is_enough_for_any_broker_and_little_more() -> None
     for ip in (V4, V6):
         encoder = Encoder(ip, key_origin(ip, NOW))
         for topic in ("a", "%RETRY%" + "g" * 200):
-            draft = encoder.draft(b"body", "t", "k", "s", {"a": "b"}, 0)
+            draft = encoder.draft(BatchMessage(b"body", "t", "k", {"a": "b"}), "s")
             sizes = []
             for shape in (Shape(), Shape(20), Shape(8, True), Shape(20, True)):
                 encoder.terms.shape = shape
@@ -260,7 +260,7 @@ def test_the_room_of_a_record_is_enough_for_any_broker_and_little_more() -> None
 def test_what_a_broker_that_is_met_later_does_not_take_is_found_then() -> None:
     encoder = Encoder(V4, key_origin(V4, NOW))
     room = 32767 - len(f"UNIQ_KEY\x01{make_unique_key(encoder.numbers.origin, 0)}\x02a\x01\x02")
-    drafts = [encoder.draft(b"x" * 9, None, None, None, {"a": "x" * room}, 0)]
+    drafts = [encoder.draft(BatchMessage(b"x" * 9, properties={"a": "x" * room}), None)]
     encoder.check_again(drafts)
     encoder.terms.shape = Shape(8, True)
     with pytest.raises(PropertiesTooLarge):

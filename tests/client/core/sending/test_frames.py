@@ -12,12 +12,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.core.sending.encoding import BrokerLimits
 from penstock.client.core.sending.frames import Frame, Receipt, Sender, SendFuture
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.shared.errors import ConnectError, FlushTimeout, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
-from penstock.shared.loops.forms import FRAME_BYTES
+from penstock.shared.loops.active import Intake, KeyNumbers
+from penstock.shared.loops.forms import FRAME_BYTES, Plain
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 HOST = b"\x7f\0\0\1\0\0\x51\xaf"
@@ -37,7 +39,8 @@ def outbox_of(*topics: str) -> Outbox:
     turns = RoundRobin()
     for topic in topics:
         turns.begin(topic, 9)
-    return Outbox(turns)
+    plain = Plain(SendFuture, sender(), "", KeyNumbers(ORIGIN), BrokerLimits(), 0, 0)
+    return Outbox(Intake(plain, turns.now, {}), turns)
 
 
 def frame_of(sizes: list[int], queues: list[int] | None = None) -> tuple[Frame, list[SendFuture]]:

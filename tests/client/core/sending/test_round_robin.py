@@ -12,13 +12,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.client.core.sending.encoding import BrokerLimits
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.round_robin import QUEUES_OF_A_FRAME, RoundRobin, any_queue
 from penstock.shared.formats.message_id import KeyOrigin
+from penstock.shared.loops.active import Intake, KeyNumbers
+from penstock.shared.loops.forms import Plain
 
 PAIR = array("q", [0, 1])
-SENDER = Sender(Condition(), KeyOrigin("0A" * 10, 0))
+ORIGIN = KeyOrigin("0A" * 10, 0)
+SENDER = Sender(Condition(), ORIGIN)
 
 
 class Sends:
@@ -26,7 +30,8 @@ class Sends:
 
     def __init__(self, first: Callable[[int], int] = lambda queues: 0, **topics: int) -> None:
         self.turns = RoundRobin(first)
-        self.outbox = Outbox(self.turns)
+        plain = Plain(SendFuture, SENDER, "", KeyNumbers(ORIGIN), BrokerLimits(), 0, 0)
+        self.outbox = Outbox(Intake(plain, self.turns.now, {}), self.turns)
         for topic, queues in topics.items():
             self.turns.begin(topic, queues)
 

@@ -2,8 +2,8 @@
 //
 //     Load CLASS key=value...      CLASS is a Peer here, made from the order
 //
-// With `threads` each of so many sends one message after the other and waits for its answer. With
-// `messages` so many are sent before the clock starts, and they stay.
+// With `threads` each thread sends one message after the other and waits for its answer. With
+// `messages` that number is sent before the clock starts, and they stay.
 package penstock.peers;
 
 import java.util.ArrayList;
@@ -17,7 +17,7 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.atomic.AtomicReference;
 
 final class Load {
-    // a latency of each so many messages is kept, and of them so many leave the process
+    // the latency of one message of SAMPLE_EVERY is kept, and MAX_SAMPLES of them leave the process
     private static final int SAMPLE_EVERY = 16;
     private static final int MAX_SAMPLES = 4096;
     private static final long ANSWER_TIMEOUT_S = 60;
@@ -40,7 +40,7 @@ final class Load {
         this.free = new Semaphore(room);
     }
 
-    /** Sends for so long and so many messages at least, then waits for all answers. */
+    /** Sends for this long and this many messages at least, then waits for all answers. */
     private void run(double seconds, long atLeast) throws Exception {
         long until = System.nanoTime() + (long) (seconds * 1e9);
         long units = threads == 0 ? sendAll(until, atLeast) : sendInThreads(until);

@@ -35,7 +35,7 @@ final class RabbitMQPeer implements Peer {
             status.isConfirmed() ? null : new IllegalStateException("not confirmed: " + status.getCode())));
     }
 
-    /** The offset behind the last message, which a consumer of the last chunk sees. */
+    /** The offset after the last message, which a consumer of the last chunk sees. */
     @Override
     public long stored(long expected) throws Exception {
         AtomicLong end = new AtomicLong();

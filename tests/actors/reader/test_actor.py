@@ -116,7 +116,7 @@ def _store(broker: Any, reput: Any, work: Callable[..., None], **record: Any) ->
 def _held(broker: Any, client: Client, **pull: Any) -> None:
     """A pull that is held: it has arrived, and is not answered."""
     client.pull(answers=0, **pull)
-    while not client.reader._held:
+    while not len(client.reader._plain):
         client.reader.work()
     assert not client.socket.poll(20)
 
@@ -202,7 +202,7 @@ def test_a_repeated_pull_takes_the_place_of_the_one_before(
     _store(broker, reput, work)
     _held(broker, client, cursors={0: 1}, wait_ms=10_000)
     client.pull({0: 1}, wait_ms=10_000, answers=0)
-    while next(iter(reader._held.values())).pull.request != client.request:
+    while next(iter(reader._plain._held.values()))[0].pull.request != client.request:
         reader.work()
     _store(broker, reput, work)
     ((answer, found),) = client.ask(answers=1)
@@ -294,8 +294,8 @@ def test_a_reader_that_stops_answers_those_it_holds(
     _store(broker, broker.start(Reput), work)
     _held(broker, client, cursors={0: 1}, wait_ms=10_000)
     assert reader.drained()
-    for held in list(reader._held.values()):
-        assert reader._answer(held, final=True)
+    for outcome in reader._plain.answer_all():
+        reader._send(outcome)
     ((answer, found),) = client.ask(answers=1)
     assert isinstance(answer, Pulled) and found == []
 
@@ -521,7 +521,7 @@ def test_where_too_many_wait_the_one_that_has_waited_longest_asks_again(
     monkeypatch.setattr(f"{Reader.__module__}.MAX_HELD", 3)
     wanted = Subscription("TAG", "a", {}, "", 0) if filtered else None
     pull = encode(Pull(1, "orders", {0: 1}, 1, 1000, 10_000, wanted))
-    waiting: Any = reader._filtered if filtered else reader._held
+    waiting: Any = reader._filtered if filtered else reader._plain
     clients = [first, *(Client(broker, reader) for _ in range(3))]
     for number, each in enumerate(clients):
         each.ask(pull, answers=0)

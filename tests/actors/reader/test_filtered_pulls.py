@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from penstock.actors.reader import Reader
-from penstock.actors.reader.filtered_pulls import TURN_MS, Answers, FilteredPulls, HeldPull
+from penstock.actors.reader.filtered_pulls import TURN_MS, FilteredPull, FilteredPulls
+from penstock.actors.reader.held_pulls import HeldPull, Outcome
 from penstock.actors.reput import Reput
 from penstock.client.core.message import split_records
 from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter, parse_tags
@@ -171,24 +172,22 @@ def test_each_look_is_bounded_and_pulls_take_turns(running: Running) -> None:
     broker, reader, _, store = running
     store(*["b"] * 45)
     store(*["b"] * 45, queue_id=1)
-    answers: list[bytes] = []
-    filtered = FilteredPulls(
-        reader._queues,
-        200,
-        Answers(lambda peer, *_: answers.append(peer), lambda *_: None, lambda: 1 << 20),
-    )
+    answers: list[Outcome] = []
+    filtered = FilteredPulls(reader._queues, 200, lambda: 1 << 20, lambda: 0)
     chosen = parse_tags("a")
     assert chosen is not None
     cursors = {b"one": {0: 0, 1: 0}, b"two": {0: 0}}
     for peer, begin in cursors.items():
         pull = Pull(1, "orders", begin, 9, 1 << 20, NEVER_MS)
-        filtered.put(HeldPull(peer, pull, chosen, {}, NEVER_MS, 0, begin))
+        filtered.put(FilteredPull(HeldPull(peer, pull, NEVER_MS, 0), chosen, {}, begin))
     steps = []
     for _ in range(20):
         before = {peer: dict(each) for peer, each in cursors.items()}
         # by this clock one look takes all the time of a turn
         times = chain([0, 0], repeat(TURN_MS))
-        assert filtered.turn(broker.positions["dispatched"], partial(next, times)) <= 1
+        filtered._now_ms = partial(next, times)
+        answers += filtered.turn(broker.positions["dispatched"])
+        assert filtered.looks <= 1
         moved = [
             (peer, queue, after - before[peer][queue])
             for peer in cursors
@@ -206,20 +205,20 @@ def test_a_look_ends_when_its_time_is_over_and_not_before_a_record(running: Runn
     """A condition may take long with each record."""
     broker, reader, _, store = running
     store(*["b"] * 9)
-    filtered = FilteredPulls(
-        reader._queues, 200, Answers(lambda *_: None, lambda *_: None, lambda: 1 << 20)
-    )
+    filtered = FilteredPulls(reader._queues, 200, lambda: 1 << 20, lambda: 0)
     chosen = parse_filter(SQL92, "n = 6")
     assert chosen is not None
     cursors = {0: 0}
     pull = Pull(1, "orders", {0: 0}, 9, 1 << 20, NEVER_MS)
-    filtered.put(HeldPull(b"one", pull, chosen, {}, NEVER_MS, 0, cursors))
+    filtered.put(FilteredPull(HeldPull(b"one", pull, NEVER_MS, 0), chosen, {}, cursors))
     for expected in (1, 2, 3):
         # the time is over as soon as anything was looked at
         times = chain([0, 0], repeat(TURN_MS))
-        filtered.turn(broker.positions["dispatched"], partial(next, times))
+        filtered._now_ms = partial(next, times)
+        assert list(filtered.turn(broker.positions["dispatched"])) == []
         assert cursors == {0: expected}
-    filtered.turn(broker.positions["dispatched"], lambda: 0)
+    filtered._now_ms = lambda: 0
+    assert list(filtered.turn(broker.positions["dispatched"])) == []
     assert cursors == {0: 9}
 
 
@@ -284,6 +283,7 @@ def test_a_reader_that_stops_says_how_far_it_came(running: Running) -> None:
     store(*["b"] * 12)
     client.pull({0: 0}, "a", answers=0)
     client.settle()
-    reader._filtered.answer_all()
+    for outcome in reader._filtered.answer_all():
+        reader._send(outcome)
     answer, _ = client.ask()
     assert nexts(answer) == {0: 12}

@@ -1,0 +1,72 @@
+"""A pull that may have to wait, what comes of it, and what a cursor is told that has no message.
+
+Both kinds of pull are made of this: plain ones, which take every message (plain_pulls.py), and
+those with a filter, which are looked through bit by bit (filtered_pulls.py). What comes of a pull
+is handed up as a value. Sending it is the reader's, which alone has the socket.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.shared.errors import PenstockError
+from penstock.shared.queue.found_records import FoundRecords
+from penstock.shared.queue.reader import QueueReader
+from penstock.shared.wire.messages import Pull, QueueSlice
+
+
+class HeldPull(NamedTuple):
+    """A consumer's pull, and until when it may wait.
+
+    `position` is how far the log was acknowledged when it came. A cursor past a queue's end may be
+    right until the queues hold everything up to there: the reput may only be late.
+    """
+
+    peer: bytes
+    pull: Pull
+    until_ms: int
+    position: int
+
+
+class Outcome(NamedTuple):
+    """What a pull is answered with: slices and their records, or an error."""
+
+    peer: bytes
+    pull: Pull
+    slices: list[QueueSlice]
+    records: list[FoundRecords]
+    error: PenstockError | OSError | None = None
+
+
+def failed(held: HeldPull, error: PenstockError | OSError) -> Outcome:
+    """A queue that cannot be read is an error for the consumer that asked, and for no other."""
+    return Outcome(held.peer, held.pull, [], [], error)
+
+
+def moved(
+    queues: QueueReader,
+    slot: int,
+    queue_id: int,
+    cursor: int,
+    span: tuple[int, int],
+    is_complete: bool,
+) -> QueueSlice | None:
+    """Where a cursor has to go that stands at no message it can have; None if it stands right.
+
+    `span` is the queue's range, and (0, 0) for one that is not there. `is_complete` says that the
+    queues hold all that the consumer may know of.
+    """
+    low, high = span
+    if cursor < low:
+        # expired: the consumer goes on where the queue begins now
+        return QueueSlice(queue_id, cursor, low, high, 0)
+    if cursor < high:
+        whole = queues.whole_from(slot, cursor)
+        # Lost with a damaged part of the log. For a consumer that is as if it had expired: what
+        # is told as the queue's beginning is the next message that is whole.
+        return QueueSlice(queue_id, cursor, whole, high, 0) if whole > cursor else None
+    if cursor > high and is_complete:
+        # RocketMQ's OFFSET_OVERFLOW_BADLY: there is no such message, and there will be others
+        # under these offsets, so it goes back to the end
+        return QueueSlice(queue_id, high, low, high, 0)
+    return None

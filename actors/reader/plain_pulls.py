@@ -1,0 +1,149 @@
+"""Pulls for all messages: answered at once where there are some, else held until there are.
+
+This is the way of nearly every message to its consumer, so a pull is answered in one pass over its
+queues. One that is held costs a comparison of arrays each time the queues have grown: thousands of
+consumers may wait at the ends of their queues while others are served.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from penstock.actors.reader.held_pulls import HeldPull, Outcome, failed, moved
+from penstock.shared.errors import PenstockError
+from penstock.shared.queue.found_records import FoundRecords
+from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueReader
+from penstock.shared.wire.messages import QueueSlice
+
+_NEVER_MS = 1 << 62
+
+
+class PlainPulls:
+    """All plain pulls that have no answer yet, one for each consumer."""
+
+    def __init__(self, queues: QueueReader, room: Callable[[], int]) -> None:
+        """`room` says how many bytes an answer may have at the moment."""
+        self._queues = queues
+        self._room = room
+        self._held: dict[bytes, tuple[HeldPull, CursorSnapshot | None]] = {}
+        # no pull's time is over before this; it may be too early, after an answer
+        self._next_due_ms = _NEVER_MS
+        self._queued = -1
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def put(self, held: HeldPull, queued: int, now_ms: int) -> Outcome | None:
+        """Take a pull in place of the consumer's last one: its answer, or None where it waits.
+
+        `queued` is the position of the queues, which may have moved since the last turn.
+        """
+        before = self._held.pop(held.peer, None)
+        if before is not None and before[0].pull.request == held.pull.request:
+            # asked again because no answer has come yet: that does not make the wait longer
+            held = held._replace(until_ms=min(held.until_ms, before[0].until_ms))
+        outcome = self._answer(held, queued, final=held.until_ms <= now_ms)
+        if outcome is None:
+            self._hold(held)
+            self._next_due_ms = min(self._next_due_ms, held.until_ms)
+        return outcome
+
+    def drop(self, peer: bytes) -> None:
+        self._held.pop(peer, None)
+
+    def clear(self) -> None:
+        """All connections have closed."""
+        self._held.clear()
+
+    def turn(self, queued: int, now_ms: int) -> Iterator[Outcome]:
+        """Answer those that have something now, or have waited long enough.
+
+        One at a time: what has been sent of one answer decides how much the next may have.
+        """
+        has_moved, self._queued = queued != self._queued, queued
+        is_due = now_ms >= self._next_due_ms
+        for held, standing in list(self._held.values()) if has_moved or is_due else ():
+            final = held.until_ms <= now_ms
+            if not final and (not has_moved or self._queues.is_at_ends(standing)):
+                continue
+            outcome = self._answer(held, queued, final=final)
+            if outcome is None:
+                self._hold(held)
+            else:
+                del self._held[held.peer]
+                yield outcome
+        if is_due:
+            waiting = (held.until_ms for held, _ in self._held.values())
+            self._next_due_ms = min(waiting, default=_NEVER_MS)
+
+    def answer_all(self) -> Iterator[Outcome]:
+        """Tell everybody that there is nothing: the reader stops."""
+        for held, _ in self._held.values():
+            outcome = self._answer(held, self._queued, final=True)
+            assert outcome is not None
+            yield outcome
+
+    def answer_oldest(self) -> Outcome:
+        """Tell the consumer that has waited longest that there is nothing: it asks again."""
+        held, _ = self._held.pop(next(iter(self._held)))
+        outcome = self._answer(held, self._queued, final=True)
+        assert outcome is not None
+        return outcome
+
+    def _hold(self, held: HeldPull) -> None:
+        """Keep a pull for which there is nothing now, with what to compare when queues grow."""
+        standing = self._queues.standing(held.pull.topic, held.pull.cursors)
+        self._held[held.peer] = held, standing
+
+    def _answer(self, held: HeldPull, queued: int, *, final: bool) -> Outcome | None:
+        """What there is to say; None for nothing, unless this is the last chance."""
+        slices: list[QueueSlice] = []
+        records: list[FoundRecords] = []
+        try:
+            news = self._find(held, queued >= held.position, slices, records)
+        except (PenstockError, OSError) as error:
+            return failed(held, error)
+        if slices or news or final:
+            return Outcome(held.peer, held.pull, slices, records)
+        return None
+
+    def _find(
+        self,
+        held: HeldPull,
+        is_complete: bool,
+        slices: list[QueueSlice],
+        records: list[FoundRecords],
+    ) -> bool:
+        """Look through the queues; whether there are more of them than the consumer knows."""
+        pull = held.pull
+        queues = self._queues.queues(pull.topic)
+        left = min(max(pull.max_bytes, 1), MAX_PULL_BYTES, self._room())
+        # whose turn it is first changes with every pull, so that no queue starves another
+        order = sorted(pull.cursors)
+        turn = pull.request % len(order) if order else 0
+        for queue_id in order[turn:] + order[:turn]:
+            slot = queues.get(queue_id, -1)
+            cursor = pull.cursors[queue_id]
+            span = low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
+            if cursor == high:
+                continue  # at its end, as most queues of a consumer that keeps up
+            elsewhere = moved(self._queues, slot, queue_id, cursor, span, is_complete)
+            if elsewhere is not None:
+                slices.append(elsewhere)
+                continue
+            if cursor > high or left <= 0:
+                continue
+            try:
+                found, after = self._queues.read(slot, cursor, left)
+            except FileNotFoundError:
+                # expired meanwhile: the cleaner moves the min offset before it deletes
+                low, high = self._queues.range(slot)
+                if cursor >= low:
+                    raise
+                slices.append(QueueSlice(queue_id, cursor, low, high, 0))
+                continue
+            if found.size:
+                records.append(found)
+            left -= found.size
+            slices.append(QueueSlice(queue_id, after, low, high, found.size))
+        return len(queues) > pull.known_queues

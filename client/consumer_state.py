@@ -1,0 +1,43 @@
+"""What a consumer tells of itself: the same for the synchronous and the asyncio one.
+
+Nothing here waits, so nothing here differs between the two; what does is in each one's own file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.client.core.consumer_core import ConsumerCore
+
+
+class ConsumerState:
+    """Where a consumer is in the queues of its topic. Offsets count the messages of one queue."""
+
+    _core: ConsumerCore
+
+    @property
+    def positions(self) -> dict[int, int]:
+        """Queue -> the offset of its next message that `poll` has not returned."""
+        return self._core.positions
+
+    @property
+    def starts(self) -> dict[int, int]:
+        """Queue -> where it was begun; empty until the broker has answered the first time."""
+        return self._core.starts
+
+    @property
+    def left(self) -> int:
+        """How many offsets are left until the end, in all queues together, without `follow`."""
+        return self._core.left
+
+    @property
+    def skipped(self) -> int:
+        """How many offsets were passed over: their messages have expired or are lost."""
+        return self._core.skipped
+
+    def end_at(self, ends: Mapping[int, int] | int) -> None:
+        """Without `follow`: stop before these offsets of queues, or before this one in each queue.
+
+        An end past what a queue has changes nothing. To be called before the first `poll`.
+        """
+        self._core.end_at(ends)
