@@ -107,7 +107,7 @@ class Reader(Actor):
 
     def work(self) -> int:
         self._limit.tend(self._clock.monotonic_ms())
-        self._inlet.tend(self._unsent.size_bytes)
+        self._inlet.tend(self._unread.size_bytes)
         done = self._look_again()
         for _ in range(REQUESTS_AT_ONCE):
             parts = self._inlet.receive()

@@ -72,7 +72,7 @@ class Writer(Actor):
         self._pending = PendingAnswers()
         self._waiting: CheckedFrame | None = None
         self._held = SendQueue(stage.config)
-        self._unsent = UnreadAnswers()
+        self._unread = UnreadAnswers()
         self._drained_at_ms = -1
 
     def start(self) -> None:
@@ -104,7 +104,7 @@ class Writer(Actor):
 
     def work(self) -> int:
         self._limit.tend(self._clock.monotonic_ms())
-        self._inlet.tend(self._retries.size_bytes + self._unsent.size_bytes)
+        self._inlet.tend(self._retries.size_bytes + self._unread.size_bytes)
         done = self._release()
         if self._waiting is not None:
             self._store(self._waiting)
@@ -217,9 +217,8 @@ class Writer(Actor):
             self._refuse(peer, 0, error)
 
     def _make_topics(self) -> int:
-        answers = self._topic_turns.turn(self._unsent.room())
-        for peer, answer in answers:
-            self._unsent.send(self._socket, peer, answer)
+        for peer, answer in (answers := self._topic_turns.turn(self._unread.room())):
+            self._unread.send(self._socket, peer, answer)
         return len(answers)
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:
@@ -239,8 +238,7 @@ class Writer(Actor):
             config.max_message_size_bytes,
             config.max_frame_bytes,
             self._stage.generation,
-            8 if len(self._host) == 8 else 20,
-            self._shape.prop_crc,
+            *self._shape,
             self._rings.most > 0,
         )
         self._socket.send_multipart((peer, encode(answer)))
@@ -295,9 +293,8 @@ class Writer(Actor):
             self._turn_away(peer, request, error)
 
     def _turn_away(self, peer: bytes, request: Append, error: PenstockError) -> None:
-        """Refuse a frame that may come again. The session ends, so that later frames of the
-        producer
-        cannot be stored before it does."""
+        """Refuse a frame that may come again. The session ends, so that no later frame of the
+        producer can be stored before it."""
         self._refuse(peer, request.seq, error, request.session)
         self._sessions.end(request.producer)
         self._retries.drop_behind(request)

@@ -24,7 +24,7 @@ from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 from penstock.shared.wire.sockets import GREETING_TIMEOUT_MS, dial
-from penstock.shared.wire.unread_answers import MAX_UNSENT_BYTES
+from penstock.shared.wire.unread_answers import MAX_UNREAD_BYTES
 
 FILES = (192, 256, 512)
 CHURN = 300
@@ -134,7 +134,7 @@ def _is_full(broker: Broker) -> bool:
 def _check_memory(broker: Broker, before: int) -> list[str]:
     """The reader has handed out what it may, and no more."""
     grown = own_memory_bytes(broker.actors()["reader"]) - before
-    if grown > MAX_UNSENT_BYTES + SPARE_BYTES:
+    if grown > MAX_UNREAD_BYTES + SPARE_BYTES:
         return [f"the reader has grown by {grown >> 20} MiB over consumers that do not read"]
     return []
 

@@ -11,7 +11,7 @@ from typing import Any
 import zmq
 
 # Together; beyond it an answer is short.
-MAX_UNSENT_BYTES = 64 << 20
+MAX_UNREAD_BYTES = 64 << 20
 SHORT_ANSWER_BYTES = 64 << 10
 
 
@@ -36,7 +36,7 @@ class UnreadAnswers:
 
     def room(self) -> int:
         """How many bytes the next answer may have. At least a short one always goes."""
-        if self.size_bytes > MAX_UNSENT_BYTES // 2:
+        if self.size_bytes > MAX_UNREAD_BYTES // 2:
             self._under_way = [each for each in self._under_way if not each[0].done]
             self.size_bytes = sum(size for _, size in self._under_way)
-        return max(SHORT_ANSWER_BYTES, MAX_UNSENT_BYTES - self.size_bytes)
+        return max(SHORT_ANSWER_BYTES, MAX_UNREAD_BYTES - self.size_bytes)
