@@ -46,13 +46,20 @@ from penstock.shared.formats.tombstone import LostMessage, lay_out, smallest_tom
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import (
     Damage,
+    DamagedRanges,
     damage_between,
     joined,
     load_quarantine,
     save_quarantine,
 )
 from penstock.shared.memory.run_directory import Run
-from penstock.shared.queue.known_queues import QueueEnd, load_known_queues
+from penstock.shared.queue.known_queues import (
+    WATERMARK,
+    QueueEnd,
+    load_known_flush,
+    load_known_queues,
+    replace_known_queues,
+)
 from penstock.shared.recovery.find_log_end import dispatched_to
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
@@ -122,8 +129,24 @@ def repair_store(
     done = Repair(True, files, ranges)
     index = config.message_index_enable
     done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=index, progress=progress)
+    crash_point("repair.rebuilt")
+    _note_ends(paths)
     save_quarantine(paths, [], clock.now_ms())
     return done
+
+
+def _note_ends(paths: StorePaths) -> None:
+    """The list says of queues what they are now: a tombstone is not where its message was. One that
+    was known to go on further stays as it was known, and a start lets it go on there."""
+    ends = load_known_queues(paths.known_queues)
+    with StoreDirectory(paths.root) as store:
+        for queue in store.queues():
+            name, end = f"{queue.topic}/{queue.queue_id}", queue.max_offset
+            if end > queue.first_slot and end >= ends.get(name, QueueEnd()).end:
+                ends[name] = QueueEnd(end, queue.log_offset(end - 1))
+    if flushed := load_known_flush(paths.known_queues):
+        ends[WATERMARK] = QueueEnd(flushed)
+    replace_known_queues(paths.known_queues, ends)
 
 
 def plan_ranges(
@@ -131,7 +154,7 @@ def plan_ranges(
 ) -> list[RangeRepair]:
     """Every damaged range in front of a whole record, or of the end that is known."""
     with StoreDirectory(paths.root) as store:
-        walk = _Walk(store, config)
+        walk = _Walk(store, config, found)
         walk.run(progress)
         known_end = found.log_end if found is not None else _known_end(paths, store)
         if walk.end < known_end:
@@ -165,8 +188,12 @@ class _Gap(NamedTuple):
 class _Walk:
     """One pass over the log: its damage, and the slots that no record fills."""
 
-    def __init__(self, store: StoreDirectory, config: Config) -> None:
+    def __init__(self, store: StoreDirectory, config: Config, found: Recovered | None) -> None:
         self._store = store
+        # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
+        # behind that end, a blank of another segment, say, is nothing that damage ends at.
+        self._known_end = found.log_end if found is not None else sys.maxsize
+        self._known = DamagedRanges(found.quarantined if found is not None else ())
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
         self.ranges: list[RangeRepair] = []
         self.end = store.log_start
@@ -185,13 +212,18 @@ class _Walk:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
         pending: list[Damage] = []
         for position, found, size, record, reason in self._store.scan_log():
-            if found is Kind.DAMAGED:
+            if found is Kind.END or position >= self._known_end:
+                break  # damage at the very end is a torn tail: a start sees to it
+            stop = min(position + size, self._known_end)
+            # any bytes may name the segment's end: damage ends at a record, and not at a blank
+            lost = found is Kind.DAMAGED or bool(pending) and found is Kind.BLANK
+            if lost or self._known.touches(position, stop - position):
+                known = self._known.before(stop - 1)
+                why = reason or (known.reason if known is not None else "")
                 pending += damage_between(
-                    self._store.paths, self._segment_bytes, position, position + size, reason
+                    self._store.paths, self._segment_bytes, position, stop, why
                 )
                 continue
-            if found is Kind.END:
-                break  # damage at the very end is a torn tail: a start sees to it
             for each in joined(pending):
                 self.add(each)
             pending = []
@@ -229,13 +261,21 @@ class _Walk:
 
     def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
         """Queues that are known to have gone on have lost what is missing behind their last one."""
+        named: dict[tuple[str, int], tuple[int, int]] = {}
+        for each in self.ranges:
+            for topic, queue_id, slot in each.lost:
+                here = slot + 1, each.damage.position - 1
+                named[topic, queue_id] = max(here, named.get((topic, queue_id), here))
         for name, end in known.items():
-            topic, _, queue_id = name.rpartition("/")
-            queue = (topic, int(queue_id))
-            slot, behind = self._next.get(queue, (end.end, -1))
-            if slot < end.end:
-                gap = _Gap(slot, end.end, behind, sys.maxsize)
-                self._gaps.setdefault(queue, []).append(gap)
+            topic, _, number = name.rpartition("/")
+            queue = (topic, int(number))
+            # of one that has nothing here all has expired
+            last = self._next.get(queue, named.get(queue, (end.end, -1)))
+            lost = max(last, named.get(queue, last))
+            for (slot, behind), stop in ((last, lost[0]), (lost, end.end)):
+                if slot < stop:
+                    gap = _Gap(slot, stop, behind, sys.maxsize)
+                    self._gaps.setdefault(queue, []).append(gap)
 
     def take_entries(self) -> None:
         """Entries that point into the damage name its messages, the last of a queue too."""

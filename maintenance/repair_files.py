@@ -22,6 +22,7 @@ from penstock.shared.formats.checkpoint import decode_checkpoint
 from penstock.shared.layout import PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.log.damage import set_aside
 from penstock.shared.memory.run_directory import read_run
+from penstock.shared.recovery.restore_queues import find_missed_queues
 from penstock.shared.recovery.witness import find_witness
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import check_lengths
@@ -48,6 +49,11 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
         yield from _directory(paths, queue, size)
         for path in _gaps(queue, size):
             yield FileStep(f"make {shown(path)} anew, which is missing", lambda: None)
+    with StoreDirectory(paths.root) as store:
+        missed = find_missed_queues(store)
+    for name, why in missed.items():
+        # the next part of a repair begins as a start does, which makes it
+        yield FileStep(f"make queue {name} anew, which {why}", lambda: None)
     if paths.checkpoint.exists() and _is_wrong_checkpoint(paths.checkpoint):
         yield _aside(paths, paths.checkpoint, "no checkpoint")
 

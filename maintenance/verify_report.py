@@ -50,7 +50,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
 
 # What a repair mends: files that are wrong themselves, and bytes of the log that are no record.
-_REPAIRED = frozenset({"stray-file", "empty-segment", "checkpoint-size"})
+_REPAIRED = frozenset({"stray-file", "empty-segment", "checkpoint-size", "queue-lost"})
 _REPAIRED_LEADS = ("log-", "queue-segment-")
 
 

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.actors.cleaner import Cleaner
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.chaos.history import SHOWN, Sent, check_acknowledged, check_order, read_stored
@@ -60,8 +61,11 @@ def in_another_boot(image: Image) -> Image:
     return image.replacing(boot_id().encode(), _ANOTHER_BOOT)
 
 
-def settle(root: Path, config: Config) -> Recovered:
-    """Start on the store, dispatch everything, and leave it clean. Raises PenstockError."""
+def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recovered:
+    """Start on the store, dispatch everything, and leave it clean. Raises PenstockError.
+
+    With a cleaner what one before it had begun is brought to its end.
+    """
     settings = msgspec.structs.replace(
         config,
         store_path_root_dir=str(root),
@@ -80,11 +84,25 @@ def settle(root: Path, config: Config) -> Recovered:
             actor.work()
         actor.close()
         stage.close()
+    if with_cleaner:
+        _clean(Stage("cleaner", settings, store.run, clock, context=wire.context("cleaner")))
     finish_store(store, settings)
     store.listeners.close()
     store.positions.close()
     os.close(store.lock)
     return store.recovered
+
+
+def _clean(stage: Stage) -> None:
+    """Its first round; no disk is full here, and what goes by time does so when it is over."""
+    try:
+        cleaner = Cleaner(stage, lambda path, ahead_bytes: 0)
+        cleaner.start()
+        while cleaner.work():
+            pass
+        cleaner.close()
+    finally:
+        stage.close()  # or the next start would wait for this actor to be gone
 
 
 def check_store(

@@ -85,7 +85,8 @@ def _is_ours(store: StoreDirectory, checkpoint: Checkpoint, known: Checkpoint) -
     """Whether this is a later checkpoint than the one that is known: ours name a record and, among
     the times, that record's."""
     at = checkpoint.confirm_offset
-    return known.confirm_offset < at == confirmed_record(store, checkpoint) and (
+    # without a record to name it is 0, and less only in words that were harmed
+    return max(known.confirm_offset, 0) < at == confirmed_record(store, checkpoint) and (
         first_timestamp_ms(store, at) == checkpoint.logics_timestamp_ms
     )
 

@@ -60,7 +60,7 @@ def load_deletions(paths: StorePaths) -> list[Deletion]:
         return msgspec.json.decode(paths.deletions.read_bytes(), type=list[Deletion])
     except FileNotFoundError:
         return []
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreDamaged(
             "the list of deletions cannot be read",
             f"{paths.deletions}: {error}",

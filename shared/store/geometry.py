@@ -84,7 +84,7 @@ def load_sizes(paths: StorePaths) -> Sizes:
     except NotADirectoryError:
         check_place(paths.root)
         raise
-    except (UnicodeDecodeError, msgspec.MsgspecError, ConfigError) as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError, ConfigError) as error:
         raise StoreDamaged(
             f"{paths.geometry} does not hold the sizes of a store's files",
             error,

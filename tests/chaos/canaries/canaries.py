@@ -365,6 +365,23 @@ def queue_ends_not_compared(recovery: Any) -> None:
     recovery.find_lost_queues = lambda store, known, is_exact: {}
 
 
+@canary("shared.store.geometry", "damage")
+def sizes_not_held_against_files(geometry: Any) -> None:
+    """What geometry.json says is believed, though no file has that length."""
+    geometry.check_lengths = lambda paths, config: None
+
+
+@canary("shared.store.deletions", "damage")
+def broken_list_of_deletions_believed(deletions: Any) -> None:
+    """A cleaner ends over a list of deletions that it cannot read."""
+
+    def read_only(self: Any, paths: Any, say: Any) -> None:
+        self._paths, self._say, self._unwritten = paths, say, False
+        self._rows = deletions.load_deletions(paths)
+
+    deletions.Deletions.__init__ = read_only
+
+
 @canary("shared.recovery.witness", "damage")
 def torn_without_a_witness(witness: Any) -> None:
     """What stands behind damage is taken for what a power failure has left, whoever was told."""

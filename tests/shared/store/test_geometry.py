@@ -224,6 +224,7 @@ def test_a_size_binds_as_long_as_files_of_it_are_there(store: StorePaths) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"max_index_num": "7"}', b"\xff",
+                                     b'{"a":' + b"[" * 100_000,
                                      b'{"mapped_file_size_commit_log_bytes": 4097}'])  # fmt: skip
 def test_a_broken_memory_is_named_and_without_it_the_files_tell(
     store: StorePaths, content: bytes
