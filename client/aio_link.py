@@ -9,8 +9,7 @@ import zmq.asyncio
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
-from penstock.client.core.consumer_core import ConsumerCore
-from penstock.client.core.query_core import QueryCore
+from penstock.client.core.aim import Aim
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.wire.sockets import dial
 
@@ -18,7 +17,8 @@ from penstock.shared.wire.sockets import dial
 class Link:
     """A client that connects when its block begins and disconnects when it ends."""
 
-    _core: ConsumerCore | QueryCore
+    # of the core that the client drives
+    _aim: Aim
 
     def __init__(
         self,
@@ -32,7 +32,7 @@ class Link:
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._address.meet)
-        self._address.give(self._core.aim)
+        self._address.give(self._aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         self._opened = dial(self._context, self._address.endpoint)
         name = f"asyncio client of {self._address.name}"
@@ -41,8 +41,8 @@ class Link:
 
     def _follow(self, now_ms: int) -> None:
         """When the broker does not answer, connect to where its store runs by now."""
-        if self._core.aim.away:
-            self._address.follow(self._socket, self._core.aim, now_ms)
+        if self._aim.away:
+            self._address.follow(self._socket, self._aim, now_ms)
 
     @property
     def _socket(self) -> Any:

@@ -200,7 +200,7 @@ class SteppedConsumer:
         self._begin()
 
     def _begin(self) -> None:
-        self._core = ConsumerCore("stepped", self._topic, "earliest", None, True, 60_000, 0)
+        self._core = ConsumerCore("stepped", self._topic, 0, timeout_ms=60_000)
 
     def forget(self) -> None:
         """The broker is gone; what it is asked next is asked from the beginning."""
