@@ -3,8 +3,8 @@
     files    a stray file goes to STORE/penstock/quarantine/; a segment of a wrong length gets the
              right one, a missing one is made; what is cut off is kept there too
     log      the bytes of a damaged range are kept in quarantine/<log offset>.bin, then tombstones
-             and fillers take its place, of the same length: everything behind keeps its offset
-    queues   and index are made anew from the log, with a tombstone for each lost message
+             and fillers take its place, of the same length: everything after it keeps its offset
+    queues   and index are made from the log, with a tombstone for each lost message
 
 A range says nothing of what it held, but its neighbours do: a queue whose offsets jump over it has
 lost what lies between, and entries of consume queues that point into it name their messages. So
@@ -64,7 +64,7 @@ from penstock.shared.recovery.find_log_end import dispatched_to
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
 
-# So many ranges, or bytes, are replaced between two syncs.
+# This many ranges, or bytes, are replaced between two syncs.
 _AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
 
 Progress = Callable[[int, int], None]
@@ -95,7 +95,7 @@ class Repair(msgspec.Struct):
 def plan_repair(paths: StorePaths, config: Config, progress: Progress | None = None) -> Repair:
     """What is to be repaired; changes nothing.
 
-    Where files are wrong there may be more to do behind them than this can see.
+    Where files are wrong there may be more to do after them than this can see.
     """
     files = [step.text for step in plan_files(paths, config)]
     return Repair(False, files, plan_ranges(paths, config, None, progress))
@@ -116,7 +116,7 @@ def repair_store(
         step.apply()
         files.append(step.text)
     found = recover_store(paths, config, last_run)
-    # from here on a start knows where the log was damaged, and does the queues behind it again
+    # from here on a start knows where the log was damaged, and does the queues after it again
     save_quarantine(paths, found.quarantined, clock.now_ms())
     ranges = plan_ranges(paths, config, found, progress)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
@@ -181,7 +181,7 @@ class _Gap(NamedTuple):
 
     low: int
     high: int
-    behind: int
+    past: int
     before: int
 
 
@@ -191,14 +191,14 @@ class _Walk:
     def __init__(self, store: StoreDirectory, config: Config, found: Recovered | None) -> None:
         self._store = store
         # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
-        # behind that end, a blank of another segment, say, is nothing that damage ends at.
+        # past that end, a blank of another segment, say, is nothing that damage ends at.
         self._known_end = found.log_end if found is not None else sys.maxsize
         self._known = DamagedRanges(found.quarantined if found is not None else ())
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
         self.ranges: list[RangeRepair] = []
         self.end = store.log_start
         self._stored_ms = 0
-        self._next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and behind which position
+        self._next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and after which position
         self._first: dict[tuple[str, int], int] = {}
         self._gaps: dict[tuple[str, int], list[_Gap]] = {}
         self._room: list[int] = []  # of each range, for more tombstones
@@ -243,7 +243,7 @@ class _Walk:
         known = self._next.get(queue)
         # the first one of a queue may have lost those before it, or begin wherever it likes
         begins = fields.queue_offset if self._store.log_start or fields.queue_offset > room else 0
-        slot, behind = known or (begins, -1)
+        slot, past = known or (begins, -1)
         if fields.queue_offset < 0 or fields.queue_offset - slot > room:
             # no checksum covers it: a jump over more messages than there was room for is damage
             reason = f"queue offset {fields.queue_offset}, where {slot} was to come"
@@ -254,13 +254,13 @@ class _Walk:
             return
         if slot < fields.queue_offset:
             self._gaps.setdefault(queue, []).append(
-                _Gap(slot, fields.queue_offset, behind, position)
+                _Gap(slot, fields.queue_offset, past, position)
             )
         self._first.setdefault(queue, fields.queue_offset)
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
     def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
-        """Queues that are known to have gone on have lost what is missing behind their last one."""
+        """Queues that are known to have gone on have lost what is missing after their last one."""
         named: dict[tuple[str, int], tuple[int, int]] = {}
         for each in self.ranges:
             for topic, queue_id, slot in each.lost:
@@ -272,9 +272,9 @@ class _Walk:
             # of one that has nothing here all has expired
             last = self._next.get(queue, named.get(queue, (end.end, -1)))
             lost = max(last, named.get(queue, last))
-            for (slot, behind), stop in ((last, lost[0]), (lost, end.end)):
+            for (slot, past), stop in ((last, lost[0]), (lost, end.end)):
                 if slot < stop:
-                    gap = _Gap(slot, stop, behind, sys.maxsize)
+                    gap = _Gap(slot, stop, past, sys.maxsize)
                     self._gaps.setdefault(queue, []).append(gap)
 
     def take_entries(self) -> None:
@@ -320,7 +320,7 @@ class _Walk:
         for queue, gaps in self._gaps.items():
             for gap in gaps:
                 # a range that has no room for one of a queue has none for its next either
-                number = int(np.searchsorted(starts, gap.behind, "right"))
+                number = int(np.searchsorted(starts, gap.past, "right"))
                 beyond = int(np.searchsorted(starts, gap.before))
                 for slot in range(gap.low, gap.high):
                     lost = LostMessage(*queue, slot)

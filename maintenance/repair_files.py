@@ -1,8 +1,7 @@
 """The first part of a repair: names and lengths in the directories of segments.
 
 RocketMQ refuses to start on a file that is no segment, and on one of a wrong length. Plans steps,
-and does one when asked to; doing a step twice, or half, changes nothing that counts. Knows no
-records.
+and does one when asked to; doing a step twice, or half, changes nothing that counts.
 """
 
 from __future__ import annotations
@@ -80,8 +79,8 @@ def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
     files = listed(paths.commit_log, size)
     bases = (file.base for file in files if file.fit is Fit.SEGMENT)
     last = max(bases, default=log_end // size * size - size)
-    behind = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
-    for path in chain(_gaps(paths.commit_log, size), behind):
+    past = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
+    for path in chain(_gaps(paths.commit_log, size), past):
         yield FileStep(
             f"make {shown(path)}, which is missing",
             partial(make_file, paths.staging, path, size, sparse=True),

@@ -4,7 +4,7 @@ It walks the log once, checks each record, and hands it to the check of its queu
 checkpoint and the index files. It parses records by itself and not with the code that wrote them.
 
 An unclean store (running, or killed: `abort` is there) may end in a torn record, and its queues may
-lag behind the log: those are notes, because the next start puts them right. In a clean one they
+lag the log: those are notes, because the next start puts them right. In a clean one they
 are problems, because RocketMQ then trusts what it finds.
 """
 
@@ -50,9 +50,9 @@ def verify_store(
 ) -> VerifyReport:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
 
-    `index` is for who knows better than the store how many slots and items its index files have;
-    where nobody does, only their headers are looked at. The queues of delayed messages say when
-    these are due, by the broker's `delay_levels_ms`.
+    `index` is for whoever knows better than the store how many slots and items its index files
+    have; where nobody does, only their headers are looked at. The queues of delayed messages say
+    when these are due, by the broker's `delay_levels_ms`.
 
     Raises ConfigError where there is no store.
     """
@@ -232,7 +232,7 @@ class _Verification:
         )
 
     def _take_torn_tail(self, size: int) -> None:
-        """Damage with nothing whole behind it: a write that a crash cut off."""
+        """Damage with nothing whole after it: a write that a crash cut off."""
         self._torn_bytes = size
         if not self._unclean:
             self._report_damage("log-torn-tail")

@@ -55,7 +55,8 @@ _REPAIRED_LEADS = ("log-", "queue-segment-")
 
 
 def _is_of(part: str, kind: str) -> bool:
-    """Whether that part made anew has not this problem; a log without a record keeps its gap."""
+    """Whether the same part, made from the log, has not this problem; a log without a record keeps
+    its gap."""
     return kind.startswith(f"{part}-") and kind != "queue-offset"
 
 

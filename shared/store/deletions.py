@@ -73,7 +73,7 @@ class Deletions:
 
     def __init__(self, paths: StorePaths, say: Callable[[str], None]) -> None:
         self._paths = paths
-        self._say = say
+        self._report = say
         self._unwritten = False
         self._rows: list[Deletion] = []
         try:
@@ -111,7 +111,7 @@ class Deletions:
         except OSError as error:
             self._unwritten = True
             if not was:
-                self._say(f"{self._paths.deletions} cannot be written now: {error}")
+                self._report(f"{self._paths.deletions} cannot be written now: {error}")
 
 
 def describe(row: Deletion, config: Config) -> str:

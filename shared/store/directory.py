@@ -4,7 +4,7 @@ Needs no broker and takes no lock. It opens files for reading only, maps nothing
 length it has not bounded. It needs no configuration: what sizes files were made with the store says
 (`sizes`), or the files do.
 What is wrong with names and lengths is in `problems`; whether the contents hold together is
-`verify`'s question. A running store grows behind it: `refresh` to see more. For one thread.
+`verify`'s question. A running store grows meanwhile: `refresh` to see more. For one thread.
 """
 
 from __future__ import annotations
