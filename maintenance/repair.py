@@ -63,6 +63,7 @@ from penstock.shared.queue.known_queues import (
 from penstock.shared.recovery.find_log_end import dispatched_to
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
 # This many ranges, or bytes, are replaced between two syncs.
 _AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
@@ -115,7 +116,8 @@ def repair_store(
     for step in plan_files(paths, config):
         step.apply()
         files.append(step.text)
-    found = recover_store(paths, config, last_run)
+    with StoreSurvey(paths, config) as survey:
+        found = recover_store(survey, last_run)
     # from here on a start knows where the log was damaged, and does the queues after it again
     save_quarantine(paths, found.quarantined, clock.now_ms())
     ranges = plan_ranges(paths, config, found, progress)
@@ -125,7 +127,8 @@ def repair_store(
         _replace(paths, config, some)
     crash_point("repair.replaced")
     if ranges:
-        recover_store(paths, config, last_run)  # a torn tail could not be cut before
+        with StoreSurvey(paths, config) as survey:
+            recover_store(survey, last_run)  # a torn tail could not be cut before
     done = Repair(True, files, ranges)
     index = config.message_index_enable
     done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=index, progress=progress)

@@ -22,7 +22,7 @@ from penstock.shared.layout import PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.log.damage import set_aside
 from penstock.shared.memory.run_directory import read_run
 from penstock.shared.recovery.restore_queues import find_missed_queues
-from penstock.shared.recovery.witness import find_witness
+from penstock.shared.recovery.witness import find_witness, hear
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import check_lengths
 from penstock.shared.store.geometry_search import queue_directories
@@ -40,7 +40,7 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     check_lengths(paths, config)
     size = config.mapped_file_size_commit_log_bytes
     with StoreDirectory(paths.root) as store:
-        log_end = find_witness(store, read_run(paths), 0).flushed
+        log_end = find_witness(store, hear(store, read_run(paths)), 0).flushed
     yield from _directory(paths, paths.commit_log, size, log_end)
     yield from _missing(paths, size, log_end)
     for queue in queue_directories(paths):

@@ -30,7 +30,8 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import boot_id
 from penstock.shared.process.actor import Stage
 from penstock.shared.recovery.build_index import rebuild_index
-from penstock.shared.recovery.open_store import finish_store, open_store
+from penstock.shared.recovery.close_store import close_store
+from penstock.shared.recovery.open_store import open_store
 from penstock.shared.recovery.recover_log import Recovered
 from penstock.shared.store.directory import StoreDirectory
 
@@ -86,7 +87,7 @@ def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recover
         stage.close()
     if with_cleaner:
         _clean(Stage("cleaner", settings, store.run, clock, context=wire.context("cleaner")))
-    finish_store(store, settings)
+    close_store(store, settings)
     store.listeners.close()
     store.positions.close()
     os.close(store.lock)

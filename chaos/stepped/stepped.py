@@ -28,7 +28,8 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.memory.roster import start_order, stop_order
 from penstock.shared.process.actor import TICK_MS, Stage, import_actor
-from penstock.shared.recovery.open_store import finish_store, open_store
+from penstock.shared.recovery.close_store import close_store
+from penstock.shared.recovery.open_store import open_store
 from penstock.shared.wire import messages
 
 # The cleaner decides by the use of the real disk, which is no function of a seed.
@@ -110,7 +111,7 @@ class SteppedBroker:
             actor, stage = self._actors.pop(name), self._stages.pop(name)
             actor.close()
             stage.close()
-        clean = finish_store(self.store, self.config)
+        clean = close_store(self.store, self.config)
         self._close_store()
         return clean
 

@@ -458,7 +458,7 @@ def pool_counted_before_copied(pool_recovery: Any) -> None:
 @canary("supervisor", "power")
 def abort_marker_removed_early(supervisor: Any) -> None:
     """`abort` goes when a stop begins, and not when everything is on disk."""
-    stop, finish_store = supervisor.Supervisor.stop, supervisor.finish_store
+    stop, close_store = supervisor.Supervisor.stop, supervisor.close_store
 
     def unlink_first(self: Any) -> bool:
         from penstock.shared.files.durable import delete_file
@@ -468,9 +468,9 @@ def abort_marker_removed_early(supervisor: Any) -> None:
 
     def finish(store: Any, config: Any) -> bool:
         store.paths.abort.touch()
-        return bool(finish_store(store, config))
+        return bool(close_store(store, config))
 
-    supervisor.Supervisor.stop, supervisor.finish_store = unlink_first, finish
+    supervisor.Supervisor.stop, supervisor.close_store = unlink_first, finish
 
 
 # --- after a failure ---

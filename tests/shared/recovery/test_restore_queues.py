@@ -20,7 +20,6 @@ from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues, replace_known_queues
-from penstock.shared.recovery.cut_queues import recover_queues
 from penstock.shared.store.watermark import Watermark, make_watermark
 
 Contents = dict[str, bytes]
@@ -33,7 +32,7 @@ def known(stopped_store: Callable[..., Any], twelve: list[Record], tmp_path: Pat
     store = store._replace(config=_with_small_files(store.config))
     create_queue_table(tmp_path / "queues", 9)
     table = QueueTable(tmp_path / "queues", writable=True)
-    recover_queues(store.paths, store.config, None, table)
+    store.recover_queues(None, table)
     table.close()
     return store
 
@@ -136,7 +135,7 @@ def test_a_queue_whose_messages_have_expired_goes_on_where_it_was(
     ]
     create_queue_table(tmp_path / "queues", 9)
     table = QueueTable(tmp_path / "queues", writable=True)
-    assert recover_queues(store.paths, store.config, None, table) == 3
+    assert store.recover_queues(None, table) == 3
     offsets = {table.key(slot): table.max_offset(slot) for slot in range(3)}
     minima = {table.key(slot): table.min_offset(slot) for slot in range(3)}
     table.close()
@@ -211,7 +210,7 @@ def _start(store: Any, place: Path) -> Any:
     place.unlink(missing_ok=True)
     create_queue_table(place, 9)
     table = QueueTable(place, writable=True)
-    recover_queues(store.paths, store.config, found.queues_good_to, table)
+    store.recover_queues(found.queues_good_to, table)
     table.close()
     return found
 

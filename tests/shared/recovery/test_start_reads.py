@@ -19,6 +19,7 @@ from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
 QUEUES = 3
 
@@ -50,7 +51,8 @@ def test_a_start_reads_as_much_of_forty_segments_as_of_one(
 ) -> None:
     def start(segments: int) -> Recovered:
         paths, config = crashed(segments)
-        return recover_store(paths, config, None)
+        with StoreSurvey(paths, config) as survey:
+            return recover_store(survey, None)
 
     small, large = start(1), start(40)
     assert large.log_end > 20 * small.log_end
@@ -73,7 +75,8 @@ def test_a_start_reads_of_the_log_nothing_for_queues_that_are_as_their_list_says
             for queue in store.queues()
         }
     replace_known_queues(paths.known_queues, ends)
-    assert recover_store(paths, config, None).read_files == 1 + QUEUES + 1
+    with StoreSurvey(paths, config) as survey:
+        assert recover_store(survey, None).read_files == 1 + QUEUES + 1
 
 
 def test_without_a_checkpoint_all_is_read(
@@ -82,7 +85,8 @@ def test_without_a_checkpoint_all_is_read(
     """So the numbers are those of what is read, and not of what should be."""
     paths, config = crashed(40)
     paths.checkpoint.unlink()
-    assert recover_store(paths, config, None).read_files == 40 + QUEUES
+    with StoreSurvey(paths, config) as survey:
+        assert recover_store(survey, None).read_files == 40 + QUEUES
 
 
 def test_there_is_nothing_untrue_about_a_sparse_store(
