@@ -40,8 +40,9 @@ from penstock.shared.process.actor import (
 )
 from penstock.shared.process.log_line import log_line
 from penstock.shared.process.malloc_tuning import keep_large_blocks
+from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.history import keep_recovery
-from penstock.shared.recovery.open_store import OpenStore, finish_store, open_store
+from penstock.shared.recovery.open_store import OpenStore, open_store
 
 # The classes of the roster that have been imported.
 CLASSES: dict[str, Callable[[Stage], Actor]] = {}
@@ -161,7 +162,7 @@ class Supervisor:
         try:
             for name in stop_order():
                 self._retire(self._children[name])
-            clean = finish_store(self.store, self._config)
+            clean = close_store(self.store, self._config)
         except (PenstockError, OSError) as error:
             self._report(str(error))
             self.kill()

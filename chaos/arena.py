@@ -5,6 +5,7 @@ A round takes some seconds, has a seed of its own and depends on no other, so it
 
 from __future__ import annotations
 
+import os
 import random
 import shutil
 import time
@@ -18,6 +19,7 @@ from penstock.chaos.machine.workers import Result, Task, Workers
 from penstock.chaos.report import Report
 from penstock.chaos.under_load import one_load
 from penstock.shared.config import Config
+from penstock.shared.layout import StorePaths
 
 
 class Arena:
@@ -114,22 +116,38 @@ def growing_store(
     """A store that a broker has filled, a copy of it on the way there, and its configuration.
 
     It is `left` "stopped", "killed", or without the memory of its run. All of it is on disk, and
-    its own files say so.
+    its own files say so. Of every other store the oldest segments have expired, some before the
+    copy was made and some behind that.
     """
     broker = Broker(room, any_settings(dice) | _SMALL)
     earlier = room / "earlier"
+    expires = dice.random() < 0.5
     with one_load(broker, rate=1000) as load:
         time.sleep(dice.uniform(0.2, 0.7))
+        if expires:
+            _expire(broker)
         shutil.copytree(broker.store, earlier, ignore=shutil.ignore_patterns("half-made", "*.tmp"))
         time.sleep(dice.uniform(0.2, 0.7))
         load.finish()
         broker.await_dispatched()
+        if left != "stopped" or expires:
+            broker.await_checkpoint()
+        if expires:
+            _expire(broker)
         if left == "stopped":
             broker.stop()
         else:
-            broker.await_checkpoint()
             broker.await_watermark()
             broker.kill()
         if left not in ("stopped", "killed"):
             broker.forget_memory()
         yield broker.store, earlier, broker.config
+
+
+def _expire(broker: Broker) -> None:
+    """Have the oldest segment of several go, as if nobody had written to it for long enough."""
+    first, *others = sorted(StorePaths(broker.store).commit_log.iterdir())
+    if others:
+        long_ago_s = time.time() - 2 * broker.config.file_reserved_time_h * 3600
+        os.utime(first, (long_ago_s, long_ago_s))
+        broker.clean()

@@ -172,6 +172,13 @@ class Broker:
                 raise StoreUnavailable("the watermark follows in time", mark)
             time.sleep(0.01)
 
+    def clean(self) -> None:
+        """`penstock clean`: what has expired goes, as far as nothing needs it any more."""
+        command = [sys.executable, "-m", "penstock.cli.main", "clean", "--store", str(self.store)]
+        ran = subprocess.run(command, capture_output=True, text=True, timeout=STOP_TIMEOUT_S)
+        if ran.returncode:
+            raise StoreUnavailable("nothing could be deleted", ran.stderr, self.output())
+
     def output(self) -> str:
         return self.said.read_text()
 

@@ -34,8 +34,8 @@ class Unfinished(PenstockError):
         first = sending.first_failed
         self.details = {"stored": sending.stored, "first_not_stored": first, "go_on": go_on}
         stored = f"{sending.stored} {'line is' if sending.stored == 1 else 'lines are'} stored"
-        behind = sending.stored - (first - 1)
-        more = f", and {behind} behind it are stored" if behind > 0 else ""
+        after = sending.stored - (first - 1)
+        more = f", and {after} behind it are stored" if after > 0 else ""
         self.lines = [f"{stored}; the first that is not is line {first}{more}", f"go on: {go_on}"]
 
 

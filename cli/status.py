@@ -52,9 +52,9 @@ Examples:
 def status(store: Path | None, whole: bool, output: str) -> None:
     """Show a broker's actors, how far each got, and how fast.
 
-    `behind` is how many bytes of the log a stage has still to do. Rates are of the moment. With -o
-    json there is everything, and of rates what they are counted from. Exits with 3 when no broker
-    runs on the store.
+    The third column is how many bytes of the log a stage has still to do. Rates are of the moment.
+    With -o json there is everything, and of rates what they are counted from. Exits with 3 when no
+    broker runs on the store.
     """
     from penstock.shared.config_sources import default_store
     from penstock.shared.process.broker_status import read_status

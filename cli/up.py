@@ -82,7 +82,7 @@ def up(
         again = _with_free_ports(file, settings, config.store)
         hint = f"stop that one, or take any free ports: {again}"
         raise PortTaken(error.what, error.value, hint) from None
-    _report(supervisor.store.recovered, supervisor.store.paths.root)
+    _report_recovery(supervisor.store.recovered, supervisor.store.paths.root)
     try:
         if supervisor.wait_ready():
             supervisor.run(_states(supervisor, config, output))
@@ -144,15 +144,15 @@ def _states(supervisor: Supervisor, config: Config, output: str) -> Callable[[],
         full = why_full(supervisor.store.positions, supervisor.store.paths, config)
         if last is None or bool(full) != bool(last):
             with ExitStack() as stack:
-                if last is not None:  # who read the first line may have gone
+                if last is not None:  # the reader of the first line may have gone
                     stack.enter_context(suppress(OSError, OutputFailed))
-                _say_state(supervisor, output, full)
+                _report_state(supervisor, output, full)
         last = full
 
     return look
 
 
-def _say_state(supervisor: Supervisor, output: str, full: str) -> None:
+def _report_state(supervisor: Supervisor, output: str, full: str) -> None:
     endpoints, store = supervisor.store.run.endpoints, supervisor.store.paths.root
     damaged = bool(supervisor.store.recovered.quarantined)
     if output == "json":
@@ -168,7 +168,7 @@ def _say_state(supervisor: Supervisor, output: str, full: str) -> None:
     sys.stdout.flush()
 
 
-def _report(recovered: Recovered, store: Path) -> None:
+def _report_recovery(recovered: Recovered, store: Path) -> None:
     """Say what was found after an unclean stop, what was cut, and what is damaged."""
     if recovered.mode == "unclean":
         _line(

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Mapping
+from collections.abc import AsyncIterator, Collection
 
 import zmq
 
 from penstock.client.aio_link import Link
 from penstock.client.broker_address import Store, check_one
 from penstock.client.consumer import BOTH_NAMED_HINT, unframed
+from penstock.client.consumer_state import ConsumerState
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message
@@ -19,7 +20,7 @@ from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.formats.compression import MAX_BODY_BYTES
 
 
-class Consumer(Link):
+class Consumer(Link, ConsumerState):
     """Reads a topic from a coroutine. See `penstock.client.Consumer` for the arguments.
 
     async with Consumer(store="./store", topic="orders") as consumer:
@@ -49,46 +50,19 @@ class Consumer(Link):
         super().__init__(endpoint, store, timeout_ms, wait_for_broker_ms, max_body_bytes)
         self._clock = clock or SystemClock()
         now_ms = self._clock.now_ms()
-        choice = choose(tags, sql, group, now_ms)
-        self._core: ConsumerCore = ConsumerCore(
+        self._core = ConsumerCore(
             self._address.name,
             topic,
-            start,
-            queues,
-            follow,
-            timeout_ms,
             now_ms,
-            choice,
-            max_body_bytes,
-            direct,
+            start=start,
+            queues=queues,
+            follow=follow,
+            selection=choose(tags, sql, group, now_ms),
+            timeout_ms=timeout_ms,
+            max_body_bytes=max_body_bytes,
+            direct=direct,
         )
-
-    @property
-    def positions(self) -> dict[int, int]:
-        """The next offset of each queue that `poll` has not returned."""
-        return self._core.positions
-
-    @property
-    def starts(self) -> dict[int, int]:
-        """Where each queue was begun; empty until the broker has answered the first time."""
-        return self._core.starts
-
-    @property
-    def left(self) -> int:
-        """How many offsets are left until the end, without `follow`."""
-        return self._core.left
-
-    @property
-    def skipped(self) -> int:
-        """How many offsets were passed over: their messages have expired or are lost."""
-        return self._core.skipped
-
-    def end_at(self, ends: Mapping[int, int] | int) -> None:
-        """Without `follow`: stop before these offsets of queues, or before this one in each queue.
-
-        Say so before the first `poll`.
-        """
-        self._core.end_at(ends)
+        self._aim, self._given_up = self._core.aim, self._core.given_up
 
     async def __aiter__(self) -> AsyncIterator[Message]:
         while batch := await self.poll(None):
@@ -120,7 +94,7 @@ class Consumer(Link):
             answer = await socket.recv_multipart(copy=False)
             self._core.received(unframed(answer), now_ms)
             if self._core.has_unread:
-                # a disk may take its time, which others on this loop are not to wait
+                # a disk may take its time, and must not hold up everybody else on this event loop
                 self._core.fetched(await asyncio.to_thread(self._core.fetch, now_ms))
         for parts in self._core.outgoing(now_ms):
             try:

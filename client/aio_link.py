@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, Self
 
 import zmq.asyncio
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.closing import closer
-from penstock.client.core.consumer_core import ConsumerCore
+from penstock.client.core.aim import Aim
 from penstock.client.core.message import longest_answer_bytes
-from penstock.client.core.query_core import QueryCore
 from penstock.client.lost_connection import LostConnection
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.formats.compression import MAX_BODY_BYTES
@@ -21,7 +21,9 @@ from penstock.shared.wire.sockets import dial
 class Link:
     """A client that connects when its block begins and disconnects when it ends."""
 
-    _core: ConsumerCore | QueryCore
+    # of the core that the client drives; the second raises for an answer that is too long
+    _aim: Aim
+    _given_up: Callable[[int], None]
 
     def __init__(
         self,
@@ -37,7 +39,7 @@ class Link:
 
     async def __aenter__(self) -> Self:
         await asyncio.to_thread(self._address.meet)
-        self._address.give(self._core.aim)
+        self._address.give(self._aim)
         self._context: Any = zmq.asyncio.Context(io_threads=1)
         longest = longest_answer_bytes(self._max_body_bytes)
         self._opened = dial(self._context, self._address.endpoint, longest)
@@ -48,10 +50,10 @@ class Link:
 
     def _follow(self, now_ms: int) -> None:
         """When the broker does not answer, connect to where its store runs by now."""
-        if self._core.aim.away:
-            self._address.follow(self._socket, self._core.aim, now_ms)
+        if self._aim.away:
+            self._address.follow(self._socket, self._aim, now_ms)
             if self._lost.dial_again(self._address.endpoint, now_ms):
-                self._core.given_up(int(self._socket.maxmsgsize))
+                self._given_up(int(self._socket.maxmsgsize))
 
     @property
     def _socket(self) -> Any:

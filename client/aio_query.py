@@ -38,7 +38,8 @@ class MessageQuery(Link):
     ) -> None:
         super().__init__(endpoint, store, timeout_ms, wait_for_broker_ms)
         self._clock = clock or SystemClock()
-        self._core: QueryCore = QueryCore(self._address.name, timeout_ms)
+        self._core = QueryCore(self._address.name, timeout_ms)
+        self._aim, self._given_up = self._core.aim, self._core.given_up
 
     async def by_key(
         self,

@@ -7,12 +7,13 @@ several threads, and not across a fork.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 
 import zmq
 
 from penstock.client.broker_address import BrokerAddress, Store, check_one
 from penstock.client.closing import closer
+from penstock.client.consumer_state import ConsumerState
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.consumer_core import ConsumerCore
 from penstock.client.core.message import Message, longest_answer_bytes
@@ -37,7 +38,7 @@ def unframed(parts: list[zmq.Frame]) -> list[bytes | memoryview]:
     return [part.buffer if len(part) >= _LONG_FRAME_BYTES else part.bytes for part in parts]
 
 
-class Consumer:
+class Consumer(ConsumerState):
     """Reads a topic, or some of its queues, each queue in order.
 
         with Consumer(store="./store", topic="orders", start="earliest") as consumer:
@@ -82,18 +83,17 @@ class Consumer:
         check_one(endpoint, store, BOTH_NAMED_HINT)
         self._address = BrokerAddress("consumers", endpoint, store, timeout_ms, wait_for_broker_ms)
         now_ms = self._clock.now_ms()
-        choice = choose(tags, sql, group, now_ms)
         self._core = ConsumerCore(
             self._address.name,
             topic,
-            start,
-            queues,
-            follow,
-            timeout_ms,
             now_ms,
-            choice,
-            max_body_bytes,
-            direct,
+            start=start,
+            queues=queues,
+            follow=follow,
+            selection=choose(tags, sql, group, now_ms),
+            timeout_ms=timeout_ms,
+            max_body_bytes=max_body_bytes,
+            direct=direct,
         )
         self._address.meet()
         self._address.give(self._core.aim)
@@ -105,34 +105,6 @@ class Consumer:
         self._lost = LostConnection(self._socket)
         name = f"consumer of {topic} at {self._address.name}"
         self._close = closer(self, name, self._lost, self._socket, self._context)
-
-    @property
-    def positions(self) -> dict[int, int]:
-        """The next offset of each queue that `poll` has not returned."""
-        return self._core.positions
-
-    @property
-    def starts(self) -> dict[int, int]:
-        """Where each queue was begun; empty until the broker has answered the first time."""
-        return self._core.starts
-
-    @property
-    def left(self) -> int:
-        """How many offsets are left until the end, without `follow`."""
-        return self._core.left
-
-    @property
-    def skipped(self) -> int:
-        """How many offsets were passed over: their messages have expired or are lost."""
-        return self._core.skipped
-
-    def end_at(self, ends: Mapping[int, int] | int) -> None:
-        """Without `follow`: stop before these offsets of queues, or before this one in each queue,
-        where they come before the end.
-
-        Say so before the first message is asked for.
-        """
-        self._core.end_at(ends)
 
     def __iter__(self) -> Iterator[Message]:
         while True:

@@ -1,6 +1,6 @@
-"""Consume queues and index made anew from the log, beside the old ones, and swapped in.
+"""Consume queues and index made from the log, next to the old ones, and swapped in.
 
-    STORE/penstock/rebuild/   the new ones while they grow; the old ones behind the swap
+    STORE/penstock/rebuild/   the new ones while they grow; the old ones after the swap
 
 The swap is one exchange of names, so a crash leaves the old or the new, whole; what it leaves in
 `rebuild/` the next rebuild or start removes. The caller holds the store's lock.
@@ -74,15 +74,15 @@ def rebuild_store(
                 os.link(path, new.index / path.name, follow_symlinks=False)
     if index:
         keep_sizes(paths, config, index=_has_this_index(paths, config))
-    for wanted, old, made_anew in (
+    for wanted, old, rebuilt in (
         (queues, paths.consume_queue, new.consume_queue),
         (index, paths.index, new.index),
     ):
         if wanted:
             make_directory(old)
-            sync_tree(made_anew)
+            sync_tree(rebuilt)
             crash_point("rebuild.before_swap")
-            exchange(old, made_anew)
+            exchange(old, rebuilt)
             crash_point("rebuild.after_swap")
     if index:
         keep_sizes(paths, config)
@@ -120,15 +120,15 @@ def _files(directory: Path) -> list[Path]:
 
 
 def _keep_others(paths: StorePaths, new: Path, done: Rebuilt) -> None:
-    """Link what is in the old tree and was not made anew: queues at rest, and what is not ours."""
+    """Link what is in the old tree and was not rebuilt: queues at rest, and files of others."""
     old = paths.consume_queue
     for place, _, names in os.walk(old):
         here = Path(place).relative_to(old)
-        made_anew = len(here.parts) == 2 and (new / here).exists()
+        rebuilt = len(here.parts) == 2 and (new / here).exists()
         for name in names:
-            if not made_anew:
+            if not rebuilt:
                 make_directory(new / here)
                 os.link(old / here / name, new / here / name, follow_symlinks=False)
             elif not is_segment_name(name):
                 set_aside(paths, old / here / name)
-        done.kept_queues += bool(names) and len(here.parts) == 2 and not made_anew
+        done.kept_queues += bool(names) and len(here.parts) == 2 and not rebuilt

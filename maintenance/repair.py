@@ -3,8 +3,8 @@
     files    a stray file goes to STORE/penstock/quarantine/; a segment of a wrong length gets the
              right one, a missing one is made; what is cut off is kept there too
     log      the bytes of a damaged range are kept in quarantine/<log offset>.bin, then tombstones
-             and fillers take its place, of the same length: everything behind keeps its offset
-    queues   and index are made anew from the log, with a tombstone for each lost message
+             and fillers take its place, of the same length: everything after it keeps its offset
+    queues   and index are made from the log, with a tombstone for each lost message
 
 A range says nothing of what it held, but its neighbours do: a queue whose offsets jump over it has
 lost what lies between, and entries of consume queues that point into it name their messages. So
@@ -46,18 +46,26 @@ from penstock.shared.formats.tombstone import LostMessage, lay_out, smallest_tom
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import (
     Damage,
+    DamagedRanges,
     damage_between,
     joined,
     load_quarantine,
     save_quarantine,
 )
 from penstock.shared.memory.run_directory import Run
-from penstock.shared.queue.known_queues import QueueEnd, load_known_queues
+from penstock.shared.queue.known_queues import (
+    WATERMARK,
+    QueueEnd,
+    load_known_flush,
+    load_known_queues,
+    replace_known_queues,
+)
 from penstock.shared.recovery.find_log_end import dispatched_to
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
-# So many ranges, or bytes, are replaced between two syncs.
+# This many ranges, or bytes, are replaced between two syncs.
 _AT_ONCE, _BYTES_AT_ONCE = 64, 64 << 20
 
 Progress = Callable[[int, int], None]
@@ -88,7 +96,7 @@ class Repair(msgspec.Struct):
 def plan_repair(paths: StorePaths, config: Config, progress: Progress | None = None) -> Repair:
     """What is to be repaired; changes nothing.
 
-    Where files are wrong there may be more to do behind them than this can see.
+    Where files are wrong there may be more to do after them than this can see.
     """
     files = [step.text for step in plan_files(paths, config)]
     return Repair(False, files, plan_ranges(paths, config, None, progress))
@@ -108,8 +116,9 @@ def repair_store(
     for step in plan_files(paths, config):
         step.apply()
         files.append(step.text)
-    found = recover_store(paths, config, last_run)
-    # from here on a start knows where the log was damaged, and does the queues behind it again
+    with StoreSurvey(paths, config) as survey:
+        found = recover_store(survey, last_run)
+    # from here on a start knows where the log was damaged, and does the queues after it again
     save_quarantine(paths, found.quarantined, clock.now_ms())
     ranges = plan_ranges(paths, config, found, progress)
     save_quarantine(paths, [each.damage for each in ranges], clock.now_ms())
@@ -118,12 +127,29 @@ def repair_store(
         _replace(paths, config, some)
     crash_point("repair.replaced")
     if ranges:
-        recover_store(paths, config, last_run)  # a torn tail could not be cut before
+        with StoreSurvey(paths, config) as survey:
+            recover_store(survey, last_run)  # a torn tail could not be cut before
     done = Repair(True, files, ranges)
     index = config.message_index_enable
     done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=index, progress=progress)
+    crash_point("repair.rebuilt")
+    _note_ends(paths)
     save_quarantine(paths, [], clock.now_ms())
     return done
+
+
+def _note_ends(paths: StorePaths) -> None:
+    """The list says of queues what they are now: a tombstone is not where its message was. One that
+    was known to go on further stays as it was known, and a start lets it go on there."""
+    ends = load_known_queues(paths.known_queues)
+    with StoreDirectory(paths.root) as store:
+        for queue in store.queues():
+            name, end = f"{queue.topic}/{queue.queue_id}", queue.max_offset
+            if end > queue.first_slot and end >= ends.get(name, QueueEnd()).end:
+                ends[name] = QueueEnd(end, queue.log_offset(end - 1))
+    if flushed := load_known_flush(paths.known_queues):
+        ends[WATERMARK] = QueueEnd(flushed)
+    replace_known_queues(paths.known_queues, ends)
 
 
 def plan_ranges(
@@ -131,7 +157,7 @@ def plan_ranges(
 ) -> list[RangeRepair]:
     """Every damaged range in front of a whole record, or of the end that is known."""
     with StoreDirectory(paths.root) as store:
-        walk = _Walk(store, config)
+        walk = _Walk(store, config, found)
         walk.run(progress)
         known_end = found.log_end if found is not None else _known_end(paths, store)
         if walk.end < known_end:
@@ -158,20 +184,24 @@ class _Gap(NamedTuple):
 
     low: int
     high: int
-    behind: int
+    past: int
     before: int
 
 
 class _Walk:
     """One pass over the log: its damage, and the slots that no record fills."""
 
-    def __init__(self, store: StoreDirectory, config: Config) -> None:
+    def __init__(self, store: StoreDirectory, config: Config, found: Recovered | None) -> None:
         self._store = store
+        # A start knows more than the bytes tell: where the log ends, and what was torn. What stands
+        # past that end, a blank of another segment, say, is nothing that damage ends at.
+        self._known_end = found.log_end if found is not None else sys.maxsize
+        self._known = DamagedRanges(found.quarantined if found is not None else ())
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
         self.ranges: list[RangeRepair] = []
         self.end = store.log_start
         self._stored_ms = 0
-        self._next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and behind which position
+        self._next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and after which position
         self._first: dict[tuple[str, int], int] = {}
         self._gaps: dict[tuple[str, int], list[_Gap]] = {}
         self._room: list[int] = []  # of each range, for more tombstones
@@ -185,13 +215,18 @@ class _Walk:
         start, total = self._store.log_start, sum(each.size for each in self._store.segments)
         pending: list[Damage] = []
         for position, found, size, record, reason in self._store.scan_log():
-            if found is Kind.DAMAGED:
+            if found is Kind.END or position >= self._known_end:
+                break  # damage at the very end is a torn tail: a start sees to it
+            stop = min(position + size, self._known_end)
+            # any bytes may name the segment's end: damage ends at a record, and not at a blank
+            lost = found is Kind.DAMAGED or bool(pending) and found is Kind.BLANK
+            if lost or self._known.touches(position, stop - position):
+                known = self._known.before(stop - 1)
+                why = reason or (known.reason if known is not None else "")
                 pending += damage_between(
-                    self._store.paths, self._segment_bytes, position, position + size, reason
+                    self._store.paths, self._segment_bytes, position, stop, why
                 )
                 continue
-            if found is Kind.END:
-                break  # damage at the very end is a torn tail: a start sees to it
             for each in joined(pending):
                 self.add(each)
             pending = []
@@ -211,7 +246,7 @@ class _Walk:
         known = self._next.get(queue)
         # the first one of a queue may have lost those before it, or begin wherever it likes
         begins = fields.queue_offset if self._store.log_start or fields.queue_offset > room else 0
-        slot, behind = known or (begins, -1)
+        slot, past = known or (begins, -1)
         if fields.queue_offset < 0 or fields.queue_offset - slot > room:
             # no checksum covers it: a jump over more messages than there was room for is damage
             reason = f"queue offset {fields.queue_offset}, where {slot} was to come"
@@ -221,21 +256,27 @@ class _Walk:
             self.add(damaged[0])
             return
         if slot < fields.queue_offset:
-            self._gaps.setdefault(queue, []).append(
-                _Gap(slot, fields.queue_offset, behind, position)
-            )
+            self._gaps.setdefault(queue, []).append(_Gap(slot, fields.queue_offset, past, position))
         self._first.setdefault(queue, fields.queue_offset)
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
     def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
-        """Queues that are known to have gone on have lost what is missing behind their last one."""
+        """Queues that are known to have gone on have lost what is missing after their last one."""
+        named: dict[tuple[str, int], tuple[int, int]] = {}
+        for each in self.ranges:
+            for topic, queue_id, slot in each.lost:
+                here = slot + 1, each.damage.position - 1
+                named[topic, queue_id] = max(here, named.get((topic, queue_id), here))
         for name, end in known.items():
-            topic, _, queue_id = name.rpartition("/")
-            queue = (topic, int(queue_id))
-            slot, behind = self._next.get(queue, (end.end, -1))
-            if slot < end.end:
-                gap = _Gap(slot, end.end, behind, sys.maxsize)
-                self._gaps.setdefault(queue, []).append(gap)
+            topic, _, number = name.rpartition("/")
+            queue = (topic, int(number))
+            # of one that has nothing here all has expired
+            last = self._next.get(queue, named.get(queue, (end.end, -1)))
+            lost = max(last, named.get(queue, last))
+            for (slot, past), stop in ((last, lost[0]), (lost, end.end)):
+                if slot < stop:
+                    gap = _Gap(slot, stop, past, sys.maxsize)
+                    self._gaps.setdefault(queue, []).append(gap)
 
     def take_entries(self) -> None:
         """Entries that point into the damage name its messages, the last of a queue too."""
@@ -280,7 +321,7 @@ class _Walk:
         for queue, gaps in self._gaps.items():
             for gap in gaps:
                 # a range that has no room for one of a queue has none for its next either
-                number = int(np.searchsorted(starts, gap.behind, "right"))
+                number = int(np.searchsorted(starts, gap.past, "right"))
                 beyond = int(np.searchsorted(starts, gap.before))
                 for slot in range(gap.low, gap.high):
                     lost = LostMessage(*queue, slot)

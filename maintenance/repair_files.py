@@ -1,8 +1,7 @@
 """The first part of a repair: names and lengths in the directories of segments.
 
 RocketMQ refuses to start on a file that is no segment, and on one of a wrong length. Plans steps,
-and does one when asked to; doing a step twice, or half, changes nothing that counts. Knows no
-records.
+and does one when asked to; doing a step twice, or half, changes nothing that counts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ from penstock.shared.formats.checkpoint import decode_checkpoint
 from penstock.shared.layout import PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.log.damage import set_aside
 from penstock.shared.memory.run_directory import read_run
-from penstock.shared.recovery.witness import find_witness
+from penstock.shared.recovery.restore_queues import find_missed_queues
+from penstock.shared.recovery.witness import find_witness, hear
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import check_lengths
 from penstock.shared.store.geometry_search import queue_directories
@@ -40,7 +40,7 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     check_lengths(paths, config)
     size = config.mapped_file_size_commit_log_bytes
     with StoreDirectory(paths.root) as store:
-        log_end = find_witness(store, read_run(paths), 0).flushed
+        log_end = find_witness(store, hear(store, read_run(paths)), 0).flushed
     yield from _directory(paths, paths.commit_log, size, log_end)
     yield from _missing(paths, size, log_end)
     for queue in queue_directories(paths):
@@ -48,6 +48,11 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
         yield from _directory(paths, queue, size)
         for path in _gaps(queue, size):
             yield FileStep(f"make {shown(path)} anew, which is missing", lambda: None)
+    with StoreDirectory(paths.root) as store:
+        missed = find_missed_queues(store)
+    for name, why in missed.items():
+        # the next part of a repair begins as a start does, which makes it
+        yield FileStep(f"make queue {name} anew, which {why}", lambda: None)
     if paths.checkpoint.exists() and _is_wrong_checkpoint(paths.checkpoint):
         yield _aside(paths, paths.checkpoint, "no checkpoint")
 
@@ -74,8 +79,8 @@ def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
     files = listed(paths.commit_log, size)
     bases = (file.base for file in files if file.fit is Fit.SEGMENT)
     last = max(bases, default=log_end // size * size - size)
-    behind = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
-    for path in chain(_gaps(paths.commit_log, size), behind):
+    past = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
+    for path in chain(_gaps(paths.commit_log, size), past):
         yield FileStep(
             f"make {shown(path)}, which is missing",
             partial(make_file, paths.staging, path, size, sparse=True),

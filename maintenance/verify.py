@@ -4,7 +4,7 @@ It walks the log once, checks each record, and hands it to the check of its queu
 checkpoint and the index files. It parses records by itself and not with the code that wrote them.
 
 An unclean store (running, or killed: `abort` is there) may end in a torn record, and its queues may
-lag behind the log: those are notes, because the next start puts them right. In a clean one they
+lag the log: those are notes, because the next start puts them right. In a clean one they
 are problems, because RocketMQ then trusts what it finds.
 """
 
@@ -28,6 +28,8 @@ from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import PAGE_BYTES
+from penstock.shared.names import LIGHT_QUEUE_PREFIX
+from penstock.shared.recovery.restore_queues import find_missed_queues
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import index_sizes
 
@@ -36,8 +38,6 @@ Progress = Callable[[int, int], None]
 _PROGRESS_RECORDS = 1 << 16
 _UNIQ_KEY = UNIQ_KEY.encode()
 SYS_INNER_BATCH = 0x080
-# A light queue's entries point at records of other topics.
-LIGHT_QUEUE_PREFIX = "%LMQ%"
 
 
 def verify_store(
@@ -50,9 +50,9 @@ def verify_store(
 ) -> VerifyReport:
     """Check the store in `directory`; `progress` is told (bytes done, bytes in all) now and then.
 
-    `index` is for who knows better than the store how many slots and items its index files have;
-    where nobody does, only their headers are looked at. The queues of delayed messages say when
-    these are due, by the broker's `delay_levels_ms`.
+    `index` is for whoever knows better than the store how many slots and items its index files
+    have; where nobody does, only their headers are looked at. The queues of delayed messages say
+    when these are due, by the broker's `delay_levels_ms`.
 
     Raises ConfigError where there is no store.
     """
@@ -73,6 +73,7 @@ class _Verification:
         self._checksum = checksum
         self._found = Findings()
         self._unclean = store.is_unclean
+        self._check_known_queues()
         # taken down before the walk: a running store moves on meanwhile
         self._checkpoint = store.checkpoint()
         self._queues: dict[tuple[bytes, int], QueueCheck] = {
@@ -141,6 +142,12 @@ class _Verification:
             advice=self._found.advice(self._store.paths),
             seconds=round(time.monotonic() - started, 3),
         )
+
+    def _check_known_queues(self) -> None:
+        """Where the log has nothing of a queue, only the list knows that it is gone, or shorter."""
+        for name, why in find_missed_queues(self._store).items():
+            place = shown(self._store.paths.consume_queue / name), 0
+            self._found.report("queue-lost", place, None, f"queue {name} {why}")
 
     def _check_segments(self) -> None:
         """Names and lengths. An empty file at the log's end is what a crash leaves."""
@@ -225,7 +232,7 @@ class _Verification:
         )
 
     def _take_torn_tail(self, size: int) -> None:
-        """Damage with nothing whole behind it: a write that a crash cut off."""
+        """Damage with nothing whole after it: a write that a crash cut off."""
         self._torn_bytes = size
         if not self._unclean:
             self._report_damage("log-torn-tail")

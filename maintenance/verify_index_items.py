@@ -1,11 +1,12 @@
 """Checks the index against the log: every item against a record, every key of a record for an item.
 
 The records' keys come in log order through `add` and are compared in batches with the items of the
-same log offsets, so memory does not grow with the store. Then each file's chains are made anew and
-compared. How many items count is taken down before the log is walked, for a running store goes on.
+same log offsets, so memory does not grow with the store. Then each file's chains are made from the
+items and compared. How many items count is taken down before the log is walked, for a running store
+goes on.
 
-In an unclean store deviations are notes: a start of ours puts the index right, and RocketMQ drops
-what it does not trust.
+In an unclean store deviations are notes: a start of Penstock puts the index right, and RocketMQ
+drops what it does not trust.
 """
 
 from __future__ import annotations
@@ -114,10 +115,10 @@ class IndexCheck:
                 self._report("index-missing", self._files[-1][0], 0, position, "a key has no item")
 
     def _check_end(self, file: IndexFile, header: IndexHeader, log_end: int) -> None:
-        behind = file.first_at(log_end, header.next_item)
-        if behind < header.next_item:
-            detail = f"items from {behind} on are of log offsets behind its end, {log_end}"
-            self._report("index-item", file, self._geometry.item_at(behind), None, detail)
+        first = file.first_at(log_end, header.next_item)
+        if first < header.next_item:
+            detail = f"items from {first} on are of log offsets behind its end, {log_end}"
+            self._report("index-item", file, self._geometry.item_at(first), None, detail)
 
     def _check_chains(self, file: IndexFile, header: IndexHeader) -> None:
         """Every item names the one before it in its slot, and every slot its newest one."""

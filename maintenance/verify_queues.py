@@ -82,7 +82,7 @@ class QueueCheck:
             self._next = max(self._next, int(run[-1, 0]) + 1)
 
     def finish(self, log_start: int, log_end: int, *, unclean: bool) -> None:
-        """Everything was added. Entries may lag behind the log, but only where it is unclean."""
+        """Everything was added. Entries may lag the log, but only where it is unclean."""
         self.compare()
         if self._first_seen is None:
             self._skipped.append((self._min, self._max))

@@ -50,12 +50,13 @@ class VerifyReport(msgspec.Struct, frozen=True):
 
 
 # What a repair mends: files that are wrong themselves, and bytes of the log that are no record.
-_REPAIRED = frozenset({"stray-file", "empty-segment", "checkpoint-size"})
+_REPAIRED = frozenset({"stray-file", "empty-segment", "checkpoint-size", "queue-lost"})
 _REPAIRED_LEADS = ("log-", "queue-segment-")
 
 
 def _is_of(part: str, kind: str) -> bool:
-    """Whether that part made anew has not this problem; a log without a record keeps its gap."""
+    """Whether the same part, made from the log, has not this problem; a log without a record keeps
+    its gap."""
     return kind.startswith(f"{part}-") and kind != "queue-offset"
 
 

@@ -176,7 +176,7 @@ class UnreadableBody(PenstockError):
 
 
 class ProtocolError(PenstockError):
-    """A frame on a socket is not one of ours, or is too large."""
+    """A frame on a socket is not one of Penstock's, or is too large."""
 
     status = "MESSAGE_ILLEGAL"
 

@@ -140,6 +140,7 @@ POINTS: dict[str, str] = {
     "repair.planned": "quarantine.json names what is damaged, the log is as it was",
     "repair.mid_range": "a part of a damaged range is replaced",
     "repair.replaced": "all damage is replaced, queues and index are as they were",
+    "repair.rebuilt": "queues and index are new, penstock/queues says how queues were",
     "rebuild.before_swap": "new queues or a new index are durable beside the old",
     "rebuild.after_swap": "new and old have changed places, what belongs to them is not written",
     "rebuild.before_removal": "all is made anew, the old ones are still in rebuild/",

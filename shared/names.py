@@ -18,6 +18,8 @@ MAX_GROUP_CHARACTERS = 120
 # A group's messages that are to come again, and those that came too often: RocketMQ's prefixes.
 RETRY_PREFIX = "%RETRY%"
 DLQ_PREFIX = "%DLQ%"
+# A light queue's entries point at records of other topics.
+LIGHT_QUEUE_PREFIX = "%LMQ%"
 MAX_QUEUES_PER_TOPIC = 1024
 _TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 # RocketMQ names its own topics after clusters and brokers, and those after machines and addresses.

@@ -112,14 +112,14 @@ def verify(path: Path | str | None) -> str:
 
 
 def rebuild(path: Path | str) -> str:
-    """Make queues and index anew, of the store that this is, or is a file of."""
+    """Make queues and index again, of the store that this is, or is a file of."""
     return (
         f"stop the broker and make the queues anew: penstock store rebuild {quoted(store_of(path))}"
     )
 
 
 def rebuild_index(path: Path | str) -> str:
-    """Make the index anew, of the store that this is, or is a file of."""
+    """Make the index again, of the store that this is, or is a file of."""
     return f"penstock store rebuild {quoted(store_of(path))} --index"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import selectors
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 import pytest
@@ -22,11 +23,12 @@ from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import BLANK, MAGIC_BLANK
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.memory.positions import create_positions
-from penstock.shared.memory.queue_table import create_queue_table
+from penstock.shared.memory.queue_table import QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import (
     Endpoints,
     Run,
@@ -36,6 +38,10 @@ from penstock.shared.memory.run_directory import (
 )
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.process.broker_status import read_status
+from penstock.shared.recovery.cut_queues import recover_queues
+from penstock.shared.recovery.recover_log import Recovered, recover_store
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
 # A shell starts what runs in the background with SIGINT ignored, and nohup with SIGHUP; brokers
 # would inherit that, and they are to be stopped by both.
@@ -390,3 +396,99 @@ def start_shared_broker(
 ) -> Iterator[Callable[..., Broker]]:
     """As `start_broker`, for what all tests of a module share."""
     yield from _start_brokers(tmp_path_factory)
+
+
+# --- a stopped store, and the ways to look at it ---
+
+SEGMENT = 4096
+RECORD = Kind.RECORD
+
+
+class StoppedStore(NamedTuple):
+    """A store directory, and the ways to look at it."""
+
+    paths: StorePaths
+    config: Config
+
+    def recover(self, last_run: Run | None = None) -> Recovered:
+        with StoreSurvey(self.paths, self.config) as survey:
+            return recover_store(survey, last_run)
+
+    def recover_queues(
+        self, good_to: int | None, table: QueueTable, config: Config | None = None
+    ) -> int:
+        with StoreSurvey(self.paths, config or self.config) as survey:
+            return recover_queues(survey, good_to, table)
+
+    def contents(self) -> dict[str, bytes]:
+        """Every file, by path, but for the note that a start has begun."""
+        return {
+            str(path.relative_to(self.paths.root)): path.read_bytes()
+            for path in sorted(self.paths.root.rglob("*"))
+            if path.is_file() and path != self.paths.starting
+        }
+
+    def log(self) -> bytearray:
+        return bytearray(
+            b"".join(path.read_bytes() for path in sorted(self.paths.commit_log.iterdir()))
+        )
+
+    def write_log(self, raw: bytes | bytearray) -> None:
+        for number, path in enumerate(sorted(self.paths.commit_log.iterdir())):
+            path.write_bytes(raw[number * SEGMENT : (number + 1) * SEGMENT])
+
+    def starts(self) -> list[int]:
+        """Where records begin, and where the last one ends."""
+        with StoreDirectory(self.paths.root) as store:
+            steps = [(at, size) for at, found, size, _, _ in store.scan_log() if found is RECORD]
+        return [*(at for at, _ in steps), sum(steps[-1])]
+
+
+@pytest.fixture
+def stopped_store(
+    store_builder: Callable[..., Path], make_config: Callable[..., Config]
+) -> Callable[..., StoppedStore]:
+    def make(records: list[Record], **layout: object) -> StoppedStore:
+        paths = StorePaths(store_builder(records, segment_bytes=SEGMENT, **layout))
+        paths.staging.mkdir(parents=True)
+        return StoppedStore(paths, make_config())
+
+    return make
+
+
+@pytest.fixture
+def twelve(make_record: Callable[..., Record]) -> list[Record]:
+    """Records of two queues that fill a segment and begin another."""
+    return [
+        make_record(queue_id=number % 2, body=bytes([65 + number]) * 400) for number in range(12)
+    ]
+
+
+@pytest.fixture
+def as_stopped() -> Callable[[StorePaths, Config], StoppedStore]:
+    """Any directory as a stopped store."""
+    return StoppedStore
+
+
+@pytest.fixture
+def wreckable(
+    store_builder: Callable[..., Path],
+    twelve: list[Record],
+    as_stopped: Callable[..., StoppedStore],
+) -> Callable[[Path], StoppedStore]:
+    """An unclean store in a directory of its own, each time the same."""
+    template = store_builder(twelve, segment_bytes=SEGMENT, unclean=True)
+
+    def make(place: Path) -> StoppedStore:
+        paths = StorePaths(shutil.copytree(template, place / "store"))
+        paths.staging.mkdir(parents=True)
+        small = Config(
+            store_path_root_dir=str(paths.root),
+            mapped_file_size_commit_log_bytes=SEGMENT,
+            mapped_file_size_consume_queue_bytes=1000,
+            max_hash_slot_num=20,
+            max_index_num=50,
+        )
+        return StoppedStore(paths, small)
+
+    return make

@@ -229,16 +229,16 @@ class Writer(Actor):
             self._out_of_step(peer, hello.producer, hello.session, hello.next_seq)
             return
         self._retries.drop_before(hello.producer, session.number)
-        config = self._config
         answer = messages.Welcome(
             hello.producer,
             session.number,
             session.next_seq,
             self._end.wrote,
-            config.max_message_size_bytes,
-            config.max_frame_bytes,
+            self._config.max_message_size_bytes,
+            self._config.max_frame_bytes,
             self._stage.generation,
-            *self._shape,
+            8 if len(self._host) == 8 else 20,
+            self._shape.prop_crc,
             self._rings.most > 0,
         )
         self._socket.send_multipart((peer, encode(answer)))

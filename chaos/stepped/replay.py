@@ -15,6 +15,7 @@ from pathlib import Path
 
 import msgspec
 
+from penstock.actors.cleaner import Cleaner
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.chaos.history import SHOWN, Sent, check_acknowledged, check_order, read_stored
@@ -29,7 +30,8 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import boot_id
 from penstock.shared.process.actor import Stage
 from penstock.shared.recovery.build_index import rebuild_index
-from penstock.shared.recovery.open_store import finish_store, open_store
+from penstock.shared.recovery.close_store import close_store
+from penstock.shared.recovery.open_store import open_store
 from penstock.shared.recovery.recover_log import Recovered
 from penstock.shared.store.directory import StoreDirectory
 
@@ -60,8 +62,11 @@ def in_another_boot(image: Image) -> Image:
     return image.replacing(boot_id().encode(), _ANOTHER_BOOT)
 
 
-def settle(root: Path, config: Config) -> Recovered:
-    """Start on the store, dispatch everything, and leave it clean. Raises PenstockError."""
+def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recovered:
+    """Start on the store, dispatch everything, and leave it clean. Raises PenstockError.
+
+    With a cleaner what one before it had begun is brought to its end.
+    """
     settings = msgspec.structs.replace(
         config,
         store_path_root_dir=str(root),
@@ -80,11 +85,25 @@ def settle(root: Path, config: Config) -> Recovered:
             actor.work()
         actor.close()
         stage.close()
-    finish_store(store, settings)
+    if with_cleaner:
+        _clean(Stage("cleaner", settings, store.run, clock, context=wire.context("cleaner")))
+    close_store(store, settings)
     store.listeners.close()
     store.positions.close()
     os.close(store.lock)
     return store.recovered
+
+
+def _clean(stage: Stage) -> None:
+    """Its first round; no disk is full here, and what goes by time does so when it is over."""
+    try:
+        cleaner = Cleaner(stage, lambda path, ahead_bytes: 0)
+        cleaner.start()
+        while cleaner.work():
+            pass
+        cleaner.close()
+    finally:
+        stage.close()  # or the next start would wait for this actor to be gone
 
 
 def check_store(

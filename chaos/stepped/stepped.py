@@ -28,7 +28,8 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin
 from penstock.shared.memory.roster import start_order, stop_order
 from penstock.shared.process.actor import TICK_MS, Stage, import_actor
-from penstock.shared.recovery.open_store import finish_store, open_store
+from penstock.shared.recovery.close_store import close_store
+from penstock.shared.recovery.open_store import open_store
 from penstock.shared.wire import messages
 
 # The cleaner decides by the use of the real disk, which is no function of a seed.
@@ -110,7 +111,7 @@ class SteppedBroker:
             actor, stage = self._actors.pop(name), self._stages.pop(name)
             actor.close()
             stage.close()
-        clean = finish_store(self.store, self.config)
+        clean = close_store(self.store, self.config)
         self._close_store()
         return clean
 
@@ -200,7 +201,7 @@ class SteppedConsumer:
         self._begin()
 
     def _begin(self) -> None:
-        self._core = ConsumerCore("stepped", self._topic, "earliest", None, True, 60_000, 0)
+        self._core = ConsumerCore("stepped", self._topic, 0, timeout_ms=60_000)
 
     def forget(self) -> None:
         """The broker is gone; what it is asked next is asked from the beginning."""

@@ -4,8 +4,10 @@ The store was left by a stop, by a kill of all processes, with or without their 
 power failure. Then one to three things are done to its files (harm.py). A start either serves
 every message whose own record was not hit, or is refused with an error that names a file, and then
 has changed nothing of the log. What a start cannot serve, the checker of store directories names.
-No start serves other bytes than were sent, gives an offset again, or ends in a traceback. Then
-the store is repaired, and the same holds; a repair leaves nothing unserved that was not hit.
+No start serves other bytes than were sent, gives an offset again, or ends in a traceback; none
+is refused over a file that only tells what has been. Sizes are those that the store says, as in
+`penstock up`; where it is told to remove the file that has them, that is done, and it starts anew.
+Then the store is repaired, and the same holds; a repair leaves nothing unserved that was not hit.
 """
 
 from __future__ import annotations
@@ -31,17 +33,21 @@ from penstock.maintenance.repair import repair_store
 from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
-from penstock.shared.errors import PenstockError
+from penstock.shared.errors import ConfigError, PenstockError
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run, remove_strays, write_run
 from penstock.shared.recovery.recover_log import Recovered
+from penstock.shared.store.deletions import load_deletions
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.geometry import KEYS, settled_sizes
 from penstock.shared.store.lock import stopped_store
 
 # in a round, and in a task of it
 DAMAGES, TASK_DAMAGES = 100, 10
 # how often one, two, three things are done at once
 _AT_ONCE = (70, 20, 10)
+# what a start does without
+_HISTORY = frozenset(("deletions.json", "deletions.json.broken", "recovery.json", "retention.json"))
 
 
 class Placed(NamedTuple):
@@ -119,7 +125,8 @@ def read_placed(root: Path) -> list[Placed]:
     with StoreDirectory(root) as store:
         for queue in store.queues():
             if queue.topic == TOPIC:
-                for number, entry in enumerate(queue.entries(0, queue.max_offset)):
+                entries = queue.entries(queue.min_offset, queue.max_offset)
+                for number, entry in enumerate(entries, queue.min_offset):
                     at, size = int(entry["offset"]), int(entry["size"])
                     sent = Sent(queue.queue_id, number, digest(bytes(store.record_at(at).body)), 0)
                     found.append(Placed(sent, at, at + size))
@@ -131,7 +138,12 @@ class _Judge:
 
     def __init__(self, root: Path, config: Config, original: list[Placed], hits: list[Hit]) -> None:
         self._root = root
-        self._config = msgspec.structs.replace(config, store_path_root_dir=str(root))
+        self._config = msgspec.structs.replace(
+            # what was made old so that it goes is not to go now
+            config,
+            store_path_root_dir=str(root),
+            file_reserved_time_h=24 * 365,
+        )
         self._original = original
         self._files = {hit.file for hit in hits}
         self._bent = [
@@ -144,31 +156,67 @@ class _Judge:
         log = self._log()
         wrong = []
         try:
-            found = settle(self._root, self._config)
+            found = self._start()
         except PenstockError as error:
-            if not any(
-                file.name in str(error) or file.parent.name in str(error) for file in self._files
-            ):
-                wrong.append(f"the error names no file: {error}")
             if self._log() != log:
                 wrong.append("a start that was refused has changed the log")
+            if all(file.name in _HISTORY for file in self._files):
+                wrong.append(f"refused over a file that nobody needs: {error}")
+            if not self._is_named(error):
+                wrong.append(f"the error names no file: {error}")
+            geometry = StorePaths(self._root).geometry
+            if f"rm {geometry}" in str(error):
+                geometry.unlink()
+                return wrong + self.judge()
         else:
-            wrong += self._look(found)
+            wrong += self._look(found) + self._look_back(found)
         return wrong + [f"after a repair: {each}" for each in self._repair()]
+
+    def _start(self) -> Recovered:
+        return settle(self._root, self._settled(), with_cleaner=True)
+
+    def _settled(self) -> Config:
+        """The configuration, by the sizes that the store says; what it asks for it is given."""
+        given: dict[str, int] = {}
+        while True:
+            try:
+                sizes = settled_sizes(self._root, given, dict.fromkeys(given, "flag"))
+            except ConfigError as error:
+                asked = [key for key in KEYS if f"{key} is not known" in error.what]
+                if not asked or asked[0] in given:
+                    raise
+                given[asked[0]] = getattr(self._config, asked[0])
+            else:
+                return msgspec.structs.replace(self._config, **sizes)
 
     def _repair(self) -> list[str]:
         try:
             with stopped_store(self._root) as (paths, last_run):
-                repair_store(paths, self._config, SystemClock(), last_run)
-            found = settle(self._root, self._config)
+                repair_store(paths, self._settled(), SystemClock(), last_run)
+            found = self._start()
         except PenstockError as error:
-            return [] if self._is_named(error) else [f"refused: {error}"]
+            # it is about a file that only a user can put right
+            is_known = any(file.name in str(error) for file in self._files)
+            return [] if is_known else [f"refused: {error}"]
         wrong = [f"the store is read-only: {found.quarantined[0]}"] if found.quarantined else []
-        return wrong + self._look(found, repaired=True)
+        return wrong + self._look(found, repaired=True) + self._look_back(found)
 
     def _is_named(self, error: PenstockError) -> bool:
-        """Whether a refusal is about a file that only a user can put right."""
-        return any(file.name in str(error) for file in self._files)
+        """Whether a refusal is about a file that was hit, or one beside it."""
+        paths = StorePaths(self._root)
+        beside = {str(file.parent) for file in self._files if file.parent != self._root}
+        if paths.geometry in self._files:
+            # sizes that its files have not: it says which, and is made anew in any
+            beside.add(str(paths.index))
+        names = beside | {file.name for file in self._files}
+        return any(name in str(error) for name in names)
+
+    def _look_back(self, found: Recovered) -> list[str]:
+        """What is wrong with the list of deletions, which the cleaner has put right."""
+        last = load_deletions(StorePaths(self._root))[-1:]
+        if last and last[0].log_end > found.log_start and not found.quarantined:
+            return [f"{last[0].log_end} is the end of a deletion, and the log still has it"]
+        return []
 
     def _look(self, found: Recovered, *, repaired: bool = False) -> list[str]:
         """What is wrong with a store that has been started on."""

@@ -13,15 +13,23 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import msgspec
+
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
 from penstock.shared.layout import StorePaths
+from penstock.shared.store.geometry import load_sizes
 
 # Where harm goes: most bytes are the log's, but every kind of file shall have its share.
 PLACES = (
     *("commitlog", "commitlog", "consumequeue", "consumequeue", "index", "checkpoint", "config"),
     *("penstock", "penstock/watermark", "penstock/queues", "penstock/run.json", "abort"),
+    *("penstock/geometry.json", "penstock/deletions.json"),
 )
-_NONSENSE = (b"", b"{", b"[]", b"{}", b"null", b"\xff\xfe", b'{"a":1}', b"[1,2,3]", b'"x"', b"7")
+_NONSENSE = (
+    *(b"", b"{", b"[]", b"{}", b"null", b"\xff\xfe", b'{"a":1}', b"[1,2,3]", b'"x"', b"7"),
+    *(b'{"a":' + b"[" * 100_000, b'[{"a":' + b"[" * 100_000),
+)
 
 
 class Hit(NamedTuple):
@@ -173,6 +181,22 @@ def _bend_checkpoint(scene: Scene, dice: random.Random) -> list[Hit]:
     return [Hit("bent words", file, 0, 40)]
 
 
+def _bend_sizes(scene: Scene, dice: random.Random) -> list[Hit]:
+    """Sizes of another store's files, or not all of them."""
+    paths = StorePaths(scene.root)
+    file = paths.geometry
+    try:
+        sizes = msgspec.to_builtins(load_sizes(paths))
+    except StoreDamaged:
+        return []
+    if not sizes:
+        return []
+    for key in dice.sample(sorted(sizes), dice.randint(1, len(sizes))):
+        sizes[key] = dice.choice((0, sizes[key] // 2, sizes[key] * 2, sizes[key] * 8))
+    file.write_bytes(msgspec.json.encode(sizes))
+    return [Hit("bent sizes", file, 0, 0)]
+
+
 def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
     """A bit of the log flips, and no witness is left that says how far the log was on disk."""
     paths = StorePaths(scene.root)
@@ -211,6 +235,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "swap": (_swap, 6),
     "nonsense": (_talk_nonsense, 5),
     "checkpoint": (_bend_checkpoint, 8),
+    "sizes": (_bend_sizes, 4),
     "silence": (_silence, 8),
     "abort": (_make_abort, 3),
 }

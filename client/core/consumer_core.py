@@ -68,21 +68,23 @@ class ConsumerCore:
         self,
         endpoint: str,
         topic: str,
-        start: Start,
-        queues: Collection[int] | None,
-        follow: bool,
-        timeout_ms: int,
         now_ms: int,
-        choice: Selection | None = None,
+        *,
+        start: Start = "earliest",
+        queues: Collection[int] | None = None,
+        follow: bool = True,
+        selection: Selection | None = None,
+        timeout_ms: int,
         max_body_bytes: int = MAX_BODY_BYTES,
         direct: bool = False,
     ) -> None:
+        """`now_ms`: the wall clock, for starts that say how long ago. `endpoint` is for errors."""
         self._max_body_bytes = check_at_least("max_body_bytes", max_body_bytes, 0)
         self._files = LogFiles(check_bool("direct", direct))
         self._endpoint = endpoint
         self.aim = Aim()
         self._named = ""
-        self._choice = choice
+        self._selection = selection
         self.topic = check_topic(check_text("topic", topic))
         given = dict(start) if isinstance(start, Mapping) else {}
         self._given = {
@@ -205,7 +207,7 @@ class ConsumerCore:
         if not self._follow:
             cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
             ends = {queue: self._ends[queue] for queue in cursors}
-        wanted = None if self._choice is None else self._choice.subscription(ends)
+        wanted = None if self._selection is None else self._selection.subscription(ends)
         most = DIRECT_PULL_BYTES if direct else PULL_BYTES
         request, run = self._request, self.aim.run
         return messages.Pull(
@@ -363,7 +365,7 @@ class ConsumerCore:
             found.pop()
         if marked:
             found = self._without_lost(found)
-        return found if self._choice is None else self._choice.pick(found)
+        return found if self._selection is None else self._selection.pick(found)
 
     def _go_back(self) -> None:
         """Forget what has come and is not taken, to ask for it again."""

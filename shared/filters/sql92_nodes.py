@@ -102,6 +102,7 @@ def junction(nodes: list[Node], decides: bool) -> Node:
     conditions = [truth(node) for node in nodes]
     parts = tuple(node.evaluate for node in conditions)
 
+    # a flat loop and not nested pairs: a filter of a thousand ORs is one level deep
     def evaluate(get: Get) -> Value:
         outcome: Value = not decides
         for part in parts:
@@ -154,6 +155,8 @@ def is_null(node: Node) -> Node:
 def _same(left: Node, right: Node) -> Node:
     def evaluate(get: Get) -> Value:
         a, b = left.evaluate(get), right.evaluate(get)
+        # RocketMQ's rule, and not symmetric: NULL on the left makes it NULL, on the right FALSE.
+        # That two NULLs are equal is no SQL either, but it is what IS NULL is made of.
         if a is None or b is None:
             if a is b:
                 return True

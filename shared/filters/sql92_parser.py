@@ -136,7 +136,7 @@ def _error(what: str, expression: str, at: int, hint: str = "") -> FilterError:
 
 
 class _Parser:
-    """One expression, read from left to right."""
+    """One expression, read from left to right, with a method for each rule of the grammar above."""
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
@@ -240,6 +240,7 @@ class _Parser:
         return self._needs("text", before)[1:-1].replace("''", "'")
 
     def _unary(self) -> Node:
+        # counted where every recursion passes: parentheses, signs and NOT
         self._nesting += 1
         if self._nesting > MAX_NESTING:
             raise self._wrong(f"the filter is nested more than {MAX_NESTING} deep")

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 _CHUNK_BYTES = 1 << 16
 
 
+# tags and sharding keys come again and again, and a loop over characters is slow here
 @lru_cache(maxsize=65536)
 def string_hash(text: str) -> int:
     """`h = 31 * h + unit` over UTF-16 code units, as a signed 32-bit number."""

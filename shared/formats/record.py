@@ -61,7 +61,7 @@ def pack_host(address: str, port: int) -> bytes:
 
 @lru_cache(maxsize=4096)
 def host_text(raw: bytes) -> str:
-    """A stored host as text: `10.1.2.3:54321`, `[2001:db8::1]:1`."""
+    """A stored host as text: `10.1.2.3:54321`, `[2001:db8::1]:1`. Cached: few hosts write a log."""
     address = ipaddress.ip_address(raw[:-4])
     port = int.from_bytes(raw[-4:], "big", signed=True)
     return f"[{address}]:{port}" if address.version == 6 else f"{address}:{port}"
@@ -116,6 +116,7 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
 
     The CRC is not compared; `examine` does that.
     """
+    # the lengths are bounded here, once, and followed below without another look
     found, size, reason = examine(buffer, at, len(buffer), checksum=Checksum.NONE)
     if found is not Kind.RECORD:
         raise StoreDamaged(

@@ -51,7 +51,7 @@ def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
 
 
 def read_index_header(path: Path) -> tuple[int, int, int, int, int, int] | None:
-    """The header's six words; None when the file is too short for one, or is none."""
+    """The header's six words; None when the file is too short for one, or is not one."""
     if not stat.S_ISREG(path.lstat().st_mode):
         return None
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

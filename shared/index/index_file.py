@@ -6,7 +6,7 @@ kills the writer in between, items that the header does not count are not there.
 slots forget them, so a successor can put them again and nothing is there twice.
 
 Items and header are written, slots are stored in the mapping: header and slots are allocated
-before that, so a full disk is an OSError and no SIGBUS. This file knows no log and no records.
+before that, so a full disk is an OSError and no SIGBUS.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class IndexFile:
         write_at(self.handle, header.encode(), 0)
 
     def first_at(self, offset: int, next_item: int) -> int:
-        """The first item below `next_item` of a record at or behind a log offset."""
+        """The first item below `next_item` of a record at or after a log offset."""
         numbers = range(1, next_item)
         found = bisect_left(numbers, offset, key=lambda number: int(self.items[number]["offset"]))
         return 1 + found
@@ -119,16 +119,16 @@ class IndexFile:
         return header
 
     def clear(self) -> None:
-        """Zero what stands behind the items that count, and sync: nothing else may be at it."""
+        """Zero what stands after the items that count, and sync: nothing else may be at it."""
         start = self._at(self.header.next_item)
         # zeros again: a start that did this may have failed in the sync, and the disk have items
         zero_from(self.handle, start, self.geometry.file_bytes, again=True)
         self.sync()
 
     def repair(self, offset: int, stored_ms: StoredMs) -> None:
-        """Make the file anew from its items, of which those of records below `offset` are whole.
+        """Make the file again from its items, of which those of records below `offset` are whole.
 
-        Header and slots may be older or newer than the items, and behind those may be anything.
+        Header and slots may be older or newer than the items, and after those may be anything.
         """
         kept = self._whole_items(offset)
         header = IndexHeader()
@@ -178,7 +178,7 @@ class IndexFile:
                 stale = stale[before >= kept]
 
     def link_again(self, next_item: int) -> int:
-        """Make all slots anew from the items; how many slots are in use."""
+        """Make all slots again from the items; how many slots are in use."""
         self.slots[:] = 0
         in_use = 0
         for start in range(1, next_item, _PIECE):
@@ -216,7 +216,7 @@ class IndexFiles:
         self._open_last()
 
     def clear(self) -> None:
-        """Zero what stands behind the items that count; all of the newest file is durable then."""
+        """Zero what stands after the items that count; all of the newest file is durable then."""
         if self._active is not None:
             self._active.clear()
 
@@ -238,7 +238,7 @@ class IndexFiles:
             done += len(part.hashes)
 
     def cut(self, offset: int, stored_ms: StoredMs) -> None:
-        """Forget what belongs to records at or behind a log offset, and what no header counts."""
+        """Forget what belongs to records at or after a log offset, and what no header counts."""
         while self._active is not None:
             kept = self._active.first_at(offset, self._header.next_item)
             if kept > 1:

@@ -34,7 +34,7 @@ _STRIDE = 512
 # What an item's time is rounded down to.
 _ITEM_TIME_MS = 1000
 
-# So many bytes of the log from an offset on, fewer where its segment or what may be seen ends;
+# This many bytes of the log from an offset on, fewer where its segment or what may be seen ends;
 # none or an error where nothing is.
 LogAt = Callable[[int, int], memoryview | bytes]
 

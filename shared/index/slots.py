@@ -27,7 +27,7 @@ from penstock.shared.formats.index_layout import (
 _WORD = np.dtype(">i4")
 _ROW_WORDS = 5
 _ROWS_AT_ONCE = 1 << 20
-# So many of the newest items are held against the slots.
+# This many of the newest items are compared with the slots.
 _LOOKED_AT = 1 << 16
 # With fewer items than this a second place could fit by chance, and all are looked at.
 _FEW = 16

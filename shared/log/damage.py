@@ -6,7 +6,7 @@ Whole records follow such a range, or the last run is known to have written ther
 torn tail that may be cut. While there is one the store is read-only: readers pass over it and say
 so, nobody writes. The file also bears witness for the next start: what it names counts as damage
 until whole records stand there again (`penstock store repair`, or a restored file). Written by the
-supervisor at a start and by a repair, while no actor runs. Knows no records.
+supervisor at a start and by a repair, while no actor runs.
 """
 
 from __future__ import annotations
@@ -131,7 +131,7 @@ def set_aside(paths: StorePaths, file: Path) -> Path:
 
 
 class DamagedRanges:
-    """The ranges, for who walks the log. Empty, and false, in a healthy store."""
+    """The ranges, for whoever walks the log. Empty, and false, in a healthy store."""
 
     def __init__(self, ranges: Iterable[Damage] = ()) -> None:
         self._ranges = sorted(ranges, key=lambda each: each.position)
@@ -155,7 +155,7 @@ class DamagedRanges:
         return found if found is not None and position < found.end else None
 
     def next_start(self, position: int, limit: int) -> int:
-        """Where damage begins at or behind `position`, or `limit` if that comes first."""
+        """Where damage begins at or after `position`, or `limit` if that comes first."""
         index = bisect_right(self._starts, position - 1)
         return min(limit, self._starts[index]) if index < len(self._starts) else limit
 

@@ -24,7 +24,7 @@ from penstock.shared.next_steps import verify
 LOOK_BYTES = 8 << 20
 REST_MS = 1000
 _NO_END = 1 << 63
-# Who has no rest gives pages back after so much that was looked at.
+# A reader without a rest gives pages back after looking at this many bytes.
 MOST_LOOKED_BYTES = 64 << 20
 
 # A way to read the log: see LogReader.pieces.
@@ -33,7 +33,7 @@ Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
 
 def reach_bytes(config: Config) -> int:
     """How far behind `wrote` a writer may have put bytes of a frame that was never published."""
-    # a frame and the blanks in it, each shorter than the record behind it and a blank's header
+    # a frame and the blanks in it, each shorter than the record after it and a blank's header
     return 3 * config.max_frame_bytes
 
 
@@ -62,7 +62,7 @@ class LogReader:
         return view
 
     def segment(self, base: int, size: int) -> memoryview:
-        """The segment that begins at this log offset, to look at so many bytes of it. No copy."""
+        """The segment that begins at this log offset, to look at this many bytes of it. No copy."""
         self._look(size)
         return self._segments.segment(base).view
 

@@ -11,7 +11,7 @@ DAMAGED  `size` bytes that are no record; the walk goes on at the next place whe
 END      once, last: nothing was written from here on
 
 A log that is being written shows a half record, or zeros where a record is about to stand, for a
-moment. So damage is looked at twice: again after something valid was found behind it.
+moment. So damage is looked at twice: again after something valid was found after it.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from penstock.shared.formats.record_layout import (
 from penstock.shared.loops.active import record_starts
 
 WINDOW_BYTES = 8 << 20
-# Behind damage so many bytes are walked at a time, then twice what was taken.
+# After damage this many bytes are walked at a time, then twice what was taken.
 _SHORT_STRIDE = 64 << 10
 
 Step = tuple[int, Kind, int, memoryview, str]
@@ -108,7 +108,7 @@ class _SegmentWalk:
             walked = yield from self._walk(at, stride)
             if walked:
                 at += walked  # what the stride or the window cut off is looked at again as a whole
-                # who ends early soon may have looked at more than it took
+                # a walk that ends early may have looked at more than it took
                 stride = min(max(2 * walked, _SHORT_STRIDE), WINDOW_BYTES)
                 continue
             found, size, reason = self._look(at)
@@ -146,7 +146,7 @@ class _SegmentWalk:
         return examine(buffer, index, len(buffer), position=position)[0] is Kind.RECORD
 
     def _show(self, at: int) -> None:
-        """Have the window begin at or before `at`, and end behind the record there, if one is."""
+        """Have the window begin at or before `at`, and end after the record there, if one is."""
         index = at - self._start
         left = len(self._window) - index
         if index >= 0 and left >= SMALLEST_RECORD_BYTES:
@@ -166,7 +166,7 @@ class _SegmentWalk:
         return memoryview(self._window)[index : index + size]
 
     def _walk(self, at: int, size: int) -> Generator[Step, None, int]:
-        """The whole records from `at` on, in so many bytes; returns how many they take."""
+        """The whole records from `at` on, in this many bytes; returns how many they take."""
         view, position, found = self._view(at, size), self._segment.base + at, Kind.RECORD
         starts = record_starts(view, position, self._checksum)
         for start, stop in pairwise(starts):
@@ -207,7 +207,7 @@ class _SegmentWalk:
         return size if size <= self._stop - at else 0
 
     def _is_still_so(self, at: int, next_at: int) -> bool:
-        """Whether it is damage for good: a second look, now that something whole is seen behind.
+        """Whether it is damage for good: a second look, now that something whole is seen after it.
 
         One look at a window that finds it unchanged is one at all the damage in it.
         """
@@ -246,7 +246,7 @@ class _SegmentWalk:
         return None
 
     def _search(self, buffer: bytes, start: int, at: int, end: int) -> int | None:
-        """Such a place in what was read from `start` on, at `at` or behind; zeros from `end` on."""
+        """Such a place in what was read from `start` on, at `at` or after; zeros from `end` on."""
         for hit in _MAGIC.finditer(buffer, max(at - start, 0) + 4, end):
             index = hit.start() - 4
             if self._resumes(buffer, index, start + index):
@@ -262,7 +262,7 @@ class _SegmentWalk:
         return self._is_record(buffer, index, at)
 
     def _data_end(self, at: int) -> int:
-        """Behind the last byte that is not zero: up to there something was written."""
+        """After the last byte that is not zero: up to there something was written."""
         stop = self._stop
         while stop > at:
             start = max(at, stop - WINDOW_BYTES)
@@ -277,7 +277,7 @@ class _SegmentWalk:
 
 
 def _written(buffer: bytes) -> int:
-    """Where zeros begin that go on to the buffer's end, or a little behind that."""
+    """Where zeros begin that go on to the buffer's end, or a little after that."""
     end = len(buffer)
     while end and buffer[max(end - len(_ZEROS), 0) : end] == _ZEROS[:end]:
         end = max(end - len(_ZEROS), 0)

@@ -1,7 +1,6 @@
 """Reads messages by queue offset: consume queue entries to ranges of the log to bytes.
 
-Read-only and without a state that matters: what a queue holds stands in the queue table. It knows
-no sockets and no requests.
+Read-only and without a state that matters: what a queue holds stands in the queue table.
 """
 
 from __future__ import annotations

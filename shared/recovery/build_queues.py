@@ -26,6 +26,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.next_steps import repair
+from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
 from penstock.shared.queue.windows import QueueWindows
 from penstock.shared.store.directory import StoreDirectory
 
@@ -62,6 +63,8 @@ class QueueBuilder:
         self.done = BuiltQueues()
         # the next slot of each queue
         self.ends: dict[Queue, int] = {}
+        # the last entry of each that the log has
+        self._last: dict[Queue, bytes] = {}
         self._damaged: list[tuple[int, int]] = []
         self._lost = b""
         self._log_end = store.log_start
@@ -113,6 +116,7 @@ class QueueBuilder:
                 lost.append(self._lost_before(key, slot, bytes(entries[: ENTRY.size])))
                 runs.append((key, slot, entries))
                 self.ends[key] = max(self.ends.get(key, 0), slot + len(entries) // ENTRY.size)
+                self._last[key] = bytes(entries[-ENTRY.size :])
                 self.done.entries += len(entries) // ENTRY.size
         rows = found.rows if all_in else b"".join([self._rows(*run) for run in runs])
         self._windows.put(b"".join((*lost, rows)))
@@ -160,19 +164,28 @@ class QueueBuilder:
                 self._fill(key, at, ENTRY.pack(offset, size, code))
                 at += 1
 
-    def reach(self, key: Queue, end: int, files_hold: int) -> None:
-        """Let a queue go on at `end`, where it is known to have been: what is missing is lost.
+    def reach(self, key: Queue, known: QueueEnd, files_hold: int) -> None:
+        """Let a queue go on where it is known to have ended: what is missing is lost.
 
         Where the log has no message of it any more, one file will do, of so many entries.
         """
-        at = self.ends.get(key)
+        at, end = self.ends.get(key), known.end
         if at is None and end:
             at = (end - 1) // files_hold * files_hold
         if at is not None and at < end:
-            # behind those that the log has: lost with its end, or there would be damage
-            lost = self._lost or ENTRY.pack(self._log_end, SMALLEST_RECORD_BYTES, 0)
-            expired = ENTRY.pack(0, SMALLEST_RECORD_BYTES, 0)
-            self._fill(key, at, (lost if key in self.ends else expired) * (end - at))
+            self._fill(key, at, self._lost_at_end(key, known) * (end - at))
+
+    def _lost_at_end(self, key: Queue, known: QueueEnd) -> bytes:
+        """The entry of a message behind those of its queue that the log has."""
+        if key not in self._last:
+            return ENTRY.pack(0, SMALLEST_RECORD_BYTES, 0)  # expired
+        if self._lost:
+            return self._lost
+        if UNKNOWN < known.last_position < self._log_end:
+            # The log goes on behind it, and is whole. One that leads beyond the log's end would
+            # tell the next start that the log has lost its end, and no repair could help that.
+            return self._last[key]
+        return ENTRY.pack(self._log_end, SMALLEST_RECORD_BYTES, 0)  # lost with the log's end
 
 
 def remove_rebuild(paths: StorePaths) -> None:

@@ -9,19 +9,17 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
-from penstock.shared.files.segments import segment_bases
 from penstock.shared.index.directory import check_index_sizes, index_geometry
-from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away, rebuild_index
-from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import check_lengths
+from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.topics import load_topics
 
 
-def check_files(paths: StorePaths, config: Config) -> None:
+def check_files(survey: StoreSurvey) -> None:
     """Raises StoreDamaged, naming the file and what to do; OSError. Changes nothing."""
+    paths, config = survey.paths, survey.config
     for path, kind in (
         (paths.checkpoint, stat.S_IFREG),
         (paths.abort, stat.S_IFREG),
@@ -35,12 +33,7 @@ def check_files(paths: StorePaths, config: Config) -> None:
     check_index_sizes(paths.index, index_geometry(config))
     load_topics(paths.topics)
     try:
-        size = config.mapped_file_size_commit_log_bytes
-        segment_bases(paths.commit_log, size, empty_last=True)
-        size = config.mapped_file_size_consume_queue_bytes
-        with StoreDirectory(paths.root) as store:
-            for queue in store.queues():
-                segment_bases(queue.directory, size, empty_last=True)
+        survey.check_names_and_sizes()
     except StoreDamaged:
         check_lengths(paths, config)  # it may be the size that is wrong, and not the files
         raise

@@ -8,81 +8,70 @@ start that failed has cut may be so in the page cache only: it is cut again.
 from __future__ import annotations
 
 import os
-from pathlib import Path
 from typing import NamedTuple
 
-from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import drop_empty_last, sync_directory, zero_from
-from penstock.shared.files.segments import segment_bases
-from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
+from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.queue.snapshot import QueueFiles
-from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
 
 def recover_queues(
-    paths: StorePaths,
-    config: Config,
-    good_to: int | None,
-    table: QueueTable,
-    *,
-    again: bool = False,
+    store: StoreSurvey, good_to: int | None, table: QueueTable, *, again: bool = False
 ) -> int:
     """Cut the queues at the log offset `good_to`, None to leave them; how many there are.
 
     Raises StoreDamaged, naming the file, for a segment that is not one.
     """
-    size = config.mapped_file_size_consume_queue_bytes
-    with StoreDirectory(paths.root) as store:
-        for queue in store.queues():
+    size = store.config.mapped_file_size_consume_queue_bytes
+    for queue in store.queues():
+        if queue.problems:
             drop_empty_last(queue.directory)
-    with StoreDirectory(paths.root) as store:
-        queues = store.queues()
-        cuts = [_find_cut(queue, size, good_to) for queue in queues]
-        # first what the next start compares them with: it would miss what is cut
-        ends = {
-            f"{queue.topic}/{queue.queue_id}": cut.end
-            for queue, cut in zip(queues, cuts, strict=True)
-        }
-        replace_known_queues(
-            paths.known_queues, {name: end for name, end in ends.items() if end.end}
-        )
+            store.list_again(queue)
+    cuts = [_find_cut(store, queue, good_to) for queue in store.queues()]
+    # First what the next start compares the queues with. A start that died between the two would
+    # otherwise be followed by one that misses what was cut, and makes these queues from the log.
+    ends = {f"{cut.queue.topic}/{cut.queue.queue_id}": cut.end for cut in cuts if cut.end.end}
+    replace_known_queues(store.paths.known_queues, ends)
     if good_to is not None:
         for cut in cuts:
             _cut(cut, size, again)
+            # where nothing was left to cut, what is known of the queue's two ends is still so
+            if not cut.end.end or cut.end.end != cut.queue.max_offset:
+                store.list_again(cut.queue)
             crash_point("recover.mid_cq_fix")
     count = 0
-    with StoreDirectory(paths.root) as store:
-        for queue in store.queues():
-            if queue.segments:
-                key = QueueKey(queue.topic, queue.queue_id)
-                table.add(count, key, queue.min_offset, queue.max_offset)
-                count += 1
+    for queue in store.queues():
+        if queue.segments:
+            key = QueueKey(queue.topic, queue.queue_id)
+            table.add(count, key, queue.min_offset, queue.max_offset)
+            count += 1
     return count
 
 
 class _Cut(NamedTuple):
     """Where a queue is to end."""
 
-    directory: Path
+    queue: QueueFiles
     bases: list[int]
     end: QueueEnd  # (0, 0): nothing of it stays
 
 
-def _find_cut(queue: QueueFiles, size: int, good_to: int | None) -> _Cut:
-    """Where the entries of records at or behind `good_to` begin, or whatever stands after them."""
-    bases = segment_bases(queue.directory, size)
+def _find_cut(store: StoreSurvey, queue: QueueFiles, good_to: int | None) -> _Cut:
+    """Where the entries of records at or after `good_to` begin, or whatever stands after them."""
+    bases = store.queue_bases(queue)
     end = queue.max_offset if good_to is None else queue.end_before(good_to)
     if end <= queue.first_slot:
-        return _Cut(queue.directory, bases, QueueEnd())
-    return _Cut(queue.directory, bases, QueueEnd(end, queue.log_offset(end - 1)))
+        return _Cut(queue, bases, QueueEnd())
+    return _Cut(queue, bases, QueueEnd(end, queue.log_offset(end - 1)))
 
 
 def _cut(cut: _Cut, size: int, again: bool) -> None:
     """Remove what a queue has behind its end; durable on return."""
-    directory, end_at = cut.directory, cut.end.end * CQ_ENTRY_BYTES
+    directory, end_at = cut.queue.directory, cut.end.end * CQ_ENTRY_BYTES
     if again or not cut.bases:  # who removed the files of an empty one may have died before this
         sync_directory(directory)
     for base in reversed(cut.bases):

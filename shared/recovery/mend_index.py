@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from penstock.shared.config import Config
 from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.formats.index_layout import Geometry
@@ -14,33 +13,32 @@ from penstock.shared.recovery.build_index import index_log
 from penstock.shared.recovery.recover_log import Recovered
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
 # What a start reads of the log to complete an index: seconds.
 CATCH_UP_BYTES = 1 << 30
 
 
-def repair_index(
-    paths: StorePaths, config: Config, recovered: Recovered, *, known: bool, now_ms: int
-) -> str:
+def repair_index(store: StoreSurvey, recovered: Recovered, *, known: bool, now_ms: int) -> str:
     """Make the index whole; a remark, or "". `known` is one that a run of ours has left."""
+    paths, config = store.paths, store.config
     enabled, geometry = config.message_index_enable, index_geometry(config)
-    with StoreDirectory(paths.root) as store:
-        stored_ms = _stored_ms(store)
-        if recovered.mode == "unclean":
-            if known and not recovered.from_memory:
-                _mend(paths, geometry, recovered.dispatch_from, stored_ms)
-            elif not known and enabled:
-                _drop_newer(paths, geometry)
-        if paths.index.exists():
-            sync_directory(paths.index)  # also of what a start before this one has removed
-        files = IndexFiles(paths.index, paths.staging, geometry, lambda: now_ms)
-        try:
-            # with nobody to put it there again, only what the log does not have goes
-            files.cut(recovered.dispatch_from if enabled else recovered.log_end, stored_ms)
-            files.clear()
-            return _catch_up(store, files, recovered) if enabled and not known else ""
-        finally:
-            files.close()
+    stored_ms = _stored_ms(store)
+    if recovered.mode == "unclean":
+        if known and not recovered.from_memory:
+            _mend(paths, geometry, recovered.dispatch_from, stored_ms)
+        elif not known and enabled:
+            _drop_newer(paths, geometry)
+    if paths.index.exists():
+        sync_directory(paths.index)  # also of what a start before this one has removed
+    files = IndexFiles(paths.index, paths.staging, geometry, lambda: now_ms)
+    try:
+        # with nobody to put it there again, only what the log does not have goes
+        files.cut(recovered.dispatch_from if enabled else recovered.log_end, stored_ms)
+        files.clear()
+        return _catch_up(store, files, recovered) if enabled and not known else ""
+    finally:
+        files.close()
 
 
 def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredMs) -> None:

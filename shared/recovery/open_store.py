@@ -1,8 +1,7 @@
-"""Opening a store for a broker run, and closing it in good order. The supervisor's, and nobody's
-else: whoever calls this holds the store's lock and runs no actors yet, or no more.
+"""Opening a store for a broker run. The supervisor's alone: no actor runs yet.
 
-Order of a start: directories, lock, sizes of files, recovery, shared memory, run.json, abort. From
-`abort` on the store counts as unclean; the finish removes it last, when everything is on disk.
+Order of a start: directories, lock, ports, sizes of files, recovery, shared memory, run.json,
+abort. From `abort` on the store counts as unclean; close_store.py removes it.
 """
 
 from __future__ import annotations
@@ -17,9 +16,8 @@ from penstock.shared.config import Config
 from penstock.shared.errors import SegmentUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.files.disk_space import lacking_room
-from penstock.shared.files.durable import make_directory, replace_file, sync_directory
-from penstock.shared.files.segments import segment_bases
-from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.files.durable import make_directory, replace_file
+from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import QUARANTINE, save_quarantine
 from penstock.shared.memory.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
@@ -37,16 +35,17 @@ from penstock.shared.memory.run_directory import (
 )
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.next_steps import look_at, quoted
-from penstock.shared.process.listeners import Listeners, listen_ipc, listen_tcp
+from penstock.shared.process.listeners import Listener, Listeners, listen_ipc, listen_tcp
 from penstock.shared.queue.known_queues import make_known_queues
 from penstock.shared.recovery.check_files import check_files
 from penstock.shared.recovery.cut_queues import recover_queues
 from penstock.shared.recovery.recover_index import keep_index_state, recover_index
 from penstock.shared.recovery.recover_log import Recovered, recover_store
-from penstock.shared.recovery.start_marker import note_end, note_start
 from penstock.shared.store.checkpoint_file import make_checkpoint
 from penstock.shared.store.geometry import check_sizes, keep_sizes
 from penstock.shared.store.lock import check_place, lock_store
+from penstock.shared.store.start_marker import note_end, note_start
+from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.watermark import Watermark, make_watermark
 
 _SPARE_BYTES = 4 << 20
@@ -97,36 +96,66 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
     last_run = read_last_run(paths)
     if last_run is not None:
+        # An actor that is still dying may write for as long as it lives.
         await_actors_gone(last_run)
     remove_strays(paths.root, last_run)
-    with ExitStack() as sockets, ExitStack() as undo:
-        produce = listen_tcp(config.bind_host, config.produce_port, "producers")
-        sockets.callback(produce.socket.close)
-        consume = listen_tcp(config.bind_host, config.consume_port, "consumers")
-        sockets.callback(consume.socket.close)
+    with ExitStack() as sockets:
+        # Ports first: a start that cannot listen has not touched the store.
+        listeners = {
+            "produce": listen_tcp(config.bind_host, config.produce_port, "producers"),
+        }
+        sockets.callback(listeners["produce"].socket.close)
+        listeners["consume"] = listen_tcp(config.bind_host, config.consume_port, "consumers")
+        sockets.callback(listeners["consume"].socket.close)
         check_sizes(paths, config)
-        check_files(paths, config)
-        keep_sizes(paths, config)
-        recovered = recover_store(paths, config, last_run)
-        remarks = [faults.remark(), *recovered.restored_queues]
-        _check_first_segment(paths, config)
-        note_start(paths.starting)
-        save_quarantine(paths, recovered.quarantined, clock.now_ms())
-        remarks.append(recover_index(paths, config, recovered, last_run, clock.now_ms()))
-        crash_point("recover.after_index")
-        # what actors only open, so that on a full disk it is the start that fails
-        make_checkpoint(paths.checkpoint, recovered.checkpoint)
-        make_known_queues(paths.known_queues)
-        if last_run is not None:
-            # all of it is on disk now, and a small /dev/shm has no room for two
-            remove_run_directory(last_run)
+        with StoreSurvey(paths, config) as survey:
+            check_files(survey)
+            keep_sizes(paths, config)
+            recovered, remarks = _recover(survey, last_run, clock)
+            store = _begin_run(survey, clock, lock, recovered, remarks, listeners, sockets)
+        sockets.pop_all()
+    return store
+
+
+def _recover(
+    survey: StoreSurvey, last_run: Run | None, clock: Clock
+) -> tuple[Recovered, list[str]]:
+    """Bring all of the store to hold what the next run begins with; remarks of it."""
+    paths = survey.paths
+    recovered = recover_store(survey, last_run)
+    _check_first_segment(survey)
+    # From here on a start that fails has changed files, and the next one must not take for durable
+    # what it reads.
+    note_start(paths.starting)
+    save_quarantine(paths, recovered.quarantined, clock.now_ms())
+    remark = recover_index(survey, recovered, last_run, clock.now_ms())
+    crash_point("recover.after_index")
+    # what actors only open, so that on a full disk it is the start that fails
+    make_checkpoint(paths.checkpoint, recovered.checkpoint)
+    make_known_queues(paths.known_queues)
+    if last_run is not None:
+        # all of it is on disk now, and a small /dev/shm has no room for two
+        remove_run_directory(last_run)
+    return recovered, [faults.remark(), *recovered.restored_queues, remark]
+
+
+def _begin_run(
+    survey: StoreSurvey,
+    clock: Clock,
+    lock: int,
+    recovered: Recovered,
+    remarks: list[str],
+    listeners: dict[str, Listener],
+    sockets: ExitStack,
+) -> OpenStore:
+    """Make what the actors share, and say in the store whose run it is. `abort` is the last."""
+    paths, config = survey.paths, survey.config
+    with ExitStack() as undo:
         pool_bytes = config.transient_store_pool_bytes if config.transient_store_pool_enable else 0
         need_bytes = pool_bytes + PAGE_SIZE + _SPARE_BYTES
         run_id, directory, remark = new_run_directory(paths.root, need_bytes)
         undo.callback(remove_directory, directory)
         crash_point("start.new_run")
-        remarks.append(remark)
-        listeners = {"produce": produce, "consume": consume}
         for name in ("produce", "consume"):
             listeners[f"{name}_ipc"] = listen_ipc(directory / f"{name}.ipc")
             sockets.callback(listeners[f"{name}_ipc"].socket.close)
@@ -139,27 +168,27 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
             Endpoints(**{name: each.endpoint for name, each in listeners.items()}),
             config.transient_store_pool_enable,
         )
-        positions = _shared_memory(config, paths, run, pool_bytes, recovered)
+        positions = _shared_memory(survey, run, pool_bytes, recovered)
         write_run(paths, run)
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
         make_watermark(paths.watermark, _watermark(config, run, recovered))
         undo.pop_all()  # from here on the next start finds the directory, and removes it
-        crash_point("start.before_abort")
-        # the next start takes what is in shared memory only if this run was the last one here
-        replace_file(paths.abort, str(os.getpid()).encode())
-        note_end(paths.starting)
-        sockets.pop_all()
-    remarks = [remark for remark in remarks if remark]
-    return OpenStore(paths, lock, run, positions, recovered, remarks, Listeners(listeners))
+    crash_point("start.before_abort")
+    # the next start takes what is in shared memory only if this run was the last one here
+    replace_file(paths.abort, str(os.getpid()).encode())
+    note_end(paths.starting)
+    told = [each for each in (*remarks, remark) if each]
+    return OpenStore(paths, lock, run, positions, recovered, told, Listeners(listeners))
 
 
-def _check_first_segment(paths: StorePaths, config: Config) -> None:
+def _check_first_segment(survey: StoreSurvey) -> None:
     """Raise SegmentUnavailable for a store without a message on a disk without room for one: there
     is nothing that such a broker could serve."""
-    size = config.mapped_file_size_commit_log_bytes
-    if segment_bases(paths.commit_log, size):
+    if survey.segments:
         return
+    paths, config = survey.paths, survey.config
+    size = config.mapped_file_size_commit_log_bytes
     if lacking := lacking_room(paths.commit_log, config):
         smaller = f"--set mapped_file_size_commit_log_bytes={SMALL_SEGMENT_BYTES}"
         less = f", or have smaller segments: penstock up --store {quoted(paths.root)} {smaller}"
@@ -172,24 +201,23 @@ def _check_first_segment(paths: StorePaths, config: Config) -> None:
 
 
 def _shared_memory(
-    config: Config, paths: StorePaths, run: Run, pool_bytes: int, recovered: Recovered
+    survey: StoreSurvey, run: Run, pool_bytes: int, recovered: Recovered
 ) -> Positions:
     """Make and fill what the actors share."""
+    config = survey.config
     create_positions(run.positions)
     create_queue_table(run.queues, config.max_queues)
     if pool_bytes:
         create_pool(run.pool, pool_bytes)
     table = QueueTable(run.queues, writable=True)
-    queues = recover_queues(
-        paths, config, recovered.queues_good_to, table, again=recovered.start_failed
-    )
+    queues = recover_queues(survey, recovered.queues_good_to, table, again=recovered.start_failed)
     table.close()
     crash_point("recover.after_cq_fix")
     positions = Positions(run.positions, owner="supervisor")
     _initialise(positions, recovered, queues)
     size = config.mapped_file_size_commit_log_bytes
     # recovery has made their names durable
-    ends = [base + size for base in segment_bases(paths.commit_log, size)]
+    ends = [base + size for base in survey.log_bases()]
     positions.initialise("allocated", max([recovered.log_end // size * size, *ends]))
     return positions
 
@@ -210,41 +238,3 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     positions.initialise("queue_count", queues)
     positions.initialise("log_start", recovered.log_start)
     positions.initialise("read_only", QUARANTINE if recovered.quarantined else 0)
-
-
-def finish_store(store: OpenStore, config: Config) -> bool:
-    """Leave a store that RocketMQ calls clean; whether it is. The actors have stopped.
-
-    When something is not on disk or not dispatched, `abort` stays, and with it the shared memory,
-    and the next start recovers.
-    """
-    positions = store.positions
-    if positions["read_only"]:
-        _leave_read_only(store)
-        return False
-    wrote = positions["wrote"]
-    whole = all(positions[name] == wrote for name in ("committed", "flushed", "dispatched"))
-    if not whole or positions["flush_error"]:
-        return False
-    # An empty store keeps its first segment; behind the log's end nothing stays. The last one goes
-    # first, and for certain before the next: a log with a hole is none.
-    bases = segment_bases(store.paths.commit_log, config.mapped_file_size_commit_log_bytes)
-    for base in reversed([base for base in bases if base >= max(wrote, 1)]):
-        (store.paths.commit_log / segment_name(base)).unlink()
-        crash_point("shutdown.mid_unlink")
-        sync_directory(store.paths.commit_log)
-    keep_index_state(store.paths, config, store.run, wrote)
-    crash_point("shutdown.before_abort_removed")
-    store.paths.abort.unlink()
-    crash_point("shutdown.after_abort_removed")
-    sync_directory(store.paths.root)
-    remove_run_directory(store.run)
-    return True
-
-
-def _leave_read_only(store: OpenStore) -> None:
-    """Leave a damaged store as it was found; a clean one looks clean to RocketMQ again."""
-    if store.recovered.mode == "clean":
-        store.paths.abort.unlink()
-        sync_directory(store.paths.root)
-    remove_run_directory(store.run)

@@ -32,6 +32,7 @@ from penstock.shared.log.damage import set_aside
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild_index
 from penstock.shared.recovery.recover_log import Recovered
+from penstock.shared.store.survey import StoreSurvey
 
 
 class IndexState(msgspec.Struct, frozen=True):
@@ -44,12 +45,13 @@ class IndexState(msgspec.Struct, frozen=True):
 
 
 def recover_index(
-    paths: StorePaths, config: Config, recovered: Recovered, last_run: Run | None, now_ms: int
+    store: StoreSurvey, recovered: Recovered, last_run: Run | None, now_ms: int
 ) -> str:
     """Bring the index to hold what it has to; a remark, or "". Raises StoreDamaged, OSError.
 
     Doing it twice, or dying half way and doing it again, ends in the same state.
     """
+    paths, config = store.paths, store.config
     for path in index_files(paths.index):
         if path.stat().st_size == 0:  # a RocketMQ died making it
             path.unlink()
@@ -61,7 +63,7 @@ def recover_index(
         return ""
     from penstock.shared.recovery.mend_index import repair_index
 
-    remark = repair_index(paths, config, recovered, known=known, now_ms=now_ms)
+    remark = repair_index(store, recovered, known=known, now_ms=now_ms)
     return "; ".join(filter(None, (aside, remark)))
 
 

@@ -28,13 +28,11 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import drop_empty_last, sync_directory
-from penstock.shared.files.segments import segment_bases
 from penstock.shared.formats.checkpoint import Checkpoint
-from penstock.shared.layout import StorePaths, is_segment_name, segment_name
+from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.log.damage import Damage, joined, load_quarantine
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
@@ -56,9 +54,10 @@ from penstock.shared.recovery.restore_queues import (
     find_lost_queues,
     restore_queues,
 )
-from penstock.shared.recovery.start_marker import is_unfinished, note_start
-from penstock.shared.recovery.witness import Witness, find_witness
+from penstock.shared.recovery.witness import Testimony, Witness, find_witness, hear
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.start_marker import is_unfinished, note_start
+from penstock.shared.store.survey import StoreSurvey
 
 
 class Recovered(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,23 +95,27 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
         return None if whole else self.dispatch_from
 
 
-def recover_store(paths: StorePaths, config: Config, last_run: Run | None) -> Recovered:
-    """Bring the store's log into a state to append to; see the file's head. Raises StoreDamaged."""
+def recover_store(store: StoreSurvey, last_run: Run | None) -> Recovered:
+    """Bring the store's log into a state to append to, by the steps above. Raises StoreDamaged."""
     began = time.monotonic()
+    paths, config = store.paths, store.config
     unclean = paths.abort.exists()
     start_failed = is_unfinished(paths.starting)
-    _refuse_lost_log(paths, last_run)
-    memory = _take_from_memory(paths, config, last_run)
-    drop_empty_last(paths.commit_log)
+    heard = hear(store, last_run)
+    _refuse_lost_log(store, heard)
+    memory = _take_from_memory(store, last_run)
+    if store.problems:
+        drop_empty_last(paths.commit_log)
+    if store.problems or memory.pool_bytes:
+        store.refresh()  # the log has one file less, or some more
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
     size = config.mapped_file_size_commit_log_bytes
-    bases = segment_bases(paths.commit_log, size)
-    with StoreDirectory(paths.root) as store:
-        log_start = store.log_start
-        _refuse_lost_segments(store, last_run, bases[-1] + size if bases else 0, memory)
-        known = [each for each in load_quarantine(paths) if each.position >= log_start]
-        look = _look(store, config, last_run, memory, known)
-        read_files, read_bytes = store.files_read, store.bytes_read
+    bases = store.log_bases()
+    _refuse_lost_segments(store, heard, memory)
+    log_start = store.log_start
+    known = [each for each in load_quarantine(paths) if each.position >= log_start]
+    look = _look(store, heard, last_run, memory, known)
+    read_files, read_bytes = store.files_read, store.bytes_read
     start, found = look.start, look.found
     crash_point("recover.after_scan")
     _remove_leftovers(paths)
@@ -158,22 +161,22 @@ class _Look(NamedTuple):
 
 
 def _look(
-    store: StoreDirectory,
-    config: Config,
+    store: StoreSurvey,
+    heard: Testimony,
     last_run: Run | None,
     memory: _Memory,
     known: list[Damage],
 ) -> _Look:
     """Make queues whole that are not, and find the log's end. `known` is damage of before."""
-    unclean = store.is_unclean
+    unclean, config = store.is_unclean, store.config
     queue_ends = _queue_ends(store.paths, last_run, from_memory=memory.is_known)
-    is_exact = find_witness(store, last_run, 0).is_exact
+    # What queues say is not used yet: they are what is judged here.
+    is_exact = find_witness(store, heard, 0).is_exact
     lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
     restored = restore_queues(store, config, lost)
     dispatched = dispatched_to(store.queues())
-    witness = find_witness(store, last_run, dispatched)
-    files_end = store.segments[-1].end if store.segments else 0
-    bounds, believed = _bounds(memory, files_end, known, witness, dispatched)
+    witness = find_witness(store, heard, dispatched)
+    bounds, believed = _bounds(memory, _files_end(store), known, witness, dispatched)
     vouched = scan_start(store, witness, unclean, bounds.most, dispatched)
     start = min([vouched, *(each.position for each in known)])
     found = find_log_end(store, config, start, bounds, believed)
@@ -188,15 +191,17 @@ def _look(
     return _Look(vouched, start, found, dispatch_from, witness.checkpoint, restored)
 
 
-def _refuse_lost_memory(paths: StorePaths, config: Config, last_run: Run) -> None:
+def _files_end(store: StoreDirectory) -> int:
+    """Where the log's last segment ends."""
+    return store.segments[-1].end if store.segments else 0
+
+
+def _refuse_lost_memory(store: StoreSurvey, last_run: Run) -> None:
     """Raises StoreDamaged where a segment is gone that the last run had committed to."""
     positions = Positions(last_run.positions)
     committed = positions["committed"]
     positions.close()
-    size = config.mapped_file_size_commit_log_bytes
-    whole = [path for path in paths.commit_log.iterdir() if path.stat().st_size]
-    bases = [int(path.name) for path in whole if is_segment_name(path.name)]
-    _refuse_short_log(paths, max(bases, default=-size) + size, committed)
+    _refuse_short_log(store, committed)
 
 
 def _bounds(
@@ -232,15 +237,16 @@ class _Memory(NamedTuple):
     pool_bytes: int = 0
 
 
-def _take_from_memory(paths: StorePaths, config: Config, last_run: Run | None) -> _Memory:
+def _take_from_memory(store: StoreSurvey, last_run: Run | None) -> _Memory:
     """Put into the log what the last run wrote and did not commit.
 
     Its memory counts only in the same boot, and only while `abort` names it: another broker that
     has had the store since then wrote a log that this memory knows nothing about.
     """
+    paths = store.paths
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
-        _refuse_lost_memory(paths, config, last_run)
-        return _Memory(True, *empty_pool(paths, config, last_run))
+        _refuse_lost_memory(store, last_run)
+        return _Memory(True, *empty_pool(paths, store.config, last_run))
     return _Memory()
 
 
@@ -278,36 +284,35 @@ def _remove_leftovers(paths: StorePaths) -> None:
     remove_rebuild(paths)
 
 
-def _refuse_lost_log(paths: StorePaths, last_run: Run | None) -> None:
+def _refuse_lost_log(store: StoreSurvey, heard: Testimony) -> None:
     """Something names records of a log, or of a last segment, without a byte: that is no crash."""
-    last = max(paths.commit_log.iterdir(), default=None)
+    if store.segments and not store.problems:
+        return  # every file has its length
+    last = max(store.paths.commit_log.iterdir(), default=None)
     if last is not None and (not last.name.isdigit() or last.stat().st_size):
         return
-    with StoreDirectory(paths.root) as store:
-        dispatched = dispatched_to(store.queues())
-        known_end = max(dispatched, find_witness(store, last_run, dispatched).flushed)
-        if known_end > (0 if last is None else int(last.name)):
-            raise StoreDamaged(
-                "a part of the log is gone",
-                f"{last or paths.commit_log} is empty; the log was written up to {known_end}",
-                f"put it back; or see what is left: {repair(paths.root)}",
-            )
+    dispatched = dispatched_to(store.queues())
+    known_end = max(dispatched, find_witness(store, heard, dispatched).flushed)
+    if known_end > (0 if last is None else int(last.name)):
+        raise StoreDamaged(
+            "a part of the log is gone",
+            f"{last or store.paths.commit_log} is empty; the log was written up to {known_end}",
+            f"put it back; or see what is left: {repair(store.paths.root)}",
+        )
 
 
-def _refuse_lost_segments(
-    store: StoreDirectory, last_run: Run | None, files_end: int, memory: _Memory
-) -> None:
+def _refuse_lost_segments(store: StoreSurvey, heard: Testimony, memory: _Memory) -> None:
     """The log was written to where no file is any more: its offsets would be given again."""
-    log_end = max(memory.log_end, find_witness(store, last_run, 0).flushed)
-    _refuse_short_log(store.paths, files_end, log_end)
+    _refuse_short_log(store, max(memory.log_end, find_witness(store, heard, 0).flushed))
 
 
-def _refuse_short_log(paths: StorePaths, files_end: int, log_end: int) -> None:
+def _refuse_short_log(store: StoreSurvey, log_end: int) -> None:
+    files_end = _files_end(store)
     if log_end > files_end:
-        missing = paths.commit_log / segment_name(files_end)
+        missing = store.paths.commit_log / segment_name(files_end)
         raise StoreDamaged(
             "the log's last segment is missing",
             f"{missing}; the log was written up to {log_end}",
             "put the file back; or make it anew, with marks for the messages that it had; run: "
-            f"{repair(paths.root)}",
+            f"{repair(store.paths.root)}",
         )

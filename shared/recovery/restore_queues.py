@@ -4,8 +4,9 @@ A queue says by itself where it ends, and by that which offset its next message 
 that is deleted, emptied, zeroed, or an older copy of itself ends earlier, and looks as whole as
 ever: so it is compared with what penstock/queues says. A queue that is shorter, or that names
 another record at the end that is known, or one that is longer in a store that was left clean, is
-made anew from the whole log; the others stay as they are. The list says it until then, so a start
-that dies is done again.
+made anew from the whole log; the others stay as they are. Where the list says nothing of its end,
+the log does: the queue's last entries lead to its own messages. The list says it until then, so a
+start that dies is done again.
 """
 
 from __future__ import annotations
@@ -20,12 +21,16 @@ from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import exchange, make_directory, sync_directory, sync_tree
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
-from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
+from penstock.shared.names import LIGHT_QUEUE_PREFIX
+from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd, load_known_queues
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.recovery.build_queues import Queue, QueueBuilder, remove_rebuild
 from penstock.shared.store.directory import StoreDirectory
 
-Lost = dict[Queue, tuple[int, str]]  # where each ended, and what is wrong
+Lost = dict[Queue, tuple[QueueEnd, str]]  # where each ended, and what is wrong
+
+# So many entries at a queue's end are looked up in the log, where only they say where it ends.
+_LOOKED_UP = 4
 
 
 def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[str]:
@@ -74,13 +79,22 @@ def find_lost_queues(
         if queue.segments:
             gone.discard(name)
             end = known.get(name, QueueEnd())
-            why = _why_lost(queue, end, is_exact=is_exact)
+            why = _why_lost(store, queue, end, is_exact=is_exact)
             if why:
-                lost[queue.topic.encode(), queue.queue_id] = end.end, why
+                lost[queue.topic.encode(), queue.queue_id] = end, why
     for name in sorted(gone):
         topic, _, queue_id = name.rpartition("/")
-        lost[topic.encode(), int(queue_id)] = known[name].end, "is gone"
+        lost[topic.encode(), int(queue_id)] = known[name], "is gone"
     return lost
+
+
+def find_missed_queues(store: StoreDirectory) -> dict[str, str]:
+    """Queues that are not as their list has them, and why, by name: a start makes them again."""
+    # before the queues are listed: those of a running store grow
+    known = load_known_queues(store.paths.known_queues)
+    lost = find_lost_queues(store, known, is_exact=False)
+    names = {f"{topic.decode()}/{number}": why for (topic, number), (_, why) in lost.items()}
+    return {name: why for name, why in names.items() if name in known}
 
 
 def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int) -> Lost:
@@ -95,15 +109,15 @@ def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], goo
         is_before = end.last_position != UNKNOWN and end.last_position < good_to
         if is_before or queue.breaks_at(at, good_to):
             why = f"has an entry at {at} that is none"
-            lost[queue.topic.encode(), queue.queue_id] = end.end, why
+            lost[queue.topic.encode(), queue.queue_id] = end, why
     return lost
 
 
-def _why_lost(queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
+def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
     if any(before.end != after.base for before, after in pairwise(queue.segments)):
         return "has no file in its midst"
-    if not known.end:
-        return ""  # an older list has names only
+    if not known.end:  # nobody has noted it, or the list was harmed
+        return _why_misled(store, queue)
     try:
         if queue.max_offset < known.end:
             return f"ends at {queue.max_offset}, where {known.end} is known"
@@ -114,7 +128,26 @@ def _why_lost(queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
         return f"cannot be read ({error})"
     if is_exact and queue.max_offset > known.end:
         return f"ends at {queue.max_offset}, where {known.end} is known"
-    return ""
+    return _why_misled(store, queue) if queue.max_offset > known.end else ""
+
+
+def _why_misled(store: StoreDirectory, queue: QueueFiles) -> str:
+    """A queue's last entries lead to its own messages, or its end is another file's: files of
+    queues were mixed up. What leads to no whole record may be ahead of the log, or be lost."""
+    if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
+        return ""
+    end, foreign = queue.max_offset, 0
+    for slot in range(end - 1, max(queue.first_slot, end - _LOOKED_UP) - 1, -1):
+        try:
+            record = store.record_at(queue.log_offset(slot))
+        except (StoreDamaged, OffsetOutOfRange):
+            continue
+        named = record.topic, record.queue_id, record.queue_offset
+        if named == (queue.topic, queue.queue_id, slot):
+            break
+        foreign += 1
+    # no checksum covers topic and numbers: of a single one the record may be what is wrong
+    return f"leads to other messages at its end, {end}" if foreign > 1 else ""
 
 
 def _put_in_place(old: Path, new: Path) -> None:

@@ -24,7 +24,7 @@ from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.queue.known_queues import load_known_flush
 from penstock.shared.recovery.empty_pool import is_named_by
 from penstock.shared.store.directory import StoreDirectory
-from penstock.shared.store.watermark import load_watermark
+from penstock.shared.store.watermark import Watermark, load_watermark
 
 
 class Witness(NamedTuple):
@@ -50,34 +50,61 @@ class Witness(NamedTuple):
         return position <= confirmed or timestamp_ms < self.checkpoint.physic_timestamp_ms
 
 
-def find_witness(store: StoreDirectory, last_run: Run | None, dispatched: int) -> Witness:
-    """What the store's own files vouch for. `dispatched` is where its queues end in the log."""
-    paths, checkpoint = store.paths, store.checkpoint()
-    unclean = paths.abort.exists()
+class Testimony(NamedTuple):
+    """What the store's own files say, before anything of it is believed. Read once in a start."""
+
+    checkpoint: Checkpoint
+    mark: Watermark | None
+    listed: int  # how far the log was flushed when penstock/queues was written
+    is_unclean: bool  # `abort` is there
+    is_of_last_run: bool  # the watermark is the one of the run that run.json names
+    is_named: bool  # and so does `abort`: no other broker has had the store since
+    is_other_boot: bool  # the machine went down after that run
+
+
+def hear(store: StoreDirectory, last_run: Run | None) -> Testimony:
+    """Read what a store's files say. Raises OSError, StoreDamaged."""
+    paths = store.paths
     mark = load_watermark(paths.watermark)
+    return Testimony(
+        store.checkpoint(),
+        mark,
+        load_known_flush(paths.known_queues),
+        paths.abort.exists(),
+        last_run is not None and mark is not None and mark.run_id == last_run.run_id,
+        last_run is not None and is_named_by(paths.abort, last_run),
+        last_run is not None and last_run.boot_id != boot_id(),
+    )
+
+
+def find_witness(store: StoreDirectory, heard: Testimony, dispatched: int) -> Witness:
+    """What of it a start believes. `dispatched` is where the store's queues end in the log."""
+    checkpoint, mark = heard.checkpoint, heard.mark
     if mark is None:
-        return Witness(checkpoint, may_be_cut=unclean)
-    # whosever it is, and however old: a log does not become shorter
-    least = Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=unclean)
-    if last_run is None or mark.run_id != last_run.run_id:
+        # A store of RocketMQ's, or one that lost the file: only the checkpoint says anything.
+        return Witness(checkpoint, may_be_cut=heard.is_unclean)
+    # Whosever watermark it is, and however old: a log does not become shorter.
+    least = Witness(checkpoint, mark.flushed, mark.flushed, may_be_cut=heard.is_unclean)
+    if not heard.is_of_last_run:
         return least
-    if not unclean:
-        # nobody else's stop leaves the checkpoint as our own has left it
+    if not heard.is_unclean:
+        # No other broker's stop leaves the checkpoint as our own has left it.
         ours = mark.is_last and checkpoint == mark.checkpoint and dispatched <= mark.flushed
         return least._replace(is_exact=ours)
-    if not is_named_by(paths.abort, last_run):
+    if not heard.is_named:
         return least
+    # Where queues follow the flush, a consumer was shown nothing that the queues do not name.
     told_to = max(mark.flushed, dispatched if mark.queues_follow_flush else 0)
-    listed = load_known_flush(paths.known_queues)
-    if max(checkpoint.confirm_offset, listed - 1) >= max(mark.flushed, 1):
-        # neither is written before the watermark says the same: one of them is an older copy
+    if max(checkpoint.confirm_offset, heard.listed - 1) >= max(mark.flushed, 1):
+        # Neither is written before the watermark says the same, so one of the files is an older
+        # copy. Nobody can tell which, so the lower word counts of each.
         older = _older(checkpoint, mark.checkpoint)
-        flushed = max(mark.flushed, listed)
+        flushed = max(mark.flushed, heard.listed)
         return Witness(older, flushed, max(told_to, flushed), may_be_cut=True)
-    # the last checkpoint may have been written, and the watermark not again
+    # The flusher writes the checkpoint first: it may have died before it wrote the watermark again.
     newest = checkpoint if _is_ours(store, checkpoint, mark.checkpoint) else mark.checkpoint
-    # in this boot whatever was written is there, flushed or not
-    torn = last_run.boot_id != boot_id()
+    # In this boot the kernel still has whatever was written, flushed or not: nothing is torn.
+    torn = heard.is_other_boot
     return Witness(newest, mark.flushed, told_to, may_be_torn=torn, may_be_cut=True)
 
 
@@ -85,7 +112,8 @@ def _is_ours(store: StoreDirectory, checkpoint: Checkpoint, known: Checkpoint) -
     """Whether this is a later checkpoint than the one that is known: ours name a record and, among
     the times, that record's."""
     at = checkpoint.confirm_offset
-    return known.confirm_offset < at == confirmed_record(store, checkpoint) and (
+    # without a record to name it is 0, and less only in words that were harmed
+    return max(known.confirm_offset, 0) < at == confirmed_record(store, checkpoint) and (
         first_timestamp_ms(store, at) == checkpoint.logics_timestamp_ms
     )
 

@@ -28,7 +28,7 @@ DEAD_BEFORE_START_MS = 30_000
 KEEP_DEAD_MS = 24 * 3600 * 1000
 # What is written down at most; a filter that finds no room is obeyed, and not written down.
 MAX_FILTERS, MAX_EXPRESSION_BYTES = 2000, 1 << 20
-# Where all are alive, so long nobody looks for dead ones.
+# While all are alive, nobody looks for dead ones for this long.
 LOOK_AGAIN_MS = 1000
 
 SAVE_EVERY_MS = 10_000
@@ -38,7 +38,7 @@ _log = logging.getLogger(__name__)
 
 
 class ConsumerFilters:
-    """The filters of a store, in memory. `changed` says that the file is behind."""
+    """The filters of a store, in memory. `changed` says that the file is older."""
 
     def __init__(self, document: dict[str, Any]) -> None:
         """Raises ValueError for a document of another form."""
@@ -129,7 +129,8 @@ class ConsumerFilters:
         return encode_document(self._document)
 
     def _make_room(self, size: int, beside: Entry | None, monotonic_ms: int) -> bool:
-        """Have room for another filter of this size. Who has been dead for longest goes first."""
+        """Have room for another filter of this size. The one that has been dead for longest goes
+        first."""
 
         def has_room() -> bool:
             is_one_more = beside is None

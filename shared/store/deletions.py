@@ -60,7 +60,7 @@ def load_deletions(paths: StorePaths) -> list[Deletion]:
         return msgspec.json.decode(paths.deletions.read_bytes(), type=list[Deletion])
     except FileNotFoundError:
         return []
-    except (UnicodeDecodeError, msgspec.MsgspecError) as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError) as error:
         raise StoreDamaged(
             "the list of deletions cannot be read",
             f"{paths.deletions}: {error}",
@@ -73,7 +73,7 @@ class Deletions:
 
     def __init__(self, paths: StorePaths, say: Callable[[str], None]) -> None:
         self._paths = paths
-        self._say = say
+        self._report = say
         self._unwritten = False
         self._rows: list[Deletion] = []
         try:
@@ -111,7 +111,7 @@ class Deletions:
         except OSError as error:
             self._unwritten = True
             if not was:
-                self._say(f"{self._paths.deletions} cannot be written now: {error}")
+                self._report(f"{self._paths.deletions} cannot be written now: {error}")
 
 
 def describe(row: Deletion, config: Config) -> str:

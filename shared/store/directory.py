@@ -4,15 +4,17 @@ Needs no broker and takes no lock. It opens files for reading only, maps nothing
 length it has not bounded. It needs no configuration: what sizes files were made with the store says
 (`sizes`), or the files do.
 What is wrong with names and lengths is in `problems`; whether the contents hold together is
-`verify`'s question. A running store grows behind it: `refresh` to see more. For one thread.
+`verify`'s question. A running store grows meanwhile: `refresh` to see more. For one thread.
 """
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_right
 from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
+from typing import Self
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.file_cache import FileCache
@@ -49,7 +51,7 @@ class StoreDirectory:
         self._files = FileCache()
         self.refresh()
 
-    def __enter__(self) -> StoreDirectory:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(
@@ -170,22 +172,24 @@ class StoreDirectory:
                 continue  # RocketMQ makes no such topic: not a queue, whatever it is
             for path in _directories(topic_path):
                 if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):
-                    queue_id = int(path.name)
-                    found.append(
-                        QueueFiles(
-                            self._files,
-                            path,
-                            topic_path.name,
-                            queue_id,
-                            self.log_start,
-                            self.sizes.mapped_file_size_consume_queue_bytes,
-                        )
-                    )
+                    found.append(self.queue_at(path))
         return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
+
+    def queue_at(self, directory: Path) -> QueueFiles:
+        """The queue that has this directory, whose name is its queue id."""
+        return QueueFiles(
+            self._files,
+            directory,
+            directory.parent.name,
+            int(directory.name),
+            self.log_start,
+            self.sizes.mapped_file_size_consume_queue_bytes,
+        )
 
 
 def _directories(path: Path) -> list[Path]:
     try:
-        return [child for child in path.iterdir() if child.is_dir()]
+        with os.scandir(path) as found:
+            return [Path(entry) for entry in found if entry.is_dir()]
     except FileNotFoundError:
         return []

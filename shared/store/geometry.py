@@ -6,8 +6,8 @@ A store's files fit together in one geometry only, and none of them states it. S
 down before the first of them exists, and everybody who opens the store goes by that. Of a store
 without that file (RocketMQ's, an older Penstock's) geometry_search.py finds it.
 
-A size binds as long as files of it are there; without one it may be set anew. Who writes the file
-holds the store's lock.
+A size binds as long as files of it are there; without one it may be set again. Only the
+holder of the store's lock writes the file.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def load_sizes(paths: StorePaths) -> Sizes:
     except NotADirectoryError:
         check_place(paths.root)
         raise
-    except (UnicodeDecodeError, msgspec.MsgspecError, ConfigError) as error:
+    except (UnicodeDecodeError, msgspec.MsgspecError, RecursionError, ConfigError) as error:
         raise StoreDamaged(
             f"{paths.geometry} does not hold the sizes of a store's files",
             error,
@@ -132,8 +132,8 @@ def settled_sizes(
 ) -> dict[str, int]:
     """The values that a configuration has to have for the store at `root`, for `load_config`.
 
-    Without `index` that is about to be made anew, in whatever size is asked for. Raises ConfigError
-    where another value was given, or one must be; StoreDamaged.
+    Without `index` that is about to be made again, in whatever size is asked for. Raises
+    ConfigError where another value was given, or one must be; StoreDamaged.
     """
     paths = StorePaths(root)
     asked = {key: given[key] for key in KEYS if key in given}
@@ -152,7 +152,7 @@ def settled_sizes(
 
 
 def index_sizes(paths: StorePaths, slots: int | None = None, items: int | None = None) -> Geometry:
-    """The geometry of a store's index, for who reads it; what is given counts as it is.
+    """The geometry of a store's index, for whoever reads it; what is given counts as it is.
 
     Raises ConfigError where it is not known, StoreDamaged.
     """
@@ -167,7 +167,7 @@ def index_sizes(paths: StorePaths, slots: int | None = None, items: int | None =
     return Geometry(*values)
 
 
-# for commands that make the index anew
+# for commands that make the index again
 settled_but_index = partial(settled_sizes, index=False)
 
 
@@ -202,8 +202,8 @@ def _other(key: str, value: int, asked: int, origin: str, paths: StorePaths) -> 
     elif origin.isupper():
         hint = f"unset {origin}, and the store's own counts"
     if key in _INDEX:
-        anew = f"{rebuild_index(paths.root)} --set {key}={asked}"
-        hint += f"; to have another one, make the index anew: {anew}"
+        again = f"{rebuild_index(paths.root)} --set {key}={asked}"
+        hint += f"; to have another one, make the index anew: {again}"
     return ConfigError(
         f"the store's files were made with another {key}",
         f"{paths.root} has {value}, and {asked} is asked for ({origin})",

@@ -96,7 +96,7 @@ def segment_files(directory: Path) -> list[Path]:
 
 
 def _index_lengths(paths: StorePaths) -> dict[Path, int]:
-    """The index files that have a byte. A link is none."""
+    """The index files that have a byte. A link is not one."""
     found = {path: path.lstat() for path in index_files(paths.index)}
     return {
         path: each.st_size
@@ -133,7 +133,7 @@ def _length_of(directories: Iterable[Path], unit: int) -> Looked | None:
 
 
 def _named_to(paths: StorePaths) -> int:
-    """The log offset behind the newest record that a queue names."""
+    """The log offset after the newest record that a queue names."""
     files = FileCache()
     try:
         return max(

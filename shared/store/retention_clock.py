@@ -2,11 +2,11 @@
 
 A clock that is set from 1970 to today, or ten years ahead by mistake, makes everything look
 expired, and what is deleted stays deleted when the clock is right again. So after a jump nothing
-goes for its age until the time that segments are reserved has passed anew, on a clock that cannot
+goes for its age until the time that segments are reserved has passed again, on a clock that cannot
 jump. By then all that was there before has had its time, whatever the wall clock says.
 
 A jump is a change of the wall clock against the monotonic one. Across a boot, where that begins
-anew, it is a newest message from the future, or from before the reserved time. What was seen last
+again, it is a newest message from the future, or from before the reserved time. What was seen last
 stands in penstock/retention.json: a restart is no way round it. Deletes nothing.
 """
 
@@ -23,7 +23,8 @@ from penstock.shared.memory.run_directory import boot_id
 
 # What a clock is corrected by, or drifts, in the ordinary course of things.
 JUMP_MS = 3_600_000
-# What a request to clean says of who has looked at the clock: it is right, whatever it did before.
+# What a request to clean says of its sender, who has looked at the clock: it is right, whatever it
+# did before.
 TRUST_CLOCK = b"trust-clock"
 
 
@@ -44,7 +45,7 @@ class RetentionClock:
         self._file = file
         self._clock = clock
         self._reserved_ms = reserved_ms
-        self._say = say
+        self._report = say
         boot, ahead_ms = boot_id(), self._ahead_ms()
         last = _load(file)
         if last is not None and last.boot_id == boot:
@@ -77,14 +78,14 @@ class RetentionClock:
     def _keep(self, why: str) -> None:
         if self._reserved_ms:
             self._seen.kept_until_ms = self._clock.monotonic_ms() + self._reserved_ms
-            self._say(f"{why}; for {self._reserved_ms // 3_600_000} h nothing goes for its age")
+            self._report(f"{why}; for {self._reserved_ms // 3_600_000} h nothing goes for its age")
         self._save()
 
     def _save(self) -> None:
         try:
             replace_file(self._file, msgspec.json.encode(self._seen))
         except OSError as error:  # it is known as long as this process lives
-            self._say(f"{self._file} cannot be written: {error}")
+            self._report(f"{self._file} cannot be written: {error}")
 
 
 def held_ms(file: Path, clock: Clock) -> int:

@@ -1,4 +1,4 @@
-"""The log's durable watermark: how far the log is on disk for certain, in a file of our own.
+"""The log's durable watermark: how far the log is on disk, in a file that RocketMQ has not.
 
     STORE/penstock/watermark
 
@@ -6,7 +6,7 @@
       0  magic             8 bytes
       8  run id            16 hex digits   the run whose flusher wrote it
      24  flags             u64             1: consume queues follow the flush; 2: the run has
-                                           ended in order, and nothing comes behind
+                                           ended in order, and nothing comes after
      32  flushed           i64             records that end here or before it are on disk
      40  the checkpoint's five words, as they were on disk then
      80  CRC-32 of all that

@@ -5,6 +5,9 @@
 
 On disk there are no batches: each item becomes an ordinary record. Topic, queue, times and hosts
 come from the request; flag, body and properties from the item, byte for byte.
+
+Nothing but tests calls this yet: it is for RocketMQ's own clients, whose protocol the broker does
+not speak yet.
 """
 
 from __future__ import annotations

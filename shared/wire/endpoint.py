@@ -1,7 +1,7 @@
-"""An endpoint as users write it: tcp://HOST:PORT or ipc://PATH. Pure: nothing is looked up.
+"""An endpoint as users write it: tcp://HOST:PORT or ipc://PATH. No name is resolved here.
 
-Whatever cannot be one is InvalidArgument, and where it can be guessed what was meant, the hint has
-it as it should be written.
+Anything else raises InvalidArgument. Where the meaning can be guessed, the hint has the endpoint as
+it should be written.
 """
 
 from __future__ import annotations
@@ -81,6 +81,8 @@ def _tcp(endpoint: str) -> Address:
         host, port = parts.hostname or "", parts.port
     except ValueError:
         parts, host, port = urlsplit("tcp://"), "", -1
+    # urlsplit raises for a port that is not a number of 16 bits, and takes an IPv6 address without
+    # brackets for a host with something like a port: both are told apart by the colons.
     written = endpoint.removeprefix("tcp://")
     if port == -1 or host and port is None and written.count(":") > 1 and "[" not in written:
         what = "this endpoint's port is none"

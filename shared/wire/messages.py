@@ -150,8 +150,8 @@ class Welcome(WireMessage, frozen=True):
 class RingOpened(WireMessage, frozen=True):
     """A ring of `size` bytes is there for this producer to fill, if it finds its file.
 
-    The file begins with `token`. A producer in another container may find another broker's file
-    under the same name, and the token tells them apart: see shared/memory/ring_file.py.
+    The file begins with `token`: a client on another machine may find another broker's file there
+    under the same name. See shared/memory/ring_file.py.
     """
 
     request: Number

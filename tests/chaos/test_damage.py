@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from penstock.chaos.arena import growing_store
@@ -39,6 +40,8 @@ def test_each_kind_of_harm_says_what_it_has_changed(tmp_path: Path, kind: str) -
         (tmp_path / name / "checkpoint").write_bytes(bytes(4096))
         (tmp_path / name / "penstock").mkdir()
         (tmp_path / name / "penstock" / "watermark").write_bytes(f"{name}".encode())
+        sizes = {"max_hash_slot_num": 200, "max_index_num": 500}
+        (tmp_path / name / "penstock" / "geometry.json").write_bytes(msgspec.json.encode(sizes))
     root = tmp_path / "now"
 
     def contents() -> dict[str, bytes]:

@@ -20,6 +20,7 @@ from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import put_stamped
 from penstock.shared.loops.forms import Stamp
 from penstock.shared.recovery.recover_log import recover_store
+from penstock.shared.store.survey import StoreSurvey
 
 RECORDS = 20
 SEGMENT_BYTES = 8192
@@ -77,7 +78,8 @@ def test_a_record_that_is_cut_at_any_byte_is_cut_off_whole(
     for record in _records(prop_crc):
         for cut in range(len(record) + 1):
             segment.write_bytes((before + record[:cut]).ljust(SEGMENT_BYTES, b"\0"))
-            found = recover_store(paths, config, None)
+            with StoreSurvey(paths, config) as survey:
+                found = recover_store(survey, None)
             # bytes that are zeros are there, cut or not
             whole = before + record if not record[cut:].strip(b"\0") else before
             assert found.log_end == len(whole), f"cut at {cut} of {len(record)}"

@@ -554,8 +554,8 @@ class ConsumerWire:
     def __init__(self, reader: Reader, **options: Any) -> None:
         self.now_ms = 5000
         self.reader = reader
-        usual = {"start": "earliest", "queues": None, "follow": True, "timeout_ms": 10_000}
-        self.core = ConsumerCore("tcp://x:1", "orders", **(usual | options), now_ms=NOW_MS)
+        usual = {"timeout_ms": 10_000}
+        self.core = ConsumerCore("tcp://x:1", "orders", NOW_MS, **(usual | options))
         self.requests: list[tuple[bytes, ...]] = []
         self.answers: list[list[bytes]] = []
         self.seen: list[tuple[int, int, bytes]] = []

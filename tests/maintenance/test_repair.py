@@ -18,12 +18,18 @@ from penstock.maintenance.rebuild import rebuild_store
 from penstock.maintenance.repair import Repair, plan_repair, repair_store
 from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
+from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError
+from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.formats.tombstone import LOST, LostMessage, lay_out
 from penstock.shared.layout import segment_name
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.store.directory import StoreDirectory
 
 SEGMENT = 4096
@@ -202,6 +208,84 @@ def test_a_repair_killed_anywhere_is_run_again(
     kept = {path.name: path.read_bytes() for path in store.paths.quarantine.glob("*.bin")}
     assert kept[f"{starts[2]}.bin"] == bytes(log[starts[2] : starts[4]])
     assert kept[f"{starts[9]}.bin"] == bytes(log[starts[9] : starts[10]])
+
+
+@pytest.mark.parametrize("records", [9, 12])
+def test_a_repair_ends_where_the_log_did_and_not_at_a_blank_of_another_segment(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    make_run: Callable[[Config], Run],
+    records: int,
+) -> None:
+    """Two segments have changed places: the blank of the full one stands behind the log's end, or
+    goes beyond it, and looks like something whole that the damage ends at."""
+    store = stopped_store(twelve[:records], unclean=True)
+    end = store.starts()[-1]
+    run = make_run(store.config)
+    positions = Positions(run.positions, owner="supervisor")
+    for name in ("wrote", "committed", "flushed"):
+        positions.initialise(name, end)
+    positions.close()
+    store.paths.abort.write_text(str(run.supervisor_pid))
+    log = store.log()
+    store.write_log(log[SEGMENT:] + log[:SEGMENT])
+    assert store.recover(run).log_end == end
+    done = repair_store(store.paths, store.config, SystemClock(), run)
+    assert done.ranges[-1].damage.end == end
+    found = store.recover(run)
+    assert (found.quarantined, found.log_end, found.torn_bytes) == ((), end, 0)
+    assert not verify_store(store.paths.root).log_damaged
+
+
+@pytest.mark.parametrize("listed", [False, True])
+def test_messages_that_stood_where_another_segment_has_its_blank_are_lost_and_not_forgotten(
+    stopped_store: Callable[..., Any],
+    twelve: list[Record],
+    make_record: Callable[..., Record],
+    listed: bool,
+) -> None:
+    """A repair that took that blank for the segment's own would give their offsets again."""
+    large = make_record(queue_id=0, body=b"x" * 2000)
+    store = stopped_store([*twelve[:5], large, *twelve[5:8]], unclean=True)
+    whole = _records(store.paths.root)
+    assert whole[5].physical_offset == SEGMENT
+    log = store.log()
+    blank = SEGMENT + whole[4].physical_offset + whole[4].total_size
+    assert whole[7].physical_offset > blank, "what is told of"
+    store.write_log(log[SEGMENT:] + log[:SEGMENT])
+    if listed:  # and no entry names the last one
+        last = max((store.paths.queue("orders", 1)).iterdir())
+        last.write_bytes(last.read_bytes()[: 20 * 3] + bytes(1000 - 20 * 3))
+        end = QueueEnd(4, whole[8].physical_offset)
+        replace_known_queues(store.paths.known_queues, {"orders/1": end})
+    done = _repair(store)
+    lost = {(each.queue_id, each.queue_offset) for each in whole}
+    assert {(each.queue_id, each.queue_offset) for r in done.ranges for each in r.lost} == lost
+    kinds = {each.kind for each in verify_store(store.paths.root).problems}
+    # it is newer than all that is left, and no messages are
+    assert kinds <= {"checkpoint-ahead"}
+    found = store.recover()
+    assert found.quarantined == ()
+    assert found.restored_queues == [], "the list says where the tombstones are"
+
+
+def test_a_repair_replaces_what_only_a_start_can_tell_to_be_torn(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_record: Callable[..., Record]
+) -> None:
+    """Else the record would be found torn, and the store be read-only, at each start behind it."""
+    torn = make_record(queue_id=1, properties=b"a\x01" + b"b" * 9 + bytes(9))
+    store = stopped_store([*twelve[:10], torn, *twelve[11:]], unclean=True)
+    starts = store.starts()
+    # nobody knows of a flush, and what comes behind is as old as the checkpoint
+    newest_ms = store_timestamp_ms(store.log(), starts[9])
+    store.paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint(newest_ms, newest_ms, 0)))
+    log = store.log()
+    log[starts[11] + 56 : starts[11] + 64] = (newest_ms - 1).to_bytes(8, "big")
+    store.write_log(log)
+    assert [each.position for each in store.recover().quarantined] == [starts[10]]
+    done = _repair(store)
+    assert [each.damage.position for each in done.ranges] == [starts[10]]
+    assert store.recover().quarantined == ()
 
 
 @given(

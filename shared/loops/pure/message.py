@@ -102,6 +102,7 @@ class Message:
         return isinstance(other, Message) and self.record == other.record
 
     def __hash__(self) -> int:
+        # Equal records have equal offsets. Hashing their bytes would cost a pass through the body.
         return hash((self.physical_offset, self.queue_offset))
 
     def __repr__(self) -> str:
@@ -112,6 +113,7 @@ class Message:
                 f"{len(self.stored_body)} bytes)"
             )
         except (struct.error, StoreDamaged):
+            # a repr is for people who look for a fault, and must not raise one of its own
             return f"Message(no record: {_short(bytes(self.record[:32]))})"
 
     def __reduce__(self) -> tuple[Any, ...]:

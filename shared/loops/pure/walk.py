@@ -100,6 +100,7 @@ def walk(
     make = tuple.__new__  # without the Python function that a named tuple's constructor is
     while end - at >= SMALLEST_RECORD_BYTES:
         size, magic, queue_id, queue_offset, physical, sys_flag, stored_ms = unpack(view, at)
+        # Only its own offset tells a record from a copy of one, which a body may hold.
         if magic != MAGIC_V1 and magic != MAGIC_V2 or physical != position + at:
             return
         if not SMALLEST_RECORD_BYTES <= size <= end - at:

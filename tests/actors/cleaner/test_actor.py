@@ -659,14 +659,17 @@ def test_a_list_that_finds_no_room_keeps_nothing_from_going_and_is_written_later
     assert "deleting 2 segments" in said and "cannot be written now" in said
 
 
-def test_a_list_that_cannot_be_read_stops_no_cleaner(store: Callable[..., Store]) -> None:
+@pytest.mark.parametrize("broken", [b"", b"\xff{", b'{"a":1}', b'[{"a":' + b"[" * 100_000])
+def test_a_list_that_cannot_be_read_stops_no_cleaner(
+    store: Callable[..., Store], broken: bytes
+) -> None:
     it = store()
     it.fill(2)
     it.age(2)
-    it.broker.paths.deletions.write_bytes(b"\xff{")
+    it.broker.paths.deletions.write_bytes(broken)
     it.run(it.cleaner())
     assert [row.segments for row in _deletions(it)] == [2]
-    assert it.broker.paths.deletions.with_name("deletions.json.broken").read_bytes() == b"\xff{"
+    assert it.broker.paths.deletions.with_name("deletions.json.broken").read_bytes() == broken
 
 
 def test_the_list_keeps_the_last_hundred(tmp_path: Path) -> None:

@@ -365,6 +365,23 @@ def queue_ends_not_compared(recovery: Any) -> None:
     recovery.find_lost_queues = lambda store, known, is_exact: {}
 
 
+@canary("shared.store.geometry", "damage")
+def sizes_not_held_against_files(geometry: Any) -> None:
+    """What geometry.json says is believed, though no file has that length."""
+    geometry.check_lengths = lambda paths, config: None
+
+
+@canary("shared.store.deletions", "damage")
+def broken_list_of_deletions_believed(deletions: Any) -> None:
+    """A cleaner ends over a list of deletions that it cannot read."""
+
+    def read_only(self: Any, paths: Any, say: Any) -> None:
+        self._paths, self._say, self._unwritten = paths, say, False
+        self._rows = deletions.load_deletions(paths)
+
+    deletions.Deletions.__init__ = read_only
+
+
 @canary("shared.recovery.witness", "damage")
 def torn_without_a_witness(witness: Any) -> None:
     """What stands behind damage is taken for what a power failure has left, whoever was told."""
@@ -441,7 +458,7 @@ def pool_counted_before_copied(pool_recovery: Any) -> None:
 @canary("supervisor", "power")
 def abort_marker_removed_early(supervisor: Any) -> None:
     """`abort` goes when a stop begins, and not when everything is on disk."""
-    stop, finish_store = supervisor.Supervisor.stop, supervisor.finish_store
+    stop, close_store = supervisor.Supervisor.stop, supervisor.close_store
 
     def unlink_first(self: Any) -> bool:
         from penstock.shared.files.durable import delete_file
@@ -451,9 +468,9 @@ def abort_marker_removed_early(supervisor: Any) -> None:
 
     def finish(store: Any, config: Any) -> bool:
         store.paths.abort.touch()
-        return bool(finish_store(store, config))
+        return bool(close_store(store, config))
 
-    supervisor.Supervisor.stop, supervisor.finish_store = unlink_first, finish
+    supervisor.Supervisor.stop, supervisor.close_store = unlink_first, finish
 
 
 # --- after a failure ---

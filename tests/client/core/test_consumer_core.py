@@ -537,4 +537,4 @@ def test_a_start_behind_the_end_of_every_queue_is_an_error_and_not_nothing(
 
 def test_a_topic_is_checked_at_once() -> None:
     with pytest.raises(InvalidArgument):
-        ConsumerCore("tcp://x:1", "a/b", "earliest", None, True, 1000, NOW_MS)
+        ConsumerCore("tcp://x:1", "a/b", NOW_MS, timeout_ms=1000)

@@ -14,7 +14,6 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.record import Record
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues
-from penstock.shared.recovery.cut_queues import recover_queues
 
 SEGMENT = 4096
 
@@ -36,7 +35,7 @@ def test_entries_from_the_scan_on_are_cut_and_segments_without_one_go(
     for cut_at in (end, *reversed(records)):
         number = len([start for start in records if start < cut_at])
         counts = {0: (number + 1) // 2, 1: number // 2}
-        count = recover_queues(store.paths, config, cut_at if cut_at < end else None, table)
+        count = store.recover_queues(cut_at if cut_at < end else None, table, config)
         kept = {queue_id: kept for queue_id, kept in counts.items() if kept}
         found = {table.key(slot): table.max_offset(slot) for slot in range(count)}
         assert found == {QueueKey("orders", queue_id): kept[queue_id] for queue_id in kept}
@@ -48,7 +47,7 @@ def test_entries_from_the_scan_on_are_cut_and_segments_without_one_go(
                 any(raw[i * 20 : i * 20 + 20]) for i in range(expected)
             )
         before = store.contents()
-        recover_queues(store.paths, config, cut_at if cut_at < end else None, table)
+        store.recover_queues(cut_at if cut_at < end else None, table, config)
         assert store.contents() == before, "twice changes nothing"
     table.close()
 
@@ -59,7 +58,7 @@ def test_when_all_is_dispatched_the_queues_are_only_counted(
     store = stopped_store(twelve, first_offsets={("orders", 1): 7})
     before = store.contents()
     *records, _ = store.starts()
-    assert recover_queues(store.paths, store.config, None, table) == 2
+    assert store.recover_queues(None, table) == 2
     assert load_known_queues(store.paths.known_queues) == {
         "orders/0": QueueEnd(6, records[10]),
         "orders/1": QueueEnd(13, records[11]),
@@ -80,7 +79,7 @@ def test_holes_behind_a_power_failure_do_not_count(
     raw = bytearray(file.read_bytes())
     raw[60:80] = bytes(20)  # entry 3 is missing, 4 and 5 are there
     file.write_bytes(raw)
-    recover_queues(store.paths, store.config, records[6], table)
+    store.recover_queues(records[6], table)
     assert table.max_offset(0) == 3
     assert file.read_bytes() == raw[:60] + bytes(len(raw) - 60)
     table.close()
@@ -91,7 +90,7 @@ def test_a_queue_segment_of_another_size_is_named(
 ) -> None:
     store = stopped_store(twelve, queue_segment_bytes=60)
     with pytest.raises(StoreDamaged, match="consumequeue/orders/0"):
-        recover_queues(store.paths, store.config, None, table)
+        store.recover_queues(None, table)
     table.close()
 
 
@@ -104,7 +103,7 @@ def test_a_recovered_store_passes_the_checker(
     log[records[-1] + 50 :] = bytes(len(log) - records[-1] - 50)
     store.write_log(log)
     found = store.recover()
-    recover_queues(store.paths, store.config, found.queues_good_to, table)
+    store.recover_queues(found.queues_good_to, table)
     table.close()
     store.paths.abort.unlink()
     report = verify_store(store.paths.root)
@@ -119,5 +118,5 @@ def test_entries_that_were_on_disk_before_the_first_record_of_the_log_are_cut(
     store.write_log(bytes(len(store.log())))
     found = store.recover()
     assert found.log_end == 0
-    assert recover_queues(store.paths, store.config, found.queues_good_to, table) == 0
+    assert store.recover_queues(found.queues_good_to, table) == 0
     table.close()

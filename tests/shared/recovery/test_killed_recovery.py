@@ -17,7 +17,6 @@ from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import save_quarantine
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
-from penstock.shared.recovery.cut_queues import recover_queues
 
 STEPS = ("os.remove", "os.rename", "os.mkdir", "os.truncate", "open", "os.listdir", "os.scandir")
 
@@ -75,7 +74,7 @@ def _recover(store: Any, table_path: Path) -> None:
     table_path.unlink(missing_ok=True)
     create_queue_table(table_path, 64)
     table = QueueTable(table_path, writable=True)
-    recover_queues(store.paths, store.config, found.queues_good_to, table)
+    store.recover_queues(found.queues_good_to, table)
     table.close()
 
 

@@ -1,28 +1,29 @@
-"""The ends of a run: what a start leaves open that fails, and a stop that is killed half way."""
+"""A start as a whole: what one leaves open that fails, and how often it looks at a directory."""
 
 from __future__ import annotations
 
 import os
+import shutil
+from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
+from typing import Any
 
 import pytest
 
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
-from penstock.shared.files.durable import make_directory, make_file
-from penstock.shared.files.segments import segment_bases
-from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.formats.record import Record
 from penstock.shared.memory.run_directory import remove_run_directory
 from penstock.shared.recovery import open_store as store_start
-from penstock.shared.recovery.open_store import OpenStore, finish_store, open_store
+from penstock.shared.recovery.open_store import OpenStore, open_store
+from penstock.shared.store.geometry import keep_sizes
 
 
 class Killed(Exception):
-    """In the place of a kill: nothing behind it is done."""
+    """In the place of a kill: nothing after it is done."""
 
 
-def _let_go(store: OpenStore) -> None:
+def _release(store: OpenStore) -> None:
     """What the kernel does for a process that is gone."""
     store.listeners.close()
     store.positions.close()
@@ -33,7 +34,7 @@ def test_a_start_that_fails_at_its_last_step_holds_nothing_open(
     make_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = make_config()
-    _let_go(open_store(config, ManualClock()))  # what is opened once and kept
+    _release(open_store(config, ManualClock()))  # what is opened once and kept
 
     def die(point: str) -> None:
         if point == "start.before_abort":
@@ -45,41 +46,40 @@ def test_a_start_that_fails_at_its_last_step_holds_nothing_open(
         open_store(config, ManualClock())
     assert set(os.listdir("/proc/self/fd")) == before
     last = open_store(config, ManualClock())
-    _let_go(last)
+    _release(last)
     remove_run_directory(last.run)
 
 
-def test_a_stop_killed_among_empty_segments_leaves_a_log_without_a_hole(
-    make_config: Callable[..., Config], monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_start_lists_each_queue_once_and_again_only_what_it_has_cut(
+    stopped_store: Callable[..., Any],
+    make_record: Callable[..., Record],
+    monkeypatch: pytest.MonkeyPatch,
+    crashed: bool,
 ) -> None:
-    """RocketMQ and the next start refuse one."""
-    config = make_config()
-    paths, size = StorePaths(config.store), config.mapped_file_size_commit_log_bytes
-    for directory in (paths.commit_log, paths.staging):
-        make_directory(directory)
-    for number in range(4):
-        name = paths.commit_log / segment_name(number * size)
-        make_file(paths.staging, name, size, sparse=False)
-    store = open_store(config, ManualClock())
-    synced: list[list[int]] = []
-    sync = store_start.sync_directory
+    queues = 30
+    records = [make_record(queue_id=number % queues) for number in range(3 * queues)]
+    store = stopped_store(records, unclean=crashed)
+    keep_sizes(store.paths, store.config)  # or the first start looks for them in the files
+    listed: Counter[str] = Counter()
 
-    def note(directory: Path) -> None:
-        sync(directory)
-        if directory == paths.commit_log:
-            synced.append(segment_bases(directory, size))
+    def count(call: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(place: Any = ".") -> Any:
+            listed[os.fspath(place)] += 1
+            return call(place)
 
-    def die(point: str) -> None:
-        if point == "shutdown.mid_unlink" and len(segment_bases(paths.commit_log, size)) == 2:
-            raise Killed
+        return counted
 
-    monkeypatch.setattr(store_start, "sync_directory", note)
-    monkeypatch.setattr(store_start, "crash_point", die)
-    with pytest.raises(Killed):
-        finish_store(store, config)
-    assert synced == [[0, size, 2 * size]], "each is durable before the next goes"
-    _let_go(store)
-    again = open_store(config, ManualClock())
-    assert finish_store(again, config)
-    assert segment_bases(paths.commit_log, size) == [0]
-    _let_go(again)
+    with monkeypatch.context() as patched:
+        for name in ("listdir", "scandir"):
+            patched.setattr(os, name, count(getattr(os, name)))
+        begun = open_store(store.config, ManualClock())
+    _release(begun)
+    shutil.rmtree(begun.run.path)
+    ends = [listed[str(store.paths.queue("orders", number))] for number in range(queues)]
+    assert begun.recovered.queues_good_to == (0 if crashed else None)
+    # after a crash the queues are cut, and are looked at again to tell where they end now
+    assert set(ends) == {2 if crashed else 1}
+    # and each of these is looked at for whether it is empty, and so perhaps not durable yet
+    for directory in (store.paths.consume_queue, store.paths.commit_log):
+        assert listed[str(directory)] == 2

@@ -33,6 +33,7 @@ from penstock.shared.recovery.recover_index import (
 )
 from penstock.shared.recovery.recover_log import Recovered
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
 TINY = Geometry(5, 12)
 COUNT = 40
@@ -76,7 +77,8 @@ class Indexed:
     def start(self, **changes: object) -> list[bytes]:
         """A start's recovery; what the index holds then."""
         recovered = self.recovered(**changes)
-        self.remark = recover_index(self.paths, self.config, recovered, self.run, 0)
+        with StoreSurvey(self.paths, self.config) as survey:
+            self.remark = recover_index(survey, recovered, self.run, 0)
         return self.contents()
 
 

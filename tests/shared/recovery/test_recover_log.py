@@ -348,6 +348,22 @@ def test_whatever_the_checkpoint_says_no_record_that_may_be_known_is_cut(
         assert found.log_end == hit.end and hit.store.log() == hit.log
 
 
+def test_words_that_were_harmed_name_no_record_in_front_of_the_log(
+    stopped_store: Callable[..., Any], twelve: list[Record], make_run: Callable[[Config], Run]
+) -> None:
+    """A start believes a checkpoint where it has nothing else, and a watermark keeps its words."""
+    store = stopped_store(twelve, base=3 * SEGMENT, unclean=True)
+    run = make_run(store.config)
+    shutil.rmtree(run.path)
+    store.paths.abort.write_text(str(run.supervisor_pid))
+    end = store.starts()[-1]
+    mark = Watermark(run.run_id, True, end, Checkpoint(5, 6, 7, 0, -4711))
+    make_watermark(store.paths.watermark, mark)
+    store.paths.checkpoint.write_bytes(encode_checkpoint(Checkpoint(5, 6, 7, 0, 0)))
+    found = store.recover(run)
+    assert (found.log_end, found.quarantined) == (end, ())
+
+
 def test_a_watermark_that_is_older_than_the_checkpoint_is_no_witness(hit: Bench) -> None:
     words = Checkpoint(90_000, 90_000, confirm_offset=hit.records[8])
     hit.store.paths.checkpoint.write_bytes(encode_checkpoint(words))

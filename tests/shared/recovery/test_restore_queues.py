@@ -10,14 +10,16 @@ from typing import Any
 
 import pytest
 
+from penstock.maintenance.repair import plan_repair, repair_store
 from penstock.maintenance.verify import verify_store
+from penstock.shared.clock import SystemClock
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.record import Record
+from penstock.shared.layout import segment_name
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues, replace_known_queues
-from penstock.shared.recovery.cut_queues import recover_queues
 from penstock.shared.store.watermark import Watermark, make_watermark
 
 Contents = dict[str, bytes]
@@ -30,7 +32,7 @@ def known(stopped_store: Callable[..., Any], twelve: list[Record], tmp_path: Pat
     store = store._replace(config=_with_small_files(store.config))
     create_queue_table(tmp_path / "queues", 9)
     table = QueueTable(tmp_path / "queues", writable=True)
-    recover_queues(store.paths, store.config, None, table)
+    store.recover_queues(None, table)
     table.close()
     return store
 
@@ -133,7 +135,7 @@ def test_a_queue_whose_messages_have_expired_goes_on_where_it_was(
     ]
     create_queue_table(tmp_path / "queues", 9)
     table = QueueTable(tmp_path / "queues", writable=True)
-    assert recover_queues(store.paths, store.config, None, table) == 3
+    assert store.recover_queues(None, table) == 3
     offsets = {table.key(slot): table.max_offset(slot) for slot in range(3)}
     minima = {table.key(slot): table.min_offset(slot) for slot in range(3)}
     table.close()
@@ -141,6 +143,35 @@ def test_a_queue_whose_messages_have_expired_goes_on_where_it_was(
     assert set(load_known_queues(store.paths.known_queues)) == {"gone/3", "orders/0", "orders/1"}
     assert store.recover().restored_queues == []
     assert verify_store(store.paths.root).problems == []
+
+
+@pytest.mark.parametrize("harm", ["its directory is gone", "its last file is deleted"])
+@pytest.mark.parametrize("unclean", [False, True])
+def test_a_queue_that_only_its_list_knows_is_named_and_a_repair_makes_it_again(
+    known: Any, harm: str, unclean: bool
+) -> None:
+    """So is one of which the log has nothing any more."""
+    ends = load_known_queues(known.paths.known_queues)
+    ends["gone/3"] = QueueEnd(1234, 0)
+    replace_known_queues(known.paths.known_queues, ends)
+    if unclean:
+        known.paths.abort.write_text("1")
+    before = _queues(known)
+    HARM[harm](known)
+    report = verify_store(known.paths.root)
+    lost = [each.detail.split(",")[0] for each in report.problems if each.kind == "queue-lost"]
+    why = "is gone" if harm == "its directory is gone" else "ends at 3"
+    assert sorted(lost) == ["queue gone/3 is gone", f"queue orders/0 {why}"]
+    assert report.advice == [f"penstock store repair {known.paths.root} --apply"]
+    plan = plan_repair(known.paths, known.config)
+    assert sorted(each.split(",")[0] for each in plan.files) == [
+        "make queue gone/3 anew",
+        "make queue orders/0 anew",
+    ]
+    repair_store(known.paths, known.config, SystemClock(), None)
+    assert not any(each.kind == "queue-lost" for each in _problems(known))
+    assert not plan_repair(known.paths, known.config).needed
+    assert before.items() <= _queues(known).items()
 
 
 def test_lost_messages_at_the_end_of_a_lost_queue_keep_their_offsets(known: Any) -> None:
@@ -154,6 +185,96 @@ def test_lost_messages_at_the_end_of_a_lost_queue_keep_their_offsets(known: Any)
     assert len(found.restored_queues) == 1
     raw = _last(known).read_bytes()
     assert int.from_bytes(raw[40:48], "big") == records[10], "its entry points to the damage"
+
+
+@pytest.fixture
+def eight_each(stopped_store: Callable[..., Any], twelve: list[Record]) -> Callable[..., Any]:
+    """A store of two queues with eight messages each: two full files, and one that is not."""
+
+    def make(**layout: object) -> Any:
+        store = stopped_store([*twelve, *twelve[:4]], queue_segment_bytes=60, **layout)
+        return store._replace(config=_with_small_files(store.config))
+
+    return make
+
+
+def _change_places(one: Path, other: Path) -> None:
+    raw = one.read_bytes()
+    one.write_bytes(other.read_bytes())
+    other.write_bytes(raw)
+
+
+def _start(store: Any, place: Path) -> Any:
+    """What a start does to the log and the queues."""
+    found = store.recover()
+    place.unlink(missing_ok=True)
+    create_queue_table(place, 9)
+    table = QueueTable(place, writable=True)
+    store.recover_queues(found.queues_good_to, table)
+    table.close()
+    return found
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize("listed", [None, QueueEnd(1, 0)])
+@pytest.mark.parametrize("other", [0, 1])
+def test_an_end_that_is_another_file_s_is_missed_where_no_list_tells(
+    eight_each: Callable[..., Any],
+    tmp_path: Path,
+    other: int,
+    listed: QueueEnd | None,
+    unclean: bool,
+) -> None:
+    """Else the start notes an offset that the queue never had, and no repair gets rid of it."""
+    store = eight_each(unclean=unclean)
+    before = _queues(store)
+    _change_places(_last(store), store.paths.queue("orders", other) / segment_name(60))
+    replace_known_queues(store.paths.known_queues, {"orders/0": listed} if listed else {})
+    found = _start(store, tmp_path / "queues")
+    assert any("queue orders/0 leads to other" in each for each in found.restored_queues)
+    assert found.quarantined == () and store.recover().restored_queues == []
+    repair_store(store.paths, store.config, SystemClock(), None)
+    again = store.recover()
+    assert (again.quarantined, again.restored_queues, again.log_end) == ((), [], found.log_end)
+    if not unclean:  # else the reput is still to come
+        assert _queues(store) == before
+    assert load_known_queues(store.paths.known_queues).get("orders/0", QueueEnd()).end <= 8
+
+
+def test_a_single_record_whose_numbers_have_changed_takes_no_queue_s_end_away(
+    eight_each: Callable[..., Any],
+) -> None:
+    """No checksum covers them, so it is the record that may be wrong, and its offset was given."""
+    store = eight_each()
+    log = store.log()
+    log[store.starts()[14] + 15] ^= 2  # the last one of queue 0 now says queue 2
+    store.write_log(log)
+    assert store.recover().restored_queues == []
+    assert len(_queues(store)[f"orders/0/{segment_name(120)}"].rstrip(b"\0")) > 20
+
+
+def test_a_queue_that_is_known_to_have_gone_on_in_a_whole_log_does_not_make_that_a_damaged_one(
+    eight_each: Callable[..., Any], tmp_path: Path
+) -> None:
+    """The list may be wrong, so nothing is lost; it may be right, so no offset is given again."""
+    store = eight_each()
+    position = store.starts()[14]
+    replace_known_queues(store.paths.known_queues, {"orders/0": QueueEnd(11, position)})
+    first = _start(store, tmp_path / "queues")
+    assert len(first.restored_queues) == 1 and first.quarantined == ()
+    second = _start(store, tmp_path / "queues")
+    assert (second.quarantined, second.restored_queues) == ((), [])
+    assert second.log_end == first.log_end == store.starts()[-1]
+    assert load_known_queues(store.paths.known_queues)["orders/0"] == QueueEnd(11, position)
+    assert "queue-entry-without-record" in {each.kind for each in _problems(store)}
+    repair_store(store.paths, store.config, SystemClock(), None)
+    third = _start(store, tmp_path / "queues")
+    assert (third.quarantined, third.log_end) == ((), first.log_end)
+    assert load_known_queues(store.paths.known_queues)["orders/0"] == QueueEnd(11, position)
+
+
+def _problems(store: Any) -> list[Any]:
+    return verify_store(store.paths.root).problems
 
 
 def test_names_that_are_no_queues_are_not_missed(known: Any) -> None:

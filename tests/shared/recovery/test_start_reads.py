@@ -16,8 +16,10 @@ from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
+from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.survey import StoreSurvey
 
 QUEUES = 3
 
@@ -49,13 +51,32 @@ def test_a_start_reads_as_much_of_forty_segments_as_of_one(
 ) -> None:
     def start(segments: int) -> Recovered:
         paths, config = crashed(segments)
-        return recover_store(paths, config, None)
+        with StoreSurvey(paths, config) as survey:
+            return recover_store(survey, None)
 
     small, large = start(1), start(40)
     assert large.log_end > 20 * small.log_end
     assert (small.mode, small.messages) == (large.mode, large.messages) == ("unclean", 1)
-    assert small.read_files == large.read_files == 1 + QUEUES + 1  # log, queues, checkpoint
+    assert small.read_files == 1 + QUEUES + 1  # log, queues, checkpoint
+    # no list says where queues end, so the segments of their last messages are looked into
+    assert large.read_files == QUEUES + QUEUES + 1
     assert abs(small.read_bytes - large.read_bytes) < PAGE_BYTES
+
+
+def test_a_start_reads_of_the_log_nothing_for_queues_that_are_as_their_list_says(
+    crashed: Callable[[int], tuple[StorePaths, Config]],
+) -> None:
+    paths, config = crashed(40)
+    with StoreDirectory(paths.root) as store:
+        ends = {
+            f"{queue.topic}/{queue.queue_id}": QueueEnd(
+                queue.max_offset, queue.log_offset(queue.max_offset - 1)
+            )
+            for queue in store.queues()
+        }
+    replace_known_queues(paths.known_queues, ends)
+    with StoreSurvey(paths, config) as survey:
+        assert recover_store(survey, None).read_files == 1 + QUEUES + 1
 
 
 def test_without_a_checkpoint_all_is_read(
@@ -64,7 +85,8 @@ def test_without_a_checkpoint_all_is_read(
     """So the numbers are those of what is read, and not of what should be."""
     paths, config = crashed(40)
     paths.checkpoint.unlink()
-    assert recover_store(paths, config, None).read_files == 40 + QUEUES
+    with StoreSurvey(paths, config) as survey:
+        assert recover_store(survey, None).read_files == 40 + QUEUES
 
 
 def test_there_is_nothing_untrue_about_a_sparse_store(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,7 @@ from penstock.shared.store.geometry import (
     store_sizes,
 )
 from penstock.shared.store.geometry_search import ITEMS, LOG, QUEUE, SLOTS
+from penstock.shared.store.survey import StoreSurvey
 
 TINY = Geometry(7, 12)
 Builder = Callable[..., Path]
@@ -147,8 +149,11 @@ def test_a_file_that_has_grown_or_was_cut_is_outvoted_and_damage(
     os.truncate(changed, length)
     assert _values(store)[0] == 4096
     said = "was cut short" if length < 4096 else "has grown"
-    with pytest.raises(StoreDamaged, match=said) as raised:
-        check_files(store, _config(store))
+    with (
+        StoreSurvey(store, _config(store)) as survey,
+        pytest.raises(StoreDamaged, match=said) as raised,
+    ):
+        check_files(survey)
     assert str(changed) in str(raised.value)
     assert f"penstock store repair {store.root} --apply" in raised.value.hint
 
@@ -224,6 +229,7 @@ def test_a_size_binds_as_long_as_files_of_it_are_there(store: StorePaths) -> Non
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"max_index_num": "7"}', b"\xff",
+                                     b'{"a":' + b"[" * 100_000,
                                      b'{"mapped_file_size_commit_log_bytes": 4097}'])  # fmt: skip
 def test_a_broken_memory_is_named_and_without_it_the_files_tell(
     store: StorePaths, content: bytes
@@ -242,10 +248,11 @@ def test_a_broken_memory_is_named_and_without_it_the_files_tell(
 def test_the_memory_of_another_store_is_told_from_damage(store: StorePaths) -> None:
     other = _config(store, **{LOG: 8192})
     keep_sizes(store, other)
-    for look in (check_lengths, check_files):
-        with pytest.raises(StoreDamaged, match="not of this store") as raised:
-            look(store, other)
-        assert raised.value.hint.endswith(f"rm {store.geometry}")
+    with StoreSurvey(store, other) as survey:
+        for look in (partial(check_lengths, store, other), partial(check_files, survey)):
+            with pytest.raises(StoreDamaged, match="not of this store") as raised:
+                look()
+            assert raised.value.hint.endswith(f"rm {store.geometry}")
 
 
 def _killed_at(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from penstock.shared.recovery.start_marker import is_unfinished, note_end, note_start
+from penstock.shared.store.start_marker import is_unfinished, note_end, note_start
 
 
 def test_a_start_is_unfinished_until_its_end_however_often_it_is_begun(tmp_path: Path) -> None:

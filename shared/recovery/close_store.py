@@ -1,0 +1,54 @@
+"""Closing a store in good order, when its actors have stopped. The supervisor's alone.
+
+What removes `abort` says that the store is clean, to RocketMQ too, so it comes last: a crash before
+that leaves a store that recovers, and one after it a store that needs no recovery.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.config import Config
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import sync_directory
+from penstock.shared.files.segments import segment_bases
+from penstock.shared.layout import segment_name
+from penstock.shared.memory.run_directory import remove_run_directory
+from penstock.shared.recovery.open_store import OpenStore
+from penstock.shared.recovery.recover_index import keep_index_state
+
+
+def close_store(store: OpenStore, config: Config) -> bool:
+    """Leave a store that RocketMQ calls clean; whether it is.
+
+    When something is not on disk or not dispatched, `abort` stays, and with it the shared memory,
+    and the next start recovers.
+    """
+    positions = store.positions
+    if positions["read_only"]:
+        _leave_read_only(store)
+        return False
+    wrote = positions["wrote"]
+    whole = all(positions[name] == wrote for name in ("committed", "flushed", "dispatched"))
+    if not whole or positions["flush_error"]:
+        return False
+    # Segments that were made ahead go, except the first one of an empty store. Delete from the end
+    # and sync after each: a crash then never leaves a hole in the log, which would be refused.
+    bases = segment_bases(store.paths.commit_log, config.mapped_file_size_commit_log_bytes)
+    for base in reversed([base for base in bases if base >= max(wrote, 1)]):
+        (store.paths.commit_log / segment_name(base)).unlink()
+        crash_point("shutdown.mid_unlink")
+        sync_directory(store.paths.commit_log)
+    keep_index_state(store.paths, config, store.run, wrote)
+    crash_point("shutdown.before_abort_removed")
+    store.paths.abort.unlink()
+    crash_point("shutdown.after_abort_removed")
+    sync_directory(store.paths.root)
+    remove_run_directory(store.run)
+    return True
+
+
+def _leave_read_only(store: OpenStore) -> None:
+    """Leave a damaged store as it was found; a clean one looks clean to RocketMQ again."""
+    if store.recovered.mode == "clean":
+        store.paths.abort.unlink()
+        sync_directory(store.paths.root)
+    remove_run_directory(store.run)
