@@ -256,9 +256,7 @@ class _Walk:
             self.add(damaged[0])
             return
         if slot < fields.queue_offset:
-            self._gaps.setdefault(queue, []).append(
-                _Gap(slot, fields.queue_offset, past, position)
-            )
+            self._gaps.setdefault(queue, []).append(_Gap(slot, fields.queue_offset, past, position))
         self._first.setdefault(queue, fields.queue_offset)
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
