@@ -2,7 +2,7 @@
 
 A sync that fails is reported once, and the kernel may hold for written what it could not write. So
 before a start syncs, it writes again what may be in the page cache only: that is `doubted_log`.
-Where the log ends is recovery.py's to say.
+Where the log ends is find_log_end.py's to say.
 """
 
 from __future__ import annotations

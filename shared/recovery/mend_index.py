@@ -1,4 +1,4 @@
-"""Start-up of the index, where it is not as it was left: index_recovery.py says when that is."""
+"""Start-up of the index, where it is not as it was left: recover_index.py says when that is."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ transaction back. At a start, everything below `dispatch_from` has to be there, 
 Which of these it is stands in penstock/index.json: the run that kept the index, how far the index
 was whole then, and the newest file's name. What an unknown hand did in between does not fit it.
 
-The work itself is in index_repair.py, which is imported where there is some: numpy takes longer to
+The work itself is in mend_index.py, which is imported where there is some: numpy takes longer to
 import than everything else that stands between a crash and the first acknowledgement.
 """
 

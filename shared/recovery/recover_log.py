@@ -2,7 +2,7 @@
 
     1. what the last run wrote into its pool and did not commit goes into the segments (same boot,
        and no other broker used the store in between: `abort` names the last run's process)
-    2. queues that have lost their end are made again from the log (queue_restoring.py)
+    2. queues that have lost their end are made again from the log (restore_queues.py)
     3. the log is scanned from a record that the checkpoint vouches for, or from the segment that
        RocketMQ would choose, to its end
     4. bytes behind the end become zeros; entries of consume queues from the scan's start on are
