@@ -117,7 +117,7 @@ def growing_store(
 
     It is `left` "stopped", "killed", or without the memory of its run. All of it is on disk, and
     its own files say so. Of every other store the oldest segments have expired, some before the
-    copy was made and some behind that.
+    copy was made and some after that.
     """
     broker = Broker(room, any_settings(dice) | _SMALL)
     earlier = room / "earlier"

@@ -1,7 +1,13 @@
 """The one checker of a store's invariants: reads every record and queue entry, writes nothing.
 
 It walks the log once, checks each record, and hands it to the check of its queue; then come the
-checkpoint and the index files. It parses records by itself and not with the code that wrote them.
+checkpoint and the index files.
+
+It shares code with what it checks. Records are told apart by `scan` and `outline`, which a start, a
+rebuild and a reader use too, and the chains of the index are made again by the function that the
+broker made them with. So it finds what a disk or a crash did to the files, and what one part of
+Penstock contradicts another in; a misreading of the format that is in the shared code it cannot
+see. The golden stores and the interop tests, with RocketMQ's own broker, are what would show that.
 
 An unclean store (running, or killed: `abort` is there) may end in a torn record, and its queues may
 lag the log: those are notes, because the next start puts them right. In a clean one they

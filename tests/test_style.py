@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,13 +84,9 @@ def _pattern(word: str) -> re.Pattern[str]:
     return re.compile(rf"{edge}{begin}{re.escape(word[1:])}(?![\w-])")
 
 
-# While the prose is being edited: STYLE_ONLY=shared/queue pytest -q tests/test_style.py
-ONLY = os.environ.get("STYLE_ONLY", "")
-edited = pytest.mark.skipif(not ONLY, reason="name a folder in STYLE_ONLY; . is everything")
-TEXTS = {path: _text(path) for path in _files() if path.is_relative_to(ROOT / ONLY)}
+TEXTS = {path: _text(path) for path in _files()}
 
 
-@edited
 @pytest.mark.parametrize(("word", "may_stay"), _glossary(), ids=lambda value: str(value)[:30])
 def test_no_word_of_the_glossarys_left_column_remains(word: str, may_stay: list[str]) -> None:
     pattern = _pattern(word)
@@ -108,7 +103,6 @@ def test_no_word_of_the_glossarys_left_column_remains(word: str, may_stay: list[
     assert not found, f"{len(found)} places say {word!r}:\n" + "\n".join(found)
 
 
-@edited
 def test_no_sentence_begins_with_who_unless_it_is_a_question() -> None:
     found = [
         f"{path.relative_to(ROOT)}: {match[1]}"

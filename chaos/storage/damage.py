@@ -1,13 +1,14 @@
 """A disk that lies: files of a stopped store change, and brokers start on what is left.
 
 The store was left by a stop, by a kill of all processes, with or without their memory, or by a
-power failure. Then one to three things are done to its files (harm.py). A start either serves
-every message whose own record was not hit, or is refused with an error that names a file, and then
-has changed nothing of the log. What a start cannot serve, the checker of store directories names.
-No start serves other bytes than were sent, gives an offset again, or ends in a traceback; none
-is refused over a file that only tells what has been. Sizes are those that the store says, as in
-`penstock up`; where it is told to remove the file that has them, that is done, and it starts anew.
-Then the store is repaired, and the same holds; a repair leaves nothing unserved that was not hit.
+power failure. Then one to three things are done to its files (harm.py). A start either serves every
+message whose own record was not hit, or is refused with an error that names a file, and then has
+changed nothing of the log. What a start cannot serve, the checker of store directories names. No
+start serves other bytes than were sent, gives an offset again, or ends in a traceback; none is
+refused over a file that only tells what has been. Sizes are those that the store says, as in
+`penstock up`; where it is told to remove the file that has them, that is done, and it starts
+without it. Then the store is repaired, and the same holds; a repair leaves nothing unserved that
+was not hit.
 """
 
 from __future__ import annotations
@@ -206,7 +207,7 @@ class _Judge:
         paths = StorePaths(self._root)
         beside = {str(file.parent) for file in self._files if file.parent != self._root}
         if paths.geometry in self._files:
-            # sizes that its files have not: it says which, and is made anew in any
+            # sizes that its files have not: it says which, and is made again in any
             beside.add(str(paths.index))
         names = beside | {file.name for file in self._files}
         return any(name in str(error) for name in names)

@@ -1,7 +1,7 @@
 """Finds messages by key, newest first, or by the id that says where they are. Reads, never writes.
 
 RocketMQ's rules: files from the newest to the oldest, a file only if its times and the wanted ones
-overlap, none behind the first that began earlier; in a file the chain of the key's slot. Items have
+overlap, none after the first that began earlier; in a file the chain of the key's slot. Items have
 times to the second, so these choose which records to read, and the record's own store time, in ms,
 decides. Unlike RocketMQ, which answers with what has the same hash, only
 records that really have this topic and key count, each once, so the limit is not used up by others.

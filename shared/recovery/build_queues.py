@@ -1,9 +1,10 @@
-"""Consume queues made anew from the log, in a place of their own. Offline: no reput runs.
+"""Consume queues rebuilt from the log, in a place of their own. Offline: no reput runs.
 
 A message that damage took keeps its slot, with an entry that points to the damage, as the reput
 does it. Where nobody knows what was there, the entry points to the next record of its queue, and
 readers see that it is not what they asked for. A record whose queue offset cannot be, because no
-log had room for so many messages before it, is left out and named: no checksum covers that number.
+log had room for this many messages before it, is left out and named: no checksum covers that
+number.
 """
 
 from __future__ import annotations
@@ -167,7 +168,7 @@ class QueueBuilder:
     def reach(self, key: Queue, known: QueueEnd, files_hold: int) -> None:
         """Let a queue go on where it is known to have ended: what is missing is lost.
 
-        Where the log has no message of it any more, one file will do, of so many entries.
+        Where the log has no message of it any more, one file will do, of this many entries.
         """
         at, end = self.ends.get(key), known.end
         if at is None and end:
@@ -176,20 +177,20 @@ class QueueBuilder:
             self._fill(key, at, self._lost_at_end(key, known) * (end - at))
 
     def _lost_at_end(self, key: Queue, known: QueueEnd) -> bytes:
-        """The entry of a message behind those of its queue that the log has."""
+        """The entry of a message after those of its queue that the log has."""
         if key not in self._last:
             return ENTRY.pack(0, SMALLEST_RECORD_BYTES, 0)  # expired
         if self._lost:
             return self._lost
         if UNKNOWN < known.last_position < self._log_end:
-            # The log goes on behind it, and is whole. One that leads beyond the log's end would
+            # The log goes on after it, and is whole. One that leads beyond the log's end would
             # tell the next start that the log has lost its end, and no repair could help that.
             return self._last[key]
         return ENTRY.pack(self._log_end, SMALLEST_RECORD_BYTES, 0)  # lost with the log's end
 
 
 def remove_rebuild(paths: StorePaths) -> None:
-    """Remove what a rebuild has left: its half-made files, or the ones it replaced."""
+    """Remove what a rebuild has left: its unfinished files, or the ones it replaced."""
     if paths.rebuild.is_dir():
         shutil.rmtree(paths.rebuild)
         sync_directory(paths.own)

@@ -1,8 +1,8 @@
-"""Start-up: bytes behind the log's end become zeros, and the log up to there is on the disk.
+"""Start-up: bytes after the log's end become zeros, and the log up to there is on the disk.
 
 A sync that fails is reported once, and the kernel may hold for written what it could not write. So
 before a start syncs, it writes again what may be in the page cache only: that is `doubted_log`.
-Where the log ends is recovery.py's to say.
+Where the log ends is find_log_end.py's to say.
 """
 
 from __future__ import annotations
@@ -38,10 +38,10 @@ def doubted_log(
     again: bool,
 ) -> range:
     """What of the log may not be on the disk as it is read. `written` ends where the log does, and
-    begins behind what the checkpoint vouches for.
+    begins after what the checkpoint vouches for.
 
     What stood there before this boot is what the disk has. Of what a run of this boot wrote a sync
-    may have failed, and without its memory nobody knows; of zeros behind the log's end too, where
+    may have failed, and without its memory nobody knows; of zeros after the log's end too, where
     a start failed before this one, which is then done `again`.
     """
     end = written.stop
@@ -79,7 +79,7 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
 def cut_log(
     directory: Path, bases: list[int], size: int, start: int, end: int, doubted: range
 ) -> int:
-    """Zero everything behind the log's end; how many bytes that were. All is durable on return."""
+    """Zero everything after the log's end; how many bytes that were. All is durable on return."""
     torn = 0
     for base in bases:
         if base + size <= start:

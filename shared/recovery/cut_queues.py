@@ -1,6 +1,6 @@
 """Start-up of the consume queues: cut what the reput will write again, and fill the queue table.
 
-Entries of records before `dispatch_from` are known to be on disk. What stands behind them may have
+Entries of records before `dispatch_from` are known to be on disk. What stands after them may have
 holes after a power failure, so it goes, and the reput puts it there again from the log. What a
 start that failed has cut may be so in the page cache only: it is cut again.
 """
@@ -70,7 +70,7 @@ def _find_cut(store: StoreSurvey, queue: QueueFiles, good_to: int | None) -> _Cu
 
 
 def _cut(cut: _Cut, size: int, again: bool) -> None:
-    """Remove what a queue has behind its end; durable on return."""
+    """Remove what a queue has after its end; durable on return."""
     directory, end_at = cut.queue.directory, cut.end.end * CQ_ENTRY_BYTES
     if again or not cut.bases:  # who removed the files of an empty one may have died before this
         sync_directory(directory)

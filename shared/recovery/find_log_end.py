@@ -112,7 +112,7 @@ def scan_start(
             break
     if start <= dispatched:
         return start
-    # The queues lag behind what the checkpoint says, or are gone. Where their last record stands is
+    # The queues lag what the checkpoint says, or are gone. Where their last record stands is
     # where dispatching has to begin again, whatever is known of the log itself.
     bases = [segment.base for segment in store.segments if segment.base <= dispatched]
     return max([store.log_start, *bases])
@@ -190,7 +190,7 @@ class LogWalk:
             return Outcome.UNCHECKED
         if kind is Kind.DAMAGED:
             return Outcome.DAMAGED
-        # The writer publishes whole records only, so this is none of its own.
+        # The writer publishes whole records only, so this is not its own.
         if position + size > self._most:
             return Outcome.OVERHANGS
         # The zeros are looked for first: nearly no record has them, and the search is quick.

@@ -1,4 +1,4 @@
-"""Start-up of the index, where it is not as it was left: index_recovery.py says when that is."""
+"""Start-up of the index, where it is not as it was left: recover_index.py says when that is."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CATCH_UP_BYTES = 1 << 30
 
 
 def repair_index(store: StoreSurvey, recovered: Recovered, *, known: bool, now_ms: int) -> str:
-    """Make the index whole; a remark, or "". `known` is one that a run of ours has left."""
+    """Make the index whole; a remark, or "". `known` is one that a run of Penstock has left."""
     paths, config = store.paths, store.config
     enabled, geometry = config.message_index_enable, index_geometry(config)
     stored_ms = _stored_ms(store)
@@ -42,7 +42,7 @@ def repair_index(store: StoreSurvey, recovered: Recovered, *, known: bool, now_m
 
 
 def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredMs) -> None:
-    """Make files anew that are not known to be whole on disk.
+    """Make files again that are not known to be whole on disk.
 
     A full one of no later time than the checkpoint's is, if all of its records are below `offset`:
     one that was full once, and then cut by a start, may be about to become full again.
@@ -67,7 +67,7 @@ def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
 
 
 def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) -> str:
-    """Put in what the log has behind the newest record of the index."""
+    """Put in what the log has after the newest record of the index."""
     start, stop = store.log_start, recovered.dispatch_from
     if files.end_offset is not None:
         # that record itself may be there with a part of its keys

@@ -7,15 +7,15 @@ transaction back. At a start, everything below `dispatch_from` has to be there, 
     after all our processes died   it is as a reput leaves it that is killed: the next one begins
                                    with a cut
     after a power failure          items below `dispatch_from` are on disk, whatever became of the
-                                   rest: files are made anew from their items
+                                   rest: files are made again from their items
     after anybody else             RocketMQ's rule: after a crash, files go that are newer than the
-                                   checkpoint's index time. Then what the log has behind the last
+                                   checkpoint's index time. Then what the log has after the last
                                    item is put in, where that is little; else a remark says so
 
 Which of these it is stands in penstock/index.json: the run that kept the index, how far the index
 was whole then, and the newest file's name. What an unknown hand did in between does not fit it.
 
-The work itself is in index_repair.py, which is imported where there is some: numpy takes longer to
+The work itself is in mend_index.py, which is imported where there is some: numpy takes longer to
 import than everything else that stands between a crash and the first acknowledgement.
 """
 
@@ -81,7 +81,7 @@ def _set_broken_aside(paths: StorePaths, config: Config) -> str:
 
 
 def _is_as_left(recovered: Recovered) -> bool:
-    """Whether what a run of ours has left can stay as it is."""
+    """Whether what a run of Penstock has left can stay as it is."""
     if recovered.quarantined:
         return False  # what the log has lost must not stay in the index
     if recovered.mode == "unclean":
@@ -110,7 +110,7 @@ def _write_state(paths: StorePaths, run_id: str, whole_to: int, aborts: tuple[st
 
 
 def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> bool:
-    """Whether the index is as a run of ours left it, or a part of that."""
+    """Whether the index is as a run of Penstock left it, or a part of that."""
     try:
         state = msgspec.json.decode(paths.index_state.read_bytes(), type=IndexState)
     except (FileNotFoundError, UnicodeDecodeError, msgspec.MsgspecError, RecursionError):

@@ -2,10 +2,10 @@
 
     1. what the last run wrote into its pool and did not commit goes into the segments (same boot,
        and no other broker used the store in between: `abort` names the last run's process)
-    2. queues that have lost their end are made again from the log (queue_restoring.py)
+    2. queues that have lost their end are made again from the log (restore_queues.py)
     3. the log is scanned from a record that the checkpoint vouches for, or from the segment that
        RocketMQ would choose, to its end
-    4. bytes behind the end become zeros; entries of consume queues from the scan's start on are
+    4. bytes after the end become zeros; entries of consume queues from the scan's start on are
        cut, for the reput to write again
     5. the positions page and the queue table are filled
 
@@ -77,7 +77,7 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
     read_bytes: int = 0
     from_memory: bool = False  # how far the log went is known from the last run's memory
     pool_bytes: int  # written by the last run, committed now
-    torn_bytes: int  # cut behind the log's end
+    torn_bytes: int  # cut after the log's end
     torn_records: int  # of them whole, kept beside
     quarantined: tuple[Damage, ...]
     seconds: float
@@ -267,7 +267,7 @@ def _queue_ends(
 def _cut(
     paths: StorePaths, bases: list[int], size: int, start: int, found: LogEnd, doubted: range
 ) -> int:
-    """Cut what stands behind the log's end, and keep whole records of it; how many bytes."""
+    """Cut what stands after the log's end, and keep whole records of it; how many bytes."""
     note_start(paths.starting)
     if found.torn_records:
         keep_torn(paths, bases, size, found.end, found.torn_end)

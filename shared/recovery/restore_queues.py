@@ -4,7 +4,7 @@ A queue says by itself where it ends, and by that which offset its next message 
 that is deleted, emptied, zeroed, or an older copy of itself ends earlier, and looks as whole as
 ever: so it is compared with what penstock/queues says. A queue that is shorter, or that names
 another record at the end that is known, or one that is longer in a store that was left clean, is
-made anew from the whole log; the others stay as they are. Where the list says nothing of its end,
+made again from the whole log; the others stay as they are. Where the list says nothing of its end,
 the log does: the queue's last entries lead to its own messages. The list says it until then, so a
 start that dies is done again.
 """
@@ -29,12 +29,12 @@ from penstock.shared.store.directory import StoreDirectory
 
 Lost = dict[Queue, tuple[QueueEnd, str]]  # where each ended, and what is wrong
 
-# So many entries at a queue's end are looked up in the log, where only they say where it ends.
+# This many entries at a queue's end are looked up in the log, where only they say where it ends.
 _LOOKED_UP = 4
 
 
 def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[str]:
-    """Make lost queues anew; what was wrong with each, in words. Durable on return.
+    """Make lost queues again; what was wrong with each, in words. Durable on return.
 
     Raises OSError.
     """
@@ -98,7 +98,7 @@ def find_missed_queues(store: StoreDirectory) -> dict[str, str]:
 
 
 def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], good_to: int) -> Lost:
-    """Queues that are to be cut at a log offset, and have an entry that is none where one looks for
+    """Queues that are to be cut at a log offset, and have no real entry where one looks for
     the place: from there on they would be cut, and not be dispatched again."""
     lost: Lost = {}
     for queue in store.queues():

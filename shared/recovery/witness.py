@@ -5,10 +5,10 @@ by now: the checkpoint, which is RocketMQ's; the watermark, which is ours and sa
 the consume queues. What two of them contradict each other about is not believed:
 
     a watermark that is not of the run that `abort` names    says how far the log went at least,
-    or is behind the checkpoint's record: an older copy      and not what was never flushed
+    or is below the checkpoint's record: an older copy      and not what was never flushed
     a checkpoint, where there is such a watermark            is not looked at: its words are there
 
-Records behind damage may be cut for one reason only: the machine went down, and nobody had been
+Records after damage may be cut for one reason only: the machine went down, and nobody had been
 told of them. Without a witness for both they stay, and the store is read-only. Reads only.
 """
 
@@ -33,9 +33,9 @@ class Witness(NamedTuple):
     checkpoint: Checkpoint
     flushed: int = 0  # the log was on disk up to here at least
     told_to: int = 0  # somebody may have been told of records that begin before
-    is_exact: bool = False  # and nothing was written behind `flushed`
-    may_be_torn: bool = False  # of what is behind both, some may be on disk and some not
-    may_be_cut: bool = False  # the last record behind both may be there in part
+    is_exact: bool = False  # and nothing was written after `flushed`
+    may_be_torn: bool = False  # of what is after both, some may be on disk and some not
+    may_be_cut: bool = False  # the last record after both may be there in part
 
     def tears(self, position: int) -> bool:
         """Whether damage there may be what a power failure has left of records nobody knows."""

@@ -159,7 +159,7 @@ class StoreDirectory:
     ) -> Iterator[Step]:
         """Every record from `start` (the first by default), the damage, and the log's end.
 
-        See `log_scan` for the steps. `start` is where a record begins.
+        log/scan.py describes the steps. `start` is where a record begins.
         """
         first = self.log_start if start is None else start
         return scan(self._files, self.segments, first, checksum=checksum)

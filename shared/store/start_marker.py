@@ -4,7 +4,7 @@ A sync that fails is reported once, and the kernel may hold for written what it 
 a start that is tried again sees zeros where the first one cut, and a name gone that it removed, and
 cannot tell whether the disk has it so. Where this file says so, it does all of that once more.
 
-The file names the boot, and is not synced: behind the next boot, what is read is what the disk has.
+The file names the boot, and is not synced: after the next boot, what is read is what the disk has.
 """
 
 from __future__ import annotations
