@@ -1,8 +1,7 @@
 """Whether ZeroMQ has given a connection up: for what came by it, as an answer that is too long.
 
 It dials again by itself where a connection is lost, and does not where it was closed for its
-content. Both begin with the same event; dialing again follows at once with another. Knows no
-messages.
+content. Both begin with the same event; dialing again follows at once with another.
 """
 
 from __future__ import annotations

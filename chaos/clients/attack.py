@@ -27,9 +27,9 @@ from penstock.chaos.under_load import one_load
 # Another client's wait at the 99th percentile of a round, less that for a processor; and of each
 # attack alone, of which there may be few.
 WAIT_S, WAIT_OF_ATTACK_S = 0.1, 0.5
-# What docs/limits.md says that an actor takes beyond what it has, amid a flood and behind it.
+# What docs/limits.md says that an actor takes beyond what it has, amid a flood and after it.
 FLOOD_BYTES, KEPT_BYTES = 256 << 20, 100 << 20
-# Of that, so much is allowed: Python and ZeroMQ take their share.
+# Allowed in parts of that: Python and ZeroMQ take their share.
 TOLERANCE = 1.2
 # The actors' own time: what they wait for a processor comes on top.
 GIVEN_BACK_S = 10

@@ -233,8 +233,8 @@ def endless_message(broker: Broker, dice: random.Random) -> list[str]:
 
 
 def greetings(broker: Broker, dice: random.Random) -> list[str]:
-    """Greetings that are none: of other versions and mechanisms, cut short, flipped, and followed
-    by commands as long as they may be, compressed bytes, or whatever chance brings."""
+    """Greetings that no client sends: of other versions and mechanisms, cut short, flipped, and
+    followed by commands as long as they may be, compressed bytes, or whatever chance brings."""
     good = _GREETING + b"\x04" + bytes([len(_READY)]) + _READY
     for _ in range(GREETINGS):
         raw = bytearray(good[: dice.randrange(len(good) + 1)])

@@ -3,7 +3,7 @@
 In a process of its own, so that it waits for the broker and not for those who attack it from this
 one. Says of each wait how much of it is the broker's: not that for which threads on its way were
 ready to run and had no processor, but at least what the busiest of them ran. The rest is the
-machine's, on which attackers have no business but here. Knows no attacks.
+machine's, on which attackers have no business but here.
 """
 
 from __future__ import annotations

@@ -182,7 +182,7 @@ class ConsumerCore:
         self._asked_ms = now_ms - REPEAT_MS + 10
 
     def given_up(self, max_bytes: int) -> None:
-        """What came by the connection was too long. Told behind what came before."""
+        """What came by the connection was too long. Told after what came before it."""
         self._pending, self._refused = None, answer_too_long(self._endpoint, max_bytes)
 
     def wait_ms(self, now_ms: int) -> int:

@@ -15,7 +15,7 @@ _RECORDS_BYTES, _SPARE_BYTES = 8 << 20, 1 << 20
 
 
 def longest_answer_bytes(max_body_bytes: int) -> int:
-    """How long a part of an answer may be for who takes bodies of so many bytes."""
+    """How long a part of an answer may be, for a client that takes bodies up to this limit."""
     return max(_RECORDS_BYTES, max_body_bytes) + _SPARE_BYTES
 
 

@@ -12,7 +12,7 @@ many bytes have come by each TCP connection, less those of requests that were ta
 Then the connection with the most that was not taken is closed.
 
 A look costs a system call, unless memory has grown. Connections over a socket file are this user's
-own; the kernel does not count their bytes, and they stay. Knows no messages, and what they hold.
+own; the kernel does not count their bytes, and they stay.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ LOOK_MS = 10
 GROWN_BYTES = 8 << 20
 # Who has less under way is not closed: an honest frame is shorter; and where memory runs out.
 LEAST_BYTES, LEAST_AT_LAST_BYTES = 512 << 10, 4 << 10
-# Requests are counted for so many connections beyond those that are there.
+# Requests of this many closed connections stay counted.
 _SPARE_COUNTS = 1000
 _TCP_INFO_BYTES, _RECEIVED_AT = 136, 128  # struct tcp_info, tcpi_bytes_received
 
@@ -68,7 +68,7 @@ class Inflow:
         self._closing: set[int] = set()
 
     def took(self, peer: zmq.Frame, size: int) -> None:
-        """A request of so many bytes was taken; `peer` is the frame with its connection's name."""
+        """A request of `size` bytes was taken; `peer` is the frame with its connection's name."""
         name = peer.bytes
         inode = self._inodes.get(name)
         if inode is None:
