@@ -1,9 +1,8 @@
 """Finds messages by key, newest first, or by the id that says where they are. Reads, never writes.
 
 RocketMQ's rules: files from the newest to the oldest, a file only if its times and the wanted ones
-overlap, none after the first that began earlier; in a file the chain of the key's slot. Items have
-times to the second, so these choose which records to read, and the record's own store time, in ms,
-decides. Unlike RocketMQ, which answers with what has the same hash, only
+overlap, none after the first that began earlier; in a file the chain of the key's slot. Times count
+to the second, as items have them. Unlike RocketMQ, which answers with what has the same hash, only
 records that really have this topic and key count, each once, so the limit is not used up by others.
 
 Where records are read from is passed in: a running broker's log, or a directory. A look-up is a
@@ -21,7 +20,7 @@ from penstock.shared.formats.index_chains import key_hashes
 from penstock.shared.formats.index_layout import ITEM, Geometry
 from penstock.shared.formats.message_id import parse_message_id
 from penstock.shared.formats.record_check import Kind, examine
-from penstock.shared.formats.record_layout import store_host, store_timestamp_ms
+from penstock.shared.formats.record_layout import store_host
 from penstock.shared.formats.record_outline import outline, record_keys
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile
@@ -31,8 +30,6 @@ MAX_ANSWER_BYTES = 8 << 20
 MAX_KEY_BYTES = 32_767
 # Items that are looked at between two pauses.
 _STRIDE = 512
-# What an item's time is rounded down to.
-_ITEM_TIME_MS = 1000
 
 # This many bytes of the log from an offset on, fewer where its segment or what may be seen ends;
 # none or an error where nothing is.
@@ -109,7 +106,7 @@ def look_up(
             yield
         elif offset not in found:
             record = record_at(log_at, offset)
-            if record is not None and _is_wanted(record, wanted, topic, key):
+            if record is not None and _has_key(record, topic, key, wanted.unique):
                 size += len(record)
                 if found and size > MAX_ANSWER_BYTES:
                     break
@@ -172,13 +169,12 @@ def _chain(file: IndexFile, code: int, begin_ms: int, end_ms: int) -> Iterator[i
     seen = 0
     while 0 < number < geometry.items:
         found, offset, seconds, previous = ITEM.unpack_from(file.view, geometry.item_at(number))
-        # rounded down: the record was stored then, or up to a second later
-        stored_ms = first_ms + _ITEM_TIME_MS * seconds
+        stored_ms = first_ms + 1000 * seconds
         if seconds < 0:
             return
-        if found == code and begin_ms - _ITEM_TIME_MS < stored_ms <= end_ms:
+        if found == code and begin_ms <= stored_ms <= end_ms:
             yield offset
-        if stored_ms <= begin_ms - _ITEM_TIME_MS or previous >= number:
+        if stored_ms < begin_ms or previous >= number:
             return
         number = previous
         seen += 1
@@ -186,12 +182,9 @@ def _chain(file: IndexFile, code: int, begin_ms: int, end_ms: int) -> Iterator[i
             yield None
 
 
-def _is_wanted(record: memoryview, wanted: KeyQuery, topic: bytes, key: bytes) -> bool:
-    """Whether it has the topic, the key and a time of the query; other texts share their hash."""
+def _has_key(record: memoryview, topic: bytes, key: bytes, unique: bool) -> bool:
     fields = outline(record)
     if fields.topic != topic:
         return False
-    if not wanted.begin_ms <= store_timestamp_ms(record, 0) <= wanted.end_ms:
-        return False
     unique_key, words = record_keys(fields)
-    return key == unique_key or (not wanted.unique and key in words.split(b" "))
+    return key == unique_key or (not unique and key in words.split(b" "))
