@@ -66,8 +66,10 @@ class CheckpointKeeper:
 
     def sample_queues(self) -> None:
         """Note the last dispatched record; a sync of the queues that begins now covers it."""
-        self._sampled = self._positions["dispatched"] > self._positions["dispatched_record"]
+        # The record is read first, and once: the reput moves it before it moves `dispatched`, so
+        # what is past this record when `dispatched` is read was dispatched with it.
         self._queue_record = self._positions["dispatched_record"]
+        self._sampled = self._positions["dispatched"] > self._queue_record
 
     def queues_are_synced(self) -> None:
         """Every queue is on disk at least as far as when `sample_queues` was called."""

@@ -75,8 +75,18 @@ def _told(broken: dict[Path, str]) -> str:
 
 
 def save_document(file: Path, content: bytes) -> None:
-    """Durable on return; the version before it is kept as NAME.bak."""
+    """Durable on return; the version before it is kept as NAME.bak.
+
+    A broken one is not: the copy may be all that is left, and must outlive a crash between the two.
+    """
     make_directory(file.parent)
-    if file.exists():
-        replace_file(file.with_name(file.name + ".bak"), file.read_bytes())
+    if file.exists() and _is_object(raw := file.read_bytes()):
+        replace_file(file.with_name(file.name + ".bak"), raw)
     replace_file(file, content)
+
+
+def _is_object(raw: bytes) -> bool:
+    try:
+        return isinstance(parse_fastjson(raw.decode()), dict)
+    except (ValueError, RecursionError):
+        return False

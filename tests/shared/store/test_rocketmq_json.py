@@ -1,0 +1,39 @@
+"""RocketMQ's JSON files: the version before is kept, and what a crash between two files leaves."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from penstock.shared.files import durable
+from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
+
+
+def test_the_version_before_is_kept_and_read_where_the_file_is_broken(tmp_path: Path) -> None:
+    file = tmp_path / "config" / "topics.json"
+    save_document(file, encode_document({"version": 1}))
+    save_document(file, encode_document({"version": 2}))
+    assert load_document(file, dict) == {"version": 2}
+    file.write_bytes(b"{")
+    assert load_document(file, dict) == {"version": 1}
+
+
+@pytest.mark.parametrize("broken", [b"", b"{", b"[]", b"\xff", b"[" * 100_000])
+def test_a_broken_file_does_not_take_the_place_of_the_copy_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, broken: bytes
+) -> None:
+    file = tmp_path / "topics.json"
+    save_document(file, encode_document({"version": 1}))
+    save_document(file, encode_document({"version": 2}))
+    file.write_bytes(broken)
+
+    def crash(path: Path, content: bytes) -> None:
+        if path == file:
+            raise KeyboardInterrupt
+        durable.replace_file(path, content)
+
+    monkeypatch.setattr("penstock.shared.store.rocketmq_json.replace_file", crash)
+    with pytest.raises(KeyboardInterrupt):
+        save_document(file, encode_document({"version": 3}))
+    assert load_document(file, dict) == {"version": 1}
