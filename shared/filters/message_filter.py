@@ -164,5 +164,6 @@ class KnownFilters:
                 self._characters -= len(self._known.popitem(last=False)[0][1])
         found = self._known[key]
         if isinstance(found, FilterError):
-            raise found
+            # it is raised again and again, and would keep the frames of each time
+            raise found.with_traceback(None)
         return found

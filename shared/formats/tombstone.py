@@ -29,6 +29,8 @@ LOST = "PENSTOCK_LOST"
 MOST_FILLER_BYTES = 4 << 20
 # A record without these bytes in its properties is not a tombstone, which saves decoding them.
 LOST_MARK = LOST.encode()
+# A record without a topic is damage itself, so a filler's topic has a character at least.
+_LEAST_FILLER_BYTES = SMALLEST_RECORD_BYTES + 1
 
 
 class LostMessage(NamedTuple):
@@ -58,7 +60,7 @@ def lay_out(
     """Pieces for the log from `position`, `size` bytes in all. Raises StoreDamaged if none fit."""
     least = [smallest_tombstone_bytes(each) for each in lost]
     spare = size - sum(least)
-    if spare < 0 or not lost and size < SMALLEST_RECORD_BYTES and not _blank(to_segment_end, size):
+    if spare < 0 or not lost and size < _LEAST_FILLER_BYTES and not _blank(to_segment_end, size):
         raise StoreDamaged(
             "the damage is too small for the records that should replace it",
             f"{size} bytes at {position} for {len(lost)} messages",
@@ -84,7 +86,7 @@ def lay_out(
     while spare:
         taken = spare
         if spare > MOST_FILLER_BYTES:  # the last one must not be too small for a record
-            taken = min(MOST_FILLER_BYTES, spare - SMALLEST_RECORD_BYTES)
+            taken = min(MOST_FILLER_BYTES, spare - _LEAST_FILLER_BYTES)
         pieces.append(_filler(at, taken, stored_ms))
         at, spare = at + taken, spare - taken
     return pieces
@@ -120,7 +122,7 @@ def _tombstone(lost: LostMessage, position: int, size: int, stored_ms: int) -> b
 
 
 def _filler(position: int, size: int, stored_ms: int) -> bytes:
-    topic = LOST[: max(0, min(len(LOST), size - SMALLEST_RECORD_BYTES))]
+    topic = LOST[: min(len(LOST), size - SMALLEST_RECORD_BYTES)]
     return encode_record(
         Record(
             topic,

@@ -12,6 +12,7 @@ from penstock.shared.filters.message_filter import (
     MAX_EXTENSION_ADDRESS,
     SQL92,
     TAG,
+    KnownFilters,
     TagFilter,
     parse_filter,
     parse_tags,
@@ -102,3 +103,14 @@ def test_the_properties_are_found_in_every_kind_of_record(
     hosts = {"born_host": bytes(host_bytes), "store_host": bytes(host_bytes)}
     raw = memoryview(encode_record(Record(topic, body, b"a\x01b\x02", **hosts)))
     assert raw_properties(raw) == outline(raw).properties == b"a\x01b\x02"
+
+
+def test_a_bad_filter_that_is_sent_again_and_again_takes_no_more_memory() -> None:
+    known = KnownFilters()
+
+    def frames() -> int:
+        with pytest.raises(FilterError) as caught:
+            known.get("SQL92", "a >")
+        return len(caught.traceback)
+
+    assert len({frames() for _ in range(5)}) == 1

@@ -1,0 +1,31 @@
+"""What takes the place of damage is whole itself, whatever room there is."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
+from penstock.shared.formats.tombstone import MOST_FILLER_BYTES, lay_out
+
+LEAST = SMALLEST_RECORD_BYTES + 1
+
+
+@pytest.mark.parametrize(
+    "size",
+    [
+        *(LEAST, LEAST + 1, 200, MOST_FILLER_BYTES),
+        *(MOST_FILLER_BYTES + more for more in (1, 50, SMALLEST_RECORD_BYTES, LEAST, 200)),
+    ],
+)
+def test_fillers_are_whole_records_and_fill_the_range_exactly(size: int) -> None:
+    pieces = lay_out(1000, size, False, [], 1)
+    assert sum(map(len, pieces)) == size
+    assert [examine(each, 0, len(each))[0] for each in pieces] == [Kind.RECORD] * len(pieces)
+
+
+@pytest.mark.parametrize("size", [1, SMALLEST_RECORD_BYTES])
+def test_a_range_that_no_record_fits_is_left_to_the_user(size: int) -> None:
+    with pytest.raises(StoreDamaged, match="too small"):
+        lay_out(1000, size, False, [], 1)
