@@ -105,6 +105,8 @@ def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: b
         with ExitStack() as files:
             handles = []
             for target, head in wanted:
+                # Queues have files of one name in directories of one name: the number tells those
+                # of one call apart, the process id those of other actors.
                 *_, directory, name = target.split("/")
                 growing.append(f"{staging}/{directory}-{name}-{os.getpid()}-{len(growing)}")
                 flags = os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -134,7 +136,10 @@ def make_files(staging: Path, wanted: Sequence[NewFile], size: int, *, sparse: b
 
 @contextmanager
 def opened(path: str, flags: int) -> Iterator[int]:
-    """A file's descriptor, until the block is left."""
+    """A file's descriptor, until the block is left. A file that is made is for its owner only.
+
+    Raises OSError, also for a link in its place, which could lead out of the store.
+    """
     handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, OWN_FILE)
     try:
         yield handle
@@ -155,7 +160,12 @@ def make_file(staging: Path, target: Path, size: int, *, sparse: bool, head: byt
 
 
 def replace_file(target: Path, content: bytes) -> None:
-    """Replace a small file as a whole; durable on return. It keeps the mode of the old one."""
+    """Replace a small file as a whole; durable on return. It keeps the mode of the old one.
+
+    Raises OSError. Then the old file is still there; only where the last sync has failed it is the
+    new one, which a power failure may take back. A file with the ending .tmp may be left: nobody
+    reads it, and the next writer overwrites it. One process at a time may replace a file.
+    """
     growing = target.with_name(target.name + ".tmp")
     try:
         mode = target.stat().st_mode & 0o666
@@ -215,7 +225,10 @@ def write_again(handle: int, start: int, stop: int) -> None:
 
 
 def data_ranges(handle: int, start: int, stop: int) -> Iterator[tuple[int, int]]:
-    """The parts of [start, stop) that are no holes, as (start, stop)."""
+    """The parts of [start, stop) that are no holes, as (start, stop).
+
+    A part may still be zeros: a file system that keeps no account of holes calls all of it data.
+    """
     while start < stop:
         try:
             at = os.lseek(handle, start, os.SEEK_DATA)
@@ -259,7 +272,10 @@ def exchange(first: Path, second: Path) -> None:
 
 
 def sync_tree(directory: Path) -> None:
-    """Make everything below a directory durable, names and contents."""
+    """Make everything below a directory durable, names and contents. Raises OSError.
+
+    Its own name is not: that is an entry of the parent, which the caller syncs.
+    """
     for place, _, names in os.walk(directory):
         for name in names:
             handle = os.open(Path(place) / name, os.O_RDONLY)

@@ -15,7 +15,10 @@ OPEN_FILES = 16
 
 
 class FileCache:
-    """Reads at offsets and counts what it has read. For one thread."""
+    """Reads at offsets and counts what it has read. For one thread.
+
+    The counts are of what was asked for here, whether it came from the disk or from the page cache.
+    """
 
     def __init__(self, open_files: int = OPEN_FILES) -> None:
         self._open_files = open_files
@@ -25,6 +28,7 @@ class FileCache:
 
     def descriptor(self, path: Path) -> int:
         """An open descriptor, good until the next call. A link in the file's place is refused."""
+        # taken out and put back in: the order of the table is that of the last use
         fd = self._files.pop(path, -1)
         if fd < 0:
             fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -51,7 +55,7 @@ class FileCache:
         return True
 
     def read(self, path: Path, offset: int, size: int) -> bytes:
-        """`size` bytes, or fewer where the file ends."""
+        """`size` bytes, or fewer where the file ends. Raises OSError."""
         fd = self.descriptor(path)
         try:
             raw = os.pread(fd, size, offset)
@@ -86,5 +90,6 @@ class FileCache:
             raise
 
     def close(self) -> None:
+        """Close all files. Counts stay, and a read after this opens its file again."""
         while self._files:
             os.close(self._files.popitem()[1])

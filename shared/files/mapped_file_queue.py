@@ -153,5 +153,6 @@ class MappedFileQueue:
         return longest_ms
 
     def close(self) -> None:
+        """Shut all segments down. One stays mapped until the last view of it is released."""
         while self._open:
             self._shut_down(self._open.popitem()[1])

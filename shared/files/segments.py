@@ -53,7 +53,7 @@ class Listed(NamedTuple):
 
     @property
     def base(self) -> int:
-        """The offset that a segment begins with."""
+        """The offset that a segment begins with. Raises ValueError where the name is no number."""
         return int(self.name)
 
 
@@ -73,6 +73,8 @@ def listed(directory: Path, segment_bytes: int) -> Iterator[Listed]:
             size = entry.stat(follow_symlinks=False).st_size
         except FileNotFoundError:
             continue  # a running store's cleaner was faster
+        # In this order: a link may have a segment's name and length, and a name without an offset
+        # has no place on the grid.
         if not entry.is_file(follow_symlinks=False):
             fit = Fit.NO_FILE
         elif not is_segment_name(entry.name):
@@ -85,7 +87,11 @@ def listed(directory: Path, segment_bytes: int) -> Iterator[Listed]:
 
 
 def missing_between(bases: Iterable[int], segment_bytes: int) -> Iterator[int]:
-    """The bases of the segments that are missing between others; `bases` are in order."""
+    """The bases of the segments that are missing between others; `bases` are in order.
+
+    What is missing before the first or after the last cannot be seen here: the first one's offset
+    may be any after messages have expired, and only other witnesses know where the log ended.
+    """
     for before, after in pairwise(bases):
         yield from range(before + segment_bytes, after, segment_bytes)
 
@@ -100,6 +106,8 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
     bases = []
     files = list(listed(directory, segment_bytes))
     for file in files:
+        # The last entry of the directory and not the last segment, as RocketMQ looks for it. Of a
+        # pipe or a device a size of 0 proves nothing.
         if empty_last and file is files[-1] and not file.size and file.fit is not Fit.NO_FILE:
             continue
         if file.fit is Fit.NO_FILE:
@@ -110,6 +118,7 @@ def segment_bases(directory: Path, segment_bytes: int, *, empty_last: bool = Fal
                 file.path,
                 _mend(directory),
             )
+        # RocketMQ refuses to start on it, and here it could not be mapped as a whole.
         if file.size != segment_bytes:
             raise StoreDamaged(
                 "a segment has grown" if file.size > segment_bytes else "a segment was cut short",
@@ -131,7 +140,11 @@ def _mend(directory: Path) -> str:
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing that is wrong, and where. `offset` is in the file, `position` in the log."""
+    """One thing that is wrong, and where. `offset` is in the file, `position` in the log.
+
+    `kind` is the same for all of a sort, `detail` is for readers. `position` is None where the
+    problem has no place in the log.
+    """
 
     kind: str
     file: str
@@ -146,7 +159,10 @@ def shown(path: Path) -> str:
 
 
 class Segment(msgspec.Struct, frozen=True):
-    """One file of a log or a queue: its first byte has the offset `base`."""
+    """One file of a log or a queue: its first byte has the offset `base`.
+
+    `size` is what the file has, which of a damaged store need not be what its neighbours have.
+    """
 
     path: Path
     base: int
@@ -163,8 +179,10 @@ def list_segments(
     """The directory's segments in order, and what is wrong with them.
 
     `family` ("log", "queue") begins the kind of each problem; `size` is what they were made with,
-    in bytes, 0 where nobody knows: then most of them are right. Sub-directories are left alone, as
-    RocketMQ leaves them; a missing directory has no segments.
+    in bytes, 0 where nobody knows: then most of them are right. Lengths have to be a multiple of
+    `multiple_of`, as a queue's files hold whole entries. Nothing that is found raises an error, and
+    a segment of a wrong length is listed all the same: what it holds can be read. Sub-directories
+    are left alone, as RocketMQ leaves them; a missing directory has no segments.
     """
     segments: list[Segment] = []
     problems: list[Problem] = []
@@ -217,5 +235,7 @@ def _misfits(
             for kind, detail in complaints.items()
             if detail
         ]
+        # By the usual length and not by its own: one file cut short is one problem, and not also a
+        # gap before its neighbour.
         expected = segment.base + usual
     return problems

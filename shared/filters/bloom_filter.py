@@ -16,11 +16,13 @@ _C1, _C2 = 0x87C37B91114253D5, 0x4CF5AD432745937F
 
 
 def bit_positions(group: str, topic: str) -> list[int]:
-    """The bits of a group on a topic."""
+    """The bits of a group on a topic: POSITIONS numbers below BITS, in RocketMQ's order; two may
+    be equal."""
     hash64 = murmur3_low(f"{group}#{topic}".encode("utf-8", "replace"))
     first, second = hash64 & 0xFFFFFFFF, hash64 >> 32
     found = []
     for number in range(1, POSITIONS + 1):
+        # guava computes in a Java int, which overflows
         combined = (first + number * second) & 0xFFFFFFFF
         # guava inverts a negative Java int, where others take its absolute value
         if combined & 0x80000000:
@@ -40,10 +42,13 @@ def murmur3_low(raw: bytes) -> int:
         h1 = ((h1 + h2) * 5 + 0x52DCE729) & _MASK
         h2 = _rotated(h2 ^ _second(k2), 31)
         h2 = ((h2 + h1) * 5 + 0x38495AB5) & _MASK
+    # Bytes that are not there count as zeros, and a half of zeros leaves its word as it is. So the
+    # reference code's case for each length of the tail is not needed.
     tail = raw[whole:]
     h1 ^= _first(int.from_bytes(tail[:8], "little")) ^ len(raw)
     h2 ^= _second(int.from_bytes(tail[8:], "little")) ^ len(raw)
     h1 = (h1 + h2) & _MASK
+    # the reference code's last step would add h1 to h2, which is not part of the result
     h2 = (h2 + h1) & _MASK
     return (_mixed(h1) + _mixed(h2)) & _MASK
 

@@ -56,19 +56,24 @@ class TagFilter:
         return np.array(self._hashes, dtype=np.int32)
 
     def may_match(self, codes: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Which of these queue entries' tags codes can be those of matching messages."""
+        """Which of these queue entries' tags codes can be those of matching messages, as a mask.
+
+        A hash is the low 32 bits of a code, as in RocketMQ. An extension address says nothing of
+        the tags, so its message must be taken.
+        """
         import numpy as np
 
         return np.isin(codes.astype(np.int32), self._codes) | (codes <= MAX_EXTENSION_ADDRESS)
 
     def matches(self, record: memoryview) -> bool:
-        """Whether the record has one of the tags."""
+        """Whether the record has one of the tags. The record must be whole and examined."""
         return find_property(raw_properties(record), _TAGS) in self._tags
 
 
 class PropertyFilter:
     """Messages whose properties fulfil an SQL92 condition."""
 
+    # Unlike with tags there is nothing left for the client to compare: it gets only what matches.
     decided_by_broker = True
 
     def __init__(self, condition: Sql92) -> None:
@@ -81,7 +86,7 @@ class PropertyFilter:
         return np.ones(len(codes), dtype=np.bool_)
 
     def matches(self, record: memoryview) -> bool:
-        """Whether the record's properties fulfil the condition."""
+        """Whether the record's properties fulfil the condition. The record must be whole."""
         return self._condition.matches(decode_properties(raw_properties(record)))
 
 
@@ -117,6 +122,7 @@ def parse_filter(expression_type: str, expression: str) -> Filter | None:
     if expression_type in ("", TAG):
         return parse_tags(expression)
     if expression_type == SQL92:
+        # here: a client that filters by tags, or not at all, never loads the grammar
         from penstock.shared.filters.sql92_parser import compile_sql92
 
         return PropertyFilter(compile_sql92(expression))
@@ -148,8 +154,9 @@ class KnownFilters:
         return (expression_type, expression) not in self._known
 
     def get(self, expression_type: str, expression: str) -> Filter | None:
-        """As `parse_filter`, once."""
+        """As `parse_filter`, once. Raises FilterError, each time, for what was refused."""
         key = expression_type, expression
+        # Refused by its length alone, so there is no parse to save, and its text is not kept.
         if len(expression) > MAX_TAGS_CHARACTERS:
             return parse_filter(*key)
         if key in self._known:
@@ -160,6 +167,8 @@ class KnownFilters:
             except FilterError as error:
                 self._known[key] = error
             self._characters += len(expression)
+            # Never drops what has just been added: an expression that comes here is a quarter of
+            # the characters at most.
             while len(self._known) > self._most or self._characters > self._most_characters:
                 self._characters -= len(self._known.popitem(last=False)[0][1])
         found = self._known[key]

@@ -28,11 +28,16 @@ from penstock.shared.errors import FilterError
 Value = bool | int | float | str | None
 Get = Callable[[str], str | None]
 
+# How deep nodes may lie in each other. Each level is a call for each message, so this keeps it far
+# from Python's recursion limit, which a chain like `a IS NULL IS NULL ...` would otherwise meet.
 MAX_DEPTH = 128
 MAX_INTEGER = 2**31 - 1
 MAX_LONG = 2**63 - 1
 LESS, EQUAL = -1, 0
 
+# What Java's parsers take, and not what Python's do: int() and float() take 7_0, and float() takes
+# inf. The patterns decide, and Python only converts. An Integer's digits may be of any script, as
+# in Java, so \d is not limited to ASCII there.
 _INTEGER = re.compile(r"[+-]?\d+")
 _DOUBLE = re.compile(
     r"[+-]?(?:NaN|Infinity|(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?[fFdD]?)", re.ASCII
@@ -40,15 +45,25 @@ _DOUBLE = re.compile(
 _HEX_DOUBLE = re.compile(
     r"[+-]?0[xX](?:[0-9a-fA-F]+\.?|[0-9a-fA-F]*\.[0-9a-fA-F]+)[pP][+-]?\d+[fFdD]?", re.ASCII
 )
+# Java's trim: everything up to the blank, and none of the spaces beyond ASCII that strip() takes
 _JAVA_SPACE = "".join(map(chr, range(33)))
 
 
 class Incomparable(Exception):
-    """Values that RocketMQ cannot compare: the message does not match."""
+    """Values that RocketMQ cannot compare: the message does not match.
+
+    It leaves the whole expression, as RocketMQ's exception does: a part after an OR that would be
+    TRUE is not looked at, where NULL would have let it decide.
+    """
 
 
 class Node(NamedTuple):
-    """One part of an expression. `boolean` says that it yields TRUE, FALSE or NULL."""
+    """One part of an expression. `boolean` says that it yields TRUE, FALSE or NULL.
+
+    `value` counts only where `is_constant`; NULL is a constant too, so None alone says nothing.
+    What RocketMQ's parser refuses depends on the kind of its operands, so that is kept here, beside
+    a closure that no longer knows it.
+    """
 
     evaluate: Callable[[Get], Value]
     boolean: bool = False
@@ -59,16 +74,18 @@ class Node(NamedTuple):
 
 
 def constant(value: Value) -> Node:
+    """A literal. NULL counts as boolean: RocketMQ takes it where a condition is needed."""
     boolean = value is None or isinstance(value, bool)
     return Node(lambda get: value, boolean, is_constant=True, value=value)
 
 
 def property_of(name: str) -> Node:
+    """A property: text, or NULL where the message does not have it."""
     return Node(lambda get: get(name), name=name)
 
 
 def truth(node: Node) -> Node:
-    """The node where TRUE or FALSE is needed."""
+    """The node where TRUE or FALSE is needed. Raises FilterError for a text, number or sign."""
     if node.boolean:
         return node
     if not node.name:
@@ -78,6 +95,12 @@ def truth(node: Node) -> Node:
 
 
 def negative(node: Node) -> Node:
+    """A minus. Text is not read as a number here, so that of a property is NULL.
+
+    The result is no constant, not even of a number: RocketMQ does not fold it either, so that
+    BETWEEN 7 AND -5 passes its check, and matches nothing.
+    """
+
     def evaluate(get: Get) -> Value:
         value = node.evaluate(get)
         return None if isinstance(value, bool | str) or value is None else -value
@@ -86,6 +109,7 @@ def negative(node: Node) -> Node:
 
 
 def negation(node: Node) -> Node:
+    """NOT, which leaves NULL as it is: NOT (a = 1) does not match a message without `a`."""
     inner = truth(node)
 
     def evaluate(get: Get) -> Value:
@@ -110,6 +134,7 @@ def junction(nodes: list[Node], decides: bool) -> Node:
             if value is decides:
                 return decides
             if value is None:
+                # not yet the outcome: a later part can still decide
                 outcome = None
         return outcome
 
@@ -117,7 +142,10 @@ def junction(nodes: list[Node], decides: bool) -> Node:
 
 
 def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Node:
-    """<, <=, > or >=, as Python's operator."""
+    """<, <=, > or >=, as Python's operator. Raises FilterError for TRUE, FALSE, NULL and text.
+
+    Only constants and conditions can be refused: what a property holds is known from the message.
+    """
     for node in (left, right):
         if node.boolean or isinstance(node.value, str):
             raise FilterError("<, <=, > or >= compares something else than properties and numbers")
@@ -127,6 +155,7 @@ def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Nod
         a = get_left(get)
         if a is None:
             return None
+        # Only now: a NULL on the left decides, even where the right side would be Incomparable.
         b = get_right(get)
         if b is None:
             return None
@@ -134,6 +163,7 @@ def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Nod
             if type(b) is int:  # what nearly all filters do
                 return compare(_number(a, b), b)
             if isinstance(b, str):
+                # two properties: RocketMQ orders text by value, though = compares it as text
                 a, b = _double(a), _double(b)
         return compare(_order(a, b), EQUAL)
 
@@ -141,6 +171,11 @@ def ordered(left: Node, right: Node, compare: Callable[[Any, Any], bool]) -> Nod
 
 
 def equal(left: Node, right: Node) -> Node:
+    """=; the parser makes <> of it by a negation.
+
+    Raises FilterError where RocketMQ's parser does. Its check is one-sided, and so is this one:
+    TRUE = 5 is refused, and 5 = TRUE is a condition that is always FALSE.
+    """
     if any(node.is_constant and node.value is None for node in (left, right)):
         raise FilterError("= or <> is used with NULL", hint="write IS NULL or IS NOT NULL")
     if left.is_constant and right.is_constant and left.boolean and not right.boolean:
@@ -149,6 +184,7 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def is_null(node: Node) -> Node:
+    """IS NULL. Not made by `equal`, which refuses a NULL that somebody has written."""
     return _same(node, constant(None))
 
 
@@ -167,6 +203,11 @@ def _same(left: Node, right: Node) -> Node:
 
 
 def between(node: Node, low: Node, high: Node) -> Node:
+    """BETWEEN. Raises FilterError for bounds that are neither properties nor numbers, and for two
+    numbers in the wrong order.
+
+    The node is evaluated twice; it is a property nearly always, and a look-up costs little.
+    """
     if low.is_constant and high.is_constant:
         if low.boolean or high.boolean or isinstance(low.value, str) or isinstance(high.value, str):
             raise FilterError("BETWEEN compares something else than properties and numbers")
@@ -183,6 +224,7 @@ def between(node: Node, low: Node, high: Node) -> Node:
 
 
 def not_between(node: Node, low: Node, high: Node) -> Node:
+    """NOT BETWEEN. Bounds in the wrong order pass, as in RocketMQ, which checks only BETWEEN."""
     return junction(
         [ordered(node, low, operator.lt), ordered(node, high, operator.gt)],
         decides=True,
@@ -190,7 +232,10 @@ def not_between(node: Node, low: Node, high: Node) -> Node:
 
 
 def one_of(node: Node, texts: list[str], negated: bool) -> Node:
-    """IN and NOT IN."""
+    """IN and NOT IN, of texts as they are written: '5' is not '05'.
+
+    Raises FilterError for anything but a property, as RocketMQ does, constants included.
+    """
     if not node.name:
         raise FilterError("IN does not stand behind a property")
     found = frozenset(texts)
@@ -203,7 +248,11 @@ def one_of(node: Node, texts: list[str], negated: bool) -> Node:
 
 
 def text_test(node: Node, test: Callable[[str, str], bool], part: str, negated: bool) -> Node:
-    """CONTAINS and its kin: FALSE, negated or not, for what is not text, and for no `part`."""
+    """CONTAINS and its kin: FALSE, negated or not, for what is not text, and for no `part`.
+
+    RocketMQ's rule, and no SQL: an absent property is FALSE here and not NULL, so NOT around the
+    test matches such a message, and NOT inside it does not.
+    """
 
     def evaluate(get: Get) -> Value:
         value = node.evaluate(get) if part else None
@@ -213,6 +262,11 @@ def text_test(node: Node, test: Callable[[str, str], bool], part: str, negated: 
 
 
 def _above(*nodes: Node) -> int:
+    """The depth of a node over these. Raises FilterError before evaluation could go too deep.
+
+    The parser's limit on nesting does not see this: a chain of IS NULL nests nodes without one
+    parenthesis.
+    """
     depth = 1 + max(node.depth for node in nodes)
     if depth > MAX_DEPTH:
         raise FilterError(f"the filter is more than {MAX_DEPTH} levels deep", hint="simplify it")
@@ -220,7 +274,12 @@ def _above(*nodes: Node) -> int:
 
 
 def _order(left: bool | int | float | str, right: bool | int | float | str) -> int:
-    """Java's compareTo, after one side has been converted to the other's type."""
+    """Java's compareTo, after one side has been converted to the other's type: -1, 0 or 1.
+
+    Not symmetric, as RocketMQ is not: compared with TRUE or FALSE, text on the left becomes one of
+    them, and on the right it raises Incomparable. A number is never equal to TRUE or FALSE; LESS
+    says that, and no caller asks which of the two is the smaller.
+    """
     if isinstance(left, str):
         if isinstance(right, bool):
             left = left.lower() == "true"
@@ -241,7 +300,10 @@ def _order(left: bool | int | float | str, right: bool | int | float | str) -> i
 
 
 def _order_of_doubles(left: float, right: float) -> int:
-    """NaN is above all and equal to itself, and -0.0 is below 0.0."""
+    """Java's Double.compareTo: NaN is above all and equal to itself, and -0.0 is below 0.0.
+
+    Python's own comparison has NaN unequal to itself, and both zeros equal.
+    """
     a, b = (
         (math.isnan(each), 0.0 if math.isnan(each) else each, math.copysign(1, each))
         for each in (left, right)
@@ -255,8 +317,11 @@ def _number(text: str, like: int | float) -> int | float:
     """The text as a number of the other's type. Raises Incomparable."""
     if isinstance(like, float):
         return _double(text)
+    # what nearly all values are: too short to be out of an Integer's range, and without a sign
     if len(text) < 10 and text.isascii() and text.isdecimal():
         return int(text)
+    # By its size, without its sign: the literal of -2147483648 is one above the largest Integer, so
+    # it is a Long, and RocketMQ applies the minus to that.
     limit = MAX_INTEGER if abs(like) <= MAX_INTEGER else MAX_LONG
     # Java looks at UTF-16 units: a digit that takes two of them is not a digit there. The length
     # comes first, because Python converts long texts in quadratic time.
@@ -269,15 +334,18 @@ def _number(text: str, like: int | float) -> int | float:
 
 
 def _double(text: str) -> float:
+    """Java's Double.valueOf, which unlike Integer.valueOf trims its text. Raises Incomparable."""
     stripped = text.strip(_JAVA_SPACE)
     if _DOUBLE.fullmatch(stripped):
         return float(stripped.rstrip("fFdD") if stripped[-1] in "fFdD" else stripped)
     if _HEX_DOUBLE.fullmatch(stripped):
+        # the exponent is decimal and always there, so no f or d at the end is one of its digits
         return _hex_double(stripped.rstrip("fFdD"))
     raise Incomparable
 
 
 def _hex_double(text: str) -> float:
+    """Infinity for what is too large, as float() says of decimal text and Java of either."""
     try:
         return float.fromhex(text)
     except OverflowError:

@@ -48,10 +48,15 @@ from penstock.shared.filters.sql92_nodes import (
 
 # The reader parses filters between pulls, and meanwhile all its other consumers wait.
 MAX_CHARACTERS = 8192
+# How deep parentheses, signs and NOT may lie in each other. A parenthesis takes the parser through
+# every rule of the grammar again, so a level can cost several Python frames.
 MAX_NESTING = 48
 # What a hint says that has nothing more exact to say.
 SYNTAX = "write it as in: amount > 100 AND region IN ('eu', 'us') AND TAGS IS NOT NULL"
 
+# The first alternative that fits is taken, so their order counts: a double begins like an integer,
+# `--` and `<=` like shorter signs. A line comment needs the end of its line: without one `--` is
+# two minus signs.
 _TOKEN = re.compile(
     r"""(?P<space>[ \t\n\r\f]+|--[^\n\r]*[\n\r]|/\*.*?\*/)
     |(?P<double>\d+\.\d*(?:E[+-]?\d+)?|\.\d+(?:E[+-]?\d+)?|\d+E[+-]?\d+)
@@ -66,6 +71,7 @@ _RESERVED = frozenset(("NOT", "AND", "OR", "BETWEEN", "IN", "IS", "TRUE", "FALSE
     "STARTSWITH",
     "ENDSWITH",
 }
+# Python's operators: `ordered` applies them to numbers, or to the outcome of a comparison and 0.
 _ORDERS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _LITERALS = {"TRUE": True, "FALSE": False, "NULL": None}
 _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
@@ -76,26 +82,33 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 class Sql92:
-    """A compiled filter. Properties are those of a message, TAGS, KEYS and the like included."""
+    """A compiled filter. Properties are those of a message, TAGS, KEYS and the like included.
+
+    It keeps no state between messages, so one is shared by all pulls that name its expression.
+    """
 
     def __init__(self, expression: str, root: Node) -> None:
         self.expression = expression
         self._evaluate = root.evaluate
 
     def matches(self, properties: Mapping[str, str]) -> bool:
-        """Whether a message with these properties matches."""
+        """Whether a message with these properties matches. Raises nothing."""
         return self.matches_by(properties.get)
 
     def matches_by(self, get: Get) -> bool:
         """The same, where properties are looked up by name."""
         try:
+            # not its truth: NULL does not match, and neither does a text
             return self._evaluate(get) is True
         except Incomparable:
             return False
 
 
 def compile_sql92(expression: str) -> Sql92:
-    """The filter. Raises FilterError, which names the place."""
+    """The filter. Raises FilterError, which names the place.
+
+    The length is checked before the text is cut into tokens, so a refusal costs no parse.
+    """
     if len(expression) > MAX_CHARACTERS:
         raise FilterError(
             f"the filter is longer than {MAX_CHARACTERS} characters", len(expression), "shorten it"
@@ -110,6 +123,10 @@ class _Token(NamedTuple):
 
 
 def _tokens(expression: str) -> list[_Token]:
+    """All of them, spaces and comments left out, and one of the kind "end" after the last.
+
+    With that the parser may look at the next token at any time. Raises FilterError.
+    """
     found, at = [], 0
     while at < len(expression):
         match = _TOKEN.match(expression, at)
@@ -130,13 +147,17 @@ def _tokens(expression: str) -> list[_Token]:
 
 
 def _error(what: str, expression: str, at: int, hint: str = "") -> FilterError:
+    # a short piece, because the whole expression may be 8192 characters long
     near = expression[at : at + 20]
     where = f"at character {at + 1}, {near!r}" if near else "at its end"
     return FilterError(what, where, hint or SYNTAX)
 
 
 class _Parser:
-    """One expression, read from left to right, with a method for each rule of the grammar above."""
+    """One expression, read from left to right, with a method for each rule of the grammar above.
+
+    No rule goes back: the next token alone says which way to go on.
+    """
 
     def __init__(self, expression: str) -> None:
         self._expression = expression
@@ -145,6 +166,7 @@ class _Parser:
         self._nesting = 0
 
     def whole(self) -> Node:
+        """The root, which yields TRUE, FALSE or NULL. Raises FilterError. To be called once."""
         root = self._build(truth, self._or())
         if self._kind != "end":
             raise self._wrong("the filter goes on behind a complete expression")
@@ -181,6 +203,7 @@ class _Parser:
             raise _error(error.what, self._expression, at, error.hint) from None
 
     def _or(self) -> Node:
+        # The parts are collected and joined once: one junction of all of them stays one level deep.
         nodes = [self._and()]
         while self._takes("OR"):
             nodes.append(self._and())
@@ -193,6 +216,7 @@ class _Parser:
         return self._build(junction, nodes, False)
 
     def _equality(self) -> Node:
+        # From left to right, as RocketMQ does: a = 5 = TRUE asks whether (a = 5) is TRUE.
         node = self._comparison()
         while sign := self._takes("=", "<>", "IS"):
             if sign == "IS":
@@ -202,6 +226,7 @@ class _Parser:
             else:
                 negated = sign == "<>"
                 node = self._build(equal, node, self._comparison())
+            # <> is NOT of =, one-sided NULL included: a <> b is TRUE where only b is absent
             node = self._build(negation, node) if negated else node
         return node
 
@@ -211,9 +236,11 @@ class _Parser:
             if sign := self._takes(*_ORDERS):
                 node = self._build(ordered, node, self._unary(), _ORDERS[sign])
                 continue
+            # After an operand NOT can only belong to a test; before one it is read by _unary.
             negated = bool(self._takes("NOT"))
             test = self._takes("BETWEEN", "IN", *_TEXT_TESTS)
             if test == "BETWEEN":
+                # no whole condition, which would take the AND between the bounds for its own
                 low = self._unary()
                 self._needs("AND", "BETWEEN and its first number")
                 make = not_between if negated else between
@@ -229,6 +256,7 @@ class _Parser:
                 return node
 
     def _texts(self) -> list[str]:
+        # RocketMQ takes neither numbers nor an empty list here
         self._needs("(", "IN")
         texts = [self._text("(")]
         while self._takes(","):
@@ -255,6 +283,7 @@ class _Parser:
             self._needs(")", "what ( began")
         else:
             node = self._operand()
+        # not in a `finally`: after an error the whole parser is given up
         self._nesting -= 1
         return node
 
@@ -272,6 +301,8 @@ class _Parser:
 
     def _number(self, token: _Token) -> int | float:
         if token.kind == "integer":
+            # An L changes nothing: the size alone decides between Integer and Long. The length
+            # comes first, because int() of thousands of digits raises a ValueError.
             digits = token.text.rstrip("lL")
             if len(digits) < 20 and int(digits) <= MAX_LONG:
                 return int(digits)

@@ -35,6 +35,7 @@ class Checkpoint(msgspec.Struct, frozen=True):
 
 
 def encode_checkpoint(checkpoint: Checkpoint) -> bytes:
+    """The page, 4096 bytes: RocketMQ maps the file as one page."""
     words = _WORDS.pack(
         checkpoint.physic_timestamp_ms,
         checkpoint.logics_timestamp_ms,

@@ -29,12 +29,16 @@ _ZLIB_LEVEL = 1  # of isal's four: as small as zlib's default to 2 %, in a seven
 
 
 class _Decompressor(Protocol):
+    """What the three libraries' decompressors have in common: a bound on what one call makes, and
+    `eof`, which tells a whole body from the beginning of one."""
+
     @property
     def eof(self) -> bool: ...
     def decompress(self, data: bytes, max_length: int) -> bytes: ...
 
 
 _NAMES = {_ZLIB_LEGACY: "zlib", _LZ4: "lz4", _ZSTD: "zstd", _ZLIB: "zlib"}
+# What is written: zlib with bits of its own, as RocketMQ 5 does, though no bits would mean it too.
 _FLAGS = {"zlib": _ZLIB, "lz4": _LZ4, "zstd": _ZSTD}
 
 
@@ -59,6 +63,7 @@ def _codec(name: str) -> _Codec:
     if name == "lz4":
         import lz4.frame
 
+        # LZ4 has no error of its own: the library raises RuntimeError for any bytes it cannot read.
         return _Codec(
             lambda body: lz4.frame.compress(body, block_linked=False),
             lz4.frame.LZ4FrameDecompressor,
@@ -97,7 +102,11 @@ def compression_of(sys_flag: int) -> str | None:
 
 
 def compress(name: str, body: bytes) -> tuple[bytes, int]:
-    """(the compressed body, the bits of sysFlag that say so), or the body itself if less, and 0."""
+    """(the compressed body, the bits of sysFlag that say so), or the body itself if less, and 0.
+
+    A body that does not become smaller is stored as it is: a record never grows by this, so what
+    fits as it was sent fits as it is stored.
+    """
     made = _codec(name).compress(body)
     return (made, SYS_COMPRESSED | _FLAGS[name]) if len(made) < len(body) else (body, 0)
 
@@ -105,7 +114,8 @@ def compress(name: str, body: bytes) -> tuple[bytes, int]:
 def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) -> bytes:
     """The body that a record's stored bytes stand for.
 
-    Raises UnreadableBody for bytes that are damaged, cut off, or more than `max_bytes`.
+    Raises UnreadableBody for bytes that are damaged, cut off, or more than `max_bytes`. A body that
+    is not compressed is returned whatever its size, since it is in memory already.
     """
     name = compression_of(sys_flag)
     if name is None:
@@ -117,6 +127,7 @@ def decompress(stored: bytes, sys_flag: int, max_bytes: int = MAX_BODY_BYTES) ->
         body = stream.decompress(stored, max_bytes + 1)
     except codec.error as error:
         raise _damaged(name, str(error)) from None
+    # First, because a stream that was stopped at the limit has not come to its end either.
     if len(body) > max_bytes:
         raise UnreadableBody(
             f"the body has more than {max_bytes} bytes when it is decompressed",

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from penstock.shared.formats.index_layout import ITEM, SLOT_BYTES, Geometry, IndexHeader
 from penstock.shared.formats.java_hash import string_hashes
 
+# Big-endian as on disk, so that arrays of these are the file's bytes.
 ITEM_DTYPE = np.dtype([("hash", ">i4"), ("offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 SLOT_DTYPE = np.dtype(">i4")
 
@@ -28,19 +29,28 @@ _MAX_INT = 0x7FFFFFFF
 
 
 class Entries(NamedTuple):
-    """What goes into the index, a row for each key, in log order."""
+    """What goes into the index, a row for each key, in log order.
+
+    `hashes` as `key_hashes` makes them, `offsets` of the records in the log, store times in ms. A
+    record with several keys has as many rows, side by side.
+    """
 
     hashes: Ints
     offsets: Ints
     stored_ms: Ints
 
     def part(self, start: int, stop: int | None = None) -> Entries:
+        """Some of the rows, as views: for a batch that the current file has no room for."""
         rows = slice(start, stop)
         return Entries(self.hashes[rows], self.offsets[rows], self.stored_ms[rows])
 
 
 class KeyBatch:
-    """Gathers the keys of records, to be hashed all at once."""
+    """Gathers the keys of records, to be hashed all at once.
+
+    Records come in log order. A key that comes twice is two rows: RocketMQ does not merge them
+    either, and merging would make other files than its own.
+    """
 
     def __init__(self) -> None:
         self._texts: list[bytes] = []
@@ -48,6 +58,7 @@ class KeyBatch:
         self._stored_ms: list[int] = []
 
     def __len__(self) -> int:
+        """How many keys have been gathered, which is how many items they will take."""
         return len(self._texts)
 
     def add(
@@ -65,6 +76,7 @@ class KeyBatch:
             self._stored_ms.append(stored_ms)
 
     def entries(self) -> Entries:
+        """All that was gathered. The batch keeps it: a new one is made for what follows."""
         return Entries(
             key_hashes(self._texts),
             np.array(self._offsets, np.int64),
@@ -73,7 +85,12 @@ class KeyBatch:
 
 
 class Put(NamedTuple):
-    """What a put of some entries changes in a file, in the order in which it is to be written."""
+    """What a put of some entries changes in a file, in the order in which it is to be written.
+
+    A reader may walk a chain meanwhile, so an item is complete before its slot names it. The header
+    comes last: a crash before it leaves items that do not count, and the same put puts the same
+    items to the same places.
+    """
 
     items: npt.NDArray[np.void]
     slots: Ints
@@ -90,7 +107,10 @@ def index_keys(topic: bytes, unique_key: bytes, keys: bytes) -> list[bytes]:
 
 
 def key_hashes(texts: Sequence[bytes]) -> Ints:
-    """The hashes of `topic#key` texts as items hold them: not negative."""
+    """The hashes of `topic#key` texts as items hold them: not negative.
+
+    Other texts may have the same, and no text is stored, so a query compares with the record.
+    """
     codes = np.abs(string_hashes(texts).astype(np.int64))
     codes[codes > _MAX_INT] = 0  # Java's abs(-2**31) stays negative
     return codes
@@ -102,6 +122,7 @@ def put(
     """Link entries into a file that has room for them all; nothing is written.
 
     The result is that of RocketMQ's one put after the other. `slots` are all slots of the file.
+    `new` has a row at least. Whether there is room the caller has to know: this does not look.
     """
     count, first = len(new.hashes), header.next_item
     stored_ms, offsets = (int(new.stored_ms[0]), int(new.stored_ms[-1])), new.offsets
@@ -117,6 +138,7 @@ def put(
             stored_ms[1],
             int(offsets[0]) if first == 1 else header.begin_offset,
             int(offsets[-1]),
+            # RocketMQ counts the puts that found their slot empty, and that is what 0 says here
             header.slots_in_use + int(np.count_nonzero(items["previous"] == 0)),
             first + count,
         ),
@@ -133,7 +155,10 @@ def _link_few(
     new: Entries,
     begin_ms: int,
 ) -> _Linked:
-    """One after the other: for some messages a second, whose consumers wait for this."""
+    """One after the other: for some messages a second, whose consumers wait for this.
+
+    `newest` stands for the slots that these entries have changed, because `slots` is not written.
+    """
     newest: dict[int, int] = {}
     items = bytearray()
     rows = zip(new.hashes.tolist(), new.offsets.tolist(), new.stored_ms.tolist(), strict=True)
@@ -143,7 +168,8 @@ def _link_few(
         if before is None:
             before = int(slots[slot])
             # A slot may hold anything after a crash. What is not an item of this file counts as
-            # empty, or a chain would lead out of it or in a circle.
+            # empty, or a chain would lead out of it or in a circle. An item may name itself, as
+            # RocketMQ lets it; a query stops at an item that does not name an older one.
             before = before if 0 < before <= number else 0
         # Item 1 is what sets the begin time, but RocketMQ takes its seconds from the time that the
         # file inherited from its predecessor.
@@ -172,6 +198,7 @@ def _link_many(
     # Packed into one integer, so one sort brings equal slots together, each in the order of items.
     order = np.sort(targets << 32 | np.arange(count)) & 0xFFFFFFFF
     ordered = targets[order]
+    # The first of its slot among these is the only one that follows what the slot had before.
     is_first = np.concatenate(([True], ordered[1:] != ordered[:-1]))
     before = np.empty(count, np.int64)
     before[1:] = numbers[order[:-1]]
@@ -179,17 +206,22 @@ def _link_many(
     found[(found < 0) | (found > numbers[order[is_first]])] = 0
     before[is_first] = found
 
+    # Items stay in log order; only what they name was found in the order of slots.
     items = np.zeros(count, ITEM_DTYPE)
     items["hash"], items["offset"] = new.hashes, new.offsets
     items["previous"][order] = before
     items["seconds"] = _seconds(new.stored_ms, begin_ms)
     if first == 1:
         items["seconds"][0] = _seconds(new.stored_ms[:1], header.begin_timestamp_ms)[0]
+    # A slot gets the last of its items: the others are reached from there.
     is_last = np.concatenate((is_first[1:], [True]))
     return items, ordered[is_last], numbers[order[is_last]]
 
 
 def _seconds(stored_ms: Ints, begin_ms: int) -> Ints:
+    """Store times as items hold them. A time before the begin time is 0, and so are all of a file
+    without one, as in RocketMQ. Java's division truncates where this one rounds down: they differ
+    below 0 only, where both end as 0."""
     if begin_ms <= 0:
         return np.zeros(len(stored_ms), np.int64)
     return np.clip((stored_ms - begin_ms) // 1000, 0, _MAX_INT)

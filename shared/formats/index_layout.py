@@ -65,6 +65,7 @@ class IndexHeader(msgspec.Struct, frozen=True):
     next_item: int = 1
 
     def encode(self) -> bytes:
+        """The 40 bytes of a header, to be written after the items and slots that it counts."""
         return HEADER.pack(
             self.begin_timestamp_ms,
             self.end_timestamp_ms,

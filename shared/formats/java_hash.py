@@ -21,8 +21,12 @@ _CHUNK_BYTES = 1 << 16
 # tags and sharding keys come again and again, and a loop over characters is slow here
 @lru_cache(maxsize=65536)
 def string_hash(text: str) -> int:
-    """`h = 31 * h + unit` over UTF-16 code units, as a signed 32-bit number."""
+    """`h = 31 * h + unit` over UTF-16 code units, as a signed 32-bit number.
+
+    A lone surrogate is a unit like any other, as in Java.
+    """
     code = 0
+    # a byte is a unit there, which saves taking pairs apart: nearly all tags and keys are such
     if text.isascii():
         for unit in text.encode("ascii"):
             code = (31 * code + unit) & 0xFFFFFFFF
@@ -34,7 +38,11 @@ def string_hash(text: str) -> int:
 
 
 def shard_queue(shard: str, queue_count: int) -> int:
-    """The queue a sharding key belongs to, chosen as RocketMQ's hash selector does."""
+    """The queue a sharding key belongs to, chosen as RocketMQ's hash selector does.
+
+    So a key's messages go to one queue, whichever of the two sends them. When the topic has got
+    more queues, a key may have another one.
+    """
     code = abs(string_hash(shard))
     # Java's abs(-2**31) stays negative, and its selector then takes the absolute remainder
     return abs(code) % queue_count
@@ -51,6 +59,7 @@ def string_hashes(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
     codes = np.empty(len(texts), np.uint32)
     first, base = 0, 0
     while first < len(texts):
+        # at least one text, or one that is longer than a chunk would never be passed
         last = max(int(np.searchsorted(ends, base + _CHUNK_BYTES, "right")), first + 1)
         stop = int(ends[last - 1])
         if stop - base <= _CHUNK_BYTES:
@@ -59,6 +68,8 @@ def string_hashes(texts: Sequence[bytes]) -> npt.NDArray[np.int32]:
         else:
             codes[first] = string_hash(_text(texts[first])) & 0xFFFFFFFF
         first, base = last, stop
+    # Above, each byte was taken for a unit, which is wrong beyond ASCII. Such texts are hashed
+    # again by the plain rule, and a batch without any pays for one look.
     if not joined.isascii():
         for number, text in enumerate(texts):
             if not text.isascii():
@@ -73,6 +84,8 @@ def _hash_spans(
 
     31 is odd, so it has an inverse modulo 2^32. With unit p weighted by 31^-p, a span's sum is a
     difference of two running sums, and 31^(end-1) makes it the span's hash.
+    All of it is modulo 2^32, so overflow is meant. An empty span at 0 takes the weight at index -1,
+    times a sum of 0.
     """
     import numpy as np
 

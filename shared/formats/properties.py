@@ -34,6 +34,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
     for key, value in properties.items():
         if type(key) is not str or type(value) is not str:
             key, value = str.__str__(key), str.__str__(value)  # an enum's member is its value
+        # The parser skips such an entry, so it would be lost without a word.
         if not key or not value:
             raise InvalidMessage(
                 "a property has an empty key or an empty value",
@@ -46,6 +47,7 @@ def encode_properties(properties: Mapping[str, str]) -> bytes:
                 f"{key!r}={value[:40]!r}",
                 "remove those characters",
             )
+        # the final separator too, as RocketMQ before 4.9.1 and since 5.2
         parts.append(f"{key}{_BETWEEN}{value}{_END}")
     try:
         return "".join(parts).encode()
@@ -64,6 +66,7 @@ def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for segment in bytes(raw).decode("utf-8", "replace").split(_END):
+        # At the first separator, as RocketMQ does: a value that holds another keeps it.
         key, _, value = segment.partition(_BETWEEN)
         if key and value:
             found[key] = value
@@ -71,7 +74,10 @@ def decode_properties(raw: bytes | memoryview) -> dict[str, str]:
 
 
 def find_property(raw: bytes, key: bytes) -> bytes:
-    """One value without decoding the rest; b"" when absent. The hot path reads tags and keys so."""
+    """One value without decoding the rest; b"" when absent. The hot path reads tags and keys so.
+
+    It is the value that `decode_properties` has, still as bytes; a test compares the two.
+    """
     lead = key + b"\x01"
     at = raw.rfind(b"\x02" + lead) + 1  # a later duplicate wins, as in the parser
     if at == 0 and not raw.startswith(lead):

@@ -33,7 +33,12 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A record's fields. Hosts are raw: 4 or 16 address bytes and a 4-byte port."""
+    """A record's fields. Hosts are raw: 4 or 16 address bytes and a 4-byte port.
+
+    `body` is as it is stored, perhaps compressed; `properties` are encoded. The body's CRC, the
+    size, the version and the two host bits of `sys_flag` follow from the other fields: they are
+    filled in by `decode_record`, and `encode_record` does not look at them.
+    """
 
     topic: str
     body: bytes
@@ -55,7 +60,10 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def pack_host(address: str, port: int) -> bytes:
-    """("10.1.2.3", 54321) as a record stores it; IPv6 addresses take 20 bytes, IPv4 8."""
+    """("10.1.2.3", 54321) as a record stores it; IPv6 addresses take 20 bytes, IPv4 8.
+
+    The port has 4 bytes, as in RocketMQ. Raises ValueError for a name: nothing is resolved here.
+    """
     return ipaddress.ip_address(address).packed + port.to_bytes(4, "big")
 
 
@@ -68,7 +76,12 @@ def host_text(raw: bytes) -> str:
 
 
 def encode_record(record: Record) -> bytes:
-    """The record's bytes. Sizes, CRC, version and host bits follow from the other fields."""
+    """The record's bytes. Sizes, CRC, version and host bits follow from the other fields.
+
+    Raises ValueError for properties that are too long for their length field. Nothing else is
+    checked, so that tests can make records that no broker would take; what a sender may send is
+    decided in the loops that check frames.
+    """
     topic = record.topic.encode()
     if len(record.properties) > MAX_PROPERTIES_BYTES:
         raise ValueError(
@@ -76,6 +89,7 @@ def encode_record(record: Record) -> bytes:
         )
     # the first version's length byte is signed, so it cannot say more
     magic = MAGIC_V1 if len(topic) <= MAX_TOPIC_BYTES else MAGIC_V2
+    # The hosts decide, and not what the flag said: every later field is found by these two bits.
     sys_flag = record.sys_flag & ~SYS_ANY_HOST_V6
     if len(record.born_host) == HOST_V6_BYTES:
         sys_flag |= SYS_BORN_HOST_V6
@@ -97,6 +111,7 @@ def encode_record(record: Record) -> bytes:
             record.properties,
         )
     )
+    # packed last, because it begins with the length of all of it
     head = FIXED_HEAD.pack(
         FIXED_HEAD.size + len(behind_head),
         magic,
@@ -114,7 +129,8 @@ def encode_record(record: Record) -> bytes:
 def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
     """The record that starts at `at`. Raises StoreDamaged when the bytes are not one whole record.
 
-    The CRC is not compared; `examine` does that.
+    The CRC is not compared; `examine` does that. Body and properties are copied, so the record does
+    not keep the buffer alive, and a mapped segment can go.
     """
     # the lengths are bounded here, once, and followed below without another look
     found, size, reason = examine(buffer, at, len(buffer), checksum=Checksum.NONE)
@@ -132,6 +148,7 @@ def decode_record(buffer: bytes | memoryview, at: int = 0) -> Record:
     times, prepared, body_length = TAIL_HEAD.unpack_from(buffer, tail_at)
     body_at = tail_at + TAIL_HEAD.size
     topic_at = body_at + body_length + TOPIC_LENGTH_BYTES[magic]
+    # unsigned: `examine` refuses a length that is negative when it is read as Java reads it
     topic_end = topic_at + int.from_bytes(view[body_at + body_length : topic_at], "big")
     return Record(
         topic=bytes(view[topic_at:topic_end]).decode("utf-8", "replace"),

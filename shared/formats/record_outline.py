@@ -41,6 +41,7 @@ from penstock.shared.formats.record_layout import (
     v6_extra_bytes,
 )
 
+# A prepared message is not to be read before it is committed, a rolled-back one never.
 _UNQUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 _TAGS, _KEYS, _UNIQ_KEY = TAGS.encode(), KEYS.encode(), UNIQ_KEY.encode()
 _MAGIC_V2_LOW = MAGIC_V2 & 0xFF
@@ -56,7 +57,11 @@ _FLAG_AND_LENGTH = fields_at((AT_SYS_FLAG, "i"), (AT_BODY_LENGTH_V4, "i"))
 
 
 class Outline(msgspec.Struct, gc=False):
-    """Where a record belongs. Topic and properties are raw bytes."""
+    """Where a record belongs. Topic and properties are raw bytes.
+
+    They are copies, so an outline may outlive the buffer. It holds numbers and bytes only, and no
+    cycle can go through it: gc=False spares the collector one object for each record.
+    """
 
     topic: bytes
     queue_id: int
@@ -72,14 +77,19 @@ class Outline(msgspec.Struct, gc=False):
 
 
 def outline(record: memoryview) -> Outline:
-    """The outline of one whole, examined record."""
+    """The outline of one whole, examined record. `record` begins and ends with it."""
+    # One call for all five, which is right where both hosts are IPv4. Otherwise the body length,
+    # and perhaps the store time, was looked for at a wrong place, and both are read again.
     queue_id, queue_offset, sys_flag, stored_ms, length = _USUAL.unpack_from(record)
     body_at = AT_BODY_V4
     if sys_flag & SYS_ANY_HOST_V6:
         body_at, length = body_span(record, 0)
         stored_ms = store_timestamp_ms(record, 0)
+    # The length byte is signed in RocketMQ. In an examined record it is not negative, so an index,
+    # which is unsigned, is enough.
     topic_at = body_at + length + 1
     topic_length = record[topic_at - 1]
+    # a second length byte, so the first was the high one and the topic begins one later
     if record[AT_MAGIC_LOW] == _MAGIC_V2_LOW:
         topic_length = topic_length << 8 | record[topic_at]
         topic_at += 1
@@ -90,6 +100,7 @@ def outline(record: memoryview) -> Outline:
         queue_offset,
         sys_flag,
         stored_ms,
+        # to the record's end: examining it has shown that their length says the same
         bytes(record[topic_end + PROPERTIES_LENGTH_BYTES :]),
     )
 
@@ -110,14 +121,17 @@ def raw_properties(record: memoryview) -> bytes:
 
 
 def unique_key_of(record: memoryview) -> bytes:
-    """The UNIQ_KEY of one whole record; b"" when it has none."""
+    """The UNIQ_KEY of one whole record, as bytes; b"" when it has none.
+
+    A message without one is never taken for a retry of another.
+    """
     return find_property(raw_properties(record), _UNIQ_KEY)
 
 
 def record_keys(record: Outline) -> tuple[bytes, bytes]:
     """(unique key, keys) that a record is to be indexed under; empty where there are none.
 
-    A rolled-back message has none: nobody will ever read it.
+    A rolled-back message has none: nobody will ever read it. A prepared one has, as in RocketMQ.
     """
     if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_ROLLBACK:
         return b"", b""
@@ -130,9 +144,11 @@ def record_keys(record: Outline) -> tuple[bytes, bytes]:
 def sent_part(record: memoryview) -> bytes:
     """What of one whole record its sender decided: all but what a broker stamps.
 
-    A message has the same bytes here in each of its copies, whatever broker has stored it.
+    A message has the same bytes here in each of its copies, whatever broker has stored it. So a
+    retry is compared by this, and not by its key alone, which anybody could have sent before.
     """
     sys_flag = int.from_bytes(record[AT_SYS_FLAG:AT_BORN_TIMESTAMP], "big")
+    # The store time follows the born host only; what comes after it follows both hosts.
     born_stop, rest_at = AT_STORE_TIMESTAMP_V4, AT_RECONSUME_TIMES_V4
     if sys_flag & SYS_BORN_HOST_V6:
         born_stop += V6_EXTRA_BYTES
@@ -140,6 +156,8 @@ def sent_part(record: memoryview) -> bytes:
     rest: bytes | memoryview = record[rest_at:]
     if has_prop_crc(record, len(record)):
         rest = _without_prop_crc(record, rest_at)
+    # From the magic on: the total size counts the store host and the checksum, and both differ
+    # between brokers. For the same reason the bit of the store host is taken out of sysFlag.
     return b"".join(
         (
             record[AT_MAGIC:AT_QUEUE_OFFSET],
@@ -151,20 +169,27 @@ def sent_part(record: memoryview) -> bytes:
 
 
 def _without_prop_crc(record: memoryview, start: int) -> bytes:
-    """A record from `start` on, as it would be without its last property."""
+    """A record from `start` on, as it would be without its last property, the checksum.
+
+    The length in front of the properties counts that too, so it is written again.
+    """
     properties = raw_properties(record)[:-PROP_CRC_BYTES]
     lead = record[start : len(record) - PROP_CRC_BYTES - len(properties) - PROPERTIES_LENGTH_BYTES]
     return b"".join((lead, len(properties).to_bytes(PROPERTIES_LENGTH_BYTES, "big"), properties))
 
 
 def entry_tags_code(record: Outline, delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS) -> int:
-    """What the record's consume queue entry carries: its tags' hash, or when it is due."""
+    """What the record's consume queue entry carries: its tags' hash, or when it is due in ms.
+
+    The levels are the broker's configuration; a rebuild with others would make other due times.
+    """
     code = _code(find_property(record.properties, _TAGS))
     if record.topic != SCHEDULE_TOPIC_RAW:
         return code
     return due_ms(record.store_timestamp_ms, record.properties, code, delay_levels_ms)
 
 
+# by the raw bytes, so a tag that comes again is not even decoded
 @lru_cache(maxsize=65536)
 def _code(tags: bytes) -> int:
     return tags_code(tags.decode("utf-8", "replace"))

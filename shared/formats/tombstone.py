@@ -50,14 +50,22 @@ def is_tombstone(properties: Mapping[str, str]) -> bool:
 
 
 def smallest_tombstone_bytes(lost: LostMessage) -> int:
-    """How small the record in its place can be, without any property."""
+    """How small the record in its place can be, in bytes: without a body and without any property.
+
+    Its hosts are IPv4 and blank: those of the message are lost with it.
+    """
     return len(encode_record(Record(lost.topic, b"")))
 
 
 def lay_out(
     position: int, size: int, to_segment_end: bool, lost: Sequence[LostMessage], stored_ms: int
 ) -> list[bytes]:
-    """Pieces for the log from `position`, `size` bytes in all. Raises StoreDamaged if none fit."""
+    """Pieces for the log from `position`, `size` bytes in all. Raises StoreDamaged if none fit.
+
+    The tombstones of `lost` come first, in this order, then what fills the rest. `to_segment_end`
+    says that the damage ends where its segment does, for only there may a blank stand: a scan goes
+    on from it in the next segment. `stored_ms` is the store time of all records.
+    """
     least = [smallest_tombstone_bytes(each) for each in lost]
     spare = size - sum(least)
     if spare < 0 or not lost and size < _LEAST_FILLER_BYTES and not _blank(to_segment_end, size):
@@ -66,6 +74,8 @@ def lay_out(
             f"{size} bytes at {position} for {len(lost)} messages",
             "restore the segment from a copy",
         )
+    # Properties come out of what the smallest forms of all leave over: a tombstone without one is
+    # worth more than a queue with a gap, which RocketMQ does not bear.
     pieces, at = [], position
     for number, each in enumerate(lost):
         properties = _properties(each)
@@ -93,6 +103,7 @@ def lay_out(
 
 
 def _blank(to_segment_end: bool, size: int) -> bool:
+    """Whether a blank can take the rest, or nothing is left there to be taken."""
     return to_segment_end and (size == 0 or size >= BLANK_HEADER_BYTES)
 
 
@@ -105,6 +116,7 @@ def _properties(lost: LostMessage) -> bytes:
 
 def _tombstone(lost: LostMessage, position: int, size: int, stored_ms: int) -> bytes:
     least, properties = smallest_tombstone_bytes(lost), _properties(lost)
+    # Then lay_out left it out: what it could add to the body instead is less than the property.
     if least + len(properties) > size:
         properties = b""
     return encode_record(
@@ -122,6 +134,7 @@ def _tombstone(lost: LostMessage, position: int, size: int, stored_ms: int) -> b
 
 
 def _filler(position: int, size: int, stored_ms: int) -> bytes:
+    """A record of exactly this size that no queue has: rolled back, so nothing dispatches it."""
     topic = LOST[: min(len(LOST), size - SMALLEST_RECORD_BYTES)]
     return encode_record(
         Record(

@@ -29,14 +29,18 @@ from penstock.shared.wire.introduction import PROTOCOL, Greet, Greeted, decode_g
 # same time again to say which.
 SILENCE_MS = 1200
 AGAIN_MS = 50
+# ZMTP 3.0: the greeting with its mechanism (NULL: no security), then the one command that a
+# handshake of that mechanism takes from each side.
 _SIGNATURE = b"\xff" + bytes(7) + b"\x01\x7f"
 _GREETING = _SIGNATURE + b"\x03\x00" + b"NULL".ljust(20, b"\0") + bytes(32)
 _READY = b"\x05READY\x0bSocket-Type\x00\x00\x00\x06DEALER\x08Identity\x00\x00\x00\x00"
+# the bits of a frame's first byte
 _MORE, _LONG, _COMMAND = 1, 2, 4
 # Far above any answer to Greet: another program may claim any length, and none is allocated for it.
 _MAX_FRAME_BYTES = 1 << 16
 # Servers that wait for a line answer this with an error, which says what they are.
 _NUDGE = b"\r\n\r\n"
+# By their first bytes, with the words for an error. The first that fits is taken.
 _KNOWN = (
     (b"HTTP/", "an HTTP server"),
     (b"<", "an HTTP server"),
@@ -48,6 +52,7 @@ _KNOWN = (
     (b"INFO {", "a NATS server"),
     (b"220 ", "a mail or FTP server"),
 )
+# Nothing listens on the port, or there is no such socket file.
 _NOT_THERE = {errno.ECONNREFUSED, errno.ENOENT}
 
 
@@ -60,7 +65,10 @@ class _Broken(Exception):
 
 
 def ask_broker(endpoint: str, timeout_ms: int) -> Greeted:
-    """The broker that listens there. Raises InvalidArgument, ConnectError and BrokerTimeout."""
+    """The broker that listens there. Raises InvalidArgument, ConnectError and BrokerTimeout.
+
+    It blocks for about `timeout_ms` at most; what the resolver takes for a name is not counted.
+    """
     return meet_broker(endpoint, timeout_ms)[0]
 
 
@@ -75,11 +83,14 @@ def meet_broker(endpoint: str, timeout_ms: int) -> tuple[Greeted, str]:
     deadline = began + timeout_ms / 1000
     # a broker's actor is replaced sooner than that
     strange = min(deadline, began + 2 * SILENCE_MS / 1000)
+    # A connection for each attempt. Nothing that was said on one counts for the next: another
+    # process may have taken the port meanwhile.
     while True:
         talk = _Talk(endpoint, deadline, timeout_ms)
         try:
             return talk.ask(address), talk.reached or endpoint
         except _Broken:
+            # What has not spoken ZMTP by then is another program that hangs up.
             if time.monotonic() > (deadline if talk.is_zmtp else strange):
                 raise talk.ended() from None
         finally:
@@ -88,7 +99,12 @@ def meet_broker(endpoint: str, timeout_ms: int) -> tuple[Greeted, str]:
 
 
 class _Talk:
-    """One connection. `is_zmtp` as soon as the other side has said what a ZeroMQ peer says."""
+    """One connection. `is_zmtp` as soon as the other side has said what a ZeroMQ peer says.
+
+    All that was received stays in `_got`, and `_at` is how far it was understood; all that was
+    sent stays in `_sent`. Together they tell what is there: by its first words, or because it
+    only repeats what it hears.
+    """
 
     def __init__(self, endpoint: str, deadline: float, timeout_ms: int) -> None:
         self._endpoint, self._deadline, self._timeout_ms = endpoint, deadline, timeout_ms
@@ -101,6 +117,10 @@ class _Talk:
         self.reached = ""
 
     def ask(self, address: Address) -> Greeted:
+        """What whoever is there says of itself. To be called once.
+
+        Raises ConnectError, BrokerTimeout, or _Broken where a new connection may do better.
+        """
         self._socket = self._connect(address)
         self._send(_GREETING)
         self._meet()
@@ -108,6 +128,7 @@ class _Talk:
         self._send(_frame(_COMMAND, _READY) + _frame(0, encode(Greet(PROTOCOL))))
         while True:
             flags, body = self._next_frame()
+            # commands are ZMTP's own, and come before the first frame of a message
             if not flags & _COMMAND:
                 break
             self._check_peer(body)
@@ -129,6 +150,8 @@ class _Talk:
     # --- connecting ---
 
     def _connect(self, address: Address) -> socket.socket:
+        # All addresses of a name in turn: a broker may listen on only one of localhost's. Where all
+        # refuse, the error is the last one's.
         refused: OSError | None = None
         targets = self._targets(address)
         for family, target in targets:
@@ -144,6 +167,7 @@ class _Talk:
                 self.reached = shown(Address(target[0], address.port))
             return peer
         assert refused is not None
+        # a full queue of connections: a socket file answers EAGAIN, a TCP port nothing at all
         if isinstance(refused, TimeoutError) or refused.errno == errno.EAGAIN:
             raise BrokerTimeout(
                 f"nobody has taken the connection within {self._timeout_ms} ms",
@@ -151,6 +175,7 @@ class _Talk:
                 "see that the machine is up and no firewall is between, and whether the broker has "
                 "as many connections as it takes: it says so, see max_connections",
             )
+        # It was there and has gone, as when a process ends: worth another attempt.
         if refused.errno in (errno.ECONNRESET, errno.ECONNABORTED):
             raise _Broken
         if refused.errno not in _NOT_THERE:
@@ -187,6 +212,7 @@ class _Talk:
             self._socket.sendall(data)
         except OSError:
             raise _Broken from None
+        # only what went out whole: it is compared with what comes back
         self._sent += data
 
     def _read_until(self, size: int, until: float) -> bool:
@@ -214,11 +240,13 @@ class _Talk:
         try:
             greeted = self._read_until(len(_SIGNATURE), until)
         except _Broken:
+            # One that speaks and hangs up has said what it is. Silence leaves it open: try again.
             if self._got:
                 raise self._stranger() from None
             raise
         if greeted and not _is_zmtp(self._got) or not greeted and self._got:
             raise self._stranger()
+        # always raises: after a nudge this connection is of no use, whatever comes
         if not greeted:
             self._nudge()
         self.is_zmtp = True
@@ -233,6 +261,7 @@ class _Talk:
             self._send(_NUDGE)
             self._read_until(len(_SIGNATURE), until)
         except _Broken:
+            # hung up on the line without a word, which may also be an actor being replaced
             if not self._got:
                 raise
         if _is_zmtp(self._got):
@@ -250,6 +279,7 @@ class _Talk:
             head = 9
             self._need(head)
             size = int.from_bytes(self._got[self._at + 1 : self._at + head])
+        # before a byte of it is waited for: `_need` would collect whatever it is told
         if size > _MAX_FRAME_BYTES:
             raise self._stranger()
         self._need(head + size)
@@ -263,6 +293,7 @@ class _Talk:
 
     def _check_peer(self, command: bytes) -> None:
         """Raise ConnectError for a socket that is not a ROUTER, and so would never answer."""
+        # An echo server passes every test up to here, for it sends our greeting and READY back.
         if self._sent.startswith(self._got[: self._at]):
             raise self._stranger()
         _, named, rest = command.partition(b"Socket-Type")
@@ -278,7 +309,10 @@ class _Talk:
     # --- what it was ---
 
     def ended(self) -> ConnectError:
-        """The error for a connection that has broken each time until the deadline."""
+        """The error for a connection that has broken each time until the deadline.
+
+        May make one more connection, to recognize a TLS server.
+        """
         if self.is_zmtp:
             return self._silent()
         who = "a TLS server is there" if self._speaks_tls() else "whoever listens there hangs up"
@@ -294,6 +328,7 @@ class _Talk:
         import ssl  # here, because hardly any client ever comes to this
 
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        # Nothing is sent over it, so whose certificate it is does not matter.
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         try:
             family, target = self._targets(parse_endpoint(self._endpoint))[0]
@@ -336,9 +371,11 @@ class _Talk:
 
 
 def _is_zmtp(got: bytes) -> bool:
-    """The eight bytes in between are a length for ZMTP 1.0, and may have any value."""
+    """Whether this begins as ZMTP does. The eight bytes in between are a length for ZMTP 1.0, and
+    may have any value."""
     return got[:1] == b"\xff" and got[9:10] == b"\x7f"
 
 
 def _frame(flags: int, body: bytes) -> bytes:
+    """A short frame: its length is one byte, so the body has 255 bytes at most."""
     return bytes((flags, len(body))) + body

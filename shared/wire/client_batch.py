@@ -31,7 +31,7 @@ assert _FIXED_BYTES == 22, "an item without body and properties has 22 bytes"
 
 
 class BatchItem(NamedTuple):
-    """One message of a batch. `properties` are encoded."""
+    """One message of a batch. `properties` are encoded; `body` may be empty, as in RocketMQ."""
 
     flag: int
     body: bytes
@@ -39,7 +39,10 @@ class BatchItem(NamedTuple):
 
 
 def encode_batch(items: Iterable[BatchItem]) -> bytes:
-    """The body of a batch request. Raises PropertiesTooLarge."""
+    """The body of a batch request. Raises PropertiesTooLarge.
+
+    The size of the whole is not looked at: only the broker knows how much it takes.
+    """
     parts: list[bytes] = []
     for item in items:
         if len(item.properties) > MAX_PROPERTIES_BYTES:
@@ -47,6 +50,7 @@ def encode_batch(items: Iterable[BatchItem]) -> bytes:
             raise PropertiesTooLarge(what, len(item.properties), "put large values into the body")
         size = _FIXED_BYTES + len(item.body) + len(item.properties)
         parts += (
+            # magic and CRC as RocketMQ's clients leave them: the broker computes the CRC itself
             _HEAD.pack(size, 0, 0, item.flag, len(item.body)),
             item.body,
             _LENGTH.pack(len(item.properties)),
@@ -71,7 +75,8 @@ def decode_batch(raw: bytes) -> list[BatchItem]:
             raise _bad(
                 "an item does not end inside its batch", f"{size} bytes, {left} are left", items
             )
-        # From here on `size` bounds everything, as `left` has bounded it.
+        # From here on `size` bounds everything, as `left` has bounded it. It is 22 at least, so the
+        # loop ends for any bytes.
         body_at = at + _HEAD.size
         if not 0 <= body_length <= size - _FIXED_BYTES:
             raise _bad(
@@ -79,6 +84,7 @@ def decode_batch(raw: bytes) -> list[BatchItem]:
             )
         properties_at = body_at + body_length + _LENGTH.size
         (properties_length,) = _LENGTH.unpack_from(raw, properties_at - _LENGTH.size)
+        # A negative length cannot pass: the item would have to end before its properties begin.
         if properties_at + properties_length != at + size:
             raise _bad("the lengths of an item do not add up to its size", f"{size} bytes", items)
         items.append(
@@ -103,8 +109,10 @@ def batch_frame(
     """A batch request as a produce frame: the records, with what the broker stamps left blank.
 
     Raises InvalidMessage for what RocketMQ refuses: no item, a transaction, a retry topic, a
-    request of more than `max_message_bytes`.
+    request of more than `max_message_bytes`. Raises PropertiesTooLarge where an item's properties
+    fit and its checksum, for which `shape` asks, does not fit beside them.
     """
+    # All items before the first record is made: a batch is taken as a whole or refused as a whole.
     items = decode_batch(raw)
     if not items:
         raise InvalidMessage("the batch holds no message", None, "put at least one into it")
@@ -124,6 +132,7 @@ def batch_frame(
                 sys_flag=sys_flag,
                 born_timestamp_ms=born_timestamp_ms,
                 born_host=born_host,
+                # blank, but of the broker's length: it fills in its address without moving the rest
                 store_host=bytes(shape.store_host_bytes),
                 reconsume_times=reconsume_times,
             )
@@ -133,6 +142,7 @@ def batch_frame(
 
 
 def _properties(item: BatchItem, shape: Shape) -> bytes:
+    # A checksum that came along is taken out first: it was of another record.
     properties = with_prop_crc_room(item.properties, shape.prop_crc)
     if len(properties) > MAX_PROPERTIES_BYTES:
         what = f"properties and checksum take more than {MAX_PROPERTIES_BYTES} bytes"

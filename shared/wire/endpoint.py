@@ -16,11 +16,15 @@ EXAMPLE = "tcp://127.0.0.1:20911"
 _LIKE_THIS = f"an endpoint looks like {EXAMPLE} or ipc:///PATH; `penstock up` prints its own"
 # sockaddr_un has 108 bytes, of which one ends the path
 MAX_IPC_PATH_BYTES = 107
+# a broker listens on all addresses of its machine by these
 _ANY_HOST = ("*", "0.0.0.0", "::")
 
 
 class Address(NamedTuple):
-    """Where a socket connects: `host` and `port`, or the `path` of a socket file."""
+    """Where a socket connects: `host` and `port`, or the `path` of a socket file.
+
+    `path` decides: where it is not empty, the others are. An IPv6 host is without its brackets.
+    """
 
     host: str = ""
     port: int = 0
@@ -28,7 +32,8 @@ class Address(NamedTuple):
 
 
 def parse_endpoint(endpoint: object) -> Address:
-    """What the endpoint says. Raises InvalidArgument."""
+    """What the endpoint says. Raises InvalidArgument, also for what is no text: it comes straight
+    from a client's arguments."""
     if not isinstance(endpoint, str):
         raise InvalidArgument("this endpoint is no text", repr(endpoint)[:80], _LIKE_THIS)
     scheme, found, rest = endpoint.partition("://")
@@ -46,7 +51,8 @@ def parse_endpoint(endpoint: object) -> Address:
 def at_port(endpoint: str, other: str) -> str:
     """The port of `other`, an endpoint as the broker knows it, on the host of `endpoint`.
 
-    What a broker listens on, 0.0.0.0 for example, is not where its clients find it.
+    What a broker listens on, 0.0.0.0 for example, is not where its clients find it. So the host
+    that has answered counts; a socket file has none, and its broker is on this machine.
     """
     here = parse_endpoint(endpoint)
     host, _, port = other.removeprefix("tcp://").rpartition(":")
@@ -56,7 +62,7 @@ def at_port(endpoint: str, other: str) -> str:
 
 
 def shown(address: Address) -> str:
-    """An address as an endpoint."""
+    """An address as an endpoint, with an IPv6 host in brackets. `parse_endpoint` takes it back."""
     if address.path:
         return f"ipc://{address.path}"
     host = f"[{address.host}]" if ":" in address.host else address.host
@@ -66,6 +72,7 @@ def shown(address: Address) -> str:
 def _ipc(endpoint: str, path: str) -> Address:
     if not path:
         raise InvalidArgument("this endpoint has no path", endpoint, _LIKE_THIS)
+    # in bytes, as the kernel counts
     if (size := len(os.fsencode(path))) > MAX_IPC_PATH_BYTES:
         raise InvalidArgument(
             "this endpoint's path is too long for a socket",
@@ -80,6 +87,7 @@ def _tcp(endpoint: str) -> Address:
         parts = urlsplit(endpoint)
         host, port = parts.hostname or "", parts.port
     except ValueError:
+        # -1 stands for a port that is written and is not one; None for one that is not written
         parts, host, port = urlsplit("tcp://"), "", -1
     # urlsplit raises for a port that is not a number of 16 bits, and takes an IPv6 address without
     # brackets for a host with something like a port: both are told apart by the colons.
@@ -108,6 +116,7 @@ def _tcp(endpoint: str) -> Address:
         )
     if port == 0:
         raise InvalidArgument("nobody listens on port 0", endpoint, _LIKE_THIS)
+    # Last, since the hint repeats host and port: both are known to be right here.
     if parts.path or parts.query or parts.fragment or parts.username is not None:
         raise InvalidArgument(
             "this endpoint has more than a host and a port",
@@ -118,7 +127,10 @@ def _tcp(endpoint: str) -> Address:
 
 
 def _meant(text: str) -> str:
-    """A hint for what was written without its scheme, or with another one."""
+    """A hint for what was written without its scheme, or with another one.
+
+    A path is taken for that of a store.
+    """
     host, _, port = text.partition("/")[0].rpartition(":")
     if host and port.isdigit() and 0 < int(port) <= 65535:
         return f"write tcp://{host}:{port}"

@@ -113,6 +113,8 @@ class Route(WireMessage, frozen=True):
 
 
 class CreateTopic(WireMessage, frozen=True):
+    """Make a topic, or give it more queues. It loses none: fewer than it has are refused."""
+
     request: Number
     topic: str
     queues: int
@@ -299,6 +301,8 @@ class Describe(WireMessage, frozen=True):
 
 
 class QueueRange(WireMessage, frozen=True):
+    """A queue's first offset, its next one, and the one asked for by time, else the next."""
+
     queue_id: int
     min_offset: int
     max_offset: int

@@ -20,7 +20,10 @@ def delay_refused(level: object) -> InvalidMessage:
 
 
 def check_properties_size(length: int) -> None:
-    """Raise PropertiesTooLarge for properties of this many bytes, UNIQ_KEY among them."""
+    """Raise PropertiesTooLarge for properties of this many bytes, UNIQ_KEY among them.
+
+    The limit is RocketMQ's: their length is a signed 16-bit number in a record.
+    """
     if length > MAX_PROPERTIES_BYTES:
         raise PropertiesTooLarge(
             f"properties, tags and keys take more than {MAX_PROPERTIES_BYTES} bytes together",
@@ -30,7 +33,10 @@ def check_properties_size(length: int) -> None:
 
 
 def check_batch(topic: str, body_bytes: int, max_body_bytes: int) -> None:
-    """Raise InvalidMessage for a batch that RocketMQ would refuse as a whole."""
+    """Raise InvalidMessage for a batch that RocketMQ would refuse as a whole.
+
+    `body_bytes` is the size of the whole: a batch is no larger than one message may be.
+    """
     if topic.startswith(RETRY_PREFIX):
         raise InvalidMessage("the batch is for a retry topic", topic, "send single messages")
     if body_bytes > max_body_bytes:
