@@ -39,11 +39,15 @@ __all__ = [
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
 INTERFACE = 10
+# "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
 
 def _why_pure() -> str:
-    """Why the compiled loops are not used; "" when they are."""
+    """Why the compiled loops are not used; "" when they are.
+
+    Raises nothing: a process without them is slower and not wrong, and `penstock version` tells.
+    """
     if os.environ.get(VARIABLE, "") not in ("", "0"):
         return f"{VARIABLE} is set"
     try:
@@ -51,8 +55,10 @@ def _why_pure() -> str:
         import penstock.shared.loops.compiled as compiled
     except ModuleNotFoundError:
         return "the compiled module is not there: install again where a C compiler is"
+    # also what the module raises itself, where its offsets of a record's fields are not ours
     except ImportError as error:
         return f"the compiled module cannot be loaded: {error}"
+    # A module of older sources may take the same arguments, and mean something else by them.
     if compiled.INTERFACE != INTERFACE:
         return (
             f"the compiled module was built for interface {compiled.INTERFACE}, "
@@ -61,8 +67,11 @@ def _why_pure() -> str:
     return ""
 
 
+# Once for a process: the compiled loops look at their frames and futures through pointers, and
+# refuse those of the other form.
 why_pure = _why_pure()
 
+# All or none: a loop of one form takes what a loop of the same form has made.
 if why_pure:
     from penstock.shared.loops.pure.encode import RecordMaker, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped

@@ -10,4 +10,6 @@ from penstock.shared.loops.active import wall_ms
 
 
 class ProducerClock(SystemClock):
+    """A SystemClock whose `now_ms` is the loops' own function, with no method around it."""
+
     now_ms = staticmethod(wall_ms)

@@ -23,6 +23,7 @@ from typing import NamedTuple
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.memory.roster import ACTORS
 
+# A cache line: two processes that store into one would take it from each other with every store.
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
 # of the order of words in a line; what the lines are is in LAYOUT
@@ -76,6 +77,8 @@ POSITIONS = (
 )
 STATES = ("down", "starting", "running", "stopping")
 
+# An actor's life takes two lines because it has two writers. The second line outlives its process,
+# so the generations in it say whose words they are.
 _SUPERVISED = ("pid", "generation", "restarts", "state")
 _OWN = ("heartbeat_ms", "cycles", "beating_generation", "working_generation")
 
@@ -100,24 +103,32 @@ assert max(len(_SUPERVISED), len(_OWN)) <= _WORDS_PER_LINE, "an actor's words fi
 
 
 class ActorLife(NamedTuple):
-    """What the page says of one actor."""
+    """What the page says of one actor.
+
+    The supervisor's words and the actor's are read one after the other, and not in one moment. So
+    a heartbeat counts for the process in `pid` only where `beating_generation` is `generation`.
+    """
 
     name: str
-    pid: int
-    generation: int
-    state: str
+    pid: int  # 0 while there is no process
+    generation: int  # counts the forks of this actor, from 1
+    state: str  # one of STATES
     restarts: int
-    heartbeat_ms: int
+    heartbeat_ms: int  # on the monotonic clock, which all processes of a boot share
     cycles: int
-    beating_generation: int
-    working_generation: int
+    beating_generation: int  # of the process that stored the heartbeat
+    working_generation: int  # of the last process that has come through its start
 
 
 class Positions:
-    """The page, mapped. `owner` names whose words this process may store; "" may store none."""
+    """The page, mapped. `owner` names whose words this process may store; "" may store none.
+
+    Raises OSError where there is no page, and StoreDamaged for one of another version.
+    """
 
     def __init__(self, path: Path, owner: str = "") -> None:
         self.owner = owner
+        # Without an owner the kernel holds it to that, too: the mapping is read-only.
         handle = os.open(path, os.O_RDWR if owner else os.O_RDONLY)
         try:
             access = mmap.PROT_READ | (mmap.PROT_WRITE if owner else 0)
@@ -133,46 +144,70 @@ class Positions:
             )
 
     def __getitem__(self, name: str) -> int:
+        """A position as it is now: a plain load, without a lock. Raises KeyError.
+
+        The bytes that a position covers are to be read after it, never before.
+        """
         return self._words[_POSITION_WORD[name]]
 
     def publish(self, name: str, value: int) -> None:
-        """Store one of the owner's words: everything below it is complete now."""
+        """Store one of the owner's words: everything below it is complete now.
+
+        This is the commit point of a step, so it comes after the bytes, and the doorbell after it.
+        Raises PermissionError for a word of another owner.
+        """
         if _OWNER[name] != self.owner:
             raise PermissionError(f"{name} belongs to {_OWNER[name]}, not to {self.owner}")
         self._words[_POSITION_WORD[name]] = value
 
     def initialise(self, name: str, value: int) -> None:
-        """Set any position while no actor runs: the supervisor, after recovery."""
+        """Set any position while no actor runs: the supervisor, after recovery.
+
+        Raises PermissionError for anybody else.
+        """
         if self.owner != "supervisor":
             raise PermissionError("positions are initialised by the supervisor only")
         self._words[_POSITION_WORD[name]] = value
 
     def all(self) -> dict[str, int]:
+        """All positions, each read by itself: a later stage may seem ahead of an earlier one."""
         return {position.name: self[position.name] for position in POSITIONS}
 
     def supervise(self, actor: str, **words: int) -> None:
-        """The supervisor's words of an actor: pid, generation, restarts, state."""
+        """Store the supervisor's words of an actor: pid, generation, restarts, state.
+
+        `state` is an index into STATES. A raised generation fences the actor's predecessors, so it
+        is stored before the fork. Raises PermissionError for anybody but the supervisor.
+        """
         if self.owner != "supervisor":
             raise PermissionError("an actor's life is kept by the supervisor only")
         for word, value in words.items():
             self._words[_ACTOR_WORD[actor] + _SUPERVISED.index(word)] = value
 
     def beat(self, now_ms: int, generation: int) -> bool:
-        """Say that this actor lives. False when a newer generation has taken its place."""
+        """Say that this actor lives. False when a newer generation has taken its place.
+
+        The caller has to end then, without another store: the words are its successor's.
+        """
         at = _ACTOR_WORD[self.owner]
         if self._words[at + 1] != generation:
             return False
         at += _WORDS_PER_LINE
         self._words[at] = now_ms
         self._words[at + 1] += 1
+        # Last: until it is there, the heartbeat is not taken for this process's.
         self._words[at + 2] = generation
         return True
 
     def begin_work(self, generation: int) -> None:
-        """Say that this actor has started, and works from now on."""
+        """Say that this actor has started, and works from now on.
+
+        The supervisor calls it running from here on, and the broker ready when all of them are.
+        """
         self._words[_ACTOR_WORD[self.owner] + _WORDS_PER_LINE + 3] = generation
 
     def life(self, actor: str) -> ActorLife:
+        """What the page says of this actor; for any process. Raises KeyError."""
         at = _ACTOR_WORD[actor]
         pid, generation, restarts, state = self._words[at : at + 4]
         own = at + _WORDS_PER_LINE
@@ -182,14 +217,19 @@ class Positions:
         )
 
     def close(self) -> None:
-        self._words.release()
+        """Unmap the page. Nothing can be read or stored any more."""
+        self._words.release()  # a mapping with a view of it does not close
         self._map.close()
 
 
 def create_positions(path: Path) -> None:
-    """Make a page of zeros; the magic goes in last, so a page with it is whole."""
+    """Make a page of zeros; the magic goes in last, so a page with it is whole.
+
+    Raises FileExistsError where there is one already: a run's page is made once.
+    """
     handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o600)
     try:
+        # a store into a page that /dev/shm has no room for would be a SIGBUS; this is an OSError
         os.posix_fallocate(handle, 0, PAGE_SIZE)
         with mmap.mmap(handle, PAGE_SIZE) as page:
             words = memoryview(page).cast("Q")

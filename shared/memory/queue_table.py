@@ -33,14 +33,21 @@ assert SLOT_BYTES >= 24 + 255 and SLOT_BYTES % 64 == 0, "a slot is whole cache l
 
 
 class QueueKey(NamedTuple):
+    """Which queue a slot is of: what its directory in `consumequeue/` is named after."""
+
     topic: str
     queue_id: int
 
 
 class QueueTable:
-    """The table, mapped. Only the reput and the cleaner open it writable."""
+    """The table, mapped. Only the reput and the cleaner open it writable.
+
+    Slots from `queue_count` on may hold anything: a reput that died while it filled one has left
+    it, and its successor fills it again. So no reader asks for a slot that is not counted.
+    """
 
     def __init__(self, path: Path, writable: bool = False) -> None:
+        # stays open: `add` allocates through it
         self._handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)
         try:
             size = os.fstat(self._handle).st_size
@@ -59,6 +66,7 @@ class QueueTable:
         return QueueKey(bytes(self._view[at + 8 : at + 8 + length]).decode(), queue_id)
 
     def max_offset(self, slot: int) -> int:
+        """One past the queue's newest entry. Entries below it are complete: read it before them."""
         return self._words[slot * SLOT_BYTES // 8]
 
     def max_offsets(self) -> memoryview:
@@ -66,6 +74,7 @@ class QueueTable:
         return self._words[:: SLOT_BYTES // 8]
 
     def min_offset(self, slot: int) -> int:
+        """The first entry that has not expired; the max offset where all have."""
         return self._words[slot * SLOT_BYTES // 8 + 1]
 
     def add(self, slot: int, key: QueueKey, min_offset: int, max_offset: int) -> None:
@@ -89,10 +98,15 @@ class QueueTable:
         self._words[slot * SLOT_BYTES // 8] = max_offset
 
     def move_max_offsets(self, rows: bytes) -> None:
-        """Publish the max offsets of the queues of these rows, whose numbers are slots."""
+        """Publish the max offsets of the queues of these rows, whose numbers are slots.
+
+        For the reput, once the entries stand in their files. One loop for a whole cycle, and
+        not a call for each of thousands of queues.
+        """
         move_ends(rows, self._words, SLOT_BYTES // 8)
 
     def publish_min_offset(self, slot: int, min_offset: int) -> None:
+        """For the cleaner, before it deletes the files with what lies below."""
         self._words[slot * SLOT_BYTES // 8 + 1] = min_offset
 
     def keys(self, start: int, stop: int) -> Iterator[tuple[int, QueueKey]]:

@@ -54,7 +54,11 @@ def make_ring(path: Path, token: bytes) -> int:
 
 
 def is_held(handle: int) -> bool:
-    """Whether a producer has the ring. For the writer."""
+    """Whether a producer has the ring. For the writer.
+
+    It takes the lock itself for a moment. A producer that comes just then is refused, sends through
+    the socket, and asks for a ring again later.
+    """
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:

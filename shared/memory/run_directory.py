@@ -42,7 +42,10 @@ _NOWHERE = "/nonexistent/penstock"
 
 
 class Endpoints(msgspec.Struct, frozen=True):
-    """Where clients connect: tcp for everybody, ipc for this machine."""
+    """Where clients connect: tcp for everybody, ipc for this user on this machine.
+
+    The roster names these fields, to say which actor serves which.
+    """
 
     produce: str
     consume: str
@@ -51,15 +54,19 @@ class Endpoints(msgspec.Struct, frozen=True):
 
 
 class Run(msgspec.Struct, frozen=True):
-    """One run of a broker on a store."""
+    """One run of a broker on a store.
 
-    run_id: str
-    boot_id: str
+    It is read from run.json, which is copied with a store and outlives its run. So none of it is
+    believed by itself: `survives`, `running` and the store's lock say what still holds.
+    """
+
+    run_id: str  # 16 hex digits by chance; no two runs share one
+    boot_id: str  # its memory is gone in any other boot
     directory: str
-    supervisor_pid: int
-    started_ms: int
+    supervisor_pid: int  # may be another process's by now
+    started_ms: int  # Unix time
     endpoints: Endpoints
-    pool_enabled: bool
+    pool_enabled: bool  # else the writer stored straight into segments
 
     @property
     def path(self) -> Path:
@@ -92,7 +99,11 @@ def boot_id() -> str:
 
 
 def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
-    """(run id, the new directory, a remark or ""). Takes the first place with enough room."""
+    """(run id, the new directory, a remark or ""). Takes the first place with enough room.
+
+    `need_bytes` is what has to be free there. Raises StoreUnavailable, with the reason
+    for each place.
+    """
     refused = []
     for place in _places():
         if not place.is_dir():
@@ -109,6 +120,7 @@ def new_run_directory(store: Path, need_bytes: int) -> tuple[str, Path, str]:
         run_id = os.urandom(8).hex()
         directory = place / f"penstock-{run_id}"
         directory.mkdir(mode=0o700)
+        # First of all files: by it the next start knows whose this is, if this one is killed.
         (directory / "store").write_bytes(_identity(store))
         remark = f"{refused[0]}: shared memory is in {place}" if refused else ""
         return run_id, directory, remark
@@ -150,6 +162,7 @@ def find_store(run_id: str) -> Path:
             continue
         if run is not None and run.run_id == run_id:
             return store
+        # A store that has this path in another container would pass without this.
         refused = f"the store in {store} is another one"
     raise StoreUnavailable("the broker's store is not on this machine", refused)
 
@@ -180,6 +193,7 @@ def remove_strays(store: Path, last_run: Run | None) -> None:
 def join_run(run: Run) -> int:
     """Count as alive in this run until the descriptor closes, which death does too."""
     handle = os.open(run.path / "alive", os.O_RDWR | os.O_CREAT, 0o600)
+    # Shared: actors do not wait for each other, only a start waits for all of them.
     fcntl.flock(handle, fcntl.LOCK_SH)
     return handle
 
@@ -213,7 +227,10 @@ def await_actors_gone(run: Run) -> None:
 
 
 def write_run(paths: StorePaths, run: Run) -> None:
-    """Name the run in the store, so that the next start and other commands find it."""
+    """Name the run in the store, so that the next start and other commands find it.
+
+    Comes before `abort` names this process: a run that `abort` does not name has written nothing.
+    """
     replace_file(paths.run, msgspec.json.encode(run))
 
 
@@ -243,7 +260,7 @@ def read_last_run(paths: StorePaths) -> Run | None:
 
 def _is_of(paths: StorePaths, run: Run) -> bool:
     """Whether the run's directory, which is there, is one of this store."""
-    found = run.path.lstat()
+    found = run.path.lstat()  # of a link itself: it may lead to any directory
     if not (_NAME.fullmatch(run.path.name) and stat.S_ISDIR(found.st_mode)):
         return False
     if found.st_uid not in (os.geteuid(), paths.root.stat().st_uid):
@@ -275,15 +292,20 @@ def original_of(paths: StorePaths, run: Run) -> Path | None:
 
 def survives(run: Run) -> bool:
     """Whether the run's shared memory is still that of this boot."""
+    # A removal takes `positions` first, so one that was killed leaves nothing that looks whole.
     whole = all(path.is_file() for path in (run.positions, run.queues))
     return run.boot_id == boot_id() and whole and _NAME.fullmatch(run.path.name) is not None
 
 
 def running(run: Run) -> bool:
-    """Whether the run's supervisor is alive."""
+    """Whether the run's supervisor is alive, or another process that has its pid by now.
+
+    Whoever needs to be sure asks for the holder of the store's lock, too: see find_broker.py.
+    """
     if not survives(run):
         return False
     try:
+        # a zombie has ended, and its lock is gone; only its parent has not asked yet
         return process_state(run.supervisor_pid) != "Z"
     except FileNotFoundError:
         return False

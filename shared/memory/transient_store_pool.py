@@ -15,7 +15,11 @@ from penstock.shared.faults import crash_point
 
 
 class TransientStorePool:
-    """The ring, mapped. Only the writer opens it writable."""
+    """The ring, mapped. Only the writer opens it writable.
+
+    Nothing in it is padded, because a log offset alone says where a byte is. So a record may lie
+    across the ring's end.
+    """
 
     def __init__(self, path: Path, writable: bool = False) -> None:
         handle = os.open(path, os.O_RDWR if writable else os.O_RDONLY)

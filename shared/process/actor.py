@@ -49,7 +49,8 @@ TICK_MS = 100
 RELEASE_MS = 1000
 # Heaps may keep this much for the next frames; what a flood took beyond that is given back.
 MOST_FREE_BYTES = 64 << 20
-# What a stopping actor may take to finish before it leaves anyway.
+# What a stopping actor may take to finish before it leaves anyway: less than the supervisor waits,
+# so that it still closes what it has open.
 DRAIN_TIMEOUT_MS = 8000
 # Blocked from before the fork until the actor has its handlers, so that none gets lost.
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
@@ -82,6 +83,7 @@ class Stage:
         self.generation = generation
         self.listening = listening or {}
         self.stopping = False
+        # Before anything can be written: a start waits for members, and then takes their memory.
         self._membership = join_run(run)
         self.positions = Positions(run.positions, owner=name)
         self.context = context or zmq.Context(io_threads=1)
@@ -89,12 +91,14 @@ class Stage:
         # what ends a sleep, beside the tick
         self._poller = zmq.Poller()
         self.listen(self.bus.bells)
+        # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
 
     def beat(self) -> None:
         """Move the heartbeat. Ends the process on the spot when it has a successor: two writers of
         one word would be worse than anything that is lost by not closing."""
         if not self.positions.beat(self.clock.monotonic_ms(), self.generation):
+            # no exception: the pulse beats in a thread of its own, which alone would end by it
             os._exit(3)
 
     def report(self, line: str) -> None:
@@ -131,10 +135,13 @@ class Stage:
         return Inlet(socket, self.beat, closed, self.clock.monotonic_ms)
 
     def close(self) -> None:
+        """Release all of it. The actor has closed its sockets: ZeroMQ would wait for them here."""
+        # no beat may come once the page is unmapped
         self.disk.end()
         self.bus.close()
         self.context.term()
         self.positions.close()
+        # last, because from here on a start may take this run's memory
         os.close(self._membership)
 
 
@@ -159,7 +166,10 @@ class Actor(Protocol):
 
 
 def import_actor(name: str) -> Callable[[Stage], Actor]:
-    """The class of an actor, which the roster names as text."""
+    """The class of an actor, which the roster names as text.
+
+    For the supervisor, before it forks: so a replacement starts with all modules loaded.
+    """
     module, _, kind = row_of(name).code.partition(":")
     found: Callable[[Stage], Actor] = getattr(importlib.import_module(module), kind)
     return found
@@ -202,6 +212,7 @@ def run_actor(
     stage.beat()
     actor = build(stage)
     actor.start()
+    # A start is ready when all actors have said so; what takes long in start() comes before it.
     stage.positions.begin_work(generation)
     deadline_ms = 0
     release_ms = stage.clock.monotonic_ms() + RELEASE_MS

@@ -1,4 +1,7 @@
-"""What the shared memory of a running broker says of it. Asks no actor, changes nothing."""
+"""What the shared memory of a running broker says of it. Asks no actor, changes nothing.
+
+So it answers also while actors are frozen or are being replaced, which is when people look.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +22,13 @@ from penstock.shared.store.retention_clock import held_ms
 
 
 def read_status(store: Path) -> dict[str, Any]:
-    """The status as `-o json` prints it. Raises ConnectError when no broker runs."""
+    """The status as `-o json` prints it. Raises ConnectError when no broker runs.
+
+    Times are in ms, positions in the units that their table names. The words are read one after the
+    other, so a broker under load may show a later stage ahead of an earlier one.
+    """
     run = find_running(store)
+    # without an owner: the page is mapped for reading only
     positions = Positions(run.positions)
     now_ms = SystemClock().monotonic_ms()
     actors = []
@@ -35,6 +43,7 @@ def read_status(store: Path) -> dict[str, Any]:
                 "restarts": life.restarts,
                 # of a successor that has not beaten yet there is no heartbeat
                 "heartbeat_age_ms": (
+                    # not below 0: the beat may have come after `now_ms` was taken
                     max(0, now_ms - life.heartbeat_ms)
                     if life.beating_generation == life.generation
                     else None
@@ -52,6 +61,7 @@ def read_status(store: Path) -> dict[str, Any]:
         "retention": _retention(values, held_ms(StorePaths(store).retention, SystemClock())),
         # what was deleted of the log, newest last, in this run and before
         "deletions": msgspec.to_builtins(load_deletions(StorePaths(store))),
+        # the page says whether the log is damaged, the file where
         "damaged": msgspec.to_builtins(
             load_quarantine(StorePaths(store)) if positions["read_only"] else []
         ),
@@ -62,7 +72,10 @@ def read_status(store: Path) -> dict[str, Any]:
 
 
 def _retention(values: dict[str, int], clock_held_ms: int) -> dict[str, int | str]:
-    """What of the log is there, how full its disk is, and whether old messages go."""
+    """What of the log is there, how full its disk is, and whether old messages go.
+
+    All from one reading of the page, so that its numbers are the ones that "positions" shows.
+    """
 
     error = values["clean_error"]
     state = "the disk is full: no message is taken" if values["disk_full"] else "messages are taken"

@@ -32,6 +32,7 @@ LEAST_RESERVED, MOST_RESERVED = 32, 256
 LEAST_CONNECTIONS = 8
 # Between two tries to open.
 LOOK_MS = 100
+# Linux's numbers, which Python's socket module does not have.
 _SO_ATTACH_FILTER, _SO_DETACH_FILTER = 26, 27
 # one instruction of classic BPF: take 0 bytes of the packet
 _DROP = struct.pack("HBBI", 0x06, 0, 0, 0)
@@ -40,7 +41,11 @@ _NO_FILE = 1 << 30
 
 
 class ConnectionLimit:
-    """The listening sockets of one actor: endpoint -> descriptor. Open at first."""
+    """The listening sockets of one actor: endpoint -> descriptor. Open at first.
+
+    ZeroMQ takes connections and says nothing of it, so `tend` looks at descriptors, once a cycle of
+    the actor. A few more than the limit may have come by then.
+    """
 
     def __init__(
         self,
@@ -56,6 +61,8 @@ class ConnectionLimit:
         self._listen = listen
         self._open = True
         self._look_ms = 0
+        # The hard limit of open files; the soft one while open; and the lowest free descriptor at
+        # which it closes. All are numbers of descriptors.
         self._files = self._fewer = self._limit = 0
         if self._listening:
             self._measure(max_connections)
@@ -63,9 +70,13 @@ class ConnectionLimit:
 
     def _measure(self, max_connections: int) -> None:
         self._files = self._fewer = _most_files()
+        # what the actor has open before any client comes
         in_use = self._lowest_free()
+        # Linux lets one more wait than the backlog says.
         waiting = len(self._listening) * (backlog() + 1)
         spare = waiting + min(max(self._files // 8, LEAST_RESERVED), MOST_RESERVED)
+        # Only where files run out before connections do. Spare descriptors, opened one by one,
+        # would keep the same files free, and took a new writer 80 ms; a lower limit is one call.
         if self._files < in_use + max_connections + spare:
             self._fewer = max(self._files - spare, in_use + LEAST_CONNECTIONS)
         self._limit = min(in_use + max_connections, self._fewer)
@@ -77,6 +88,7 @@ class ConnectionLimit:
         lowest = self._lowest_free()
         if self._open and lowest >= self._limit:
             self._open = False
+            # First: what waits in the kernel will be taken all the same, and needs the spare files.
             _limit_files(self._files)
             for endpoint, handle in self._listening.items():
                 _keep_out(endpoint, handle)
@@ -95,14 +107,18 @@ class ConnectionLimit:
             self._listen(handle, True)
 
     def _lowest_free(self) -> int:
-        """The lowest free descriptor: as many are in use at least. New ones fill holes first."""
+        """The lowest free descriptor: as many are in use at least. New ones fill holes first.
+
+        Two system calls, whatever the number of connections. -1 where nothing listens, and no
+        limit is as low as that.
+        """
         for listening in self._listening.values():
             try:
                 handle = os.dup(listening)
             except OSError as error:
                 if error.errno != errno.EMFILE:
                     raise
-                return _NO_FILE
+                return _NO_FILE  # none is free below the soft limit
             os.close(handle)
             return handle
         return -1
@@ -113,6 +129,7 @@ def _most_files() -> int:
 
 
 def _limit_files(count: int) -> None:
+    # The soft limit alone: an ordinary user could not raise the hard one again.
     resource.setrlimit(resource.RLIMIT_NOFILE, (count, _most_files()))
 
 
@@ -134,6 +151,7 @@ def _keep_out(endpoint: str, handle: int) -> None:
         path = Path(endpoint.removeprefix(_IPC))
         path.rename(_closed(path))
         return
+    # a name of its own, because its address alone would not keep it alive until the kernel has it
     instruction = ctypes.create_string_buffer(_DROP, len(_DROP))
     _set_option(handle, _SO_ATTACH_FILTER, struct.pack("HP", 1, ctypes.addressof(instruction)))
 

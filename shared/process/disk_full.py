@@ -11,10 +11,17 @@ from penstock.shared.memory.positions import Positions
 
 
 def why_full(positions: Positions, paths: StorePaths, config: Config) -> str:
-    """Why no message is taken for want of disk, for whoever runs the broker; "" where one is."""
+    """Why no message is taken for want of disk, for whoever runs the broker; "" where one is.
+
+    For the supervisor's process, which asks again and again: it reads the page, and looks at the
+    disk only where the writer's next byte has no segment. Producers get their own words for it from
+    the writer.
+    """
     if percent := positions["disk_full"]:
+        # percentages are rounded up, so "no longer above" is one more
         warning = config.disk_space_warning_level_ratio_percent
         until = warning + 1
+        # then a disk that was full stays so until the cleaner has come below its lower threshold
         if config.clean_file_forcibly_enable:
             until = config.disk_space_clean_forcibly_ratio_percent + 1
         return (
@@ -23,7 +30,9 @@ def why_full(positions: Positions, paths: StorePaths, config: Config) -> str:
         )
     if positions["commit_error"]:
         return f"the log cannot be written: {os.strerror(positions['commit_error'])}"
+    # The log may end where its last segment does, before any writer has asked for another.
     wanted = max(positions["wrote"] + 1, positions["append_wanted"])
+    # a damaged log gets no segment, however much room there is
     if wanted <= positions["allocated"] or positions["read_only"]:
         return ""
     if lacking := lacking_room(paths.commit_log, config):

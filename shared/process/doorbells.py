@@ -20,6 +20,7 @@ from penstock.shared.wire.sockets import owner_only
 if TYPE_CHECKING:
     from penstock.shared.memory.run_directory import Run
 
+# Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
 # an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
@@ -31,9 +32,11 @@ class Bus:
     def __init__(self, context: zmq.Context[zmq.Socket[bytes]], run: Run, actor: str) -> None:
         self._actor, self._name = actor, actor.encode()
         self.bells = context.socket(zmq.PULL)
+        # A bell is never worth a close that waits: what it stands for is in the positions page.
         self.bells.linger = 0
         with owner_only():
             self.bells.bind(run.socket(f"bell-{actor}"))
+        # (when, to whom) of bells that a fault holds back; empty in a broker without faults
         self._late: list[tuple[float, str]] = []
         self._push: dict[str, zmq.Socket[bytes]] = {}
         for target in row_of(actor).notifies:
@@ -45,7 +48,11 @@ class Bus:
             self._push[target] = socket
 
     def notify(self, target: str) -> None:
-        """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting."""
+        """Wake an actor. A bell that cannot be sent is dropped: it has a thousand waiting.
+
+        To be called after the position has been stored. Raises KeyError for an actor that the
+        roster does not let this one notify.
+        """
         pair = f"{self._actor}-{target}"
         if crash_point("bell.lost", pair):
             return
@@ -60,7 +67,7 @@ class Bus:
         try:
             self._push[target].send(self._name, zmq.NOBLOCK)
         except zmq.Again:
-            return
+            return  # upstream never waits for downstream
 
     def _notify_late(self) -> None:
         """Send what is due by now; an actor comes by at every tick."""
@@ -82,6 +89,7 @@ class Bus:
         return _BELLS_AT_ONCE
 
     def close(self) -> None:
+        """Close all sockets, before the context ends: its end waits for each that is open."""
         self.bells.close()
         for socket in self._push.values():
             socket.close()

@@ -44,7 +44,9 @@ class NotRunning(ConnectError):
 def find_running(store: Path) -> Run:
     """The running broker of this store. Raises ConnectError, with what was found, and next steps.
 
-    Raises NotRunning where that is a matter of time.
+    Raises NotRunning where that is a matter of time. A broker runs where two witnesses agree: the
+    process that run.json names lives, and it has the lock, or whoever has it cannot be seen. That
+    was so a moment ago: the caller still has to bear that nobody answers.
     """
     paths = StorePaths(store)
     try:
@@ -58,8 +60,10 @@ def find_running(store: Path) -> Run:
         ) from None
     if run is not None and run.supervisor_pid == os.getpid():
         return run  # to look at a lock of one's own would be to lose it
+    # Where nobody has the lock, or another, the pid in run.json is some other process's by now.
     if run is not None and running(run) and (holder == run.supervisor_pid or holder == UNSEEN):
         return run
+    # A copied store has its original's run.json, and no lock; perhaps the original was meant.
     if holder is None and run is not None and (original := original_of(paths, run)) is not None:
         raise NotRunning(
             "no broker runs on this store",
@@ -76,6 +80,8 @@ def lock_holder(lock: Path) -> int | None:
     container.
 
     None when nobody has it. Not for the process itself: closing the file would lose it its lock.
+    It asks for the byte that RocketMQ locks, and takes nothing, so looking never keeps a broker
+    from its start. Raises OSError, PermissionError for another user's store among them.
     """
     try:
         handle = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
@@ -86,6 +92,8 @@ def lock_holder(lock: Path) -> int | None:
         kind, _, _, _, pid = _FLOCK.unpack(fcntl.fcntl(handle, fcntl.F_GETLK, asked))
     finally:
         os.close(handle)
+    # The kernel says 0 for a process of another pid namespace, and less than 0 where it has none to
+    # name.
     return None if kind == fcntl.F_UNLCK else max(pid, UNSEEN)
 
 
@@ -95,6 +103,7 @@ def up_command(store: Path) -> str:
 
 
 def _look(paths: StorePaths) -> tuple[Run | None, int | None]:
+    """The last run and who has the lock, without a look at a lock that this process has itself."""
     run = read_run(paths)
     if run is not None and run.supervisor_pid == os.getpid() and running(run):
         return run, run.supervisor_pid
@@ -102,6 +111,9 @@ def _look(paths: StorePaths) -> tuple[Run | None, int | None]:
 
 
 def _check_store(paths: StorePaths) -> None:
+    """Raise ConnectError where there is no store: NotRunning where one may come yet, which is
+    everywhere but at a file.
+    """
     root = paths.root
     start = f"start a broker there: {up_command(root)}"
     if not root.exists():
@@ -139,12 +151,15 @@ def _another(paths: StorePaths, run: Run | None, holder: int) -> ConnectError:
 
 
 def _stopped(paths: StorePaths, run: Run | None) -> NotRunning:
+    """No process has the lock. How the last broker ended, and when, as far as its traces say."""
     root, hint = paths.root.absolute(), f"start it: {up_command(paths.root)}"
     if run is None:
         return NotRunning("no broker runs on this store, or has run on it", root, hint)
     if not paths.abort.exists():
+        # an orderly stop removes `abort`, which is a change of this directory
         when = _time(paths.root.stat().st_mtime)
         return NotRunning("no broker runs on this store", f"{root}: it was stopped at {when}", hint)
+    # `abort` is there: a kill of all processes leaves their memory, and a reboot does not
     if run.boot_id == boot_id():
         how = f"its broker (pid {run.supervisor_pid}) was killed"
         when = f"at about {_time(_last_beat(run))}" if survives(run) else ""
@@ -156,7 +171,11 @@ def _stopped(paths: StorePaths, run: Run | None) -> NotRunning:
 
 
 def _last_beat(run: Run) -> float:
-    """When an actor of a run of this boot moved last, as Unix time."""
+    """When an actor of a run of this boot moved last, as Unix time.
+
+    Heartbeats are on the monotonic clock, so they can be converted in the same boot only. A clock
+    that was set since moves the result with it; it is said as "about".
+    """
     positions = Positions(run.positions)
     try:
         beat_ms = max(positions.life(name).heartbeat_ms for name in ACTORS)
@@ -166,6 +185,7 @@ def _last_beat(run: Run) -> float:
 
 
 def _last_write(paths: StorePaths, run: Run) -> float:
+    """Unix time at which the broker was still alive: the newest trace it has left on the disk."""
     found = [path.stat().st_mtime for path in (paths.checkpoint, paths.run) if path.exists()]
     return max([run.started_ms / 1000, *found])
 
@@ -180,4 +200,5 @@ def _name(pid: int) -> str:
     except OSError:
         return "gone by now"
     shown = " ".join(" ".join(os.fsdecode(word) for word in words).split())
+    # the kernel's own processes have no command line
     return shown[:120] or "a kernel's process"

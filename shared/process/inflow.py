@@ -43,7 +43,7 @@ _TCP_INFO_BYTES, _RECEIVED_AT = 136, 128  # struct tcp_info, tcpi_bytes_received
 
 
 class _Waiting(NamedTuple):
-    """Bytes of a connection that nobody has taken."""
+    """Bytes of a connection that nobody has taken. Sorted by its first field, the size."""
 
     size: int
     handle: int
@@ -60,6 +60,7 @@ class Inflow:
         self._next_ms = 0
         self._calm = in_use_bytes()  # what is in use and is no client's
         self._seen = own_bytes()
+        # By inode, because the number of a descriptor is used again as soon as it is closed.
         # a connection's name -> its socket's inode -> bytes of the requests that were taken
         self._inodes: dict[bytes, int] = {}
         self._taken: dict[int, int] = {}
@@ -177,12 +178,14 @@ def _received(handle: int) -> int:
 def _close(waiting: _Waiting) -> None:
     """ZeroMQ reads the end, and drops what it has of the message."""
     try:
+        # ZeroMQ's thread may close the descriptor at any moment, and another file get its number.
+        # So it is copied first: what the copy leads to, which is compared below, stays the same.
         handle = os.dup(waiting.handle)
     except OSError:
         return
     with suppress(OSError), sockets.socket(fileno=handle) as peer:
         if os.fstat(handle).st_ino != waiting.inode:
-            return
+            return  # an honest client's by now, perhaps
         # who waits for room in its window is told at once
         peer.setsockopt(sockets.SOL_SOCKET, sockets.SO_LINGER, struct.pack("ii", 1, 0))
         peer.shutdown(sockets.SHUT_RDWR)

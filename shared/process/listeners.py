@@ -24,13 +24,17 @@ _MOST_WAITING, _LEAST_WAITING = 1024, 8
 
 
 def backlog() -> int:
-    """How many connections may wait at one socket."""
+    """How many connections may wait at one socket.
+
+    By the soft limit of open files, which a start has raised to the hard one. An actor has two such
+    sockets and must have a file for each that waits, so an eighth each is a quarter of its files.
+    """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(max(files // 8, _LEAST_WAITING), _MOST_WAITING)
 
 
 class Listener(NamedTuple):
-    """One endpoint and the socket that listens there."""
+    """One endpoint, as clients name it, and the socket that listens there."""
 
     endpoint: str
     socket: socket.socket
@@ -44,6 +48,7 @@ def listen_tcp(bind_host: str, port: int, clients: str = "clients") -> Listener:
     version = ipaddress.ip_address(bind_host).version
     host = f"[{bind_host}]" if version == 6 else bind_host
     listener = socket.socket(socket.AF_INET6 if version == 6 else socket.AF_INET)
+    # Else the connections of a broker that has just ended would keep the next one from its port.
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
         listener.bind((bind_host, port))
@@ -77,8 +82,12 @@ def _refused(bind_host: str, port: int, where: str, clients: str, error: OSError
 
 
 def listen_ipc(path: Path) -> Listener:
-    """Listen on a socket file, which is for this user only."""
+    """Listen on a socket file, which is for this user only. Raises OSError.
+
+    For a process of one thread: the umask that it changes meanwhile is the whole process's.
+    """
     listener = socket.socket(socket.AF_UNIX)
+    # not a chmod afterwards: others could connect before it
     before = os.umask(0o177)
     try:
         listener.bind(str(path))
@@ -98,18 +107,26 @@ class Listeners:
         self._listeners = listeners
 
     def keep_for(self, actor: str) -> dict[str, int]:
-        """In the actor: close what others serve; endpoint -> descriptor of the rest."""
+        """In the actor: close what others serve; endpoint -> descriptor of the rest.
+
+        A socket listens until its last copy is closed. With one left here, clients would wait at an
+        endpoint whose actor has been stopped, and not be refused.
+        """
         for other in ACTORS:
             if other != actor:
                 self.close_for(other)
         return {each.endpoint: each.socket.fileno() for each in self._listeners.values()}
 
     def close_for(self, actor: str) -> None:
-        """Listen no longer for this actor: clients are refused from now on."""
+        """Listen no longer for this actor: clients are refused from now on.
+
+        In the supervisor, once the actor has stopped for good; it may be done twice.
+        """
         for name in row_of(actor).serves:
             if name in self._listeners:
                 self._listeners.pop(name).socket.close()
 
     def close(self) -> None:
+        """Close what is left, whoever serves it."""
         for actor in ACTORS:
             self.close_for(actor)

@@ -13,7 +13,11 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
 def keep_large_blocks() -> None:
-    """Serve blocks up to 64 MiB from the heap. Does nothing where the C library is another one."""
+    """Serve blocks up to 64 MiB from the heap. Does nothing where the C library is another one.
+
+    For the supervisor, before it forks. A setting of these also ends glibc's own adjusting of both
+    thresholds. What the heap keeps for that is given back by `Heaps`, once it is much.
+    """
     library = ctypes.CDLL(None)
     mallopt = getattr(library, "mallopt", None)
     if mallopt is not None:
@@ -34,6 +38,7 @@ class _Mallinfo2(ctypes.Structure):
     ]
 
 
+# Newer than mallopt: a glibc may have the one and not the other.
 _libc = ctypes.CDLL(None)
 _mallinfo2 = getattr(_libc, "mallinfo2", None)
 if _mallinfo2 is not None:

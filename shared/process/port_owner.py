@@ -18,14 +18,19 @@ from penstock.shared.wire.endpoint import Address, shown
 
 # Somebody waits for the error.
 ASK_MS = 1000
+# the state of a listening socket in /proc/net/tcp, as the kernel writes it
 _LISTEN = "0A"
 _MOST_SHOWN = 120
 _THIS_MACHINE = {"0.0.0.0": "127.0.0.1", "::": "::1"}
 
 
 def port_owner(host: str, port: int) -> str:
-    """The listener there, as words for an error; "" where it cannot be known."""
+    """The listener there, as words for an error; "" where it cannot be known.
+
+    What cannot be found out is left out: the error that it is for must come all the same.
+    """
     with suppress(PenstockError):
+        # whoever listens on all addresses is asked at this machine's own
         there = shown(Address(_THIS_MACHINE.get(host, host), port))
         broker = ask_broker(there, ASK_MS)
         return f"the broker of {broker.store} (pid {broker.pid}) has it"
@@ -48,6 +53,7 @@ def _listener(port: int) -> int:
 
 
 def _inodes(port: int) -> list[str]:
+    """The sockets that listen on the port, at any address of this network namespace."""
     found = []
     for name in ("tcp", "tcp6"):
         with suppress(OSError):

@@ -14,7 +14,11 @@ from types import TracebackType
 
 
 class Pulse:
-    """Use it around calls that may wait for the disk: `with pulse: os.fdatasync(handle)`."""
+    """Use it around calls that may wait for the disk: `with pulse: os.fdatasync(handle)`.
+
+    The call has to let go of Python's lock, or the thread cannot beat. Not to be nested: the inner
+    end would end the outer one's beats.
+    """
 
     def __init__(self, beat: Callable[[], None], interval_s: float) -> None:
         self._beat = beat
@@ -35,6 +39,7 @@ class Pulse:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
+        # A beat that has begun comes after this. It does no harm: the process does live.
         self._waiting = False
 
     def _run(self) -> None:
@@ -43,7 +48,7 @@ class Pulse:
                 self._beat()
 
     def end(self) -> None:
-        """No beat comes after this returns."""
+        """No beat comes after this returns, so the page that it stores into may be unmapped."""
         self._ended.set()
         if self._thread is not None:
             self._thread.join()

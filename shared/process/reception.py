@@ -33,7 +33,10 @@ _DECODERS: dict[Serves, tuple[Decoder, Decoder]] = {
 
 
 class Reception:
-    """Reads the requests of one endpoint and refuses those that are meant for another broker."""
+    """Reads the requests of one endpoint and refuses those that are meant for another broker.
+
+    It keeps nothing of what it reads: what it says follows from the header and the run alone.
+    """
 
     def __init__(self, serves: Serves, run: Run, store: Path) -> None:
         self._serves, self._run, self._store = serves, run, store.resolve()
@@ -45,6 +48,7 @@ class Reception:
         Raises ProtocolError, WrongStore for a request that is meant for another run, and
         ConnectError for one of the other endpoint.
         """
+        # Nearly every header is a request, so only what is not one pays for the other looks.
         try:
             request = self._decode(header)
         except ProtocolError as error:
@@ -62,6 +66,7 @@ class Reception:
         return request
 
     def _misdirected(self, header: bytes) -> PenstockError | None:
+        """Where this belongs, if the other endpoint would take it: a mistyped port says so."""
         try:
             self._decode_other(header)
         except ProtocolError:

@@ -40,10 +40,18 @@ from penstock.shared.wire.produce_rules import check_properties_size
 
 
 class RecordMaker:
-    """Makes the records of one producer."""
+    """Makes the records of one producer.
+
+    A record has its final layout here, so that the broker checks and copies it and never encodes.
+    The fields that only the broker knows are zeros until it stamps them: both offsets, store time
+    and store host, and the digits of the checksum where there is room for one.
+    """
 
     def __init__(self, born_host: bytes, origin: KeyOrigin, shape: Shape) -> None:
-        """`born_host`: address and port as records store them, 8 or 20 bytes."""
+        """`born_host`: address and port as records store them, 8 or 20 bytes.
+
+        Raises ValueError for another length, here or in `shape`.
+        """
         if len(born_host) not in (HOST_V4_BYTES, HOST_V6_BYTES):
             raise ValueError("a host has 8 or 20 bytes")
         self._born_host = born_host
@@ -51,14 +59,19 @@ class RecordMaker:
         self.take_shape(shape)
 
     def take_shape(self, shape: Shape) -> None:
-        """Leave this room in the records from now on."""
+        """Leave this room in the records from now on.
+
+        The next broker may want another: messages wait as drafts, and become records when their
+        frame leaves. Raises ValueError for a host of no known length.
+        """
         born_bytes, store_bytes = len(self._born_host), shape.store_host_bytes
         if store_bytes not in (HOST_V4_BYTES, HOST_V6_BYTES):
             raise ValueError("a host has 8 or 20 bytes")
         self._host_bits = SYS_BORN_HOST_V6 if born_bytes == HOST_V6_BYTES else 0
         if store_bytes == HOST_V6_BYTES:
             self._host_bits |= SYS_STORE_HOST_V6
-        # what is skipped is the broker's to fill in: offsets, store time and host, ...
+        # The body's length comes after both hosts, so its place follows from what they are. What is
+        # skipped is the broker's to fill in: offsets, store time and host, ...
         self._head = fields_at(
             (AT_TOTAL_SIZE, "i"),
             (AT_MAGIC, "I"),
@@ -76,11 +89,12 @@ class RecordMaker:
     def pack(self, into: bytearray | memoryview, runs: Iterable[DraftRun]) -> array[int]:
         """Put the records of some runs there; where each begins, and the end of the last.
 
-        Raises ValueError where `into` is too short, and PropertiesTooLarge; then the contents of
-        `into` are undefined.
+        Raises ValueError where `into` is too short, or a run has not as many keys as drafts, and
+        PropertiesTooLarge; then the contents of `into` are undefined.
         """
         starts, at = array("q"), 0
         for name, queue_id, drafts, keys in runs:
+            # strict: a record without a key could never be told from another on a retry
             for draft, key in zip(drafts, keys, strict=True):
                 record = self._record(name, queue_id, draft, key)
                 if at + len(record) > len(into):
@@ -92,6 +106,9 @@ class RecordMaker:
         return starts
 
     def _record(self, name: bytes, queue_id: int, draft: Draft, key: int) -> bytes:
+        """One record. Its UNIQ_KEY and its born timestamp are made of one number, `key`, so a retry
+        makes the same record again, and the broker knows it by that.
+        """
         whole = (draft, b"", 0, 0) if isinstance(draft, bytes) else draft
         body, properties, flag, sys_flag = whole
         raw = b"%sUNIQ_KEY\x01%s\x02%s" % (
@@ -106,6 +123,7 @@ class RecordMaker:
             self._fixed_bytes + length + len(name) + len(raw),
             # `name` has its length byte in front; one that needs two is of the second version
             MAGIC_V1 if len(name) <= MAX_TOPIC_BYTES + 1 else MAGIC_V2,
+            # of the body as it is stored, which may be compressed: the store never looks inside
             body_crc(body),
             queue_id,
             flag,
@@ -118,7 +136,11 @@ class RecordMaker:
 
 
 def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes:
-    """The properties of a message, followed by `end` as it is. Raises InvalidMessage."""
+    """The properties of a message, followed by `end` as it is. Raises InvalidMessage.
+
+    What is None or empty makes no entry: RocketMQ takes a property without a value for none.
+    `end` is encoded already, and is not looked at.
+    """
     text, entries = "", 0
     for name, value in (("TAGS", tags), ("__SHARDINGKEY", shard), ("KEYS", keys)):
         if value:

@@ -66,6 +66,7 @@ _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
 _STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6_BYTES)}
 _DELAY = DELAY.encode()
 
+# In a record that a producer sends these bits of sysFlag have to be as the broker wants them.
 _NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
 
 
@@ -80,7 +81,11 @@ def check_frame(
 
     Raises InvalidMessage for the first record that is not whole, too large, damaged, of another
     topic or queue than its run, or has no room for the store host of `shape`, and for a frame that
-    has more records than its runs, or fewer. Nothing is changed.
+    has more records than its runs, or fewer. Nothing is changed. All limits are in bytes.
+
+    This is the form that has the words for a refusal: the compiled one gives a frame that it does
+    not like to this one, and goes by what is decided here. Fields that the broker stamps are not
+    looked at.
     """
     starts: list[int] = []
     at, end = 0, len(frame)
@@ -90,6 +95,7 @@ def check_frame(
     # host and the room for it must fit, and the bits of transactions, which nothing here handles.
     limits = _Limits(max_record_bytes, max_body_bytes, own_bits)
     for topic, queue_id, count in runs:
+        # Encoded once for a run: each record is then one look-up and one comparison of bytes.
         names, last = _names(topic), len(starts) + count
         while len(starts) < last:
             record_end = _check_record(view, at, queue_id, names, limits, starts)
@@ -103,6 +109,8 @@ def check_frame(
 
 
 class _Limits(NamedTuple):
+    """What a broker takes: sizes in bytes, and the bits of sysFlag that must be set."""
+
     max_record_bytes: int
     max_body_bytes: int
     own_bits: int
@@ -116,12 +124,17 @@ def _check_record(
     limits: _Limits,
     starts: list[int],
 ) -> int:
-    """Check one record of a frame; where it ends. `starts` are those before it."""
+    """Check one record of a frame; where it ends. `starts` are those before it.
+
+    The order is that of trust: each length is compared with what is known to be there before
+    anything is read by it. The checksum comes last, because it costs a pass through the body.
+    """
     left = len(view) - at
     if left < SMALLEST_RECORD_BYTES:
         raise _bad("a record is cut off", f"{left} bytes are left", starts)
     size: int
     size, magic, crc, queue, sys_flag = _CHECK_HEAD.unpack_from(view, at)
+    # signed, so what is negative fails here too; from here on [at, at + size) is in the frame
     if not SMALLEST_RECORD_BYTES <= size <= left:
         raise _bad("a record does not end inside its frame", f"{size} bytes", starts)
     if size > limits.max_record_bytes:
@@ -133,6 +146,8 @@ def _check_record(
         raise _bad(what, hex(sys_flag), starts)
     body_at, record_end = at + AT_BODY_V4, at + size
     if sys_flag & SYS_ANY_HOST_V6:
+        # The smallest record has room for IPv4 hosts only. The body's length stands in front of the
+        # body, so this has to be known before that is read.
         body_at += v6_extra_bytes(sys_flag)
         if body_at > record_end:
             raise _bad(
@@ -147,9 +162,12 @@ def _check_record(
         raise _bad("a record does not begin with a magic code", f"{magic:08x}", starts)
     topic_end = body_end + len(name)
     properties_at = topic_end + PROPERTIES_LENGTH_BYTES
+    # The run says what the topic is, so the record's own length of it is compared as a part of the
+    # name, and never used. A negative length of the body is the first of these.
     if body_end < body_at or properties_at > record_end or view[body_end:topic_end] != name:
         raise _bad("a record is not for the topic of its run", names[MAGIC_V2][2:].decode(), starts)
     if _I16.unpack_from(view, topic_end)[0] != record_end - properties_at:
+        # no signed 16 bits can say this length, so the sender has most likely put in too much
         if record_end - properties_at > MAX_PROPERTIES_BYTES:
             what = f"properties take more than {MAX_PROPERTIES_BYTES} bytes"
             raise _bad(what, record_end - properties_at, starts, PropertiesTooLarge)
@@ -171,6 +189,7 @@ def _names(topic: bytes) -> dict[int, bytes]:
 def _bad(
     what: str, value: object, starts: list[int], kind: type[InvalidMessage] = InvalidMessage
 ) -> InvalidMessage:
+    # by its number, because the sender knows its records by their order and not by their bytes
     return kind(what, f"{value} in record {len(starts)} of the frame")
 
 
@@ -183,6 +202,7 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
     through a frame's bytes usually does; where one occurs, in a body perhaps, records are taken
     apart.
     """
+    # a memoryview can neither search nor count
     frame = bytes(frame)
     if prop_crc and not all(has_prop_crc(frame, end) for end in starts[1:]):
         raise InvalidMessage(
@@ -190,8 +210,11 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
             "the broker has enabled_append_prop_crc",
             "leave the room that the broker's Welcome asks for",
         )
+    # A record without properties ends in a zero as well, that of their length: only a closer look
+    # tells the two apart.
     if not all(frame[end - 1] for end in starts[1:]):
         _check_ends(frame, starts)
+    # the room at each end has the name once; any more of it is a sender's
     own = len(starts) - 1 if prop_crc else 0
     if _DELAY + b"\x01" not in frame and frame.count(PROP_CRC_LEAD) == own:
         return
@@ -199,6 +222,7 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
     for at, end in zip(starts, starts[1:], strict=False):
         properties = raw_properties(view[at:end])
         level = find_property(properties, _DELAY)
+        # to RocketMQ level 0 is no delay
         if level and level != b"0":
             raise delay_refused(level.decode("utf-8", "replace"))
         if PROP_CRC_LEAD in b"\x02" + properties[: -PROP_CRC_BYTES if prop_crc else None]:
@@ -232,8 +256,10 @@ def put_stamped(
 
     Each has its queue offset; `position` is the log offset of the first one. No record stands in
     `target` unstamped at any time: `target` may be the log itself, and this process may die at any
-    instruction. Raises ValueError where `target` is too short.
+    instruction. Raises ValueError where `target` is too short, or where there are not as many queue
+    offsets as records.
     """
+    # Both checks come before the first byte is written, so an error leaves the log as it was.
     first, stop = starts[0], starts[-1]
     if len(queue_offsets) != len(starts) - 1:
         raise ValueError(f"{len(starts) - 1} records have {len(queue_offsets)} queue offsets")
@@ -246,6 +272,7 @@ def put_stamped(
     for number, queue_offset in enumerate(queue_offsets):
         at = starts[number] - first
         offsets(stamped, at + AT_QUEUE_OFFSET, queue_offset, position + at)
+        # the born host comes before the store time; the room for the store host was checked before
         if stamped[at + AT_SYS_FLAG_LOW] & SYS_BORN_HOST_V6:
             at += V6_EXTRA_BYTES
         stored(stamped, at + AT_STORE_TIMESTAMP_V4, stamp.stored_ms, stamp.host)

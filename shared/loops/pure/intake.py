@@ -86,8 +86,10 @@ class Intake:
             return None
         raw = properties_of(tags, keys, shard, b"") if tags or keys or shard else b""
         size = plain.fixed_bytes + len(topic) + len(body) + len(raw)
+        # Larger than a frame, it travels alone; with longer properties it may not fit every broker.
         if size > FRAME_BYTES or len(raw) > PLAIN_PROPERTIES_BYTES:
             return None
+        # From NO_ROOM the caller comes back with the same message: nothing is used up before it.
         frame = self._frame_for(ack, size)
         if frame is None:
             return NO_ROOM
@@ -138,6 +140,7 @@ class Intake:
 
     def _may_take(self, topic: str, length: int, queue: int | None) -> bool:
         """Whether the topic is known and has the queue, and the broker takes this much at once."""
+        # 0 until the broker has said what it takes
         limit, count = self._plain.limit.max_message_bytes, self._queues.get(topic, 0)
         if limit and length > limit or not count:
             return False

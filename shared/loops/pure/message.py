@@ -54,6 +54,7 @@ from penstock.shared.formats.record_layout import (
 
 # of tags, and of keys, in a message's own text
 _MOST_SHOWN = 60
+# What stands before the first host, so these offsets hold for every record.
 _HEAD = fields_at(
     (AT_QUEUE_ID, "i"),
     (AT_FLAG, "i"),
@@ -86,6 +87,7 @@ class Message:
 
     def __init__(self, record: bytes | memoryview, max_body_bytes: int = MAX_BODY_BYTES) -> None:
         """`record` is one whole record of the log; its body expands to `max_body_bytes` at most."""
+        # The only place, with the two that keep what was decoded, where a message changes.
         keep = object.__setattr__
         keep(self, "record", memoryview(record))
         keep(self, "_max_body_bytes", max_body_bytes)
@@ -99,6 +101,7 @@ class Message:
         raise AttributeError(f"a Message does not change; {name} cannot be deleted")
 
     def __eq__(self, other: object) -> bool:
+        # The whole record, offsets and all: the same text sent twice is two messages.
         return isinstance(other, Message) and self.record == other.record
 
     def __hash__(self) -> int:
@@ -126,9 +129,10 @@ class Message:
         return self
 
     def __deepcopy__(self, memo: Any) -> Message:
-        """A copy that does not keep the whole answer alive."""
+        """A copy that does not keep the whole answer alive, of which a message is a view."""
         return Message(bytes(self.record), self._max_body_bytes)
 
+    # Unpacked again for each field that is read: six numbers kept would make every message larger.
     @property
     def _head(self) -> tuple[int, int, int, int, int, int]:
         return _HEAD.unpack_from(self.record)
@@ -179,6 +183,7 @@ class Message:
 
     @property
     def _store_host_raw(self) -> bytes:
+        # the only field before it without a fixed length is the born host
         at = AT_STORE_HOST_V4 - HOST_V4_BYTES + self._born_host_bytes
         size = HOST_V6_BYTES if self.sys_flag & SYS_STORE_HOST_V6 else HOST_V4_BYTES
         return bytes(self.record[at : at + size])
@@ -210,6 +215,8 @@ class Message:
         return body
 
     def _whole_body(self) -> bytes:
+        # The checksum is compared here and not when the message arrives: a body that nobody reads
+        # costs nothing, and one bad body does not keep the others of its answer from the consumer.
         stored = self.stored_body
         if body_crc(stored) != int.from_bytes(self.record[AT_BODY_CRC:AT_QUEUE_ID], "big"):
             raise UnreadableBody(
@@ -227,6 +234,7 @@ class Message:
 
     @property
     def _tail(self) -> tuple[bytes, bytes]:
+        """Topic and properties, raw, as far as the record has them: slices raise nothing."""
         at, length = body_span(self.record, 0)
         tail = bytes(self.record[at + length :])
         magic = int.from_bytes(self.record[AT_MAGIC:AT_BODY_CRC], "big")
@@ -245,6 +253,7 @@ class Message:
     @property
     def topic(self) -> str:
         """The topic it was sent to."""
+        # as with all text here: bytes that are no UTF-8 become U+FFFD, as in Java
         return self._raw_topic.decode("utf-8", "replace")
 
     @property
@@ -257,6 +266,7 @@ class Message:
         """All properties, those that tags, keys and the like stand in included."""
         properties = self._properties
         if properties is None:
+            # read-only, because all who ask get the same one
             properties = MappingProxyType(decode_properties(self._raw_properties))
             object.__setattr__(self, "_properties", properties)
         return properties
@@ -283,7 +293,10 @@ class Message:
 
 
 def remade(record: bytes, max_body_bytes: int) -> Any:
-    """A message of the form that this process uses; it may have been pickled as the other."""
+    """A message of the form that this process uses; it may have been pickled as the other.
+
+    Pickles name this function by its module, so neither may be renamed.
+    """
     return chosen(record, max_body_bytes)
 
 
@@ -297,7 +310,7 @@ def _short(value: object) -> str:
 
 
 def text_of(properties: bytes, name: str) -> str | None:
-    """One of the raw properties as text."""
+    """One of the raw properties as text; None where it is not there, or has no value."""
     return find_property(properties, name.encode()).decode("utf-8", "replace") or None
 
 
@@ -312,8 +325,11 @@ def messages(
     """The messages of a part of a payload, where the last one ends, and whether one names `name`.
 
     With `queue_id` they are of that queue, with growing offsets from the first of `offsets` on to
-    below the second. Ends before the first record that does not fit, or is not whole. Only
-    properties of whole records are searched for `name`.
+    below the second. Ends before the first record that does not fit, or is not whole: the caller
+    compares the end with that of the part, and has the words for what is wrong. Only properties of
+    whole records are searched for `name`. Raises ValueError for a part that is not in the payload.
+
+    `place` and the end are bytes of `payload`; `offsets` are queue offsets.
     """
     payload = memoryview(payload)
     (at, stop), (low, high) = place, offsets
@@ -322,11 +338,13 @@ def messages(
     began, made = at, []
     while stop - at >= SMALLEST_RECORD_BYTES:
         size, of_queue, offset = _PLACE.unpack_from(payload, at)
+        # All that is looked at now: a message bounds its other lengths itself when they are read.
         if not SMALLEST_RECORD_BYTES <= size <= stop - at:
             break
         if queue_id is not None:
             if of_queue != queue_id or not low <= offset < high:
                 break
+            # growing and not dense: a filter leaves gaps
             low = offset + 1
         made.append(Message(payload[at : at + size], max_body_bytes))
         at += size
@@ -337,6 +355,7 @@ def messages(
 
 
 def _names(message: Message, name: bytes) -> bool:
+    """Whether the name is in the properties. Without a checksum: where they stand is enough."""
     record = message.record
     found, _, _ = examine(record, 0, len(record), checksum=Checksum.NONE)
     return found is Kind.RECORD and name in message._raw_properties

@@ -15,7 +15,10 @@ if TYPE_CHECKING:
 
 
 def drop_parts(socket: zmq.Socket[bytes], most: int) -> int:
-    """Receive at most `most` parts of the message under way and drop them; how many those were."""
+    """Receive at most `most` parts of the message under way and drop them; how many those were.
+
+    Fewer than `most` were the last ones: it never goes on into the next message.
+    """
     import zmq
 
     for count in range(most):

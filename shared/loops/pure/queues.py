@@ -16,7 +16,11 @@ from penstock.shared.loops.forms import ROW, WINDOW_WORDS, Runs
 
 
 class QueueNumbers:
-    """Numbers queues in the order in which they are met, from 0 on."""
+    """Numbers queues in the order in which they are met, from 0 on.
+
+    A row has the number in the place of a name, which would cost a look-up for each entry. The
+    reput begins with the queues of its table, so that there a number is the slot of that queue.
+    """
 
     def __init__(self, names: Iterable[tuple[bytes, int]] = ()) -> None:
         self.names: list[tuple[bytes, int]] = []
@@ -33,7 +37,10 @@ class QueueNumbers:
 
 
 def by_queue(rows: bytes, queues: QueueNumbers) -> Runs:
-    """The entries of each queue, joined where one follows the other; queues as they are met."""
+    """The entries of each queue, joined where one follows the other; queues as they are met.
+
+    A queue has several runs where its offsets jump. Nothing is put in order: the log is.
+    """
     runs: Runs = {}
     number, expected, entries = -1, -1, bytearray()
     for queue, queue_offset, entry in ROW.iter_unpack(rows):
@@ -49,7 +56,12 @@ def by_queue(rows: bytes, queues: QueueNumbers) -> Runs:
 
 
 def put_entries(rows: bytes, windows: array[int], area: memoryview) -> bytes:
-    """Put each entry into its queue's window; the rows of those that have no place in it."""
+    """Put each entry into its queue's window; the rows of those that have no place in it.
+
+    An entry that comes again is stored over itself, so a cycle can be repeated. Raises IndexError
+    or ValueError for a queue without words in `windows`, or a window that lies outside `area`: with
+    a mistake of the caller's, too, nothing is stored outside.
+    """
     missed = []
     for queue, queue_offset, entry in ROW.iter_unpack(rows):
         first, stop, at = windows[WINDOW_WORDS * queue : WINDOW_WORDS * queue + WINDOW_WORDS]

@@ -24,6 +24,7 @@ def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges:
     ranges = bytearray()
     run_at = run_end = end = -1
     for offset, length, _ in ENTRY.iter_unpack(raw):
+        # A blank entry has no record, and is taken: the consumer goes on after it.
         if length != BLANK_SIZE:
             if length <= 0 or offset < 0 or base >= 0 and not base <= offset < end:
                 break
@@ -50,6 +51,7 @@ def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes:
 
     Raises ValueError for a range that is not in its segment.
     """
+    # views, so that what is scattered is copied once, into the piece that is sent
     pieces = []
     for view, base, ranges in found:
         for start, stop in RANGE.iter_unpack(ranges):

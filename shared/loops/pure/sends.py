@@ -18,7 +18,11 @@ from penstock.shared.wire.messages import Appended
 
 
 class KeyNumbers:
-    """Gives the messages of one producer the numbers of their UNIQ_KEYs."""
+    """Gives the messages of one producer the numbers of their UNIQ_KEYs.
+
+    The counter has 16 bits and begins again after 65,536, so keys of one millisecond differ up to
+    that many. Under the producer's lock.
+    """
 
     __slots__ = ("origin", "_count")
 
@@ -32,6 +36,7 @@ class KeyNumbers:
         return now_ms - self.origin.month_start_ms << 16 | count
 
     def several(self, now_ms: int, count: int) -> array[int]:
+        """The numbers of a batch: its messages were all sent at `now_ms`."""
         return array("q", [self.next(now_ms) for _ in range(count)])
 
 
@@ -67,7 +72,11 @@ class FrameRun:
 
 
 class FrameOfRuns:
-    """Runs of messages that want the same acknowledgement, and the outcome of all of them."""
+    """Runs of messages that want the same acknowledgement, and the outcome of all of them.
+
+    Futures find their outcome here, so an answer is stored once for a frame and not once for each
+    message. Exactly one of `answer` and `error` is set then, and never changes.
+    """
 
     __slots__ = ("ack", "size", "runs", "open_runs", "watched", "answer", "error", "stored")
 
@@ -114,7 +123,10 @@ class FrameOfRuns:
 
 
 class Outcome:
-    """The outcome of one send, now or later."""
+    """The outcome of one send, now or later.
+
+    Of a batch there is one for all messages. `run` is None until the message is in a frame.
+    """
 
     __slots__ = ("sender", "key", "keys", "run", "index", "error", "seen", "callbacks")
 
@@ -142,7 +154,10 @@ class Outcome:
         return run is not None and (run.frame.answer is not None or run.frame.error is not None)
 
     def ask(self) -> bool:
-        """Note that somebody has asked for the outcome; whether it is that all is stored."""
+        """Note that somebody has asked for the outcome; whether it is that all is stored.
+
+        The producer itself reports the failures that nobody has asked for, and only those.
+        """
         self.seen = True
         run = self.run
         return run is not None and run.frame.stored

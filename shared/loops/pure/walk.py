@@ -2,7 +2,11 @@
 
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
 the one that a process uses. The log may hold anything after a crash, so no length is trusted before
-it has been bounded.
+it has been bounded. What is left of a record is looked at in slices, which Python cuts at the end:
+then the lengths do not add up to the record's size, and it is not whole.
+
+`walk` and `record_starts` write out what `examine` has as plain rules, because a call for each of a
+million records costs more than the rules do. So a new rule has three places, and the compiled form.
 """
 
 from __future__ import annotations
@@ -71,7 +75,10 @@ _TOPIC_AT_V4 = AT_BODY_V4 + TOPIC_LENGTH_BYTES[MAGIC_V1]  # of a usual record wi
 
 
 class Dispatch(NamedTuple):
-    """What one record says to the consume queue. `entry` is its 20 bytes; b"" when it has none."""
+    """What one record says to the consume queue. `entry` is its 20 bytes; b"" when it has none.
+
+    `position` is the record's log offset and `size` its length, both in bytes.
+    """
 
     topic: bytes
     queue_id: int
@@ -93,7 +100,7 @@ def walk(
     Ends at the first byte that does not begin a whole record. That may be a blank, as `blank_size`
     tells. CRCs are not compared: the writer has done so.
     """
-    codes: dict[bytes, int] = {}
+    codes: dict[bytes, int] = {}  # records share tags, and Java's hash is a loop over characters
     at, end = 0, len(view)
     unpack, length_at, entry = _WALK_HEAD.unpack_from, _I32.unpack_from, ENTRY.pack
     lead_tags, lead_keys = _TAGS[1], _KEYS[1]
@@ -103,7 +110,7 @@ def walk(
         # Only its own offset tells a record from a copy of one, which a body may hold.
         if magic != MAGIC_V1 and magic != MAGIC_V2 or physical != position + at:
             return
-        if not SMALLEST_RECORD_BYTES <= size <= end - at:
+        if not SMALLEST_RECORD_BYTES <= size <= end - at:  # first: it bounds all that follows
             return
         if sys_flag & SYS_ANY_HOST_V6:
             body_at, body_length = body_span(view, at)
@@ -111,7 +118,7 @@ def walk(
         else:
             body_at = at + AT_BODY_V4
             (body_length,) = length_at(view, at + AT_BODY_LENGTH_V4)
-        if not 0 <= body_length <= at + size - body_at:
+        if not 0 <= body_length <= at + size - body_at:  # IPv6 hosts may reach past the end
             return
         # topic and properties are small: one copy, and all that follows is methods of bytes
         tail = bytes(view[body_at + body_length : at + size])
@@ -122,17 +129,17 @@ def walk(
         if topic_end < lead or properties_length < 0 or start + properties_length != len(tail):
             return
         topic = tail[lead:topic_end]
-        if not names_queue(topic, queue_id, queue_offset):
+        if not names_queue(topic, queue_id, queue_offset):  # no checksum has covered the topic
             return
         # rfind is several times as fast as `in`, and mostly there are no tags and no keys
         tags = _value(tail, start, _TAGS) if tail.rfind(lead_tags) > 0 else b""
         code = codes.get(tags)
         if code is None:
-            code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))
+            code = codes[tags] = tags_code(tags.decode("utf-8", "replace"))  # as Java does it
         if sys_flag & SYS_TRANSACTION_MASK in _NOT_QUEUED:
             made = b""
         else:
-            if topic == SCHEDULE_TOPIC_RAW:
+            if topic == SCHEDULE_TOPIC_RAW:  # RocketMQ's entries there say when a message is due
                 code = due_ms(stored_ms, tail[start:], code, levels_ms)
             made = entry(physical, size, code)
         if keys is not None and sys_flag & SYS_TRANSACTION_MASK != SYS_TRANSACTION_ROLLBACK:
@@ -144,8 +151,12 @@ def walk(
 
 
 def _value(tail: bytes, start: int, names: tuple[bytes, bytes]) -> bytes:
-    """A property of a record, as `find_property` finds it, without cutting the properties out."""
+    """A property of a record, as `find_property` finds it, without cutting the properties out.
+
+    `start` is where they begin in `tail`, and `names` what `_names_of` gives; b"" without it.
+    """
     later, first = names
+    # from the end, because of duplicates the last one counts
     at = tail.rfind(later, start)
     if at >= 0:
         at += len(later)
@@ -166,6 +177,8 @@ def _names_of(key: str) -> tuple[bytes, bytes]:
 
 
 _TAGS, _KEYS, _UNIQ_KEY = (_names_of(key) for key in (TAGS, KEYS, UNIQ_KEY))
+# RocketMQ's rule: half messages and rolled back ones are in no queue, and their queue offset is 0.
+# The index is another matter: it has all but those that were rolled back.
 _NOT_QUEUED = (SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK)
 
 
@@ -176,7 +189,11 @@ def dispatch(
     levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     keyed: bool = False,
 ) -> Dispatched:
-    """`walk`, all at once: entries as rows of `queues`, and `keyed` the index's as arrays."""
+    """`walk`, all at once: entries as rows of `queues`, and `keyed` the index's as arrays.
+
+    Queues that are new get their numbers in `queues`, also if the caller then fails and asks for
+    the same piece again: a number once given stays.
+    """
     rows = []
     end, count, last = 0, 0, -1
     keys = _key_batch() if keyed else None
@@ -185,6 +202,7 @@ def dispatch(
         end += size
         count += 1
         last = record
+        # A record without an entry counts all the same: the caller goes on after it.
         if entry:
             rows.append(row(number(topic, queue_id), queue_offset, entry))
     return Dispatched(end, count, last, b"".join(rows), None if keys is None else keys.entries())
@@ -201,7 +219,12 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
     """Where the whole records at the buffer's beginning start, and where the last one ends.
 
     The usual record is checked in place, with the rules of `examine` written out: at a million
-    records a call for each costs more than the checksum. Whatever looks unusual goes to `examine`.
+    records a call for each costs more than the checksum. Whatever looks unusual goes to `examine`,
+    so a rule that is too narrow here costs time, and one that is too wide would take damage for a
+    record.
+
+    `position` is the log offset of the buffer's first byte. A buffer that begins with no whole
+    record gives [0].
     """
     view, end, at, starts = memoryview(buffer), len(buffer), 0, [0]
     unpack = _USUAL.unpack_from
@@ -211,6 +234,8 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
             buffer, at
         )
         next_at = at + size
+        # The order matters: with the length of the body bounded by the size, and the size by the
+        # buffer, the bytes of both other lengths are there to be read.
         if (
             magic == MAGIC_V1
             and physical == position + at
@@ -230,7 +255,7 @@ def record_starts(buffer: bytes | memoryview, position: int, checksum: Checksum)
                 and names_queue(bytes(view[topic_at:topic_end]), queue_id, queue_offset)
                 and (
                     not check_body
-                    or body_length == 0
+                    or body_length == 0  # RocketMQ stores 0 for it, and compares nothing
                     or crc32(view[at + AT_BODY_V4 : topic_at - 1]) & 0x7FFFFFFF == crc
                 )
                 and (not check_record or prop_crc_holds(view, at, next_at))
