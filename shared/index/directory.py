@@ -1,4 +1,7 @@
-"""The index files of a store: their names, their lengths and their headers. No item is read."""
+"""The index files of a store: their names, their lengths and their headers. No item is read.
+
+So nothing here needs numpy, which takes longer to import than the rest of a start.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,12 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.index_layout import HEADER, Geometry
 from penstock.shared.next_steps import rebuild_index
 
+# RocketMQ's names: yyyyMMddHHmmssSSS, in local time.
 NAME_DIGITS = 17
 
 
 def index_geometry(config: Config) -> Geometry:
+    """Slots and items as configured: no word of a file says how many it was made with."""
     return Geometry(config.max_hash_slot_num, config.max_index_num)
 
 
@@ -24,6 +29,7 @@ def index_files(directory: Path) -> list[Path]:
         names = os.listdir(directory)
     except FileNotFoundError:
         return []
+    # isdigit() alone is also true of digits of other scripts
     return [
         directory / name
         for name in sorted(names)
@@ -41,6 +47,11 @@ def check_index_sizes(directory: Path, geometry: Geometry) -> None:
 
 
 def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
+    """Raise StoreDamaged unless the file is as long as the geometry has it.
+
+    RocketMQ does not look, and makes a shorter file longer. With other numbers than it was made
+    with, slots and items would be read from wrong places.
+    """
     if size != geometry.file_bytes:
         raise StoreDamaged(
             "an index file has another length than it was made with",
@@ -51,7 +62,11 @@ def check_index_size(path: Path, size: int, geometry: Geometry) -> None:
 
 
 def read_index_header(path: Path) -> tuple[int, int, int, int, int, int] | None:
-    """The header's six words; None when the file is too short for one, or is not one."""
+    """The header's six words; None when the file is too short for one, or is not one.
+
+    Raises FileNotFoundError where it is gone.
+    """
+    # before it is opened: for a pipe that would wait until somebody else opens it to write
     if not stat.S_ISREG(path.lstat().st_mode):
         return None
     fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)

@@ -42,6 +42,9 @@ StoredMs = Callable[[int], int | None]
 class IndexFile:
     """One file, mapped. Reads are numpy arrays on the mapping; a writer also gets `slots` to fill.
 
+    One process writes a file. Others may read it meanwhile: an item is whole before a slot leads to
+    it. `handle` serves pwrite and fdatasync.
+
     Raises StoreDamaged for a file of another length than the geometry's.
     """
 
@@ -53,6 +56,7 @@ class IndexFile:
         try:
             check_index_size(path, os.fstat(self.handle).st_size, geometry)
             if writable:
+                # before it is mapped: a store into a hole of a full disk is a SIGBUS
                 os.posix_fallocate(self.handle, 0, geometry.table_bytes)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
             mapped = mmap.mmap(self.handle, geometry.file_bytes, mmap.MAP_SHARED, access)
@@ -69,10 +73,15 @@ class IndexFile:
 
     @property
     def header(self) -> IndexHeader:
+        """The header as it is at the moment: of a file that is being filled it moves on."""
         return decode_header(self.view)
 
     def put(self, header: IndexHeader, new: Entries) -> IndexHeader:
-        """Add entries for which there is room; the header afterwards. Raises OSError."""
+        """Add entries for which there is room; the header afterwards. Raises OSError.
+
+        In the order in which a crash may end it: items that no slot leads to are found by nobody,
+        and slots that lead past what the header counts are turned back by `cut`.
+        """
         change = put(header, self.slots, self.geometry, new)
         write_at(self.handle, change.items.view(np.uint8).data, self._at(header.next_item))
         crash_point("index.after_items")
@@ -82,10 +91,12 @@ class IndexFile:
         return change.header
 
     def write_header(self, header: IndexHeader) -> None:
+        """The commit point of a put and of a cut: one write of 40 bytes. Not synced."""
         write_at(self.handle, header.encode(), 0)
 
     def first_at(self, offset: int, next_item: int) -> int:
-        """The first item below `next_item` of a record at or after a log offset."""
+        """The first item below `next_item` of a record at or after a log offset; `next_item` where
+        there is none. Entries are put in log order, so bisection finds it."""
         numbers = range(1, next_item)
         found = bisect_left(numbers, offset, key=lambda number: int(self.items[number]["offset"]))
         return 1 + found
@@ -96,7 +107,9 @@ class IndexFile:
         Their bytes stay, for the flusher may be at them; what is put next has the same places.
         """
         header = self.header
+        # also where all items stay: a writer that was killed may have stored slots past the header
         self._unlink(kept)
+        # killed here, the header still counts the rest, and the next cut ends with the same items
         crash_point("index.mid_cut")
         gone = self.items["previous"][kept : header.next_item]
         last = self.items[kept - 1]
@@ -107,6 +120,7 @@ class IndexFile:
             if found_ms is None:  # expired: to the second, as the item has it
                 found_ms = header.begin_timestamp_ms + 1000 * int(last["seconds"])
             end_ms = found_ms
+        # an item without a predecessor had found its slot empty, which is what the header counts
         header = IndexHeader(
             header.begin_timestamp_ms,
             end_ms,
@@ -128,7 +142,9 @@ class IndexFile:
     def repair(self, offset: int, stored_ms: StoredMs) -> None:
         """Make the file again from its items, of which those of records below `offset` are whole.
 
-        Header and slots may be older or newer than the items, and after those may be anything.
+        Header and slots may be older or newer than the items, and after those may be anything. So
+        nothing of them is believed but the begin timestamp, from which items count their seconds.
+        All of the file is durable on return.
         """
         kept = self._whole_items(offset)
         header = IndexHeader()
@@ -142,12 +158,17 @@ class IndexFile:
             header = IndexHeader(
                 begin_ms, end_ms, begin, int(last["offset"]), self.link_again(kept), kept
             )
+        # killed here, the header is the old one; the next repair goes by the items again
         crash_point("index.mid_repair")
         self.write_header(header)
         self.clear()
 
     def _whole_items(self, offset: int) -> int:
-        """One more than the last of the items that are there without a doubt."""
+        """One more than the last of the items that are there without a doubt.
+
+        Items have no checksum. What tells them is that log offsets never go back from one to the
+        next, and stay below `offset`: what is not below it is not known to be on disk.
+        """
         newest, kept = 0, 1
         for start in range(1, self.geometry.items, _PIECE):
             items = self.items[start : start + _PIECE]
@@ -165,12 +186,18 @@ class IndexFile:
         return kept
 
     def _unlink(self, kept: int) -> None:
-        """Let every slot point to its newest item before number `kept`."""
+        """Let every slot point to its newest item before number `kept`.
+
+        All slots of a piece take a step back along their chains together, until none is left that
+        points too far.
+        """
         for start in range(0, self.geometry.slots, _PIECE):
             slots = self.slots[start : start + _PIECE]
             stale = np.flatnonzero(slots >= kept)
             while len(stale):
                 numbers = slots[stale].astype(np.int64)
+                # garbage leads out of the file, and is sent to item 0: that is never used, and its
+                # zeros end a chain
                 numbers[numbers >= self.geometry.items] = 0
                 before = self.items["previous"][numbers].astype(np.int64)
                 before[(before < 0) | (before >= numbers)] = 0  # chains lead to older items
@@ -178,7 +205,10 @@ class IndexFile:
                 stale = stale[before >= kept]
 
     def link_again(self, next_item: int) -> int:
-        """Make all slots again from the items; how many slots are in use."""
+        """Make all slots again from the items below `next_item`; how many slots are in use.
+
+        The items' own links stay as they are: they were written with the items.
+        """
         self.slots[:] = 0
         in_use = 0
         for start in range(1, next_item, _PIECE):
@@ -190,10 +220,13 @@ class IndexFile:
         return in_use
 
     def sync(self) -> None:
+        """Make items, header and slots durable, what was stored in the mapping included. Raises
+        OSError."""
         os.fdatasync(self.handle)
 
     def close(self) -> None:
         os.close(self.handle)
+        # empty copies, because an array on the mapping, even an empty one, keeps it
         self.slots, self.items = self.slots[:0].copy(), self.items[:0].copy()
         self.view.release()
 
@@ -202,7 +235,12 @@ class IndexFile:
 
 
 class IndexFiles:
-    """Writes the index of a store; entries come in log order. Files are made as needed."""
+    """Writes the index of a store; entries come in log order. Files are made as needed.
+
+    Where there are files already, and again after an error, the first use is a `cut`: slots may
+    lead to items that no header counts, and what the newest file has past the log offset from which
+    the caller goes on would be there twice.
+    """
 
     def __init__(
         self, directory: Path, staging: Path, geometry: Geometry, now_ms: Callable[[], int]
@@ -241,11 +279,13 @@ class IndexFiles:
         """Forget what belongs to records at or after a log offset, and what no header counts."""
         while self._active is not None:
             kept = self._active.first_at(offset, self._header.next_item)
-            if kept > 1:
+            if kept > 1:  # item 0 is never used, so with 1 nothing would be left
                 self._header = self._active.cut(kept, stored_ms)
                 return
             self._active.path.unlink()
             crash_point("index.cut_file")
+            # before anything is put into the file before it: a power failure must not bring this
+            # one back as the newest
             sync_directory(self._directory)
             self._open_last()
 
@@ -265,8 +305,11 @@ class IndexFiles:
         header = self._header.successor()
         crash_point("index.new_file")
         size = self.geometry.file_bytes
+        # Sparse, since a file of the default geometry has 420 MB. Opening it allocates header and
+        # slots.
         make_file(self._staging, path, size, sparse=True, head=header.encode())
         made = IndexFile(path, self.geometry, writable=True)
+        # after all that can fail: until here the full file stays the active one
         self.close()
         self._active, self._header = made, header
 
@@ -280,4 +323,5 @@ def _name_after(last: str, now_ms: int) -> str:
     """A name of local time, as RocketMQ gives; later than the last one whatever the clock says."""
     local = datetime.fromtimestamp(now_ms / 1000)
     name = f"{local:%Y%m%d%H%M%S}{now_ms % 1000:03d}"
+    # one more than the last name need not be a time, but files are only sorted by their names
     return name if name > last else f"{int(last) + 1:0{NAME_DIGITS}d}"

@@ -27,6 +27,7 @@ from penstock.shared.index.index_file import IndexFile
 
 # An answer is about so large at most, but it holds at least one record.
 MAX_ANSWER_BYTES = 8 << 20
+# A key is a part of the properties, and RocketMQ's length of these is an i16.
 MAX_KEY_BYTES = 32_767
 # Items that are looked at between two pauses.
 _STRIDE = 512
@@ -37,7 +38,10 @@ LogAt = Callable[[int, int], memoryview | bytes]
 
 
 class KeyQuery(NamedTuple):
-    """What is looked for. Times are inclusive; `unique` counts the UNIQ_KEY only."""
+    """What is looked for: the newest `max_num` messages of a topic with this key.
+
+    Times are store times in ms, both inclusive; `unique` counts the UNIQ_KEY only, and not KEYS.
+    """
 
     topic: str
     key: str
@@ -65,7 +69,10 @@ class KeyQuery(NamedTuple):
 
 
 class IndexView:
-    """The files of an index directory, mapped for reading and kept."""
+    """The files of an index directory, mapped for reading and kept.
+
+    A file that grows needs no second mapping: it has its full length from the beginning.
+    """
 
     def __init__(self, directory: Path, geometry: Geometry) -> None:
         self._directory = directory
@@ -95,7 +102,11 @@ class IndexView:
 def look_up(
     files: list[IndexFile], wanted: KeyQuery, log_at: LogAt
 ) -> Generator[None, None, list[bytes]]:
-    """The newest records with this key, in log order. Pauses now and then."""
+    """The newest records with this key, in log order. Pauses now and then.
+
+    `files` are the newest first. None of them may be closed until it ends. What expires meanwhile
+    is left out.
+    """
     topic, key = wanted.topic.encode(), wanted.key.encode()
     code = int(key_hashes([topic + b"#" + key])[0])
     # offset -> size: many look-ups may be at work, and only the one that ends takes memory
@@ -104,10 +115,11 @@ def look_up(
     for offset in _candidates(files, code, wanted.begin_ms, wanted.end_ms):
         if offset is None:
             yield
-        elif offset not in found:
+        elif offset not in found:  # a record may have a key twice, and RocketMQ may repeat it
             record = record_at(log_at, offset)
             if record is not None and _has_key(record, topic, key, wanted.unique):
                 size += len(record)
+                # what is left out is older than what is in the answer
                 if found and size > MAX_ANSWER_BYTES:
                     break
                 found[offset] = len(record)
@@ -119,7 +131,11 @@ def look_up(
 
 
 def find_by_id(message_id: str, log_at: LogAt) -> memoryview:
-    """The record that an offsetMsgId names. Raises InvalidArgument and MessageNotFound."""
+    """The record that an offsetMsgId names. Raises InvalidArgument and MessageNotFound.
+
+    The id is the address of the broker that stored it, and a log offset. In another broker's store
+    another record may begin there, so both have to be right.
+    """
     host, offset = parse_message_id(message_id)
     record = record_at(log_at, offset)
     if record is None or store_host(record) != host:
@@ -152,6 +168,7 @@ def _candidates(
     """Log offsets of items with this hash and time, newest first; None where a pause fits."""
     for file in files:
         header = file.header
+        # one without an item has the times that it took over from the file before it
         if header.next_item > 1 and (
             begin_ms <= header.end_timestamp_ms and end_ms >= header.begin_timestamp_ms
         ):
@@ -162,6 +179,11 @@ def _candidates(
 
 
 def _chain(file: IndexFile, code: int, begin_ms: int, end_ms: int) -> Iterator[int | None]:
+    """Log offsets of one slot's items that fit, newest first; None where a pause fits.
+
+    A chain leads to older items only. A link that does not is damage and ends it, or a walk along
+    it might never end. So does a time before the range: what follows is older still.
+    """
     geometry = file.geometry
     first_ms = file.header.begin_timestamp_ms
     # an item is complete before its slot points to it, whether the header counts it yet or not

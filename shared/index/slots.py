@@ -38,6 +38,7 @@ Words = npt.NDArray[np.int32]
 def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometry | None:
     """The geometry of files of one length; None where their content does not tell.
 
+    The file with the most items is looked at, because each item is one more thing that has to fit.
     A guess that fits is taken without a search, and an index without an item fits the first one.
     """
     header, words = max(map(_opened, files), key=lambda each: each[0].next_item)
@@ -50,6 +51,8 @@ def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometr
     for slots in _candidates(words, header):
         if _fits(words, header, slots):
             found.append(slots)
+            # with many items the first place that fits is the right one; with few the search goes
+            # on for a second one, and where there is one nothing is known
             if header.next_item > _FEW or len(found) > 1:
                 break
     if not found or header.next_item <= _FEW and len(found) > 1:
@@ -58,7 +61,10 @@ def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometr
 
 
 def _opened(path: Path) -> tuple[IndexHeader, Words]:
-    """Its header, and slots and items as one array of words, mapped."""
+    """Its header, and slots and items as one array of words, mapped.
+
+    A file without room for one slot is like one without items. Raises OSError.
+    """
     handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         size = os.fstat(handle).st_size
@@ -72,7 +78,11 @@ def _opened(path: Path) -> tuple[IndexHeader, Words]:
 
 
 def _candidates(words: Words, header: IndexHeader) -> Iterator[int]:
-    """Numbers of slots with which the first and the last item are where the header says."""
+    """Numbers of slots with which the first and the last item are where the header says.
+
+    Pieces of rows are compared as arrays: a file of the default geometry has 20 million of them.
+    Each comparison is done for the rows that the one before it has left.
+    """
     count = header.next_item - 1
     odd = len(words) % _ROW_WORDS
     rows = words[odd:].reshape(-1, _ROW_WORDS)
@@ -95,7 +105,8 @@ def _candidates(words: Words, header: IndexHeader) -> Iterator[int]:
 
 
 def _fits(words: Words, header: IndexHeader, slots: int) -> bool:
-    """Whether slots and the newest items name each other."""
+    """Whether slots and the newest items name each other, and the header counts the slots that are
+    in use."""
     count = header.next_item - 1
     first = max(count - _LOOKED_AT, 0) + 1
     start = slots + _ROW_WORDS * first

@@ -29,17 +29,21 @@ QUARANTINE = 1
 
 
 class Damage(msgspec.Struct, frozen=True):
-    """Bytes of the log that are no record; a range lies in one segment."""
+    """Bytes of the log that are no record; a range lies in one segment.
+
+    It is also a row of quarantine.json, so the names of the fields are that file's format.
+    """
 
     position: int  # log offset
     size: int
     file: str
     offset: int  # of `position`, in the file
     reason: str
-    found_ms: int = 0
+    found_ms: int = 0  # wall clock, when it was first written down; 0 before that
 
     @property
     def end(self) -> int:
+        """The first log offset after the range, where a walk goes on."""
         return self.position + self.size
 
     def __str__(self) -> str:
@@ -49,7 +53,11 @@ class Damage(msgspec.Struct, frozen=True):
 def damage_between(
     paths: StorePaths, segment_bytes: int, start: int, end: int, reason: str
 ) -> list[Damage]:
-    """[start, end) of the log as damaged ranges, one for each segment."""
+    """[start, end) of the log as damaged ranges, one for each segment. Looks at no file.
+
+    Records do not cross a segment's end, so each part is damage of its own: it is named by file and
+    offset, and a repair fills it by itself.
+    """
     found = []
     while start < end:
         base = start - start % segment_bytes
@@ -61,7 +69,10 @@ def damage_between(
 
 
 def joined(ranges: Sequence[Damage]) -> list[Damage]:
-    """The same bytes with neighbours in one file as one: a record cut in two is one damage."""
+    """The same bytes with neighbours in one file as one: a record cut in two is one damage.
+
+    `ranges` are in log order. Of neighbours the first one's reason and time are kept.
+    """
     found: list[Damage] = []
     for each in ranges:
         if found and found[-1].end == each.position and found[-1].file == each.file:
@@ -73,12 +84,17 @@ def joined(ranges: Sequence[Damage]) -> list[Damage]:
 
 
 def load_quarantine(paths: StorePaths) -> list[Damage]:
-    """What the last start found, in log order; nothing where there is no file."""
+    """What the last start found, in log order; nothing where there is no file.
+
+    Raises StoreDamaged for a file that cannot be decoded.
+    """
     try:
         return msgspec.json.decode(paths.quarantined.read_bytes(), type=list[Damage])
     except FileNotFoundError:
         return []
     except (UnicodeDecodeError, msgspec.DecodeError, RecursionError) as error:
+        # RecursionError: JSON that is nested without an end. An unreadable witness is not an empty
+        # one, or a log that lost its end would pass for a log that is shorter.
         raise StoreDamaged(
             "penstock/quarantine.json cannot be read",
             f"{paths.quarantined}: {error}",
@@ -87,12 +103,16 @@ def load_quarantine(paths: StorePaths) -> list[Damage]:
 
 
 def save_quarantine(paths: StorePaths, damage: Sequence[Damage], now_ms: int) -> None:
-    """Keep these ranges, and since when they are known; durable on return."""
+    """Keep these ranges, and since when they are known; durable on return. Raises OSError.
+
+    Only while no actor runs, since a LogReader loads them once, when it is made.
+    """
     if not damage:
         if paths.quarantined.exists():
             paths.quarantined.unlink()
             sync_directory(paths.own)
         return
+    # every start finds the same damage again, and the first one to find it gives it its time
     since = {each.position: each.found_ms for each in load_quarantine(paths)}
     rows = [
         msgspec.structs.replace(each, found_ms=since.get(each.position) or now_ms)
@@ -116,11 +136,14 @@ def read_only_error(paths: StorePaths) -> StoreUnavailable:
 def set_aside(paths: StorePaths, file: Path) -> Path:
     """Move a file that does not belong where it is to STORE/penstock/quarantine/; where it is now.
 
-    Durable on return. Nothing there is ever overwritten, and nothing of it is read again.
+    Durable on return. Nothing there is ever overwritten, and nothing of it is read again. A
+    process that is killed here has moved it or has not; its successor finds what is left to move.
     """
     make_directory(paths.quarantine)
+    # the path is the name: files of two queues are called alike
     name = str(file.relative_to(paths.root)).replace("/", "--")
     number = 0
+    # lexists, because a rename would also replace a link that leads nowhere
     while os.path.lexists(target := paths.quarantine / (f"{name}.{number}" if number else name)):
         number += 1
     os.rename(file, target)
@@ -131,7 +154,11 @@ def set_aside(paths: StorePaths, file: Path) -> Path:
 
 
 class DamagedRanges:
-    """The ranges, for whoever walks the log. Empty, and false, in a healthy store."""
+    """The ranges, for whoever walks the log. Empty, and false, in a healthy store.
+
+    They do not overlap. So only the last one that begins at or before an offset can hold it, and
+    one bisection answers every question.
+    """
 
     def __init__(self, ranges: Iterable[Damage] = ()) -> None:
         self._ranges = sorted(ranges, key=lambda each: each.position)
@@ -156,11 +183,15 @@ class DamagedRanges:
 
     def next_start(self, position: int, limit: int) -> int:
         """Where damage begins at or after `position`, or `limit` if that comes first."""
+        # what begins after `position - 1` begins at `position` or later: offsets are whole numbers
         index = bisect_right(self._starts, position - 1)
         return min(limit, self._starts[index]) if index < len(self._starts) else limit
 
     def touches(self, position: int, size: int) -> bool:
-        """Whether one of these bytes is damaged."""
+        """Whether one of these bytes is damaged.
+
+        A record that only reaches into a range is lost like one that begins in it.
+        """
         return self.at(position) is not None or self.next_start(position, position + size) < (
             position + size
         )

@@ -21,8 +21,11 @@ from penstock.shared.memory.run_directory import Run
 from penstock.shared.memory.transient_store_pool import TransientStorePool
 from penstock.shared.next_steps import verify
 
+# What `pieces` shows at a time, unless it is asked for less; a longer record is shown alone.
 LOOK_BYTES = 8 << 20
+# A reader that has looked at nothing for longer than this gives its pages back.
 REST_MS = 1000
+# After every log offset: where there is no pool, all bytes stand in the segments.
 _NO_END = 1 << 63
 # A reader without a rest gives pages back after looking at this many bytes.
 MOST_LOOKED_BYTES = 64 << 20
@@ -38,7 +41,14 @@ def reach_bytes(config: Config) -> int:
 
 
 class LogReader:
-    """Reads the log up to `wrote`, wherever the bytes are by now."""
+    """Reads the log up to `wrote`, wherever the bytes are by now.
+
+    `view`, `segment` and `stored_ms` read what is committed, and any actor may use them. `record`
+    and `pieces` also read the pool, and are for the writer alone. What they give is mostly a view
+    of a mapping: as long as somebody holds it, a deleted segment keeps its room on the disk.
+    Where a segment is missing FileNotFoundError is raised, and StoreDamaged where it has another
+    length than configured.
+    """
 
     def __init__(self, config: Config, run: Run, positions: Positions) -> None:
         self._positions = positions
@@ -51,10 +61,15 @@ class LogReader:
         self._looked_bytes = 0
         self._resting_ms = 0
         paths = StorePaths(config.store)
+        # once is enough: the list changes only while no actor runs
         self.damaged = DamagedRanges(load_quarantine(paths) if positions["read_only"] else ())
 
     def view(self, position: int, limit: int) -> memoryview:
-        """Committed bytes from `position`, up to `limit`, damage or the segment's end. No copy."""
+        """Committed bytes from `position`, up to `limit`, damage or the segment's end. No copy.
+
+        Empty where damage begins at `position`. Inside a damaged range nothing holds it back, so a
+        walk asks `damaged` before it looks.
+        """
         if self.damaged:
             limit = self.damaged.next_start(position, limit)
         view = self._segments.view(position, limit)
@@ -62,11 +77,20 @@ class LogReader:
         return view
 
     def segment(self, base: int, size: int) -> memoryview:
-        """The segment that begins at this log offset, to look at this many bytes of it. No copy."""
+        """The segment that begins at this log offset, to look at this many bytes of it. No copy.
+
+        `size` counts pages and limits nothing. Damage is not left out: the caller has chosen what
+        it reads of the segment.
+        """
         self._look(size)
         return self._segments.segment(base).view
 
     def _look(self, size: int) -> None:
+        """Count bytes that are about to be read, and give pages back when they are many.
+
+        A reader at full rate never rests: the reput once had 16 GB of the log mapped in. Views stay
+        good, since their pages are faulted in again.
+        """
         self._looked = True
         if self._looked_bytes + size > MOST_LOOKED_BYTES:
             self._segments.release_pages()
@@ -80,6 +104,7 @@ class LogReader:
         try:
             return store_timestamp_ms(self._segments.view(position, position + HEAD_BYTES), 0)
         except FileNotFoundError:
+            # expired since the look at `log_start`, which the cleaner moves before it deletes
             return None
 
     def rest(self, now_ms: int) -> bool:
@@ -88,6 +113,7 @@ class LogReader:
         They are the page cache's anyway, but count as memory of a process that maps them.
         """
         if self._looked:
+            # the rest begins with this call: while pauses are short the pages stay
             self._looked, self._resting_ms = False, now_ms
         elif self._resting_ms and now_ms - self._resting_ms > REST_MS:
             self._segments.release_pages()
@@ -96,11 +122,15 @@ class LogReader:
         return False
 
     def release_deleted(self, now_ms: int) -> int:
-        """Close segments that are deleted: see MappedFileQueue."""
+        """Close segments that are deleted; for how many ms a view of one has been held so far."""
         return self._segments.release_deleted(now_ms)
 
     def record(self, position: int) -> memoryview:
-        """The record that begins at this offset; for the writer, like `pieces`."""
+        """The record that begins at this offset; for the writer, like `pieces`.
+
+        The size is the record's own word and is not checked. So the offset must be one at which the
+        writer itself knows that a record begins.
+        """
         committed = self._positions["committed"] if self._pool is not None else _NO_END
         size = first_size(self._piece(position, position + 4, committed))
         return self._piece(position, position + size, committed)
@@ -128,6 +158,7 @@ class LogReader:
             try:
                 piece = self._piece(at, min(limit, at + window_bytes), committed)
             except FileNotFoundError:
+                # it is missing, or it expired since the look above: then the next turn skips it
                 if at >= self._positions["log_start"]:
                     raise
                 continue
@@ -140,6 +171,8 @@ class LogReader:
                 yield at, piece[:used]
                 at += used
             elif size and at + size == segment_end:
+                # one that ends elsewhere is not a blank but bytes of a body: the start was wrong,
+                # and lies inside a record
                 at += size
             else:
                 raise StoreDamaged(
@@ -154,6 +187,7 @@ class LogReader:
             self._look(len(view))
             return view
         assert self._pool is not None
+        # a copy: the ring's end may lie inside the piece
         return memoryview(b"".join(self._pool.pieces(at, limit)))
 
     def close(self) -> None:
@@ -168,5 +202,8 @@ def first_size(view: memoryview) -> int:
 
 
 def whole_records(view: memoryview, position: int) -> int:
-    """How many bytes of whole records a piece of the log at `position` begins with."""
+    """How many bytes of whole records a piece of the log at `position` begins with.
+
+    A record counts if its lengths add up and it names its own offset. No checksum is compared.
+    """
     return record_starts(view, position, Checksum.NONE)[-1]

@@ -35,6 +35,7 @@ from penstock.shared.formats.record_layout import (
 )
 from penstock.shared.loops.active import record_starts
 
+# Bytes that are read at a time; a record that is longer is read as a whole.
 WINDOW_BYTES = 8 << 20
 # After damage this many bytes are walked at a time, then twice what was taken.
 _SHORT_STRIDE = 64 << 10
@@ -54,7 +55,11 @@ for magic in (MAGIC_V1, MAGIC_V2, MAGIC_BLANK):
 def scan(
     files: FileCache, segments: Sequence[Segment], start: int, *, checksum: Checksum = Checksum.BODY
 ) -> Iterator[Step]:
-    """Every step from `start`, which is where a record begins, to the log's end."""
+    """Every step from `start`, which is where a record begins, to the log's end.
+
+    `segments` are in order, and `checksum` says what a record has to pass to be whole. The store
+    may be running: what expires meanwhile is left out. Raises OSError for what cannot be read.
+    """
     end = start
     for index, segment in enumerate(segments):
         following = segments[index + 1 :]
@@ -67,6 +72,8 @@ def scan(
         walk = _SegmentWalk(files, segment, stop, checksum)
         end = segment.base + (yield from walk.steps(max(start - segment.base, 0)))
         hole = segment.base + stop - end
+        # Every full segment ends with a record or a blank, RocketMQ's and Penstock's. So zeros are
+        # the log's end only where no later file has anything.
         if hole and _has_data(files, following):
             if walk.is_record(end - segment.base):
                 # written since: the writer has moved on while this walk stood at its tail
@@ -79,6 +86,10 @@ def scan(
 
 
 def _has_data(files: FileCache, segments: Sequence[Segment]) -> bool:
+    """Whether something was written to one of these; one that was only made ahead is all zeros.
+
+    The first eight bytes tell, as neither a record nor a blank begins with that many zeros.
+    """
     return any(any(files.read(each.path, 0, BLANK.size)) for each in segments)
 
 
@@ -111,6 +122,7 @@ class _SegmentWalk:
                 # a walk that ends early may have looked at more than it took
                 stride = min(max(2 * walked, _SHORT_STRIDE), WINDOW_BYTES)
                 continue
+            # the fast walk stops at whatever looks unusual: all the rules decide what that is
             found, size, reason = self._look(at)
             if found in (Kind.RECORD, Kind.BLANK):
                 shown = self._view(at, size) if found is Kind.RECORD else _NOTHING
@@ -123,6 +135,8 @@ class _SegmentWalk:
                     continue  # it was being written when the window was read
                 if found is Kind.END:
                     reason = "zeros, but records follow"
+                # With no place to go on, all that was written is damage, and the zeros after it
+                # are the segment's unwritten end.
                 stop = self._data_end(at) if next_at is None else next_at
                 size = stop - at
                 yield self._segment.base + at, Kind.DAMAGED, size, _NOTHING, reason
@@ -136,7 +150,11 @@ class _SegmentWalk:
         return self._is_record(buffer, 0, at)
 
     def _is_record(self, buffer: bytes, index: int, at: int) -> bool:
-        """The same of what was read: `buffer` has the byte at `at` at `index`, and may end soon."""
+        """The same of what was read: `buffer` has the byte at `at` at `index`, and may end soon.
+
+        The body's checksum is compared even where the walk compares none: after damage a place has
+        to prove that a record begins there.
+        """
         claimed = self._claimed_size(buffer, index, at)
         if not claimed:
             return False
@@ -153,7 +171,7 @@ class _SegmentWalk:
             if self._claimed_size(self._window, index, at) <= left:
                 return
         elif index >= 0 and left > 0 and self._start + len(self._window) == self._stop:
-            return
+            return  # less than a record, but nothing more is to come: the segment ends here
         window = self._read(at, WINDOW_BYTES)
         claimed = self._claimed_size(window, 0, at)
         if claimed > len(window):
@@ -166,7 +184,11 @@ class _SegmentWalk:
         return memoryview(self._window)[index : index + size]
 
     def _walk(self, at: int, size: int) -> Generator[Step, None, int]:
-        """The whole records from `at` on, in this many bytes; returns how many they take."""
+        """The whole records from `at` on, in this many bytes; returns how many they take.
+
+        Of a log in which checksums of whole records were switched on half way, records with one and
+        without may follow each other. Each call takes a run of one sort.
+        """
         view, position, found = self._view(at, size), self._segment.base + at, Kind.RECORD
         starts = record_starts(view, position, self._checksum)
         for start, stop in pairwise(starts):
@@ -187,6 +209,7 @@ class _SegmentWalk:
         left = len(window) - index
         claimed = self._claimed_size(window, index, at)
         if claimed > left or left < min(BLANK.size, self._stop - at):
+            # `_show` asked for all that the record claims: the file is shorter than it was listed
             return Kind.DAMAGED, 0, "the file has become shorter"
         # only a blank may be longer than what was read of it; examine looks at its header
         end = index + self._stop - at if _magic(window, index) == MAGIC_BLANK else len(window)
@@ -198,7 +221,11 @@ class _SegmentWalk:
         return found, size, reason or NO_RECORD_CRC
 
     def _claimed_size(self, buffer: bytes, index: int, at: int) -> int:
-        """The length of the record at `at` by its own word, where a second word supports it."""
+        """The length of the record at `at` by its own word, where a second word supports it.
+
+        0 otherwise. Any bytes can claim a length, and a read of it may be long. A magic and the
+        record's own offset together do not stand there by chance.
+        """
         if len(buffer) - index < SMALLEST_RECORD_BYTES:
             return 0
         size, magic, named = _CLAIM.unpack_from(buffer, index)
@@ -218,6 +245,8 @@ class _SegmentWalk:
         self._window = self._read(start, len(old))
         self._written = _written(self._window)
         self._settled = inside and self._window == old
+        # Where the window has changed the writer is at work, but perhaps not at this damage. What
+        # lies past the window is not compared.
         damaged = slice(at - start, next_at - start)
         return self._settled or self._window[damaged] == old[damaged]
 
@@ -247,6 +276,7 @@ class _SegmentWalk:
 
     def _search(self, buffer: bytes, start: int, at: int, end: int) -> int | None:
         """Such a place in what was read from `start` on, at `at` or after; zeros from `end` on."""
+        # a record and a blank begin four bytes before their magic
         for hit in _MAGIC.finditer(buffer, max(at - start, 0) + 4, end):
             index = hit.start() - 4
             if self._resumes(buffer, index, start + index):
@@ -254,6 +284,11 @@ class _SegmentWalk:
         return None
 
     def _resumes(self, buffer: bytes, index: int, at: int) -> bool:
+        """Whether the walk can go on there: at a whole record, or at a blank.
+
+        A blank has neither a checksum nor an offset. That it ends exactly where the segment does is
+        all that tells it from bytes of a body.
+        """
         size, magic = BLANK.unpack_from(buffer, index)
         if magic == MAGIC_BLANK:
             return bool(size == self._stop - at)
@@ -277,7 +312,10 @@ class _SegmentWalk:
 
 
 def _written(buffer: bytes) -> int:
-    """Where zeros begin that go on to the buffer's end, or a little after that."""
+    """Where zeros begin that go on to the buffer's end, or a little after that.
+
+    It saves the search the unwritten part of a window, for which 64 KiB are exact enough.
+    """
     end = len(buffer)
     while end and buffer[max(end - len(_ZEROS), 0) : end] == _ZEROS[:end]:
         end = max(end - len(_ZEROS), 0)

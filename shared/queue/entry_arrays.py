@@ -1,4 +1,8 @@
-"""Consume queue entries as arrays: `formats.queue_entry` does without numpy."""
+"""Consume queue entries as arrays: `formats.queue_entry` does without numpy.
+
+A start does without it, too, because the import takes longer than the rest of a start. So modules
+that a start needs import this one inside the functions that use it.
+"""
 
 from __future__ import annotations
 
@@ -13,5 +17,8 @@ assert ENTRY_DTYPE.itemsize == CQ_ENTRY_BYTES, "one entry is 20 bytes in every f
 
 
 def entries(raw: bytes | memoryview) -> npt.NDArray[np.void]:
-    """The entries in a buffer of whole entries, as a structured array (no copy)."""
+    """The entries in a buffer of whole entries, as a structured array (no copy).
+
+    Raises ValueError for a buffer that ends inside an entry.
+    """
     return np.frombuffer(raw, dtype=ENTRY_DTYPE)

@@ -37,7 +37,8 @@ from penstock.shared.names import is_stored_topic
 _LINE = re.compile(rb"([!-~]+/(?:0|[1-9]\d{0,9}))(?: (\d{20}) (\d{20}) ([0-9a-f]{8}))?")
 
 
-# a last entry of which nobody knows what it names
+# a last entry of which nobody knows what it names: a run's memory has the ends of queues and not
+# their entries
 UNKNOWN = -1
 
 
@@ -62,6 +63,7 @@ def _decode(line: bytes) -> tuple[str, QueueEnd] | None:
     if found is None:
         return None
     name, end, last_position, crc = found.groups()
+    # the name becomes a path, and a line of the first versions has no checksum to vouch for it
     if name.decode() != WATERMARK and not is_stored_topic(name.decode().partition("/")[0]):
         return None
     if crc is None:
@@ -72,8 +74,9 @@ def _decode(line: bytes) -> tuple[str, QueueEnd] | None:
 
 
 def _lines(content: bytes) -> Generator[tuple[int, str, QueueEnd], None, None]:
-    """Where each whole line begins, and what it says."""
+    """Where each whole line begins, and what it says; of two lines of a queue the later counts."""
     at = 0
+    # what follows the last newline is a line that a crash has cut off
     for line in content.split(b"\n")[:-1]:
         found = _decode(line)
         if found is not None:
@@ -82,7 +85,7 @@ def _lines(content: bytes) -> Generator[tuple[int, str, QueueEnd], None, None]:
 
 
 def load_known_queues(file: Path) -> dict[str, QueueEnd]:
-    """By name; none where there is no file."""
+    """By name; none where there is no file. A line that its checksum does not fit is left out."""
     return {name: end for name, end in _load(file).items() if name != WATERMARK}
 
 
@@ -101,10 +104,14 @@ def _load(file: Path) -> dict[str, QueueEnd]:
 def with_memory(
     known: Mapping[str, QueueEnd], table: QueueTable, count: int
 ) -> dict[str, QueueEnd]:
-    """What a run's memory says of its queues goes before what their list says."""
+    """What a run's memory says of its queues goes before what their list says.
+
+    Only for a run whose memory counts: of this boot, and the one that `abort` names.
+    """
     found = dict(known)
     for slot, (topic, queue_id) in table.keys(0, count):
         name, end = f"{topic}/{queue_id}", table.max_offset(slot)
+        # a slot without entries says nothing, and a queue's end never goes back
         if table.min_offset(slot) < end > found.get(name, QueueEnd()).end:
             found[name] = QueueEnd(end, UNKNOWN)
     return found
@@ -112,7 +119,11 @@ def with_memory(
 
 def replace_known_queues(file: Path, ends: Mapping[str, QueueEnd]) -> None:
     """Write the list from scratch, if it says something else; durable on return. While no actor
-    runs."""
+    runs.
+
+    What is not in `ends` goes, the watermark's line included: a caller that is to keep it puts it
+    there.
+    """
     content = b"".join([_encode(name, ends[name]) for name in sorted(ends)])
     if not file.exists() or file.read_bytes() != content:
         replace_file(file, content)
@@ -125,14 +136,19 @@ def make_known_queues(file: Path) -> None:
 
 
 class KnownQueues:
-    """The list, for the flusher, which alone writes it while actors run. A start has made it."""
+    """The list, for the flusher, which alone writes it while actors run. A start has made it.
+
+    A line keeps its place and its length, so numbers are overwritten where they are. A new queue's
+    line goes after the last whole one, over what a crash may have left there of another.
+    """
 
     def __init__(self, file: Path) -> None:
         self._directory = file.parent
         self._handle = os.open(file, os.O_RDWR)
         content = os.pread(self._handle, os.fstat(self._handle).st_size, 0)
         self._end = content.rfind(b"\n") + 1
-        # where a queue's line begins
+        # Where a queue's line begins. One without numbers has no room for them: its queue gets a
+        # second line.
         self._places = {name: at for at, name, end in _lines(content) if end != QueueEnd()}
         self._synced = False
         self._is_new = True
@@ -143,6 +159,8 @@ class KnownQueues:
         if self._synced:
             return
         if self._is_new:
+            # After a sync that failed the kernel takes the pages for clean, and only a write makes
+            # the next sync write them out.
             write_again(self._handle, 0, self._end)
         sync_file(self._handle)
         yield
@@ -172,6 +190,7 @@ class KnownQueues:
         write_at(self._handle, lines, self._end)
         crash_point("known.written")
         sync_file(self._handle)
+        # only now: after an error the next try has to begin at the same place, over what this left
         self._end += len(lines)
         self._places.update(places)
         return True

@@ -1,7 +1,8 @@
 """Consume queue files of a running broker: the reader and the cleaner look, the flusher syncs.
 
-Entries are put there through windows: see queue_windows.py. How far a queue is valid stands in the
-queue table, not here.
+Entries are put there through windows: see windows.py. How far a queue is valid stands in the queue
+table, not here. These files are read and not mapped: one that somebody has cut short is a short
+read, and no SIGBUS.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.memory.queue_table import QueueKey
 from penstock.shared.next_steps import rebuild
 
-# At most one in 16 of the files that the process may open, and never more than 200.
+# At most one in 16 of the files that the process may open, and never more than 200: most of the
+# limit is for connections.
 MOST_OPEN, SHARE = 200, 16
 
 
@@ -27,13 +29,19 @@ class ConsumeQueueFiles:
     def __init__(self, paths: StorePaths, config: Config, writable: bool = False) -> None:
         self._paths = paths
         self._segment_bytes = config.mapped_file_size_consume_queue_bytes
+        # a link is not followed: it could lead out of the store
         self._flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
+        # the hard limit: a start raises the soft one to it
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         self._most = max(1, min(files // SHARE, MOST_OPEN))
         self._open: OrderedDict[tuple[QueueKey, int], int] = OrderedDict()
 
     def read(self, key: QueueKey, start: int, stop: int) -> bytes:
-        """The entries [start, stop) of a queue, or fewer where a segment ends."""
+        """The entries [start, stop) of a queue, 20 bytes each, or fewer where a segment ends.
+
+        `stop` has to be bounded by the queue table, for after its last entry a file has zeros.
+        Raises FileNotFoundError where there is no segment, StoreDamaged where it is too short.
+        """
         at = start * CQ_ENTRY_BYTES
         base = at - at % self._segment_bytes
         length = min(stop * CQ_ENTRY_BYTES, base + self._segment_bytes) - at
@@ -47,7 +55,10 @@ class ConsumeQueueFiles:
         return raw
 
     def handle(self, key: QueueKey, base: int) -> int:
-        """The open file of a segment. Raises FileNotFoundError where there is none."""
+        """The open file of a segment. Raises FileNotFoundError where there is none.
+
+        It stays open until others have been used more lately than it, or until it is deleted.
+        """
         found = self._open.get((key, base))
         if found is None:
             found = os.open(self.path(key, base), self._flags)
@@ -59,6 +70,8 @@ class ConsumeQueueFiles:
         return found
 
     def path(self, key: QueueKey, base: int) -> Path:
+        """The file of the segment that begins at this byte of the queue, whether it is there or
+        not."""
         return self._paths.queue(*key) / segment_name(base)
 
     def release_deleted(self) -> None:

@@ -46,20 +46,28 @@ class CursorSnapshot(NamedTuple):
 
 
 class QueueReader:
-    """All queues of a running store."""
+    """All queues of a running store, for one thread.
+
+    A slot is a queue's place in the queue table. What a queue holds is looked up there at each
+    call: between two calls it may grow, and its min offset may pass where a consumer stands.
+    """
 
     def __init__(self, config: Config, run: Run, positions: Positions) -> None:
         self._positions = positions
         self.log = self._log = LogReader(config, run, positions)
         self._files = ConsumeQueueFiles(StorePaths(config.store), config)
         self._table = QueueTable(run.queues)
-        # the max offset of each slot, as it is at any moment
+        # the max offset of each slot, as it is at any moment: a view of the shared memory
         self._ends: npt.NDArray[np.uint64] = np.asarray(self._table.max_offsets())
         self._topics: dict[str, dict[int, int]] = {}
         self._seen = 0
 
     def queues(self, topic: str) -> dict[int, int]:
-        """Queue id -> slot of the queues of a topic that have had a message."""
+        """Queue id -> slot of the queues of a topic that have had a message.
+
+        Only slots that were not counted at the last look are read: one that is counted never
+        changes its queue.
+        """
         count = self._positions["queue_count"]
         for slot, key in self._table.keys(self._seen, count):
             self._topics.setdefault(key.topic, {})[key.queue_id] = slot
@@ -76,7 +84,10 @@ class QueueReader:
 
         The queues are those that were there at the last look, for which there was nothing to say.
         """
+        # not queues(): one that the reput has counted since the last look is still to be noticed
         queues = self._topics.get(topic, {})
+        # Whether a cursor stands past the end of a queue that is not there depends on `queued`, and
+        # on no queue's end.
         if any(offset and queue_id not in queues for queue_id, offset in cursors.items()):
             return None
         known = [queue_id for queue_id in cursors if queue_id in queues]
@@ -100,7 +111,8 @@ class QueueReader:
         """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
 
         All are in one segment, and none comes after one that is lost with a damaged part of the
-        log. Nothing is copied.
+        log. Nothing is copied. Raises StoreDamaged where the first entry leads nowhere, and
+        FileNotFoundError where a file of the queue or of the log is gone.
         """
         stop = min(self._table.max_offset(slot), start + ENTRIES_AT_ONCE)
         raw = self._before_damage(self.entries(slot, start, stop))
@@ -113,6 +125,7 @@ class QueueReader:
         Raises FileNotFoundError where they lead to no segment of the log.
         """
         base, ranges, size, taken = log_ranges(raw, max_bytes, self._log.segment_bytes)
+        # blanks alone lead to no segment
         segment = self._log.segment(base, size) if ranges else _NOTHING
         return FoundRecords(segment, base, ranges, size), taken
 
@@ -121,7 +134,10 @@ class QueueReader:
         return position - position % self._log.segment_bytes
 
     def _before_damage(self, raw: bytes) -> bytes:
-        """The entries before the first that is lost with a damaged part of the log."""
+        """The entries before the first that is lost with a damaged part of the log.
+
+        The next pull begins at the lost one, and its consumer is told that the queue goes on later.
+        """
         if self._log.damaged:
             for number, (offset, size, _) in enumerate(ENTRY.iter_unpack(raw)):
                 if size != BLANK_SIZE and self.is_damaged(offset, size):
@@ -141,7 +157,10 @@ class QueueReader:
         return start
 
     def is_damaged(self, position: int, size: int) -> bool:
-        """Whether what an entry names is lost with a damaged part of the log."""
+        """Whether what an entry names is lost with a damaged part of the log.
+
+        There an entry that leads nowhere counts as lost, too: `entries` lets it pass.
+        """
         damaged = self._log.damaged
         return bool(damaged) and (position < 0 or size <= 0 or damaged.touches(position, size))
 
@@ -165,6 +184,7 @@ class QueueReader:
                 f"topic {key.topic}, queue {key.queue_id}, offset {start}",
                 rebuild(self._files.path(key, 0)),
             )
+        # the entries before it are good, and the next read begins with the bad one
         return raw[: whole * CQ_ENTRY_BYTES]
 
     def view(self, start: int, stop: int) -> memoryview:
@@ -172,14 +192,17 @@ class QueueReader:
         return self._log.view(start, stop)
 
     def offset_at(self, slot: int, at_ms: int) -> int:
-        """The first offset of a queue that was stored at or after this time; the max if none."""
+        """The first offset of a queue that was stored at or after this time; the max if none.
+
+        Bisection finds it, as store times never go back along the log, whatever the clock does.
+        """
         while True:
             before = self._table.min_offset(slot)
             try:
                 return self._offset_at(slot, at_ms)
             except FileNotFoundError:
                 if self._table.min_offset(slot) == before:
-                    raise  # else it has expired meanwhile
+                    raise  # else it has expired meanwhile, and the search begins again after it
 
     def _offset_at(self, slot: int, at_ms: int) -> int:
         key = self._table.key(slot)
@@ -188,10 +211,12 @@ class QueueReader:
             half = (low + high) // 2
             middle = self.whole_from(slot, half)
             if middle >= high:
+                # all from `half` on is lost, so there is no time to compare with
                 high = half
                 continue
             entry = entries(self._files.read(key, middle, middle + 1))[0]
             position, size = int(entry["offset"]), int(entry["size"])
+            # a blank has no record, and stands before the queue's first message
             if (
                 size == BLANK_SIZE
                 or store_timestamp_ms(self._log.view(position, position + size), 0) < at_ms
@@ -212,13 +237,15 @@ class QueueReader:
 
     def close(self) -> None:
         self._files.close()
+        # the table's memory cannot be unmapped while an array looks at it
         self._ends = np.empty(0, np.uint64)
         self._table.close()
         self._log.close()
 
 
 def unreadable(topic: str, error: OSError) -> StoreDamaged:
-    """What to tell who asked for the topic. Raises the error where this process lacks something."""
+    """What to tell whoever asked for the topic. Raises the error where this process lacks
+    something: that is no fault of the queue, so the actor ends, and the supervisor replaces it."""
     if error.errno in RESOURCE_EXHAUSTED:
         raise error
     return StoreDamaged(

@@ -32,7 +32,12 @@ _LOOKED_AT = 16
 
 
 class QueueFiles:
-    """The queue as it was when it was listed; list the store's queues again to see it grow."""
+    """The queue as it was when it was listed; list the store's queues again to see it grow.
+
+    `segments` are its files in order, `problems` what is wrong with them, which no method here
+    looks at. The ends are found once and kept. Whatever reads an entry raises StoreDamaged where no
+    file has it, or where the file has become shorter.
+    """
 
     def __init__(
         self,
@@ -62,7 +67,10 @@ class QueueFiles:
 
     @cached_property
     def min_offset(self) -> int:
-        """The first offset that is no blank and whose record the log still has."""
+        """The first offset that is no blank and whose record the log still has; the max offset
+        where there is none."""
+        # Blanks and entries of expired records come first. So one look at a file's last entry tells
+        # whether any of the file can be read, and bisection finds the first that can.
         for first, last in self.spans(self.first_slot, self.max_offset):
             if self._is_readable(last - 1):
                 return first + bisect_left(range(first, last), True, key=self._is_readable)
@@ -70,11 +78,16 @@ class QueueFiles:
 
     @cached_property
     def max_offset(self) -> int:
-        """One more than the last entry's offset: what the next message of the queue gets."""
+        """One more than the last entry's offset: what the next message of the queue gets.
+
+        From the last file backwards: one without entries, on which RocketMQ would not start, is
+        passed over.
+        """
         for segment in reversed(self.segments):
             first = segment.base // CQ_ENTRY_BYTES
             slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
             count = bisect_left(slots, True, key=lambda slot: not self._is_written(slot))
+            # bisection takes entries for an unbroken row, and is misled by bytes after their end
             if count and not self._ends_well(segment, count):
                 count = self._first_unwritten(segment)
             if count:
@@ -82,7 +95,11 @@ class QueueFiles:
         return self.first_slot
 
     def _ends_well(self, segment: Segment, count: int) -> bool:
-        """Whether the last entries of these follow each other, and are not something else."""
+        """Whether the last entries of these follow each other, and are not something else.
+
+        A later entry names a later record of the log, so it begins where the one before it ends or
+        after that. A blank names none and is passed over.
+        """
         start = max(0, count - _LOOKED_AT)
         size = (count - start) * CQ_ENTRY_BYTES
         found = [
@@ -96,7 +113,10 @@ class QueueFiles:
         return grows and all(size > 0 for _, size in found)
 
     def _first_unwritten(self, segment: Segment) -> int:
-        """Where RocketMQ ends such a segment: at the first place without an entry."""
+        """Where RocketMQ ends such a segment: at the first place without an entry.
+
+        It reads the whole file, and is only for one in which bisection was misled.
+        """
         count = segment.size // CQ_ENTRY_BYTES
         found = ENTRY.iter_unpack(self._read(segment, 0, count * CQ_ENTRY_BYTES))
         none = (k for k, (offset, size, _) in enumerate(found) if offset < 0 or size <= 0)
@@ -112,7 +132,11 @@ class QueueFiles:
 
     def end_before(self, position: int) -> int:
         """One more than the offset of the last entry that names a record before this log offset,
-        0 where no entry does. What comes after it is not looked at."""
+        0 where no entry does. What comes after it is not looked at.
+
+        Bisection finds it, as entries are in log order. One that is not real may mislead it, which
+        `breaks_at` notices.
+        """
         for segment in reversed(self.segments):
             first = segment.base // CQ_ENTRY_BYTES
             slots = range(first, first + segment.size // CQ_ENTRY_BYTES)
@@ -122,6 +146,7 @@ class QueueFiles:
         return 0
 
     def _is_before(self, slot: int, position: int) -> bool:
+        # a blank is before any offset but 0, and so it stays
         offset, size, _ = self._entry(slot)
         return 0 <= offset < position and size > 0
 
@@ -137,7 +162,11 @@ class QueueFiles:
         return self._entry(slot)[0]
 
     def entries(self, start: int, stop: int) -> npt.NDArray[np.void]:
-        """The entries [start, stop) as a structured array, blanks included."""
+        """The entries [start, stop) as a structured array, blanks included.
+
+        Of ENTRY_DTYPE, in one dimension. Raises OffsetOutOfRange for offsets that the queue does
+        not hold, StoreDamaged where a file between others is missing.
+        """
         # numpy takes longer to import than the rest of a start, which does without
         import numpy as np
 
@@ -161,7 +190,11 @@ class QueueFiles:
         return np.concatenate(parts) if parts else np.empty(0, ENTRY_DTYPE)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """The parts of [start, stop) that the files hold, one for each file."""
+        """The parts of [start, stop) that the files hold, one for each file.
+
+        Where a file between others is missing its offsets are left out, without an error: so a
+        checker can go on.
+        """
         for segment in self.segments:
             low = max(start, segment.base // CQ_ENTRY_BYTES)
             high = min(stop, segment.end // CQ_ENTRY_BYTES)
@@ -169,7 +202,11 @@ class QueueFiles:
                 yield low, high
 
     def place(self, slot: int) -> tuple[str, int]:
-        """The file that holds a slot and the byte offset in it: where to point a finger."""
+        """The file that holds a slot and the byte offset in it: where to point a finger.
+
+        Raises nothing: for a slot that no file holds it names the nearest file before, or the first
+        one.
+        """
         if not self.segments:
             return shown(self.directory), 0
         index = max(bisect_right(self._bases, slot * CQ_ENTRY_BYTES) - 1, 0)
@@ -177,7 +214,11 @@ class QueueFiles:
         return shown(segment.path), slot * CQ_ENTRY_BYTES - segment.base
 
     def interruption(self) -> tuple[int, int] | None:
-        """(offset without an entry, offset of something after it): a hole in the queue."""
+        """(offset without an entry, offset of something after it): a hole in the queue.
+
+        None where there is no hole. The files are listed again for it: a running store appends, and
+        by an older listing what is new would stand after a hole.
+        """
         now = QueueFiles(self._files, self.directory, self.topic, self.queue_id, self._log_start)
         after = now._written_behind(now.max_offset)
         if after is None:
@@ -188,7 +229,11 @@ class QueueFiles:
         return slot, after
 
     def _written_behind(self, slot: int) -> int | None:
-        """The first slot from this one on where a byte is not zero."""
+        """The first slot from this one on where a byte is not zero; None where all are.
+
+        Holes are passed over without being read. But where the file system says that there is data
+        there may be zeros, too, so that is only where to look.
+        """
         for segment in self.segments:
             at: int | None = max(slot * CQ_ENTRY_BYTES - segment.base, 0)
             while at is not None and at < segment.size - CQ_ENTRY_BYTES + 1:
@@ -203,10 +248,15 @@ class QueueFiles:
         return None
 
     def _is_written(self, slot: int) -> bool:
+        """RocketMQ's test for an entry that counts. Zeros fail it by their size; blanks pass."""
         offset, size, _ = self._entry(slot)
         return offset >= 0 and size > 0
 
     def _is_readable(self, slot: int) -> bool:
+        """Whether an entry is no blank, and of a record that the log still has.
+
+        A blank has offset 0, which tells nothing while the log still begins there: its size does.
+        """
         offset, size, _ = self._entry(slot)
         return size != BLANK_SIZE and offset >= self._log_start
 
@@ -218,6 +268,7 @@ class QueueFiles:
 
     def _segment_of(self, slot: int) -> Segment:
         at = slot * CQ_ENTRY_BYTES
+        # before the first file this is the last one, which does not hold the slot either
         segment = self.segments[bisect_right(self._bases, at) - 1]
         if not segment.base <= at <= segment.end - CQ_ENTRY_BYTES:
             raise StoreDamaged(

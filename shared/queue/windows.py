@@ -47,12 +47,18 @@ assert WINDOW_BYTES % CQ_ENTRY_BYTES == 0, "no entry lies across a window's end"
 class DirectorySyncFailed(OSError):
     """A sync of a queue directory has failed: which of its names are on disk, nobody knows.
 
-    The kernel says so once; who syncs it later may be told nothing.
+    The kernel says so once; who syncs it later may be told nothing. Other errors can be tried
+    again: bytes that did not get to the disk are written again with the next file, names are not.
     """
 
 
 class QueueWindows:
-    """The windows of all queues that `queues` has numbered, the latest opened ones of them."""
+    """The windows of all queues that `queues` has numbered, the latest opened ones of them.
+
+    `most` limits how many there are; 0 stands for max_queues, or fewer where the process may not
+    map that many. After an OSError that is no DirectorySyncFailed the same rows can be put again,
+    those that are there included.
+    """
 
     def __init__(
         self, paths: StorePaths, config: Config, queues: QueueNumbers, most: int = 0
@@ -62,6 +68,7 @@ class QueueWindows:
         self._queues = queues
         self._most = most or min(config.max_queues, most_pieces())
         self._area = MappedArea(self._most, WINDOW_BYTES)
+        # three words for each queue, as loops.forms has them; zeros where it has no window
         self._words: array[int] = array("q")
         # queue -> its place in the area, the one that was opened first in front
         self._places: dict[int, int] = {}
@@ -70,12 +77,14 @@ class QueueWindows:
         self._topics: dict[bytes, str] = {}
 
     def put(self, rows: bytes) -> None:
-        """Write entries to their places, making files as needed.
+        """Write entries to their places, making files as needed. `rows` are packed: loops.forms.
 
         Raises OSError, DirectorySyncFailed or StoreDamaged; then some may be there and some not.
         """
         self._words.extend([0] * (WINDOW_WORDS * len(self._queues.names) - len(self._words)))
         missed = put_entries(rows, self._words, self._area.view)
+        # Every turn opens a window for the first missed row at least, so this ends, however few
+        # windows there may be.
         while missed:
             crash_point("reput.mid_cq")
             self._open_for(missed)
@@ -87,6 +96,8 @@ class QueueWindows:
         for queue, queue_offset, entry in ROW.iter_unpack(rows):
             if queue not in first:
                 first[queue] = queue_offset, entry
+        # No more than there are places: else the last one would take the first one's, before the
+        # first one's entry is put.
         chosen = dict(islice(first.items(), self._most))
         missing = []
         for queue, (queue_offset, _) in chosen.items():
@@ -107,6 +118,7 @@ class QueueWindows:
         size = min(WINDOW_BYTES, self._segment_bytes - start)
         with opened(f"{directory}/{name}", os.O_RDWR) as handle:
             found = os.fstat(handle).st_size
+            # asked before it is mapped: a store past the end of a shorter file is a SIGBUS
             if found != self._segment_bytes:
                 raise StoreDamaged(
                     f"a segment is not {self._segment_bytes} bytes long",
@@ -118,8 +130,11 @@ class QueueWindows:
             try:
                 self._area.map(place, handle, start)
             except OSError:
+                # no queue's words lead there by now, and nothing is mapped there
                 self._free.append(place)
                 raise
+        # The last window of a file may be shorter than its place. What is mapped past the file's
+        # end is never touched, because the words end where the file does.
         first = queue_offset - (at - start) // CQ_ENTRY_BYTES
         self._places[queue] = place
         self._describe(queue, first, first + size // CQ_ENTRY_BYTES, place * WINDOW_BYTES)
@@ -171,7 +186,8 @@ class QueueWindows:
 def _make_directory(directory: str) -> bool:
     """Make a queue's directory, its topic's and the one of all topics; whether it is new.
 
-    Not the store's: one that was moved away must not begin a second time in its place.
+    Not the store's: one that was moved away must not begin a second time in its place, and is a
+    FileNotFoundError. The names of new directories are synced by the flusher.
     """
     topic = os.path.dirname(directory)
     is_new = False
