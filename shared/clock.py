@@ -1,7 +1,7 @@
 """Time as a value that is passed in: the system's clock, and one that a test moves by hand.
 
 Wall time stamps messages. It may jump in both directions, so nothing is ever measured with it.
-Monotonic time measures how long something took.
+Monotonic time measures how long something took. Both count whole ms, as RocketMQ's records do.
 """
 
 from __future__ import annotations
@@ -11,22 +11,31 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """What an actor may know of time."""
+    """What an actor may know of time. It is passed in, so years can pass in a test."""
 
     def now_ms(self) -> int:
         """Wall time, ms since 1970."""
         ...
 
     def monotonic_ms(self) -> int:
-        """A time that never goes back; the same origin for all processes of one boot."""
+        """A time that never goes back; the same origin for all processes of one boot.
+
+        So one process may store it in shared memory or a file, and another compare it with its own.
+        After a boot such a number means nothing.
+        """
         ...
 
     def local_hour(self) -> int:
-        """The hour of the day, 0 to 23, where this machine stands."""
+        """The hour of the day, 0 to 23, where this machine stands.
+
+        The hours of `delete_when` are local ones, as RocketMQ's are.
+        """
         ...
 
 
 class SystemClock:
+    """The clocks of this machine. Stateless, so each process and thread may have its own."""
+
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
@@ -38,7 +47,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that stands still until it is told to move."""
+    """A clock that stands still until it is told to move: for tests, and for chaos in steps."""
 
     def __init__(self, now_ms: int = 1_700_000_000_000) -> None:
         self._now_ms = now_ms
@@ -55,6 +64,7 @@ class ManualClock:
         return self._now_ms // 3_600_000 % 24
 
     def advance(self, ms: int) -> None:
+        """Let time pass, for both clocks alike."""
         self._now_ms += ms
         self._monotonic_ms += ms
 

@@ -24,6 +24,7 @@ MAX_QUEUES = 1 << 24
 _NOT_NEGATIVE = ("_ms", "_pages", "_nums", "_num", "_h", "_mapped_file")
 _DELAYS = re.compile(r"\d{1,9}[smhd]( \d{1,9}[smhd])*")
 
+# A rule gets the whole configuration, because it may compare keys with each other.
 Rule = tuple[str, Callable[[Config], bool], str]
 
 # the key whose value the error shows, what must hold, and how to say it
@@ -39,6 +40,7 @@ RULES: tuple[Rule, ...] = (
         "a multiple of 4096 below 2 GiB",
     ),
     (
+        # whole entries: entry k is byte 20 * k of its queue, and none may lie in two files
         "mapped_file_size_consume_queue_bytes",
         lambda c: (
             c.mapped_file_size_consume_queue_bytes >= CQ_ENTRY_BYTES
@@ -71,7 +73,8 @@ RULES: tuple[Rule, ...] = (
     ("max_hash_slot_num", lambda c: 1 <= c.max_hash_slot_num <= 1 << 28, "from 1 to 2^28"),
     (
         "max_index_num",
-        # a file is mapped by Java, whose positions have 32 bits
+        # Item 0 is never used, so a file of one item could hold no key. And a file is mapped by
+        # Java, whose positions have 32 bits: header, slots and items together stay below 2 GiB.
         lambda c: (
             c.max_index_num >= 2 and 40 + 4 * c.max_hash_slot_num + 20 * c.max_index_num < 1 << 31
         ),
@@ -79,6 +82,8 @@ RULES: tuple[Rule, ...] = (
         "20 * max_index_num bytes)",
     ),
     (
+        # RocketMQ's form. isdigit takes the digits of all scripts, so ASCII is asked for as well.
+        # Of an empty part it is false, which refuses "04;" too.
         "delete_when",
         lambda c: all(
             hour.isascii() and hour.isdigit() and int(hour) < 24
@@ -117,7 +122,12 @@ RULES: tuple[Rule, ...] = (
 
 
 def check_config(config: Config) -> None:
-    """Raise ConfigError for values that are out of range or do not go together."""
+    """Raise ConfigError for values that are out of range or do not go together.
+
+    Reports the first one. Looks at values alone, and at no file or socket: whether a port is free
+    or a disk has room is not a rule of the configuration.
+    """
+    # the table first: its texts say more than the one for all numbers that count something
     for key, holds, said in RULES:
         if not holds(config):
             raise _error(key, said, config)
@@ -135,13 +145,18 @@ def _error(key: str, said: str, config: Config) -> ConfigError:
 
 
 def default_of(key: str) -> str:
-    """The value that a key has where none is set, as it would be typed."""
+    """The value that a key has where none is set, as it would be typed. For hints: the command is
+    copied into a shell, where a delete_when of "04;16" needs its quotes.
+    """
     default = getattr(Config(), key)
     word = str(default).lower() if isinstance(default, bool) else str(default)
     return f"its default: --set {key}={shlex.quote(word)}"
 
 
 def _ip_version(text: str) -> int:
+    """4 or 6; 0 for anything else. Names are not resolved: `broker_ip` goes into records, which
+    have room for an address only.
+    """
     try:
         return ipaddress.ip_address(text).version
     except ValueError:

@@ -102,19 +102,30 @@ def load_config(
         root = Config(store_path_root_dir=values.get(STORE_KEY, Config().store_path_root_dir)).store
         settled = heed_store(root, values, origins)
         values |= settled
+        # what somebody gave, and the store says too, keeps its own origin
         origins |= {key: "store" for key in settled if origins[key] == "default"}
     config = Config(**values)
+    # Last, because rules compare keys with each other: the pool need not have room for a frame that
+    # only the default segment could hold.
     check_config(config)
     return Loaded(config, origins)
 
 
 def default_store() -> str:
-    """Where the commands look when --store is not given: $PENSTOCK_STORE, else ./store."""
+    """Where the commands look when --store is not given: $PENSTOCK_STORE, else ./store.
+
+    The one function here that looks at the environment of its process: it is a command's default.
+    """
+    # `or`, and no default of `get`: a variable that is set to nothing counts as not set
     return os.environ.get(STORE_VARIABLE) or Config().store_path_root_dir
 
 
 def parse_setting(text: str) -> tuple[str, str]:
-    """`key=value` as a pair. Raises ConfigError."""
+    """`key=value` as a pair. Raises ConfigError for another form.
+
+    The first `=` counts, so a value may have more. Whether there is such a key is asked by
+    `load_config`, which knows where it is from.
+    """
     key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError(
@@ -124,6 +135,7 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 
 def _from_file(file: Path) -> list[_Setting]:
+    """What a TOML file sets. A table in it is a value like any other here, and no key takes one."""
     try:
         found = tomllib.loads(file.read_bytes().decode())
     except OSError as error:
@@ -132,6 +144,7 @@ def _from_file(file: Path) -> list[_Setting]:
             error,
             "name one that is there with --config FILE; penstock config show prints every key",
         ) from None
+    # arrays that are nested without an end are a RecursionError
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise ConfigError(
             "the configuration file is not TOML", f"{file}: {error}", "correct that line"
@@ -140,6 +153,7 @@ def _from_file(file: Path) -> list[_Setting]:
 
 
 def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
+    """What the environment sets; other variables of Penstock's are not looked at."""
     found: list[_Setting] = []
     if environment.get(STORE_VARIABLE):
         found.append((STORE_KEY, environment[STORE_VARIABLE], STORE_VARIABLE))
@@ -148,6 +162,7 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
             # variables are shared by everything in a container, so a key with a wrong name there is
             # an error too, like one in the file
             key = name.removeprefix(ENVIRONMENT_PREFIX).lower()
+            # two variables for one value could contradict each other
             if key == STORE_KEY:
                 raise ConfigError(
                     "the store's directory has another variable",
@@ -159,7 +174,9 @@ def _from_environment(environment: Mapping[str, str]) -> list[_Setting]:
 
 
 def check_known(key: str, origin: str) -> None:
-    """Raise ConfigError, with the nearest key that there is, for one that there is not."""
+    """Raise ConfigError, with the nearest key that there is, for one that there is not. `origin` is
+    where it was set, as the error tells it.
+    """
     if key in Config.__struct_fields__:
         return
     near = nearest(key, Config.__struct_fields__)

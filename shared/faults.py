@@ -43,7 +43,8 @@ from penstock.shared.errors import ConfigError
 
 VARIABLE, FIRED_VARIABLE = "PENSTOCK_FAULTS", "PENSTOCK_FAULTS_FIRED"
 
-# What a process has done, and what it has not done yet, when it passes the point.
+# What a process has done, and what it has not done yet, when it passes the point. It is a table and
+# not a comment at each place, because `penstock chaos --points` prints it.
 POINTS: dict[str, str] = {
     # doorbells, of any actor: questions
     "bell.lost": "a doorbell is not rung",
@@ -152,11 +153,16 @@ _FAULT = re.compile(
 
 
 _FIRING = re.compile(rb"[a-z_.0-9]+(?:/[a-z-]+)? \d+")
+# The file is read as a whole at each firing, and a longer one is somebody else's.
 MAX_FIRED_BYTES = 1 << 20
 
 
 class Fault(NamedTuple):
-    """What happens at a point: from the `first` time on, `times` times."""
+    """What happens at a point: from the `first` time on, `times` times.
+
+    `first` counts how often one process passes it, `times` what has happened in all of them.
+    `argument` is ms, a percentage or an errno, whatever the action takes; else 0.
+    """
 
     action: str
     argument: int
@@ -165,7 +171,9 @@ class Fault(NamedTuple):
 
 
 class Faults:
-    """The armed points of one process."""
+    """The armed points of one process, and of those that are forked from it: each goes on counting
+    passes by itself. `fired` is the path of the file that counts for all, "" for none.
+    """
 
     def __init__(self, armed: dict[str, Fault], fired: str) -> None:
         self._armed = armed
@@ -174,7 +182,11 @@ class Faults:
         self._fired = dict.fromkeys(armed, 0)
 
     def hit(self, name: str, which: str = "") -> int:
-        """Pass a point. Its answer, for a point that is a question: 1 is yes, 0 is no."""
+        """Pass a point. Its answer, for a point that is a question: 1 is yes, 0 is no; or ms.
+
+        `which` is the pair that passes it, as in "writer-committer". Raises OSError where the point
+        is armed with one.
+        """
         # the pair's own entry takes precedence
         if f"{name}/{which}" in self._armed:
             name = f"{name}/{which}"
@@ -184,6 +196,7 @@ class Faults:
         self._passed[name] += 1
         if self._passed[name] < fault.first:
             return 0
+        # not counted and not limited: `times` and the file mean nothing for a question
         if fault.action == "yes":
             return random.random() * 100 < fault.argument
         if fault.action == "upto":
@@ -200,11 +213,13 @@ class Faults:
         if not self._file:
             self._fired[name] += 1
             return self._fired[name] <= times
+        # O_NOFOLLOW: a link could lead to any file of this user, and a line would be added there
         # O_NONBLOCK: opening a FIFO that nobody reads would stop the actor here
         flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_NONBLOCK
         try:
             handle = os.open(self._file, flags, 0o600)
         except OSError:
+            # from now on this process counts for itself, as it does without the variable
             self._file = ""
             return self._may_fire(name, times)
         try:
@@ -216,9 +231,12 @@ class Faults:
                 return self._may_fire(name, times)
             if sum(line.split(b" ")[0] == name.encode() for line in lines) >= times:
                 return False
+            # not synced: it has to outlive this process, which a kill ends now, and not the machine
             os.write(handle, f"{name} {os.getpid()}\n".encode())
             return True
         finally:
+            # This releases the lock before the caller acts: a process that is stopped there must
+            # not hold up the others at their points.
             os.close(handle)
 
 
@@ -232,6 +250,9 @@ def _firings(handle: int) -> list[bytes] | None:
 
 
 def _fail(fault: Fault, name: str) -> None:
+    """Do what the point is armed with. Returns after a delay, and once a stop is continued."""
+    # By signals and not by an exit: no handler, no `finally` and no buffer of this process may do
+    # anything after it, as nothing does after kill -9.
     if fault.action == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault.action == "stop":
@@ -243,7 +264,9 @@ def _fail(fault: Fault, name: str) -> None:
 
 
 def parse_faults(text: str) -> dict[str, Fault]:
-    """The faults of a specification. Raises ConfigError for bad syntax and for unknown points."""
+    """The faults of a specification. Raises ConfigError for bad syntax and for unknown points: a
+    misspelt point that never fires would make a test pass that tests nothing.
+    """
     found: dict[str, Fault] = {}
     for word in text.split():
         match = _FAULT.fullmatch(word)
@@ -254,6 +277,7 @@ def parse_faults(text: str) -> dict[str, Fault]:
                 "see penstock chaos --points",
             )
         name, what, first, times = match.groups()
+        # a pair that there is not is no error: such a point never fires
         if name.partition("/")[0] not in POINTS:
             raise ConfigError("there is no such crash point", name, "see penstock chaos --points")
         action, _, argument = what.partition(":")
@@ -269,17 +293,20 @@ def parse_faults(text: str) -> dict[str, Fault]:
 
 
 def remark() -> str:
-    """What a broker with armed points says at its start; "" where no point is armed."""
+    """What a broker with armed points says at its start; "" where no point is armed. It is said
+    because somebody may have left the variable in the environment.
+    """
     text = os.environ.get(VARIABLE, "")
     return f"{VARIABLE} is set, this broker fails on purpose: {text}" if text else ""
 
 
 def _nothing(name: str, which: str = "") -> int:
-    """An unarmed point."""
+    """An unarmed point. A function of its own, so that it costs nothing but the call."""
     return 0
 
 
 def _from_environment() -> Faults | None:
+    """What this process is armed with. Raises ConfigError, at import: nothing runs half armed."""
     text = os.environ.get(VARIABLE, "")
     return Faults(parse_faults(text), os.environ.get(FIRED_VARIABLE, "")) if text else None
 

@@ -22,7 +22,10 @@ from penstock.shared.memory.positions import Positions
 
 
 def load_checkpoint(file: Path) -> Checkpoint:
-    """The checkpoint of a store; all zero when there is none."""
+    """The checkpoint of a store; all zero when there is none, or one that is too short.
+
+    Zeros are the safe answer: they make the next start look through the whole log. Raises OSError.
+    """
     try:
         return decode_checkpoint(file.read_bytes())
     except FileNotFoundError:
@@ -31,33 +34,53 @@ def load_checkpoint(file: Path) -> Checkpoint:
 
 def make_checkpoint(file: Path, believed: Checkpoint) -> None:
     """Put the words in place that a start has believed, where others stand there, or none, or not
-    in a file of full length. While no actor runs."""
+    in a file of full length. While no actor runs. Raises OSError.
+
+    A start does not believe every word that it finds: a checkpoint may be an older copy.
+    """
+    # The keeper only opens the file and writes in place. A page that is there in full needs no
+    # room for that, so a full disk ends the start and not the flusher.
     whole = file.exists() and file.stat().st_size >= PAGE_BYTES
     if not whole or load_checkpoint(file) != believed:
         replace_file(file, encode_checkpoint(believed))
 
 
 class CheckpointKeeper:
-    """The checkpoint's words and the file they are in. A start has made it."""
+    """The checkpoint's words and the file they are in. A start has made it.
+
+    A sample goes through three states: it is taken, what it belongs to reaches the disk, and only
+    then does it enter the words. `write` puts them into the file. One thread; raises OSError where
+    the file is not there.
+    """
 
     def __init__(self, file: Path, positions: Positions, segments: MappedFileQueue) -> None:
         self._positions = positions
         self._segments = segments
+        # ms, and the log offset up to which the log has to be flushed before the time counts
         self._log_sample = (0, 0)
         self._queue_record = 0
+        # a record whose entry is on disk, and which the log may still lack there; -1 without one
         self._synced_record = -1
         self._sampled = False
         self._words = load_checkpoint(file)
+        # no checkpoint is equal to this: the predecessor may have died between write and sync, so
+        # the same words are written and synced once more
         self._written = Checkpoint(-1)
         self.durable = self._words  # as a start has left them
         self._handle = os.open(file, os.O_RDWR)
 
     def sample_log(self) -> None:
-        """Note the time of the newest record, and an offset the log must be flushed to for it."""
+        """Note the time of the newest record, and an offset the log must be flushed to for it.
+
+        To be called before the log is flushed.
+        """
+        # A sample that still waits is kept. Under load the log is never flushed as far as it was
+        # written a moment ago, so a sample that each call replaced would never count.
         if self._log_sample[1] <= self._positions["flushed"]:
             self._take_log_sample()
             timestamp_ms = self._positions["wrote_timestamp"]
-            # `wrote` was stored before that time was, so it covers the record of that time
+            # The time is read first. The writer stores `wrote` before the time, so what `wrote` is
+            # now covers the record of that time. Read the other way round, it might not.
             self._log_sample = (timestamp_ms, self._positions["wrote"])
 
     def _take_log_sample(self) -> None:
@@ -67,18 +90,25 @@ class CheckpointKeeper:
     def sample_queues(self) -> None:
         """Note the last dispatched record; a sync of the queues that begins now covers it."""
         # The record is read first, and once: the reput moves it before it moves `dispatched`, so
-        # what is past this record when `dispatched` is read was dispatched with it.
+        # what is past this record when `dispatched` is read was dispatched with it. A reput that
+        # died between the two has named a record that its successor dispatches again.
         self._queue_record = self._positions["dispatched_record"]
         self._sampled = self._positions["dispatched"] > self._queue_record
 
     def queues_are_synced(self) -> None:
         """Every queue is on disk at least as far as when `sample_queues` was called."""
+        # the last chance of an earlier round's record, which may be replaced below
         self.log_has_followed()
         if self._sampled:
             self._synced_record = self._queue_record
 
     def index_is_synced(self, full_ms: int) -> None:
-        """Index files up to this time are full and on disk: RocketMQ keeps them after a crash."""
+        """Index files up to this time, in ms, are full and on disk: RocketMQ keeps them after a
+        crash.
+
+        It deletes all that end later, so the newest file, which still grows, never counts.
+        """
+        # 0, or what was said before, where no file has become full since
         if full_ms > self._words.index_timestamp_ms:
             self._words = _replace(self._words, index_timestamp_ms=full_ms)
 
@@ -89,11 +119,13 @@ class CheckpointKeeper:
         known to be by its time, else the next start would not believe it.
         """
         record = self._synced_record
+        # `flushed` is never inside a record: one that begins before it is on disk as a whole
         if not 0 <= record < self._positions["flushed"]:
             return False
         stored_ms = store_timestamp_ms(self._segments.view(record, record + HEAD_BYTES), 0)
         if stored_ms > self._words.physic_timestamp_ms:
             return False
+        # both words change together: a start looks whether the record has a time that fits
         self._words = _replace(self._words, logics_timestamp_ms=stored_ms, confirm_offset=record)
         self._synced_record = -1
         return True
@@ -104,7 +136,10 @@ class CheckpointKeeper:
         return self._take_queue_sample()
 
     def write(self) -> None:
-        """Write the words when they have changed; durable on return."""
+        """Write the words when they have changed; durable on return.
+
+        Raises FlushFailed where the sync fails, which must not be tried again; OSError.
+        """
         self._take_log_sample()
         self._take_queue_sample()
         if self._words != self._written:
@@ -113,9 +148,11 @@ class CheckpointKeeper:
             crash_point("ckpt.mid")
             sync_file(self._handle)
             crash_point("ckpt.after")
+            # only now, because the watermark repeats what is durable, and not what is written
             self._written = self.durable = self._words
 
     def close(self) -> None:
+        """Close the file. Words that `write` has not written are lost: a stop writes first."""
         os.close(self._handle)
 
 

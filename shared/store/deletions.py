@@ -23,11 +23,15 @@ from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
 
+# Rows; older ones are forgotten. Each row writes the whole list again, so it has to stay short.
 KEPT = 100
 
 
 class Reason(StrEnum):
-    """Why something goes. All but FORCED only let go what has had its time."""
+    """Why something goes. All but FORCED only let go what has had its time.
+
+    The texts stand in the file, which a later version has to read.
+    """
 
     DELETE_WHEN = "delete_when"
     DISK_USED = "disk_used"
@@ -36,7 +40,9 @@ class Reason(StrEnum):
 
 
 class Deletion(msgspec.Struct, frozen=True, kw_only=True):
-    """Segments that went together. Times are ms since 1970.
+    """Segments that went together: the log offsets [log_start, log_end). Times are ms since 1970.
+
+    `disk_used_percent` is of the fullest disk, and -1 where nobody knows.
 
     `messages` are the entries that the consume queues had of them, so it is exact where
     `uncounted_queues`, whose files could not be read, is 0. `stored_before_ms` is the store time of
@@ -55,7 +61,9 @@ class Deletion(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def load_deletions(paths: StorePaths) -> list[Deletion]:
-    """Oldest first, the last hundred; nothing where nothing was deleted. Raises StoreDamaged."""
+    """Oldest first, the last hundred; nothing where nothing was deleted. Raises StoreDamaged,
+    OSError. Any process may read it: the file is replaced as a whole.
+    """
     try:
         return msgspec.json.decode(paths.deletions.read_bytes(), type=list[Deletion])
     except FileNotFoundError:
@@ -69,7 +77,7 @@ def load_deletions(paths: StorePaths) -> list[Deletion]:
 
 
 class Deletions:
-    """The list, as the cleaner keeps it."""
+    """The list, as the cleaner keeps it. No method raises OSError: `say` gets what went wrong."""
 
     def __init__(self, paths: StorePaths, say: Callable[[str], None]) -> None:
         self._paths = paths
@@ -80,19 +88,26 @@ class Deletions:
             self._rows = load_deletions(paths)
         except (StoreDamaged, OSError) as error:  # no history is worth a cleaner that fails
             say(f"{error}; the list begins anew")
+            # Set aside, because the next row replaces the file. If even that fails, it is replaced.
             with suppress(OSError):
                 paths.deletions.replace(paths.deletions.with_name("deletions.json.broken"))
 
     def last(self) -> Deletion | None:
+        """The newest row, None without one. What a crash kept from being done is at this end."""
         return self._rows[-1] if self._rows else None
 
     def add(self, row: Deletion) -> None:
         """Durable on return, unless the disk refuses it, which is said."""
+        # all rows that are not on disk go with the next write, so what a full disk kept off the
+        # list gets there later
         self._rows = [*self._rows, row][-KEPT:]
         self._write()
 
     def correct(self, row: Deletion | None) -> None:
-        """In place of the last row: as much of it as was done, None for nothing."""
+        """In place of the last row: as much of it as was done, None for nothing.
+
+        Where the list is full, the row that was pushed out for this one does not come back.
+        """
         self._rows = [*self._rows[:-1], *([row] if row else [])]
         self._write()
 
@@ -102,6 +117,7 @@ class Deletions:
             self._write()
 
     def _write(self) -> None:
+        """Replace the file; a refusal is said when it begins, and not again at each try."""
         was = self._unwritten
         try:
             replace_file(
@@ -115,7 +131,10 @@ class Deletions:
 
 
 def describe(row: Deletion, config: Config) -> str:
-    """One line for people: what goes, why, how many messages, from before when."""
+    """One line for people: what goes, why, how many messages, from before when.
+
+    `config` is that of the broker that deletes: the line names the settings it goes by.
+    """
     many = "segment" if row.segments == 1 else "segments"
     least = f" (and those of {row.uncounted_queues} queues that cannot be read)"
     return (
@@ -129,6 +148,7 @@ def _why(row: Deletion, config: Config) -> str:
     used = f"the disk is {row.disk_used_percent}% full"
     if row.disk_used_percent < 0:
         used = "nobody knows how full the disk is"
+    # the one reason with which messages go early, so it must not read like the others
     if row.why == Reason.FORCED:
         return f"before their time, as {used} and clean_file_forcibly_enable is on"
     return (
@@ -146,5 +166,6 @@ def _time(at_ms: int) -> str:
         return "a time that cannot be read"
     try:
         return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
+    # it is read from a record, which may be damaged: not every 64-bit number is a date
     except (OverflowError, ValueError, OSError):
         return f"{at_ms} ms"

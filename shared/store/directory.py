@@ -33,10 +33,16 @@ from penstock.shared.store.geometry import Sizes, load_sizes
 
 
 class StoreDirectory:
-    """Reads the store under `root`. Close it, or use it as a context manager."""
+    """Reads the store under `root`. Close it, or use it as a context manager.
+
+    `segments` and `problems` are as they were when it was listed last. Methods raise OSError too,
+    where the disk refuses.
+    """
 
     def __init__(self, root: Path | str) -> None:
+        """Raises ConfigError where this is no store, OSError."""
         self.paths = StorePaths(root)
+        # One is enough: a log without queues is a whole store, from which they can be made.
         if not (self.paths.commit_log.is_dir() or self.paths.consume_queue.is_dir()):
             raise ConfigError(
                 "this is no store: it holds neither commitlog/ nor consumequeue/",
@@ -67,10 +73,13 @@ class StoreDirectory:
 
     def refresh(self) -> None:
         """List the log's segments again: a running store adds some and deletes others."""
+        # an open descriptor would go on reading a file that has been deleted or replaced
         self._files.close()
         problems = []
         try:
             self.sizes = load_sizes(self.paths)
+        # A problem and no error: whoever looks at a damaged store has to get in. Without that file
+        # the segments themselves say what their size is.
         except StoreDamaged as error:
             file = shown(self.paths.geometry)
             problems.append(Problem("geometry", file, 0, None, f"{error.value}. {error.hint}"))
@@ -97,16 +106,23 @@ class StoreDirectory:
 
     @property
     def is_unclean(self) -> bool:
-        """Whether the store is running, or was not stopped in order."""
+        """Whether the store is running, or was not stopped in order.
+
+        RocketMQ's rule: the file counts, and its content does not. So this alone cannot tell a
+        broker that runs from one that died.
+        """
         return self.paths.abort.exists()
 
     def checkpoint(self) -> Checkpoint:
         """The checkpoint's words; all zero when there is none."""
+        # through the cache, so that what a start has read is counted with all else
         path = self.paths.checkpoint
         return decode_checkpoint(self._files.read(path, 0, PAGE_BYTES) if path.exists() else b"")
 
     def segment_of(self, position: int) -> Segment:
-        """The segment that holds a log offset. Raises OffsetOutOfRange."""
+        """The segment that holds a log offset. Raises OffsetOutOfRange: before the first one, past
+        the last one, and where a segment between others is missing.
+        """
         index = bisect_right(self._bases, position) - 1
         if index < 0 or position >= self.segments[index].end:
             end = self.segments[-1].end if self.segments else 0
@@ -119,7 +135,11 @@ class StoreDirectory:
         return self.segments[index]
 
     def read_log(self, position: int, size: int) -> bytes:
-        """`size` bytes of the log, which lie in one segment, as records do."""
+        """`size` bytes of the log, which lie in one segment, as records do.
+
+        Raises OffsetOutOfRange for bytes that no listed segment has, or whose file has expired
+        since; StoreDamaged for a file that is shorter than it was.
+        """
         segment = self.segment_of(position)
         if not 0 < size <= segment.end - position:
             raise OffsetOutOfRange(
@@ -128,6 +148,7 @@ class StoreDirectory:
             )
         try:
             raw = self._files.read(segment.path, position - segment.base, size)
+        # a running store's cleaner was here after the listing: that is no damage
         except FileNotFoundError as error:
             raise OffsetOutOfRange(
                 "the segment has expired", segment.path, "refresh, or run the command again"
@@ -139,10 +160,14 @@ class StoreDirectory:
         return raw
 
     def record_at(self, position: int) -> Record:
-        """The record that begins at a log offset, its checksum compared. Raises StoreDamaged."""
+        """The record that begins at a log offset, its checksum compared. Raises StoreDamaged, where
+        no whole one begins there; OffsetOutOfRange.
+        """
         segment = self.segment_of(position)
         left = segment.end - position
         size, _ = BLANK.unpack(self.read_log(position, BLANK.size)) if left >= 8 else (0, 0)
+        # A length that cannot be is not believed. Only size and magic are looked at then, and the
+        # error says what is wrong with them.
         raw = self.read_log(position, size if 8 <= size <= left else min(8, left))
         found, _, reason = examine(raw, 0, len(raw), position=position)
         if found is not Kind.RECORD:
@@ -159,24 +184,33 @@ class StoreDirectory:
     ) -> Iterator[Step]:
         """Every record from `start` (the first by default), the damage, and the log's end.
 
-        log/scan.py describes the steps. `start` is where a record begins.
+        log/scan.py describes the steps. `start` is where a record begins. It walks the segments
+        that are listed now: of one that expires during the walk the rest is passed over.
         """
         first = self.log_start if start is None else start
         return scan(self._files, self.segments, first, checksum=checksum)
 
     def queues(self) -> list[QueueFiles]:
-        """Every queue that has a directory, as it is now, by topic and queue id."""
+        """Every queue that has a directory, as it is now, by topic and queue id.
+
+        Lists a directory for each of them at each call, which StoreSurvey spares a start.
+        """
         found = []
         for topic_path in _directories(self.paths.consume_queue):
             if not is_stored_topic(topic_path.name):
                 continue  # RocketMQ makes no such topic: not a queue, whatever it is
             for path in _directories(topic_path):
+                # `01` would be a second directory of queue 1. isdigit alone takes other scripts'
+                # digits, too.
                 if path.name.isascii() and path.name.isdigit() and path.name == str(int(path.name)):
                     found.append(self.queue_at(path))
+        # by number: the directories' names would put queue 10 before queue 2
         return sorted(found, key=lambda queue: (queue.topic, queue.queue_id))
 
     def queue_at(self, directory: Path) -> QueueFiles:
-        """The queue that has this directory, whose name is its queue id."""
+        """The queue that has this directory, whose name is its queue id. Lists its files now, and
+        takes the log's start from when the log was listed.
+        """
         return QueueFiles(
             self._files,
             directory,
@@ -188,6 +222,7 @@ class StoreDirectory:
 
 
 def _directories(path: Path) -> list[Path]:
+    """The directories in one, in no order; none where it is not there, or not any more."""
     try:
         with os.scandir(path) as found:
             return [Path(entry) for entry in found if entry.is_dir()]

@@ -56,7 +56,9 @@ REMEMBERED, FOUND, UNKNOWN = "penstock/geometry.json", "found in the files", "no
 
 
 class Sizes(msgspec.Struct, frozen=True, omit_defaults=True):
-    """penstock/geometry.json: keys of the configuration; 0 is not known."""
+    """penstock/geometry.json: keys of the configuration; 0 is not known, and is left out of the
+    file. The first two are bytes, the others count slots and items of an index file.
+    """
 
     mapped_file_size_commit_log_bytes: int = 0
     mapped_file_size_consume_queue_bytes: int = 0
@@ -65,7 +67,9 @@ class Sizes(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Size(NamedTuple):
-    """What a store says about one key; 0 where it does not, and why."""
+    """What a store says about one key; 0 where it does not, and why. `origin` is one of the three
+    texts above, which `penstock store info` shows.
+    """
 
     value: int
     origin: str
@@ -73,11 +77,14 @@ class Size(NamedTuple):
 
 
 def load_sizes(paths: StorePaths) -> Sizes:
-    """What is remembered; nothing where there is no file. Raises StoreDamaged for another file."""
+    """What is remembered; nothing where there is no file. Raises StoreDamaged for another file,
+    ConfigError where the store's own directory is a file, OSError.
+    """
     try:
         sizes = msgspec.json.decode(paths.geometry.read_bytes(), type=Sizes)
         known = {key: value for key in KEYS if (value := getattr(sizes, key))}
-        # the largest message is not of the store, and would ask for room in the pool
+        # A size that no configuration may have is damage of this file, and is told here.
+        # The largest message is not of the store, and would ask for room in the pool.
         check_config(Config(**{**known, "max_message_size_bytes": 1}))
     except FileNotFoundError:
         return Sizes()
@@ -95,20 +102,29 @@ def load_sizes(paths: StorePaths) -> Sizes:
 
 def keep_sizes(paths: StorePaths, config: Config, *, index: bool = True) -> None:
     """Write down what files are made with from here on; durable on return. Without `index` nothing
-    is said about that: it is just becoming another one, and then the files tell."""
+    is said about that: it is just becoming another one, and then the files tell.
+
+    The caller holds the store's lock, and has checked `config` against the files that are there.
+    Raises StoreDamaged, OSError.
+    """
     known = {key: getattr(config, key) for key in KEYS if index or key not in _INDEX}
     sizes = Sizes(**known)
+    # almost every start ends here, and costs no sync
     if paths.geometry.exists() and sizes == load_sizes(paths):
         return
     make_directory(paths.own)
     replace_file(paths.geometry, msgspec.json.format(msgspec.json.encode(sizes)))
+    # A kill here leaves sizes of which there may be no file. They bind nobody: `settled_sizes` asks
+    # whether there is one.
     crash_point("geometry.written")
 
 
 def store_sizes(paths: StorePaths, asked: Mapping[str, int] | None = None) -> dict[str, Size]:
     """What the store says, by key; no key of which it has no file, and remembers nothing.
 
-    `asked` is what somebody says the index files have, which helps to find it. Raises StoreDamaged.
+    `asked` is what somebody says the index files have, which helps to find it. Looking goes through
+    directories, and maps index files; what is remembered is not compared with any of them, see
+    `check_lengths`. Raises StoreDamaged, OSError.
     """
     sizes = load_sizes(paths)
     looked: dict[str, Looked | None] = {}
@@ -116,12 +132,14 @@ def store_sizes(paths: StorePaths, asked: Mapping[str, int] | None = None) -> di
         looked[LOG] = look_at_log(paths)
     if not sizes.mapped_file_size_consume_queue_bytes:
         looked[QUEUE] = look_at_queues(paths)
+    # slots and items of a file are found together, so one that is remembered alone is not enough
     if not (sizes.max_hash_slot_num and sizes.max_index_num):
         looked |= dict.fromkeys(_INDEX) | look_at_index(paths, asked or {})
     found = {}
     for key in KEYS:
         if key not in looked:
             found[key] = Size(getattr(sizes, key), REMEMBERED)
+        # None: there is no file of this kind, so any size will do, and the key is left out
         elif (seen := looked[key]) is not None:
             found[key] = Size(seen.value, FOUND if seen.value else UNKNOWN, seen.why)
     return found
@@ -132,20 +150,25 @@ def settled_sizes(
 ) -> dict[str, int]:
     """The values that a configuration has to have for the store at `root`, for `load_config`.
 
-    Without `index` that is about to be made again, in whatever size is asked for. Raises
-    ConfigError where another value was given, or one must be; StoreDamaged.
+    `given` has the values so far, and `origins` where each is from, for the error. Without `index`
+    that is about to be made again, in whatever size is asked for. Raises ConfigError where another
+    value was given, or one must be; StoreDamaged, OSError.
     """
     paths = StorePaths(root)
     asked = {key: given[key] for key in KEYS if key in given}
     settled = {}
     for key, size in store_sizes(paths, asked).items():
+        # files of the old size are about to go; without a wish the old size stays, if it is known
         if not index and key in _INDEX and (key in asked or not size.value):
             continue
         if not size.value:
+            # The default would be a guess, and a start that guesses wrong takes whole files for
+            # damage. What the user says is believed: there is nothing to compare it with.
             if key not in asked:
                 raise _unknown(key, size, paths)
         elif asked.get(key, size.value) == size.value:
             settled[key] = size.value
+        # without a file the other value stands, and `keep_sizes` writes it down
         elif has_files(paths, key):
             raise _other(key, size.value, asked[key], origins[key], paths)
     return settled
@@ -154,12 +177,15 @@ def settled_sizes(
 def index_sizes(paths: StorePaths, slots: int | None = None, items: int | None = None) -> Geometry:
     """The geometry of a store's index, for whoever reads it; what is given counts as it is.
 
-    Raises ConfigError where it is not known, StoreDamaged.
+    Raises ConfigError where it is not known, StoreDamaged, OSError. It is not checked here whether
+    what is given is so.
     """
     asked = {key: given for key, given in ((SLOTS, slots), (ITEMS, items)) if given is not None}
+    # a search may go through a whole index file, by default 420 MB: not where both are given
     found = store_sizes(paths, asked) if len(asked) < len(_INDEX) else {}
     values = []
     for key in _INDEX:
+        # without an index file no geometry is wrong, so the default is as good as any
         size = found.get(key, Size(getattr(Config(), key), REMEMBERED))
         if key not in asked and not size.value:
             raise _unknown(key, size, paths, _OPTIONS[key])
@@ -172,16 +198,28 @@ settled_but_index = partial(settled_sizes, index=False)
 
 
 def check_sizes(paths: StorePaths, config: Config) -> None:
-    """Raise ConfigError for a configuration that is of other sizes than the store's files."""
+    """Raise ConfigError for a configuration that is of other sizes than the store's files.
+
+    A configuration no longer says what was asked for and what is a default, so each key counts as
+    asked for here. Under the lock this is the last word: `load_config` had looked without it.
+    Raises StoreDamaged, OSError.
+    """
     given = {key: getattr(config, key) for key in KEYS}
     settled_sizes(paths.root, given, dict.fromkeys(KEYS, "the configuration"))
 
 
 def check_lengths(paths: StorePaths, config: Config) -> None:
     """Files of a length that occurs again and again are right, and sizes that no file has are
-    wrong. Raises StoreDamaged where the store remembers those, else ConfigError."""
+    wrong. Raises StoreDamaged where the store remembers those, else ConfigError.
+
+    For before a repair or a rebuild, and for a start that meets a file that does not fit. With a
+    wrong size all files look damaged, and it is the size that has to be mended. It may be another
+    store's, whose geometry.json was copied.
+    """
     for key, places in ((LOG, [paths.commit_log]), (QUEUE, [*queue_directories(paths)])):
         size, lengths = getattr(config, key), lengths_of(places)
+        # One file of this length is enough to speak for it. A length that occurs once says nothing
+        # against it: that file may be the one that was cut.
         if not lengths or lengths[size] or max(lengths.values()) == 1:
             continue
         ((length, count),) = lengths.most_common(1)
@@ -195,10 +233,11 @@ def check_lengths(paths: StorePaths, config: Config) -> None:
 
 
 def _other(key: str, value: int, asked: int, origin: str, paths: StorePaths) -> ConfigError:
-    """Somebody asks for another size than the store has."""
+    """Somebody asks for another size than the store has. The hint says where to take it back."""
     hint = f"leave {key} out, and the store's own counts"
     if origin.startswith("file "):
         hint = f"take {key} out of {origin.removeprefix('file ')}, and the store's own counts"
+    # all other origins have small letters: only a variable's name has none
     elif origin.isupper():
         hint = f"unset {origin}, and the store's own counts"
     if key in _INDEX:

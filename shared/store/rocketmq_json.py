@@ -21,7 +21,8 @@ from penstock.shared.next_steps import move_away
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
-# a string, which is kept, or a bare integer key after { or ,
+# A string, which is kept, or a bare integer key after { or ,
+# The string comes first: a match takes it as a whole, so what looks like a key inside it is left.
 _STRING_OR_KEY = re.compile(r'("(?:[^"\\]|\\.)*")|([{,]\s*)(-?\d+)(\s*:)')
 
 
@@ -31,21 +32,28 @@ def parse_fastjson(text: str) -> Any:
 
 
 def encode_document(document: dict[str, Any]) -> bytes:
+    """The document much as fastjson lays it out: tabs, sorted keys, UTF-8.
+
+    Integer keys are written with quotes. fastjson reads both forms, and other programs only this.
+    """
     return json.dumps(document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
 
 
 def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
     """What `build` makes of the file's object, or of {} when there is none. Falls back to the copy.
 
-    `build` raises ValueError for an object of another form. Raises StoreDamaged when there is a
-    file and neither it nor the copy can be read.
+    `build` raises ValueError for an object of another form, which is then as broken as one that is
+    no JSON. Raises StoreDamaged when there is a file and neither it nor the copy can be read;
+    OSError. Changes nothing, where RocketMQ would delete the broken one.
     """
     broken: dict[Path, str] = {}
     for candidate in (file, file.with_name(file.name + ".bak")):
         try:
             raw = candidate.read_bytes()
+        # other errors are raised: a file that may not be read is there, and must not count as none
         except (FileNotFoundError, NotADirectoryError):
             continue
+        # RocketMQ takes an empty file for a missing one, and not for a broken one
         if not raw.strip():
             continue
         try:
@@ -58,6 +66,7 @@ def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
                     )
                 return found
             broken[candidate] = "not an object"
+        # brackets nested without an end are a RecursionError in json, and damage like any other
         except (ValueError, RecursionError) as error:
             broken[candidate] = str(error)
     if broken:
@@ -75,12 +84,14 @@ def _told(broken: dict[Path, str]) -> str:
 
 
 def save_document(file: Path, content: bytes) -> None:
-    """Durable on return; the version before it is kept as NAME.bak.
+    """Durable on return; the version before it is kept as NAME.bak. Raises OSError.
 
-    A broken one is not: the copy may be all that is left, and must outlive a crash between the two.
+    A broken file is not kept: the copy may be all that is left, and must outlive a crash between
+    the two replacements. One writer at a time: the process that owns the file.
     """
     make_directory(file.parent)
     if file.exists() and _is_object(raw := file.read_bytes()):
+        # A copy and no rename. RocketMQ renames, and a crash there leaves no file of this name.
         replace_file(file.with_name(file.name + ".bak"), raw)
     replace_file(file, content)
 

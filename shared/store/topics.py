@@ -19,7 +19,10 @@ PERM_READ, PERM_WRITE = 4, 2
 
 
 class Topics:
-    """The topics, in memory. The writer owns the file; others load it to look."""
+    """The topics, in memory. The writer owns the file; others load it to look.
+
+    It keeps the document that it was made of, and `put` changes that.
+    """
 
     def __init__(self, document: dict[str, Any] | None = None) -> None:
         """Raises ValueError for a document of another form."""
@@ -37,9 +40,11 @@ class Topics:
         return self._number(topic, "writeQueueNums")
 
     def read_queues(self, topic: str) -> int:
+        """How many queues can be read, which is more while a topic shrinks; 0 without a topic."""
         return self._number(topic, "readQueueNums")
 
     def _number(self, topic: str, key: str) -> int:
+        # No number counts as no queue, and does not break the file: other topics are still good.
         found = self._table.get(topic, {}).get(key, 0)
         return found if isinstance(found, int) else 0
 
@@ -48,10 +53,16 @@ class Topics:
         return self._table.keys()
 
     def all(self) -> dict[str, int]:
+        """Each topic, by name, with its number of queues that can be written."""
         return {topic: self.queues(topic) for topic in sorted(self._table)}
 
     def put(self, topic: str, queues: int, now_ms: int) -> None:
-        """Add a topic, or change how many queues it has."""
+        """Add a topic, or change how many queues it has; `now_ms` is wall time.
+
+        In memory only: `save_topics` makes it durable, and nobody may be told before. Raises
+        InvalidArgument for a name that no topic can have, and then nothing has changed.
+        """
+        # setdefault: of a topic that is there, what RocketMQ wrote stays (`perm`, `attributes`)
         entry = self._table.setdefault(
             check_topic(topic),
             {
@@ -66,6 +77,7 @@ class Topics:
         # RocketMQ shrinks a topic by its write queues first: what can be read stays so
         entry["readQueueNums"] = max(queues, self.read_queues(topic))
         entry["writeQueueNums"] = queues
+        # RocketMQ counts each change. The version is made where it is missing or something else.
         found = self._document.get("dataVersion")
         version = found if isinstance(found, dict) else {}
         counter = version.get("counter", 0)
@@ -74,6 +86,7 @@ class Topics:
         self._document["dataVersion"] = version
 
     def encode(self) -> bytes:
+        """The file's content, with all that the document had and this class does not know."""
         return encode_document(self._document)
 
 
@@ -83,5 +96,8 @@ def load_topics(file: Path) -> Topics:
 
 
 def save_topics(file: Path, topics: Topics) -> None:
-    """Durable on return; the version before it is kept as topics.json.bak."""
+    """Durable on return; the version before it is kept as topics.json.bak. Raises OSError.
+
+    For the writer alone, which owns the file.
+    """
     save_document(file, topics.encode())
