@@ -60,6 +60,10 @@ def verify_store(
     have; where nobody does, only their headers are looked at. The queues of delayed messages say
     when these are due, by the broker's `delay_levels_ms`.
 
+    The store may be running: it is only read, and what grows meanwhile is no problem. Whatever is
+    wrong with the files is in the report. `checksum` says what is compared of each record; with
+    NONE, a flipped bit in a body goes unseen.
+
     Raises ConfigError where there is no store.
     """
     with StoreDirectory(directory) as store:
@@ -67,6 +71,13 @@ def verify_store(
 
 
 class _Verification:
+    """One check, from the first listing to the report. To be run once.
+
+    What a running store may outgrow is taken down before the walk: the list of queues, the
+    checkpoint, where queues end and how many items the index has. A record is in the log before
+    any of these names it.
+    """
+
     def __init__(
         self,
         store: StoreDirectory,
@@ -82,6 +93,7 @@ class _Verification:
         self._check_known_queues()
         # taken down before the walk: a running store moves on meanwhile
         self._checkpoint = store.checkpoint()
+        # Light queues are left out: their entries lead to records of other topics.
         self._queues: dict[tuple[bytes, int], QueueCheck] = {
             (files.topic.encode(), files.queue_id): QueueCheck(
                 files.topic, files.queue_id, files, shown(files.directory), self._found
@@ -100,9 +112,15 @@ class _Verification:
         self._without_crc = 0
         self._backwards = self._newest_ms = self._torn_bytes = 0
         self._log_end = store.log_start
+        # log offset, size and reason of damage that nothing whole has followed yet
         self._damage: tuple[int, int, str] | None = None
 
     def _index_sizes(self) -> Geometry | None:
+        """What the store says about its index files; None where that cannot be known.
+
+        A check goes on without it: that no index can be read takes nothing from what is known of
+        the log.
+        """
         try:
             return index_sizes(self._store.paths)
         except StoreDamaged:
@@ -112,11 +130,14 @@ class _Verification:
             return None
 
     def run(self, progress: Progress | None) -> VerifyReport:
+        """Check everything. Findings do not end it: a reader wants to know of all of them."""
         started = time.monotonic()
         self._check_segments()
         self._walk(progress or (lambda done, total: None))
         segments = len(self._store.segments)
         log_start = self._store.log_start
+        # Segments may have expired during the walk. Entries that still name their records are no
+        # problem, so queues are given the log's start as it is now.
         self._store.refresh()
         for queue in self._queues.values():
             queue.finish(self._store.log_start, self._log_end, unclean=self._unclean)
@@ -165,9 +186,11 @@ class _Verification:
                 self._found.add(problem)
 
     def _walk(self, progress: Progress) -> None:
+        """Every record of the log, in order, to the checks of its queue and of the index."""
         start = self._store.log_start
         total = sum(segment.size for segment in self._store.segments)
         for position, found, size, record, reason in self._store.scan_log(checksum=self._checksum):
+            # Something follows, so it is no torn tail. Damage at the very end may be one.
             if self._damage and found is not Kind.END:
                 self._report_damage("log-damaged")
             if found is Kind.RECORD:
@@ -182,6 +205,8 @@ class _Verification:
                 self._damage = position, size, reason
         if self._damage:
             self._take_torn_tail(self._damage[1])
+        # This is one problem for all of them: it is how the store was written, and may be true of every
+        # record.
         if self._without_crc:
             detail = (
                 f"{self._without_crc} of {self._messages} records have no checksum of their own, "
@@ -201,6 +226,7 @@ class _Verification:
             self._backwards += 1
         else:
             self._newest_ms = fields.store_timestamp_ms
+        # The index has a half message and no queue does, so it is added there before this.
         if not fields.is_queued:
             return
         if fields.sys_flag & SYS_INNER_BATCH:
@@ -218,7 +244,10 @@ class _Verification:
         )
 
     def _new_queue(self, raw_topic: bytes, queue_id: int) -> QueueCheck:
-        """A queue that has records, but no directory."""
+        """A queue that has records, but no directory: all of its entries are missing.
+
+        In an unclean store that is no problem, as the reput may not have come to it yet.
+        """
         topic = raw_topic.decode("utf-8", "replace")
         place = shown(self._store.paths.consume_queue)
         queue = QueueCheck(topic, queue_id, None, place, self._found)
@@ -238,12 +267,17 @@ class _Verification:
         )
 
     def _take_torn_tail(self, size: int) -> None:
-        """Damage with nothing whole after it: a write that a crash cut off."""
+        """Damage with nothing whole after it: a write that a crash cut off.
+
+        A clean store has had no crash, so in that it is a problem; elsewhere a note will say so.
+        """
         self._torn_bytes = size
         if not self._unclean:
             self._report_damage("log-torn-tail")
 
     def _check_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Its length, and whether its words are ahead of the log. Older ones only make a start scan
+        more."""
         path = self._store.paths.checkpoint
         if not path.exists():
             if self._messages and not self._unclean:
@@ -258,6 +292,7 @@ class _Verification:
             (8, "logics", checkpoint.logics_timestamp_ms),
         )
         for at, name, value in times:
+            # A log without a record has no newest time to compare with.
             if value < 0 or (value > self._newest_ms and self._messages):
                 detail = f"{name} time {value}, but the newest record is of {self._newest_ms}"
                 self._found.report("checkpoint-ahead", (shown(path), at), None, detail)
