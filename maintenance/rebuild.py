@@ -123,7 +123,10 @@ def _build_queues(
 
 
 def _has_this_index(paths: StorePaths, config: Config) -> bool:
-    """Whether the index that is about to go is of the sizes that the new one has."""
+    """Whether the index that is about to go is of the sizes that the new one has.
+
+    Where nothing is remembered of it the answer is no, which is the safe one.
+    """
     sizes = load_sizes(paths)
     had = sizes.max_hash_slot_num, sizes.max_index_num
     return had == (config.max_hash_slot_num, config.max_index_num)
@@ -145,6 +148,7 @@ def _keep_others(paths: StorePaths, new: Path, done: Rebuilt) -> None:
         here = Path(place).relative_to(old)
         rebuilt = len(here.parts) == 2 and (new / here).exists()
         for name in names:
+            # linked and not moved: until the swap the old tree is the store's, and has to be whole
             if not rebuilt:
                 make_directory(new / here)
                 os.link(old / here / name, new / here / name, follow_symlinks=False)

@@ -45,7 +45,7 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
     they are a plan, which lacks what follows from a step. The caller holds the lock where they are
     applied. Raises ConfigError or StoreDamaged for sizes that are not the store's, and OSError.
     """
-    # This comes first: with a wrong size every file of a healthy store would be given another length.
+    # This comes first: with a wrong size a repair would change the length of every good file.
     check_lengths(paths, config)
     size = config.mapped_file_size_commit_log_bytes
     with StoreDirectory(paths.root) as store:

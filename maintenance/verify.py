@@ -41,8 +41,10 @@ from penstock.shared.store.geometry import index_sizes
 
 Progress = Callable[[int, int], None]
 
-_PROGRESS_RECORDS = 1 << 16
+_PROGRESS_RECORDS = 1 << 16  # between two calls of `progress`
 _UNIQ_KEY = UNIQ_KEY.encode()
+# RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
+# note, and their queues are not checked.
 SYS_INNER_BATCH = 0x080
 
 
@@ -134,6 +136,7 @@ class _Verification:
         started = time.monotonic()
         self._check_segments()
         self._walk(progress or (lambda done, total: None))
+        # These are counted before the refresh, for the report is of what was walked.
         segments = len(self._store.segments)
         log_start = self._store.log_start
         # Segments may have expired during the walk. Entries that still name their records are no
@@ -142,6 +145,7 @@ class _Verification:
         for queue in self._queues.values():
             queue.finish(self._store.log_start, self._log_end, unclean=self._unclean)
         self._check_checkpoint(self._checkpoint)
+        # Headers are checked apart from items: they can be, where nobody knows the index's sizes.
         check_index_files(self._store.paths.index, self._log_end, self._unclean, self._found)
         self._index.finish(self._log_end)
         self._take_notes()
@@ -177,7 +181,10 @@ class _Verification:
             self._found.report("queue-lost", place, None, f"queue {name} {why}")
 
     def _check_segments(self) -> None:
-        """Names and lengths. An empty file at the log's end is what a crash leaves."""
+        """Names and lengths. An empty file at the log's end is what a crash of RocketMQ leaves.
+
+        A start removes it, so it is a note; an empty file before others is a hole in the log.
+        """
         last = self._store.segments[-1].path.name if self._store.segments else ""
         for problem in self._store.problems:
             if problem.kind == "empty-segment" and Path(problem.file).name > last:
@@ -205,8 +212,7 @@ class _Verification:
                 self._damage = position, size, reason
         if self._damage:
             self._take_torn_tail(self._damage[1])
-        # This is one problem for all of them: it is how the store was written, and may be true of every
-        # record.
+        # This is one problem for all of them: it follows from how the store was written.
         if self._without_crc:
             detail = (
                 f"{self._without_crc} of {self._messages} records have no checksum of their own, "
@@ -214,14 +220,18 @@ class _Verification:
             )
             place = shown(self._store.paths.commit_log), 0
             self._found.report("record-checksum-missing", place, None, detail)
+        # The log may end far before its files do.
         progress(total, total)
 
     def _take_record(self, position: int, size: int, record: memoryview) -> None:
+        """Hand a whole record on. `record` shows a window of the walk, so nothing may keep it."""
         self._messages += 1
         self._bytes += size
         self._log_end = position + size
         fields = outline(record)
         self._index.add(fields, position)
+        # A time is compared with the newest so far, and not with that of the record before: where a
+        # clock was ahead and set right, all records count until it has caught up.
         if fields.store_timestamp_ms < self._newest_ms:
             self._backwards += 1
         else:
@@ -255,6 +265,7 @@ class _Verification:
         return queue
 
     def _report_damage(self, kind: str) -> None:
+        """Report the damage that is pending. It lies in one segment, as a step of a scan does."""
         assert self._damage is not None, "called where damage was seen"
         position, size, reason = self._damage
         self._damage = None
@@ -301,12 +312,14 @@ class _Verification:
             self._found.report("checkpoint-ahead", (shown(path), 32), None, detail)
 
     def _take_notes(self) -> None:
+        """What is worth knowing and breaks no invariant. Each is counted, and said in one line."""
         note = self._found.note
         if self._torn_bytes and self._unclean:
             note(
                 f"{self._torn_bytes} bytes of a torn write at the log's end; a start cuts them off"
             )
         missing = sum(queue.missing for queue in self._queues.values())
+        # The next start dispatches them. In a clean store each queue has reported its own.
         if missing and self._unclean:
             note(f"{missing} records not yet dispatched to their queues")
         if self._backwards:

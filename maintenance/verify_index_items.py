@@ -134,6 +134,8 @@ class IndexCheck:
                 self._report("index-missing", self._files[-1][0], 0, position, "a key has no item")
 
     def _check_end(self, file: IndexFile, header: IndexHeader, log_end: int) -> None:
+        """Items of records past the log's end, which no batch was compared with. One finding says
+        from where on: items ascend with the log."""
         first = file.first_at(log_end, header.next_item)
         if first < header.next_item:
             detail = f"items from {first} on are of log offsets behind its end, {log_end}"
@@ -151,6 +153,8 @@ class IndexCheck:
             items = file.items[start : min(start + BATCH, header.next_item)]
             hashes, offsets = items["hash"].astype(np.int64), items["offset"].astype(np.int64)
             change = put(made, slots, self._geometry, Entries(hashes, offsets, offsets))
+            # The chains go on from what is made here and not from what the file has, so one wrong
+            # `previous` is one finding.
             slots[change.slots], made = change.newest, change.header
             for number in np.flatnonzero(change.items["previous"] != items["previous"])[:1000]:
                 detail = f"item {start + number} does not name the one before it in its slot"

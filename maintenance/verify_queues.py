@@ -21,6 +21,7 @@ from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.queue.snapshot import QueueFiles
 
+# Records that a queue gathers before they are compared with its entries.
 BATCH = 65536
 # Keys remembered for each queue; beyond it repeated ones are not looked for (128 MiB).
 MAX_KEYS = 16 << 20
@@ -68,7 +69,10 @@ class QueueCheck:
         self.messages += 1
         self._rows.extend((slot, position, size, code))
         if key and len(self._keys) < MAX_KEYS:
+            # Only its hash is kept, for memory. Two keys that share one make a note too many, and
+            # no problem.
             self._keys.append(hash(key))
+        # Four numbers are a row.
         if len(self._rows) >= 4 * BATCH:
             self.compare()
 
@@ -141,11 +145,13 @@ class QueueCheck:
         Past the queue's last entry records are counted as missing, and `finish` says what that is.
         """
         start, stop = int(run[0, 0]), int(run[-1, 0]) + 1
+        # The reput may not have come to these yet, or the files have lost them.
         if stop > self._max:
             first = max(start, self._max)
             self.missing += stop - first
             self._first_missing = self._first_missing or (first, int(run[first - start, 1]))
         low, high = max(start, self._min), min(stop, self._max)
+        # The log still has these records, so their entries cannot have expired.
         if start < self._min:
             self._findings.report(
                 "queue-entry-missing",
@@ -160,6 +166,7 @@ class QueueCheck:
             rows, table = run[first - start : last - start], self._files.entries(first, last)
             codes = table["tags_code"]
             differs = (table["offset"] != rows[:, 1]) | (table["size"] != rows[:, 2])
+            # The unit itself is not read, so of an address nothing can be said.
             is_address = self._extended & (codes < _LEAST_TAGS_CODE)
             differs |= (codes != rows[:, 3]) & ~is_address
             for index in np.flatnonzero(differs):
@@ -221,6 +228,8 @@ class QueueCheck:
                 None,
                 "a file without an entry at the queue's end; RocketMQ would not start",
             )
+        # The queue's end is found by bisection, so erased entries in its midst may look like its
+        # end. What stands after that tells.
         hole = self._files.interruption()
         if hole:
             self._findings.report(

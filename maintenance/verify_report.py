@@ -60,7 +60,10 @@ _REPAIRED_LEADS = ("log-", "queue-segment-")
 
 def _is_of(part: str, kind: str) -> bool:
     """Whether the same part, made from the log, has not this problem; a log without a record keeps
-    its gap."""
+    its gap.
+
+    Kinds begin with the part that they are about, so a new kind needs no table here.
+    """
     return kind.startswith(f"{part}-") and kind != "queue-offset"
 
 

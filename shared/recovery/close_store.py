@@ -43,7 +43,7 @@ def close_store(store: OpenStore, config: Config) -> bool:
         crash_point("shutdown.mid_unlink")
         sync_directory(store.paths.commit_log)
     # This is noted while `abort` still names this process, so it is right for both: a crash before
-    # `abort` goes leaves an unclean store of this run, and one after it a clean store that ends here.
+    # `abort` goes leaves an unclean store of this run, one after it a clean store that ends here.
     keep_index_state(store.paths, config, store.run, wrote)
     crash_point("shutdown.before_abort_removed")
     store.paths.abort.unlink()

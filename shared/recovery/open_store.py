@@ -73,8 +73,8 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
     counts: the next try begins from the same state.
 
     StoreLocked where another broker has the store, StoreDamaged where a file has to be mended
-    first, ConfigError for other sizes than the store's, StoreUnavailable for what the machine
-    refuses. Ports, lock and run directory are given back then.
+    first, ConfigError for other sizes than the store's, SegmentUnavailable where a new store has no
+    room, StoreUnavailable for what else the machine refuses. Ports and lock are given back then.
     """
     paths = StorePaths(config.store)
     check_place(paths.root)
@@ -102,7 +102,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
-    """The rest of a start, under the lock. What refuses the start comes before what changes it."""
+    """The rest of a start, under the lock. Ports that it has opened are closed where it fails."""
     last_run = read_last_run(paths)
     if last_run is not None:
         # An actor that is still dying may write for as long as it lives.
@@ -120,7 +120,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         with StoreSurvey(paths, config) as survey:
             check_files(survey)
             # Only sizes that fit what is there are written down, and before a file is made with
-            # them: after a crash in between, the next start may choose others.
+            # them: a crash in between leaves sizes without files, and those bind nobody.
             keep_sizes(paths, config)
             recovered, remarks = _recover(survey, last_run, clock)
             store = _begin_run(survey, clock, lock, recovered, remarks, listeners, sockets)
@@ -173,6 +173,8 @@ def _begin_run(
         run_id, directory, remark = new_run_directory(paths.root, need_bytes)
         undo.callback(remove_directory, directory)
         crash_point("start.new_run")
+        # These sockets lie in the run directory, so they cannot be opened with the ports, before
+        # recovery.
         for name in ("produce", "consume"):
             listeners[f"{name}_ipc"] = listen_ipc(directory / f"{name}.ipc")
             sockets.callback(listeners[f"{name}_ipc"].socket.close)
