@@ -93,7 +93,7 @@ def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
     """Segments between others, and those up to where the log is known to have been written.
 
     Each is made sparse, and reads as zeros: the next part of a repair takes these for damage, and
-    puts tombstones there.
+    puts tombstones and fillers there.
     """
     files = listed(paths.commit_log, size)
     bases = (file.base for file in files if file.fit is Fit.SEGMENT)
