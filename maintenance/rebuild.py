@@ -32,7 +32,7 @@ from penstock.shared.store.geometry import check_lengths, keep_sizes, load_sizes
 
 
 class Rebuilt(msgspec.Struct):
-    """What a rebuild has made."""
+    """What a rebuild has made. Of the part that was not asked for everything stays 0."""
 
     messages: int = 0
     queues: int = 0
@@ -54,8 +54,15 @@ def rebuild_store(
     index: bool,
     progress: Progress | None = None,
 ) -> Rebuilt:
-    """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed."""
+    """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed.
+
+    With two exceptions: stray files of queues may be in the quarantine, and a failure between the
+    two swaps leaves new queues and the old index, each of them whole. ConfigError where the
+    files have another size than `config`. `progress` is told (bytes done, bytes in all) of the log,
+    of the queues first and then of the index.
+    """
     began = time.monotonic()
+    # This comes before anything is made: a wrong size would make files that do not fit the store.
     check_lengths(paths, config)
     done = Rebuilt()
     remove_rebuild(paths)
@@ -70,8 +77,12 @@ def rebuild_store(
             geometry = index_geometry(config)
             made = rebuild_index(store, new.index, new.staging, geometry, clock.now_ms, progress)
             done.index_files, done.keys = made
+            # Files of other names are not Penstock's to lose. They are linked and not moved, so the
+            # old directory stays whole until the swap.
             for path in set(_files(paths.index)) - set(index_files(paths.index)):
                 os.link(path, new.index / path.name, follow_symlinks=False)
+    # The swap and geometry.json cannot change in one step. So where the index changes its sizes,
+    # none are remembered in between, and after a crash they are found by a look at the files.
     if index:
         keep_sizes(paths, config, index=_has_this_index(paths, config))
     for wanted, old, rebuilt in (
@@ -80,6 +91,8 @@ def rebuild_store(
     ):
         if wanted:
             make_directory(old)
+            # Everything below is durable before the name leads there, and the exchange is durable
+            # when it returns. So at no time does the store's name lead to less than a whole tree.
             sync_tree(rebuilt)
             crash_point("rebuild.before_swap")
             exchange(old, rebuilt)
@@ -100,6 +113,7 @@ def _build_queues(
     done: Rebuilt,
     progress: Progress | None,
 ) -> None:
+    """Make all queues in `new`; what that came to goes into `done`. Nothing is synced here."""
     builder = QueueBuilder(store, new, config)
     builder.build(progress)
     builder.close()
@@ -109,26 +123,37 @@ def _build_queues(
 
 
 def _has_this_index(paths: StorePaths, config: Config) -> bool:
-    """Whether the index that is about to go is of the sizes that the new one has."""
+    """Whether the index that is about to go is of the sizes that the new one has.
+
+    Where nothing is remembered of it the answer is no, which is the safe one.
+    """
     sizes = load_sizes(paths)
     had = sizes.max_hash_slot_num, sizes.max_index_num
     return had == (config.max_hash_slot_num, config.max_index_num)
 
 
 def _files(directory: Path) -> list[Path]:
+    """Ordinary files, and links to them, of a directory that may be missing."""
     return [path for path in directory.iterdir() if path.is_file()] if directory.is_dir() else []
 
 
 def _keep_others(paths: StorePaths, new: Path, done: Rebuilt) -> None:
-    """Link what is in the old tree and was not rebuilt: queues at rest, and files of others."""
+    """Link what is in the old tree and was not rebuilt: queues at rest, and files of others.
+
+    A directory two levels down is a queue's. Where the log has records of it the new one stands for
+    it, and the old segments go with the old tree.
+    """
     old = paths.consume_queue
     for place, _, names in os.walk(old):
         here = Path(place).relative_to(old)
         rebuilt = len(here.parts) == 2 and (new / here).exists()
         for name in names:
+            # linked and not moved: until the swap the old tree is the store's, and has to be whole
             if not rebuilt:
                 make_directory(new / here)
                 os.link(old / here / name, new / here / name, follow_symlinks=False)
+            # RocketMQ refuses a stray file among segments, so it may not come along; but it may be
+            # all that somebody has of something.
             elif not is_segment_name(name):
                 set_aside(paths, old / here / name)
         done.kept_queues += bool(names) and len(here.parts) == 2 and not rebuilt

@@ -75,9 +75,9 @@ class RangeRepair(msgspec.Struct):
     """A damaged range, the messages it held as far as they are known, and what replaces it."""
 
     damage: Damage
-    stored_ms: int  # of the record before it
-    lost: list[LostMessage]
-    kept_in: str
+    stored_ms: int  # of the record before it, so that times do not go back along the log
+    lost: list[LostMessage]  # what neither an entry nor a gap in its queue speaks of is not in it
+    kept_in: str  # the file in the quarantine that has, or will have, the range's bytes
 
 
 class Repair(msgspec.Struct):
@@ -109,7 +109,11 @@ def repair_store(
     last_run: Run | None,
     progress: Progress | None = None,
 ) -> Repair:
-    """Repair, durable on return. Raises StoreDamaged for what nobody can repair, and OSError."""
+    """Repair, durable on return. Raises StoreDamaged for what nobody can repair, and OSError.
+
+    Until the last step quarantine.json names the damage, so a range that is replaced in part is not
+    taken for whole.
+    """
     make_directory(paths.staging)
     make_directory(paths.consume_queue)
     files = []
@@ -131,6 +135,7 @@ def repair_store(
             recover_store(survey, last_run)  # a torn tail could not be cut before
     done = Repair(True, files, ranges)
     index = config.message_index_enable
+    # Queues are always made: one whose file was given its length has zeros where entries belong.
     done.rebuilt = rebuild_store(paths, config, clock, queues=True, index=index, progress=progress)
     crash_point("repair.rebuilt")
     _note_ends(paths)
@@ -165,6 +170,8 @@ def plan_ranges(
             reason = f"the log was written up to {known_end}"
             for each in damage_between(paths, size, walk.end, known_end, reason):
                 walk.add(each)
+        # In this order: entries name their messages, ends only count them, gaps go where room is
+        # left.
         walk.take_entries()
         walk.take_ends(load_known_queues(paths.known_queues))
         walk.place_gaps()
@@ -199,11 +206,11 @@ class _Walk:
         self._known = DamagedRanges(found.quarantined if found is not None else ())
         self._segment_bytes = config.mapped_file_size_commit_log_bytes
         self.ranges: list[RangeRepair] = []
-        self.end = store.log_start
+        self.end = store.log_start  # of the last whole record or blank
         self._stored_ms = 0
         self._next: dict[tuple[str, int], tuple[int, int]] = {}  # slot, and after which position
-        self._first: dict[tuple[str, int], int] = {}
-        self._gaps: dict[tuple[str, int], list[_Gap]] = {}
+        self._first: dict[tuple[str, int], int] = {}  # slot of the first record that is left
+        self._gaps: dict[tuple[str, int], list[_Gap]] = {}  # of a queue in ascending order
         self._room: list[int] = []  # of each range, for more tombstones
 
     def add(self, damage: Damage) -> None:
@@ -242,6 +249,7 @@ class _Walk:
         if not fields.is_queued:
             return
         queue = (fields.topic.decode("utf-8", "replace"), fields.queue_id)
+        # More records than this cannot stand before it.
         room = position // SMALLEST_RECORD_BYTES
         known = self._next.get(queue)
         # the first one of a queue may have lost those before it, or begin wherever it likes
@@ -258,6 +266,7 @@ class _Walk:
         if slot < fields.queue_offset:
             self._gaps.setdefault(queue, []).append(_Gap(slot, fields.queue_offset, past, position))
         self._first.setdefault(queue, fields.queue_offset)
+        # A slot that comes again must not take the queue back.
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
     def take_ends(self, known: Mapping[str, QueueEnd]) -> None:
@@ -291,6 +300,7 @@ class _Walk:
                 numbers = np.searchsorted(starts, offsets, "right") - 1
                 for index in np.flatnonzero((numbers >= 0) & (offsets < ends[numbers])).tolist():
                     slot = start + index
+                    # A slot that a record fills is not lost, whatever its entry says.
                     if not first <= slot < filled or self._is_in_gap(key, slot):
                         self._lose(int(numbers[index]), LostMessage(*key, slot))
 
@@ -306,7 +316,8 @@ class _Walk:
         return index >= 0 and slot < gaps[index].high
 
     def _lose(self, number: int, lost: LostMessage) -> bool:
-        """Have a range hold this message's tombstone; whether it has the room."""
+        """Have a range hold this message's tombstone; whether it has the room for the smallest one:
+        that the queue stays dense comes before telling its consumers why."""
         need = smallest_tombstone_bytes(lost)
         if need > self._room[number]:
             return False
@@ -332,10 +343,12 @@ class _Walk:
                     if number >= beyond:
                         break
         for each in self.ranges:
+            # Entries and gaps came by different ways. A queue's slots have to ascend along the log.
             each.lost.sort(key=lambda lost: (lost.topic, lost.queue_id, lost.queue_offset))
 
 
 def _groups(ranges: Sequence[RangeRepair]) -> Iterator[list[RangeRepair]]:
+    """Ranges that share their syncs. A group's bytes are in memory at once, so they count too."""
     held: list[RangeRepair] = []
     held_bytes = 0
     for each in ranges:
@@ -351,7 +364,8 @@ def _groups(ranges: Sequence[RangeRepair]) -> Iterator[list[RangeRepair]]:
 def _replace(paths: StorePaths, config: Config, ranges: Sequence[RangeRepair]) -> None:
     """Keep the ranges' bytes, and put tombstones there; durable on return.
 
-    Several at once, for each sync takes as long as many writes.
+    Several at once, for each sync takes as long as many writes. All copies of a group are on disk,
+    names too, before the first byte of the log changes.
     """
     make_directory(paths.quarantine)
     targets = {paths.quarantine / f"{each.damage.position}.bin": each.damage for each in ranges}
@@ -374,6 +388,7 @@ def _bytes_of(damage: Damage) -> bytes:
 
 def _put_tombstones(handle: int, config: Config, each: RangeRepair) -> None:
     damage = each.damage
+    # Only there may a blank fill the rest: to whoever reads the log it is the segment's end.
     ends_segment = damage.end % config.mapped_file_size_commit_log_bytes == 0
     at = damage.offset
     for piece in lay_out(damage.position, damage.size, ends_segment, each.lost, each.stored_ms):

@@ -29,23 +29,34 @@ from penstock.shared.store.geometry_search import queue_directories
 
 
 class FileStep(NamedTuple):
-    """One step: what it does, in words, and the doing."""
+    """One step: what it does, in words, and the doing.
+
+    The words are made before it is done, so a plan and a repair say the same.
+    """
 
     text: str
     apply: Callable[[], object]
 
 
 def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
-    """The steps, in order; each is planned when the one before it is done."""
+    """The steps, in order; each is planned when the one before it is done.
+
+    So a repair applies them as they come, and sees the store that the last one has left. Only read,
+    they are a plan, which lacks what follows from a step. The caller holds the lock where they are
+    applied. Raises ConfigError or StoreDamaged for sizes that are not the store's, and OSError.
+    """
+    # This comes first: with a wrong size a repair would change the length of every good file.
     check_lengths(paths, config)
     size = config.mapped_file_size_commit_log_bytes
     with StoreDirectory(paths.root) as store:
+        # Consume queues are not asked: they are among what is repaired here.
         log_end = find_witness(store, hear(store, read_run(paths)), 0).flushed
     yield from _directory(paths, paths.commit_log, size, log_end)
     yield from _missing(paths, size, log_end)
     for queue in queue_directories(paths):
         size = config.mapped_file_size_consume_queue_bytes
         yield from _directory(paths, queue, size)
+        # This is said and not done: the start that comes next in a repair makes such a queue.
         for path in _gaps(queue, size):
             yield FileStep(f"make {shown(path)} anew, which is missing", lambda: None)
     with StoreDirectory(paths.root) as store:
@@ -58,7 +69,11 @@ def plan_files(paths: StorePaths, config: Config) -> Iterator[FileStep]:
 
 
 def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> Iterator[FileStep]:
-    """`end` is where the segments are known to end, so that an empty last one has lost bytes."""
+    """The steps for one directory of segments: what is no segment goes, then lengths are put right.
+
+    `end` is where the segments are known to end, so that an empty last one has lost bytes.
+    """
+    # All are listed before the first step, for the steps move files out of this directory.
     files = list(listed(directory, size))
     segments = [file for file in files if file.fit is Fit.SEGMENT]
     for file in files:
@@ -75,9 +90,15 @@ def _directory(paths: StorePaths, directory: Path, size: int, end: int = 0) -> I
 
 
 def _missing(paths: StorePaths, size: int, log_end: int) -> Iterator[FileStep]:
-    """Segments between others, and those up to where the log is known to have been written."""
+    """Segments between others, and those up to where the log is known to have been written.
+
+    Each is made sparse, and reads as zeros: the next part of a repair takes these for damage, and
+    puts tombstones and fillers there.
+    """
     files = listed(paths.commit_log, size)
     bases = (file.base for file in files if file.fit is Fit.SEGMENT)
+    # Without any segment only the one with the log's end is made: what stood before it may have
+    # expired.
     last = max(bases, default=log_end // size * size - size)
     past = [paths.commit_log / segment_name(base) for base in range(last + size, log_end, size)]
     for path in chain(_gaps(paths.commit_log, size), past):
@@ -95,6 +116,8 @@ def _gaps(directory: Path, size: int) -> Iterator[Path]:
 
 
 def _is_wrong_checkpoint(path: Path) -> bool:
+    """Whether it is nonsense by itself. One that is old, or is ahead of the log, is for a start to
+    disbelieve: it weighs the other witnesses too."""
     if not path.is_file() or path.stat().st_size != PAGE_BYTES:
         return True
     words = decode_checkpoint(path.read_bytes())
@@ -102,12 +125,17 @@ def _is_wrong_checkpoint(path: Path) -> bool:
 
 
 def _aside(paths: StorePaths, path: Path, why: str) -> FileStep:
+    """A move to the quarantine. Nothing is deleted: it may be all that is left of something."""
     text = f"move {shown(path)} to {shown(paths.quarantine)}/: {why}"
     return FileStep(text, lambda: set_aside(paths, path))
 
 
 def _resize(paths: StorePaths, path: Path, size: int) -> None:
-    """Give a segment its length; as it was it stays in the quarantine."""
+    """Give a segment its length; as it was it stays in the quarantine. Durable on return.
+
+    The copy is whole and has its name before the segment changes. One that is there was made by a
+    repair that died after this point, perhaps with the segment changed, so it is not made again.
+    """
     make_directory(paths.quarantine)
     kept = paths.quarantine / str(path.relative_to(paths.root)).replace("/", "--")
     if not kept.exists():

@@ -14,6 +14,8 @@ class StoreQuery:
     """Queries of an open store. Use it as a context manager.
 
     `slots` and `items` are those of its index files, where somebody says them; else the store does.
+    The store may be running: index files are listed again for each query, and the log's segments
+    are those of the last refresh. Leaving the context closes the index files, and not the store.
     """
 
     def __init__(
@@ -21,6 +23,8 @@ class StoreQuery:
     ) -> None:
         self._store = store
         self._asked = slots, items
+        # Opened by the first query that needs it: messages are found by id in a store without an
+        # index, or with one whose sizes nobody knows.
         self._view: IndexView | None = None
 
     def __enter__(self) -> StoreQuery:
@@ -38,7 +42,10 @@ class StoreQuery:
     def by_key(
         self, topic: str, key: str, max_num: int, begin_ms: int, end_ms: int, unique: bool
     ) -> list[bytes]:
-        """The newest records with this key, in log order.
+        """The newest records with this key, in log order: `max_num` of them at most.
+
+        Times are store times in ms, both inclusive; `unique` looks at the UNIQ_KEY only, and not at
+        KEYS. Only records that really have the key are found, though the index has but its hash.
 
         Raises InvalidArgument, StoreDamaged, ConfigError where the index's sizes are not known.
         """
@@ -47,6 +54,7 @@ class StoreQuery:
             geometry = index_sizes(self._store.paths, *self._asked)
             self._view = IndexView(self._store.paths.index, geometry)
         work = look_up(self._view.files(), wanted, self._log_at)
+        # A look-up pauses for a broker that serves others in between. Here nobody else waits.
         while True:
             try:
                 next(work)
@@ -55,9 +63,16 @@ class StoreQuery:
                 return found
 
     def by_id(self, message_id: str) -> bytes:
-        """The record that an offsetMsgId names. Raises InvalidArgument, MessageNotFound."""
+        """The record that an offsetMsgId names. Raises InvalidArgument, MessageNotFound.
+
+        The id is a place in the log, so the index is not asked, and may be damaged or missing.
+        """
         return bytes(find_by_id(message_id, self._log_at))
 
     def _log_at(self, offset: int, size: int) -> bytes:
+        """At most `size` bytes of the log; fewer at a segment's end, across which no record goes.
+
+        Raises OffsetOutOfRange where no file has the offset, as with an item that has expired.
+        """
         left = self._store.segment_of(offset).end - offset
         return self._store.read_log(offset, min(size, left))

@@ -41,8 +41,10 @@ from penstock.shared.store.geometry import index_sizes
 
 Progress = Callable[[int, int], None]
 
-_PROGRESS_RECORDS = 1 << 16
+_PROGRESS_RECORDS = 1 << 16  # between two calls of `progress`
 _UNIQ_KEY = UNIQ_KEY.encode()
+# RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
+# note, and their queues are not checked.
 SYS_INNER_BATCH = 0x080
 
 
@@ -60,6 +62,10 @@ def verify_store(
     have; where nobody does, only their headers are looked at. The queues of delayed messages say
     when these are due, by the broker's `delay_levels_ms`.
 
+    The store may be running: it is only read, and what grows meanwhile is no problem. Whatever is
+    wrong with the files is in the report. `checksum` says what is compared of each record; with
+    NONE, a flipped bit in a body goes unseen.
+
     Raises ConfigError where there is no store.
     """
     with StoreDirectory(directory) as store:
@@ -67,6 +73,13 @@ def verify_store(
 
 
 class _Verification:
+    """One check, from the first listing to the report. To be run once.
+
+    What a running store may outgrow is taken down before the walk: the list of queues, the
+    checkpoint, where queues end and how many items the index has. A record is in the log before
+    any of these names it.
+    """
+
     def __init__(
         self,
         store: StoreDirectory,
@@ -82,6 +95,7 @@ class _Verification:
         self._check_known_queues()
         # taken down before the walk: a running store moves on meanwhile
         self._checkpoint = store.checkpoint()
+        # Light queues are left out: their entries lead to records of other topics.
         self._queues: dict[tuple[bytes, int], QueueCheck] = {
             (files.topic.encode(), files.queue_id): QueueCheck(
                 files.topic, files.queue_id, files, shown(files.directory), self._found
@@ -100,9 +114,15 @@ class _Verification:
         self._without_crc = 0
         self._backwards = self._newest_ms = self._torn_bytes = 0
         self._log_end = store.log_start
+        # log offset, size and reason of damage that nothing whole has followed yet
         self._damage: tuple[int, int, str] | None = None
 
     def _index_sizes(self) -> Geometry | None:
+        """What the store says about its index files; None where that cannot be known.
+
+        A check goes on without it: that no index can be read takes nothing from what is known of
+        the log.
+        """
         try:
             return index_sizes(self._store.paths)
         except StoreDamaged:
@@ -112,15 +132,20 @@ class _Verification:
             return None
 
     def run(self, progress: Progress | None) -> VerifyReport:
+        """Check everything. Findings do not end it: a reader wants to know of all of them."""
         started = time.monotonic()
         self._check_segments()
         self._walk(progress or (lambda done, total: None))
+        # These are counted before the refresh, for the report is of what was walked.
         segments = len(self._store.segments)
         log_start = self._store.log_start
+        # Segments may have expired during the walk. Entries that still name their records are no
+        # problem, so queues are given the log's start as it is now.
         self._store.refresh()
         for queue in self._queues.values():
             queue.finish(self._store.log_start, self._log_end, unclean=self._unclean)
         self._check_checkpoint(self._checkpoint)
+        # Headers are checked apart from items: they can be, where nobody knows the index's sizes.
         check_index_files(self._store.paths.index, self._log_end, self._unclean, self._found)
         self._index.finish(self._log_end)
         self._take_notes()
@@ -156,7 +181,10 @@ class _Verification:
             self._found.report("queue-lost", place, None, f"queue {name} {why}")
 
     def _check_segments(self) -> None:
-        """Names and lengths. An empty file at the log's end is what a crash leaves."""
+        """Names and lengths. An empty file at the log's end is what a crash of RocketMQ leaves.
+
+        A start removes it, so it is a note; an empty file before others is a hole in the log.
+        """
         last = self._store.segments[-1].path.name if self._store.segments else ""
         for problem in self._store.problems:
             if problem.kind == "empty-segment" and Path(problem.file).name > last:
@@ -165,9 +193,11 @@ class _Verification:
                 self._found.add(problem)
 
     def _walk(self, progress: Progress) -> None:
+        """Every record of the log, in order, to the checks of its queue and of the index."""
         start = self._store.log_start
         total = sum(segment.size for segment in self._store.segments)
         for position, found, size, record, reason in self._store.scan_log(checksum=self._checksum):
+            # Something follows, so it is no torn tail. Damage at the very end may be one.
             if self._damage and found is not Kind.END:
                 self._report_damage("log-damaged")
             if found is Kind.RECORD:
@@ -182,6 +212,7 @@ class _Verification:
                 self._damage = position, size, reason
         if self._damage:
             self._take_torn_tail(self._damage[1])
+        # This is one problem for all of them: it follows from how the store was written.
         if self._without_crc:
             detail = (
                 f"{self._without_crc} of {self._messages} records have no checksum of their own, "
@@ -189,18 +220,23 @@ class _Verification:
             )
             place = shown(self._store.paths.commit_log), 0
             self._found.report("record-checksum-missing", place, None, detail)
+        # The log may end far before its files do.
         progress(total, total)
 
     def _take_record(self, position: int, size: int, record: memoryview) -> None:
+        """Hand a whole record on. `record` shows a window of the walk, so nothing may keep it."""
         self._messages += 1
         self._bytes += size
         self._log_end = position + size
         fields = outline(record)
         self._index.add(fields, position)
+        # A time is compared with the newest so far, and not with that of the record before: where a
+        # clock was ahead and set right, all records count until it has caught up.
         if fields.store_timestamp_ms < self._newest_ms:
             self._backwards += 1
         else:
             self._newest_ms = fields.store_timestamp_ms
+        # The index has a half message and no queue does, so it is added there before this.
         if not fields.is_queued:
             return
         if fields.sys_flag & SYS_INNER_BATCH:
@@ -218,7 +254,10 @@ class _Verification:
         )
 
     def _new_queue(self, raw_topic: bytes, queue_id: int) -> QueueCheck:
-        """A queue that has records, but no directory."""
+        """A queue that has records, but no directory: all of its entries are missing.
+
+        In an unclean store that is no problem, as the reput may not have come to it yet.
+        """
         topic = raw_topic.decode("utf-8", "replace")
         place = shown(self._store.paths.consume_queue)
         queue = QueueCheck(topic, queue_id, None, place, self._found)
@@ -226,6 +265,7 @@ class _Verification:
         return queue
 
     def _report_damage(self, kind: str) -> None:
+        """Report the damage that is pending. It lies in one segment, as a step of a scan does."""
         assert self._damage is not None, "called where damage was seen"
         position, size, reason = self._damage
         self._damage = None
@@ -238,12 +278,17 @@ class _Verification:
         )
 
     def _take_torn_tail(self, size: int) -> None:
-        """Damage with nothing whole after it: a write that a crash cut off."""
+        """Damage with nothing whole after it: a write that a crash cut off.
+
+        A clean store has had no crash, so in that it is a problem; elsewhere a note will say so.
+        """
         self._torn_bytes = size
         if not self._unclean:
             self._report_damage("log-torn-tail")
 
     def _check_checkpoint(self, checkpoint: Checkpoint) -> None:
+        """Its length, and whether its words are ahead of the log. Older ones only make a start scan
+        more."""
         path = self._store.paths.checkpoint
         if not path.exists():
             if self._messages and not self._unclean:
@@ -258,6 +303,7 @@ class _Verification:
             (8, "logics", checkpoint.logics_timestamp_ms),
         )
         for at, name, value in times:
+            # A log without a record has no newest time to compare with.
             if value < 0 or (value > self._newest_ms and self._messages):
                 detail = f"{name} time {value}, but the newest record is of {self._newest_ms}"
                 self._found.report("checkpoint-ahead", (shown(path), at), None, detail)
@@ -266,12 +312,14 @@ class _Verification:
             self._found.report("checkpoint-ahead", (shown(path), 32), None, detail)
 
     def _take_notes(self) -> None:
+        """What is worth knowing and breaks no invariant. Each is counted, and said in one line."""
         note = self._found.note
         if self._torn_bytes and self._unclean:
             note(
                 f"{self._torn_bytes} bytes of a torn write at the log's end; a start cuts them off"
             )
         missing = sum(queue.missing for queue in self._queues.values())
+        # The next start dispatches them. In a clean store each queue has reported its own.
         if missing and self._unclean:
             note(f"{missing} records not yet dispatched to their queues")
         if self._backwards:

@@ -23,11 +23,17 @@ from penstock.shared.formats.record_outline import Outline, record_keys
 from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile
 
+# Keys, or items, that are compared at once: enough for numpy to pay, little enough to be in memory.
 BATCH = 65_536
 
 
 class IndexCheck:
-    """The state of an index's check. Files whose headers make no sense are for verify_index."""
+    """The state of an index's check. Files whose headers make no sense are left to
+    verify_index_headers.py.
+
+    `add` for every record in log order, then `finish` once, which closes the files. Without a
+    geometry it takes everything and checks nothing: an item's place depends on it.
+    """
 
     def __init__(
         self,
@@ -46,11 +52,14 @@ class IndexCheck:
             self._open(directory)
         self._batch = KeyBatch()
         self._checked_to = log_start
+        # Only records between these are compared. Of older ones the index files may have expired,
+        # and newer ones may not have been dispatched when the headers were read.
         headers = [header for _, header in self._files if header.next_item > 1]
         self._first = headers[0].begin_offset if headers else 0
         self._last = headers[-1].end_offset if headers else -1
 
     def _open(self, directory: Path) -> None:
+        """Map the files that can be read. All headers are read here, before the log is walked."""
         slots, items = self._geometry
         for path in index_files(directory):
             if (length := path.lstat().st_size) != self._geometry.file_bytes:
@@ -70,6 +79,8 @@ class IndexCheck:
             unique_key, words = record_keys(record)
             self._batch.add(record.topic, unique_key, words, position, record.store_timestamp_ms)
             if len(self._batch) >= BATCH:
+                # A record's keys all have its offset, so a batch that ends here has every key of
+                # it.
                 self._compare(position + 1)
 
     def finish(self, log_end: int) -> None:
@@ -86,12 +97,18 @@ class IndexCheck:
             self._found.note(f"{self._repeated} items of the index repeat another one")
 
     def _compare(self, stop: int) -> None:
-        """The keys that were added with the items of log offsets up to `stop`."""
+        """The keys that were added with the items of log offsets up to `stop`.
+
+        Items are in log order, in each file and from file to file, so those of a batch are found by
+        bisection. Their times are not compared.
+        """
         expected, self._batch = self._batch.entries(), KeyBatch()
         start, self._checked_to = self._checked_to, stop
         records = np.unique(expected.offsets)
 
         def identities(new: Entries) -> np.ndarray:
+            # One number for a record and a hash: a hash has 31 bits, and above them stands which of
+            # the batch's records it is. So both sides are compared as sets of plain integers.
             return np.searchsorted(records, new.offsets) << 31 | new.hashes
 
         wanted = np.unique(identities(expected))
@@ -101,6 +118,7 @@ class IndexCheck:
             items = file.items[first:last]
             hashes, offsets = items["hash"].astype(np.int64), items["offset"].astype(np.int64)
             keys = identities(Entries(hashes, offsets, offsets))
+            # Both are asked: an offset that is no record's is given the number of the next one.
             strange = np.flatnonzero(~(np.isin(offsets, records) & np.isin(keys, wanted)))
             for number in strange.tolist()[:1000]:
                 detail = f"item {first + number} is of no key of a record at its log offset"
@@ -111,23 +129,32 @@ class IndexCheck:
         self._repeated += len(np.concatenate(seen)) - len(found)
         for identity in np.setdiff1d(wanted, found).tolist()[:1000]:
             position = int(records[identity >> 31])
+            # Of the newest record a running store may have put a part of the keys so far.
             if position < self._last or not self._unclean:
                 self._report("index-missing", self._files[-1][0], 0, position, "a key has no item")
 
     def _check_end(self, file: IndexFile, header: IndexHeader, log_end: int) -> None:
+        """Items of records past the log's end, which no batch was compared with. One finding says
+        from where on: items ascend with the log."""
         first = file.first_at(log_end, header.next_item)
         if first < header.next_item:
             detail = f"items from {first} on are of log offsets behind its end, {log_end}"
             self._report("index-item", file, self._geometry.item_at(first), None, detail)
 
     def _check_chains(self, file: IndexFile, header: IndexHeader) -> None:
-        """Every item names the one before it in its slot, and every slot its newest one."""
+        """Every item names the one before it in its slot, and every slot its newest one.
+
+        The chains are made again with the function that the broker puts with, so this finds what
+        became of the file, and no mistake in that function.
+        """
         slots = np.zeros(self._geometry.slots, SLOT_DTYPE)
         made = IndexHeader()
         for start in range(1, header.next_item, BATCH):
             items = file.items[start : min(start + BATCH, header.next_item)]
             hashes, offsets = items["hash"].astype(np.int64), items["offset"].astype(np.int64)
             change = put(made, slots, self._geometry, Entries(hashes, offsets, offsets))
+            # The chains go on from what is made here and not from what the file has, so one wrong
+            # `previous` is one finding.
             slots[change.slots], made = change.newest, change.header
             for number in np.flatnonzero(change.items["previous"] != items["previous"])[:1000]:
                 detail = f"item {start + number} does not name the one before it in its slot"
@@ -143,6 +170,10 @@ class IndexCheck:
     def _report(
         self, kind: str, file: IndexFile, at: int, position: int | None, detail: str
     ) -> None:
+        """A problem in a clean store. In an unclean one it is only counted, as a start mends it.
+
+        `at` is a byte of the file, `position` the log offset that it is about, if any.
+        """
         if self._unclean:
             self._deviations += 1
         else:

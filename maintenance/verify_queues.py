@@ -21,6 +21,7 @@ from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.queue.snapshot import QueueFiles
 
+# Records that a queue gathers before they are compared with its entries.
 BATCH = 65536
 # Keys remembered for each queue; beyond it repeated ones are not looked for (128 MiB).
 MAX_KEYS = 16 << 20
@@ -31,7 +32,11 @@ Columns = npt.NDArray[np.int64]
 
 
 class QueueCheck:
-    """The state of one queue's check."""
+    """The state of one queue's check: `add` for each of its records, `finish` once, then `summary`.
+
+    `files` is None for a queue that has records and no directory; `place` is then what findings
+    name. What it finds goes into `findings`, with the file and the byte of the entry.
+    """
 
     def __init__(
         self, topic: str, queue_id: int, files: QueueFiles | None, place: str, findings: Findings
@@ -39,9 +44,9 @@ class QueueCheck:
         self.name = f"{topic}/{queue_id}"
         self.topic = topic
         self.queue_id = queue_id
-        self.messages = 0
-        self.missing = 0
-        self.repeated_keys = 0
+        self.messages = 0  # records of the log
+        self.missing = 0  # of these, past the queue's last entry
+        self.repeated_keys = 0  # as far as MAX_KEYS goes
         self._files = files
         # only beside extension files may a code be the address of one of their units
         self._extended = (
@@ -59,11 +64,15 @@ class QueueCheck:
         self._keys = array("q")
 
     def add(self, slot: int, position: int, size: int, code: int, key: bytes) -> None:
-        """The next record of this queue."""
+        """The next record of this queue, in log order. `position` is its log offset, `key` its
+        UNIQ_KEY, empty where it has none; the others are what its entry is to say."""
         self.messages += 1
         self._rows.extend((slot, position, size, code))
         if key and len(self._keys) < MAX_KEYS:
+            # Only its hash is kept, for memory. Two keys that share one make a note too many, and
+            # no problem.
             self._keys.append(hash(key))
+        # Four numbers are a row.
         if len(self._rows) >= 4 * BATCH:
             self.compare()
 
@@ -74,6 +83,7 @@ class QueueCheck:
         rows = np.frombuffer(self._rows, np.int64).reshape(-1, 4)
         self._rows = array("q")
         if self._first_seen is None:
+            # The queue begins wherever its first record says: those before it may have expired.
             self._first_seen = self._next = int(rows[0, 0])
         # a run is a stretch of consecutive slots; a healthy queue is one run
         for run in np.split(rows, np.flatnonzero(np.diff(rows[:, 0]) != 1) + 1):
@@ -82,7 +92,11 @@ class QueueCheck:
             self._next = max(self._next, int(run[-1, 0]) + 1)
 
     def finish(self, log_start: int, log_end: int, *, unclean: bool) -> None:
-        """Everything was added. Entries may lag the log, but only where it is unclean."""
+        """Everything was added. Entries may lag the log, but only where it is unclean.
+
+        `log_start` is the log's after the walk, `log_end` what the walk has come to. Raises
+        StoreDamaged for a file that has become shorter since it was listed.
+        """
         self.compare()
         if self._first_seen is None:
             self._skipped.append((self._min, self._max))
@@ -105,14 +119,20 @@ class QueueCheck:
         self._check_files()
 
     def summary(self) -> QueueSummary:
+        """The queue as log and files together have it: either may know of offsets that the other
+        does not."""
         first = self._min if self._max > self._min or self._first_seen is None else self._first_seen
         last = max(self._max, self._next)
         return QueueSummary(self.topic, self.queue_id, first, last, self.messages)
 
     def _check_order(self, slot: int, position: int) -> None:
+        """A record's queue offset is the one after its predecessor's. Called for the first of a run
+        only: within a run that is so."""
         if slot == self._next:
             return
         if slot > self._next:
+            # What the log jumps over may still have entries. Whether these lead anywhere is looked
+            # at last.
             self._skipped.append((max(self._next, self._min), min(slot, self._max)))
             detail = f"queue offset {slot} of {self.name} follows {self._next - 1}"
         else:
@@ -120,12 +140,18 @@ class QueueCheck:
         self._findings.report("queue-offset", self._where(slot), position, detail)
 
     def _compare_run(self, run: Columns) -> None:
+        """Records of consecutive slots with the entries there, as arrays: row k is slot start + k.
+
+        Past the queue's last entry records are counted as missing, and `finish` says what that is.
+        """
         start, stop = int(run[0, 0]), int(run[-1, 0]) + 1
+        # The reput may not have come to these yet, or the files have lost them.
         if stop > self._max:
             first = max(start, self._max)
             self.missing += stop - first
             self._first_missing = self._first_missing or (first, int(run[first - start, 1]))
         low, high = max(start, self._min), min(stop, self._max)
+        # The log still has these records, so their entries cannot have expired.
         if start < self._min:
             self._findings.report(
                 "queue-entry-missing",
@@ -140,6 +166,7 @@ class QueueCheck:
             rows, table = run[first - start : last - start], self._files.entries(first, last)
             codes = table["tags_code"]
             differs = (table["offset"] != rows[:, 1]) | (table["size"] != rows[:, 2])
+            # The unit itself is not read, so of an address nothing can be said.
             is_address = self._extended & (codes < _LEAST_TAGS_CODE)
             differs |= (codes != rows[:, 3]) & ~is_address
             for index in np.flatnonzero(differs):
@@ -164,6 +191,7 @@ class QueueCheck:
         Records before `log_start` have expired while the log was walked.
         """
         assert self._files is not None, "a queue without files has no entries"
+        # One lost segment can leave millions of these, so the first one stands for all of its kind.
         found: dict[str, tuple[int, int, int]] = {}  # kind -> first slot, its offset, how many
         for at, upto in self._files.spans(start, stop):
             offsets = self._files.entries(at, upto)["offset"]
@@ -187,6 +215,7 @@ class QueueCheck:
             )
 
     def _check_files(self) -> None:
+        """What can be said of the files without the log: names, lengths, what follows the end."""
         if self._files is None:
             return
         for problem in self._files.problems:
@@ -199,6 +228,8 @@ class QueueCheck:
                 None,
                 "a file without an entry at the queue's end; RocketMQ would not start",
             )
+        # The queue's end is found by bisection, so erased entries in its midst may look like its
+        # end. What stands after that tells.
         hole = self._files.interruption()
         if hole:
             self._findings.report(
@@ -209,4 +240,5 @@ class QueueCheck:
             )
 
     def _where(self, slot: int) -> tuple[str, int]:
+        """File and byte of a slot's entry; the place of queues where there is no file."""
         return self._files.place(slot) if self._files else (self._place, 0)

@@ -17,7 +17,8 @@ MAX_LISTED = 1000
 
 
 class QueueSummary(msgspec.Struct, frozen=True):
-    """One queue; `messages` counts its records in the log."""
+    """One queue; `messages` counts its records in the log. The offsets are those of log and files
+    together, [min_offset, max_offset), so there may be more of them than messages."""
 
     topic: str
     queue_id: int
@@ -27,7 +28,10 @@ class QueueSummary(msgspec.Struct, frozen=True):
 
 
 class VerifyReport(msgspec.Struct, frozen=True):
-    """The result of `verify_store`. `problem_count` may exceed the number of problems listed."""
+    """The result of `verify_store`. `problem_count` may exceed the number of problems listed.
+
+    `clean` is RocketMQ's word: there is no `abort`. `log_start` and `log_end` are log offsets.
+    """
 
     directory: str
     ok: bool
@@ -40,7 +44,7 @@ class VerifyReport(msgspec.Struct, frozen=True):
     log_start: int
     log_end: int
     blanks: int
-    torn_tail_bytes: int
+    torn_tail_bytes: int  # at the log's end, with nothing whole after them
     queues: list[QueueSummary]
     problems: list[Problem]
     problem_count: int
@@ -56,7 +60,10 @@ _REPAIRED_LEADS = ("log-", "queue-segment-")
 
 def _is_of(part: str, kind: str) -> bool:
     """Whether the same part, made from the log, has not this problem; a log without a record keeps
-    its gap."""
+    its gap.
+
+    Kinds begin with the part that they are about, so a new kind needs no table here.
+    """
     return kind.startswith(f"{part}-") and kind != "queue-offset"
 
 
@@ -71,6 +78,7 @@ class Findings:
         self._kinds: set[str] = set()
 
     def add(self, problem: Problem) -> None:
+        """Take a problem. One past MAX_LISTED is only counted, but its kind still gives advice."""
         self.problem_count += 1
         self._kinds.add(problem.kind)
         self.log_damaged |= problem.kind.startswith("log-")
@@ -85,6 +93,7 @@ class Findings:
         """The commands that mend what was found, each as it can be typed."""
         kinds = self._kinds
         found = [f"rm {quoted(paths.geometry)}"] if "geometry" in kinds else []
+        # A repair makes queues and index again at its end, so with it no rebuild is advised.
         if kinds & _REPAIRED or any(kind.startswith(_REPAIRED_LEADS) for kind in kinds):
             return [*found, repair_command(paths.root)]
         parts = [part for part in ("queue", "index") if any(_is_of(part, kind) for kind in kinds)]
@@ -96,4 +105,5 @@ class Findings:
         return found
 
     def note(self, text: str) -> None:
+        """Take a note. Notes leave the store `ok`."""
         self.notes.append(text)

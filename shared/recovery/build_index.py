@@ -20,6 +20,8 @@ from penstock.shared.index.directory import index_files
 from penstock.shared.index.index_file import IndexFile, IndexFiles
 from penstock.shared.store.directory import StoreDirectory
 
+# Keys that are hashed and put at once: numpy has a fixed cost for each call, and what waits in a
+# batch must not grow with the log.
 _BATCH_KEYS = 1 << 16
 
 Progress = Callable[[int, int], None]
@@ -29,7 +31,7 @@ class RebuiltIndex(NamedTuple):
     """What a rebuild has written."""
 
     files: int
-    keys: int
+    keys: int  # items, and so several of a record with several keys
 
 
 def rebuild_index(
@@ -50,6 +52,7 @@ def rebuild_index(
         keys = index_log(store, files, store.log_start, None, progress)
     finally:
         files.close()
+    # A put syncs nothing, and only the newest file was open. So all are synced here, once each.
     made = index_files(directory)
     for path in made:
         file = IndexFile(path, geometry)
@@ -67,10 +70,18 @@ def index_log(
     stop: int | None,
     progress: Progress | None = None,
 ) -> int:
-    """Index the records in [start, stop) of the log, None for all; how many keys. Not synced."""
+    """Index the records in [start, stop) of the log, None for all; how many keys. Not synced.
+
+    Both are log offsets at which a record begins. `files` must hold no item of a record that begins
+    at `start` or later: entries are added in log order, and one that is there already is not looked
+    for. Raises OSError; then only a part of the keys may be there.
+    """
     total = (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
     batch, keys = KeyBatch(), 0
+    # A body's checksum covers no key, since keys are properties. To compare it would vouch for
+    # nothing that is put here.
     for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
+        # What begins here is the reput's to put. A key that both put would be there twice.
         if stop is not None and position >= stop:
             break
         if found is Kind.RECORD:

@@ -34,11 +34,13 @@ from penstock.shared.store.directory import StoreDirectory
 Progress = Callable[[int, int], None]
 Queue = tuple[bytes, int]  # topic and queue id
 
+# The loop that makes entries takes one buffer of whole records, so each run is read once more, in
+# one piece. This bounds the piece; the last record of a run may go beyond it.
 _RUN_BYTES = 4 << 20
 
 
 class BuiltQueues(msgspec.Struct):
-    """What was made."""
+    """What was made. With `only` some queues, `messages` still counts all that the log has."""
 
     messages: int = 0
     entries: int = 0
@@ -47,7 +49,12 @@ class BuiltQueues(msgspec.Struct):
 
 
 class QueueBuilder:
-    """Writes the entries of all records of a log, or of those of `only` some queues."""
+    """Writes the entries of all records of a log, or of those of `only` some queues.
+
+    `build`, then `reach` for each queue that is known to have gone on, then `close`. Nothing is
+    synced: the caller syncs the whole tree before it gives a queue its name. `target` must have no
+    queue that is built here, or a part of an old one would stay.
+    """
 
     def __init__(
         self,
@@ -66,6 +73,7 @@ class QueueBuilder:
         self.ends: dict[Queue, int] = {}
         # the last entry of each that the log has
         self._last: dict[Queue, bytes] = {}
+        # [start, stop) of each damage in log order, and the entry that points to the newest one
         self._damaged: list[tuple[int, int]] = []
         self._lost = b""
         self._log_end = store.log_start
@@ -81,10 +89,15 @@ class QueueBuilder:
         self._keep_lost_tails()
 
     def close(self) -> None:
+        """Unmap what was written. It is in the page cache then, and not yet durable."""
         self._windows.close()
 
     def _whole_runs(self) -> Iterator[tuple[int, int]]:
-        """[start, stop) of the log with whole records only, their checksums compared."""
+        """[start, stop) of the log with whole records only, their checksums compared.
+
+        A blank ends a run as damage does, so no run crosses the end of a segment: a read of the log
+        lies in one.
+        """
         at = stop = -1
         for position, found, size, _, _ in self._store.scan_log():
             if position != stop or found is not Kind.RECORD or stop - at > _RUN_BYTES:
@@ -94,6 +107,8 @@ class QueueBuilder:
             if found is Kind.RECORD:
                 stop = position + size
             elif found is Kind.DAMAGED:
+                # The run before it has been yielded and taken, so what is lost from here on up to
+                # the next damage is taken for lost in this one.
                 self._damaged.append((position, position + size))
                 self._lost = ENTRY.pack(position, size, 0)
             self._log_end = position + size
@@ -101,6 +116,8 @@ class QueueBuilder:
     def _take(self, start: int, stop: int) -> None:
         log = memoryview(self._store.read_log(start, stop - start))
         found = dispatch(log, start, self._numbers, self._levels_ms)
+        # The scan has just compared the checksums of these bytes. Offline nobody writes, so what
+        # differs now is a file that somebody changes under the lock, or a disk that does.
         if found.size != stop - start:
             raise StoreDamaged(
                 "a record is not where it was a moment ago",
@@ -116,14 +133,18 @@ class QueueBuilder:
                     continue
                 lost.append(self._lost_before(key, slot, bytes(entries[: ENTRY.size])))
                 runs.append((key, slot, entries))
+                # A slot that comes again, below the end, must not take the end back.
                 self.ends[key] = max(self.ends.get(key, 0), slot + len(entries) // ENTRY.size)
                 self._last[key] = bytes(entries[-ENTRY.size :])
                 self.done.entries += len(entries) // ENTRY.size
+        # Usually nothing is left out, and the rows go on as the loop has made them.
         rows = found.rows if all_in else b"".join([self._rows(*run) for run in runs])
         self._windows.put(b"".join((*lost, rows)))
 
     def _is_misplaced(self, key: Queue, slot: int, entries: bytearray) -> bool:
         (position, _, _) = ENTRY.unpack_from(entries)
+        # Of a queue's first record any queue offset is believed: those before may have expired. Of
+        # a run only the first is looked at, because the others follow it one by one.
         if jumps(slot, self.ends.get(key, slot), position, self._store.log_start):
             self.done.misplaced.append(position)
             return True
@@ -145,7 +166,7 @@ class QueueBuilder:
         return rows_of(self._numbers.number(*key), slot, bytes(entries))
 
     def _fill(self, key: Queue, slot: int, entries: bytes) -> None:
-        """Entries of messages that are lost."""
+        """Entries of messages that are lost, from the queue's end on: it ends after them then."""
         self._windows.put(self._rows(key, slot, entries))
         self.ends[key] = slot + len(entries) // ENTRY.size
         self.done.lost += len(entries) // ENTRY.size
@@ -156,10 +177,14 @@ class QueueBuilder:
             key = (queue.topic.encode(), queue.queue_id)
             if self._only is not None and key not in self._only:
                 continue
+            # A queue without a record in the log has no end here, and gets nothing: its old files,
+            # or `reach`, say where it goes on.
             at = max(self.ends.get(key, queue.max_offset), queue.first_slot)
             for row in queue.entries(at, queue.max_offset) if at < queue.max_offset else ():
                 offset, size, code = row.item()
                 index = bisect_right(self._damaged, (offset, sys.maxsize)) - 1
+                # This one was not lost to damage. What follows it stays out too, whatever it names:
+                # a queue must not have a gap.
                 if index < 0 or offset >= self._damaged[index][1]:
                     break
                 self._fill(key, at, ENTRY.pack(offset, size, code))
@@ -172,6 +197,7 @@ class QueueBuilder:
         """
         at, end = self.ends.get(key), known.end
         if at is None and end:
+            # A file has to begin at a multiple of its size. This one holds the slot before the end.
             at = (end - 1) // files_hold * files_hold
         if at is not None and at < end:
             self._fill(key, at, self._lost_at_end(key, known) * (end - at))
@@ -190,7 +216,11 @@ class QueueBuilder:
 
 
 def remove_rebuild(paths: StorePaths) -> None:
-    """Remove what a rebuild has left: its unfinished files, or the ones it replaced."""
+    """Remove what a rebuild has left: its unfinished files, or the ones it replaced.
+
+    Which of the two makes no difference: queues and index change places with the new ones in one
+    step, so nothing that counts is ever in there. Durable on return.
+    """
     if paths.rebuild.is_dir():
         shutil.rmtree(paths.rebuild)
         sync_directory(paths.own)

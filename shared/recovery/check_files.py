@@ -18,8 +18,13 @@ from penstock.shared.store.topics import load_topics
 
 
 def check_files(survey: StoreSurvey) -> None:
-    """Raises StoreDamaged, naming the file and what to do; OSError. Changes nothing."""
+    """Raises StoreDamaged, naming the file and what to do; OSError. Changes nothing.
+
+    ConfigError where the files agree with each other and not with a size in the configuration. The
+    caller holds the store's lock, so what passes here stays so for the rest of the start.
+    """
     paths, config = survey.paths, survey.config
+    # Kinds come first, for the checks below and the rest of the start open these.
     for path, kind in (
         (paths.checkpoint, stat.S_IFREG),
         (paths.abort, stat.S_IFREG),
@@ -31,6 +36,7 @@ def check_files(survey: StoreSurvey) -> None:
         if path.name.isascii() and path.name.isdigit():
             _check_kind(path, stat.S_IFREG, f"make the index anew: {rebuild_index(path)}")
     check_index_sizes(paths.index, index_geometry(config))
+    # It is loaded for its error only: a bad file is to be refused while nothing has been changed.
     load_topics(paths.topics)
     try:
         survey.check_names_and_sizes()
@@ -40,6 +46,8 @@ def check_files(survey: StoreSurvey) -> None:
 
 
 def _check_kind(path: Path, kind: int, hint: str = "") -> None:
+    """Raise StoreDamaged for a path with something else in it. A missing one is no reason: a start
+    makes what it needs of them."""
     if path.exists() and stat.S_IFMT(path.stat().st_mode) != kind:
         raise StoreDamaged(
             "this is no directory" if kind == stat.S_IFDIR else "this is no ordinary file",

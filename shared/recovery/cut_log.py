@@ -25,6 +25,7 @@ from penstock.shared.log.reader import reach_bytes
 from penstock.shared.memory.run_directory import Run, boot_id
 from penstock.shared.recovery.empty_pool import is_named_by
 
+# A torn tail can be as long as the segments that were made ahead. It is copied in pieces.
 _COPY_BYTES = 1 << 20
 
 
@@ -43,13 +44,19 @@ def doubted_log(
     What stood there before this boot is what the disk has. Of what a run of this boot wrote a sync
     may have failed, and without its memory nobody knows; of zeros after the log's end too, where
     a start failed before this one, which is then done `again`.
+
+    `from_memory` says that the last run's memory was there and has told where the log ends. The
+    range is one of log offsets; sys.maxsize stands for the end of the last segment.
     """
     end = written.stop
     if from_memory:
         # the rest was written when the pool was emptied; a writer zeroes what another one has left
         return range(end, sys.maxsize if again else end + reach_bytes(config))
+    # Either the run was of this boot and its memory is gone, or anybody may have written here in
+    # this boot. Then everything that nothing vouches for is in doubt, up to the last segment.
     if last_run is None or last_run.boot_id == boot_id() or not is_named_by(paths.abort, last_run):
         return range(written.start, sys.maxsize)
+    # The run was of an earlier boot, and no page of it can be left in the cache.
     return range(end, sys.maxsize if again else end)
 
 
@@ -57,6 +64,10 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
     """Copy the log from `start` to `end` into a new file beside it; durable on return.
 
     One that is there may be a whole copy of what a start that died has cut in part since.
+
+    So no copy is ever written over. The caller cuts only when this has returned. `bases` are those
+    of all segments, in order, each of `size` bytes. Raises OSError; then a part of a copy may stay,
+    which nobody reads.
     """
     make_directory(paths.quarantine)
     name = f"torn-{segment_name(start)}"
@@ -79,7 +90,12 @@ def keep_torn(paths: StorePaths, bases: list[int], size: int, start: int, end: i
 def cut_log(
     directory: Path, bases: list[int], size: int, start: int, end: int, doubted: range
 ) -> int:
-    """Zero everything after the log's end; how many bytes that were. All is durable on return."""
+    """Zero everything after the log's end; how many bytes that were. All is durable on return.
+
+    Segments that end at `start` or before, where the scan began, are left alone: they are known
+    to be good. `doubted` is written again before it is synced. Raises OSError; then a part is done,
+    and the next start does all of it again.
+    """
     torn = 0
     for base in bases:
         if base + size <= start:
@@ -88,6 +104,8 @@ def cut_log(
         try:
             inside = [min(max(at - base, 0), size) for at in (doubted.start, end, doubted.stop)]
             torn += _cut_segment(handle, size, *inside)
+            # Also where no byte was cut. The next run begins with `flushed` at the log's end, so
+            # what a killed flusher did not come to has to be on the disk now.
             os.fdatasync(handle)
         finally:
             os.close(handle)
@@ -95,7 +113,11 @@ def cut_log(
 
 
 def _cut_segment(handle: int, size: int, doubted_from: int, end: int, doubted_to: int) -> int:
-    """Zero a segment from `end` on; how many bytes that were. Not synced."""
+    """Zero a segment from `end` on; how many bytes that were. Not synced.
+
+    Offsets are the segment's own. Up to `doubted_to` zeros are written over zeros too; after that
+    only what is not zero yet, since the disk has the rest as it is read.
+    """
     _write_data_again(handle, doubted_from, end)
     torn = zero_from(handle, end, doubted_to, again=True)
     return torn + zero_from(handle, max(end, doubted_to), size)

@@ -24,13 +24,19 @@ def recover_queues(
 ) -> int:
     """Cut the queues at the log offset `good_to`, None to leave them; how many there are.
 
-    Raises StoreDamaged, naming the file, for a segment that is not one.
+    `again` where a start in this boot has failed: what that one cut is cut again, and synced. The
+    list of known queues is written here too, so no flusher may be at work. Fills `table` with the
+    queues that have files, in the order of the store's listing; the caller stores their count.
+
+    Raises StoreDamaged, naming the file, for a segment that is not one; OSError.
     """
     size = store.config.mapped_file_size_consume_queue_bytes
     for queue in store.queues():
         if queue.problems:
+            # An empty last file is all that check_files.py lets pass: RocketMQ died making it.
             drop_empty_last(queue.directory)
             store.list_again(queue)
+    # All ends are found before the first cut: the list has to have them all.
     cuts = [_find_cut(store, queue, good_to) for queue in store.queues()]
     # First what the next start compares the queues with. A start that died between the two would
     # otherwise be followed by one that misses what was cut, and makes these queues from the log.
@@ -74,11 +80,14 @@ def _cut(cut: _Cut, size: int, again: bool) -> None:
     directory, end_at = cut.queue.directory, cut.end.end * CQ_ENTRY_BYTES
     if again or not cut.bases:  # who removed the files of an empty one may have died before this
         sync_directory(directory)
+    # Files go from the last one back, and each removal is synced before the next. So a crash leaves
+    # a queue that is longer than it should be, and never one with a hole.
     for base in reversed(cut.bases):
         path = directory / segment_name(base)
         if base < end_at:
             handle = os.open(path, os.O_RDWR)
             try:
+                # Where nothing is cut nothing is synced: there may be thousands of queues.
                 if zero_from(handle, min(end_at - base, size), size, again=again) or again:
                     os.fdatasync(handle)
             finally:

@@ -24,12 +24,18 @@ def is_named_by(abort: Path, run: Run) -> bool:
 
 
 def empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
-    """Commit what the last run wrote; its log end, and how many bytes there were."""
+    """Commit what the last run wrote; its log end, and how many bytes there were.
+
+    The bytes are durable on return. The run's actors must be gone, and all of its segments be there
+    up to `committed`. The positions stay as they are: a start that dies here begins again at the
+    same place, and writes the same bytes. Raises OSError.
+    """
     positions = Positions(run.positions)
     wrote, committed, flushed = (positions[name] for name in ("wrote", "committed", "flushed"))
     positions.close()
     segment_bytes = config.mapped_file_size_commit_log_bytes
-    # the last flush may have failed without anybody to hear of it
+    # The last flush may have failed without anybody to hear of it. Then the kernel takes these
+    # pages for written, and a sync alone would succeed and do nothing.
     at = flushed
     while at < committed:
         base = at - at % segment_bytes
@@ -39,6 +45,7 @@ def empty_pool(paths: StorePaths, config: Config, run: Run) -> tuple[int, int]:
         os.fdatasync(handle)
         os.close(handle)
         at = stop
+    # Without a pool the writer stores into the segments themselves, and nothing is left to copy.
     if not run.pool_enabled or wrote == committed:
         return wrote, 0
     pool = TransientStorePool(run.pool)

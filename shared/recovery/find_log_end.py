@@ -26,6 +26,8 @@ from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.recovery.witness import Witness, confirmed_record, first_timestamp_ms
 from penstock.shared.store.directory import StoreDirectory
 
+# A disk writes 512 bytes whole or not at all. So a piece that is missing inside a record is this
+# long at least, and one at its end takes the end of its properties.
 _SECTOR_OF_ZEROS = bytes(512)
 # No log reaches this offset, so as an upper bound it excludes nothing.
 NOWHERE = sys.maxsize
@@ -123,7 +125,8 @@ def find_log_end(
 ) -> LogEnd:
     """Walk from `start`, where a good record begins, to the log's end.
 
-    Raises StoreDamaged for a record without the checksum that the configuration demands.
+    Raises StoreDamaged for a record without the checksum that the configuration demands, and
+    OSError for a segment that cannot be read.
     """
     walk = LogWalk(store, config, start, bounds, witness)
     for position, kind, size, record, reason in store.scan_log(start, checksum=_checksum(config)):

@@ -14,13 +14,14 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import move_away
 from penstock.shared.recovery.recover_log import Recovered
 
+# Starts that are kept, the newest ones. It is read by people, and written whole each time.
 KEPT = 20
 
 
 class PastRecovery(msgspec.Struct, frozen=True):
     """One start."""
 
-    at_ms: int
+    at_ms: int  # by the wall clock
     found: Recovered
 
 
@@ -39,7 +40,12 @@ def load_recoveries(paths: StorePaths) -> list[PastRecovery]:
 
 
 def keep_recovery(paths: StorePaths, found: Recovered, now_ms: int) -> str:
-    """Add a start, unless it was clean; durable on return. Why that cannot be, or ""."""
+    """Add a start, unless it was clean; durable on return. Why that cannot be, or "".
+
+    The reason is returned and not raised: a disk that takes no file more must not keep a store
+    from being served for the sake of its history.
+    """
+    # A clean start is written down too where it has found damage, or has mended something.
     told = found.quarantined or found.torn_bytes or found.restored_queues
     if found.mode != "unclean" and not told:
         return ""

@@ -20,11 +20,19 @@ CATCH_UP_BYTES = 1 << 30
 
 
 def repair_index(store: StoreSurvey, recovered: Recovered, *, known: bool, now_ms: int) -> str:
-    """Make the index whole; a remark, or "". `known` is one that a run of Penstock has left."""
+    """Make the index whole; a remark, or "". `known` is one that a run of Penstock has left.
+
+    Where `message_index_enable` is on, it then has what the log has below `dispatch_from`, unless
+    the remark says what is missing, and nothing from there on, where the reput begins. All of it is
+    durable on return. No reput may run. Raises StoreDamaged for a file of another geometry,
+    and OSError.
+    """
     paths, config = store.paths, store.config
     enabled, geometry = config.message_index_enable, index_geometry(config)
     stored_ms = _stored_ms(store)
     if recovered.mode == "unclean":
+        # With the last run's memory no power has failed: the page cache has every write, and a cut
+        # is enough. Without it headers and slots may be older or newer than the items.
         if known and not recovered.from_memory:
             _mend(paths, geometry, recovered.dispatch_from, stored_ms)
         elif not known and enabled:
@@ -33,7 +41,8 @@ def repair_index(store: StoreSurvey, recovered: Recovered, *, known: bool, now_m
         sync_directory(paths.index)  # also of what a start before this one has removed
     files = IndexFiles(paths.index, paths.staging, geometry, lambda: now_ms)
     try:
-        # with nobody to put it there again, only what the log does not have goes
+        # The reput puts again what is cut from `dispatch_from` on. Where the index is switched off
+        # nobody would, so only what the log does not have goes.
         files.cut(recovered.dispatch_from if enabled else recovered.log_end, stored_ms)
         files.clear()
         return _catch_up(store, files, recovered) if enabled and not known else ""
@@ -58,6 +67,11 @@ def _mend(paths: StorePaths, geometry: Geometry, offset: int, stored_ms: StoredM
 
 
 def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
+    """RocketMQ's rule after a crash, for an index of which nobody knows who wrote it last.
+
+    What the dropped files had `_catch_up` puts in again. The removals are not durable on return:
+    the caller syncs the directory.
+    """
     full_ms = load_checkpoint(paths.checkpoint).index_timestamp_ms
     for path in index_files(paths.index):
         file = IndexFile(path, geometry)
@@ -67,10 +81,16 @@ def _drop_newer(paths: StorePaths, geometry: Geometry) -> None:
 
 
 def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) -> str:
-    """Put in what the log has after the newest record of the index."""
+    """Put in what the log has after the newest record of the index.
+
+    Only for an index that no run of Penstock vouches for. With more than CATCH_UP_BYTES to read it
+    is left as it is: a broker that answers most queries now is better than one that starts in
+    minutes, and the remark that is returned names the command.
+    """
     start, stop = store.log_start, recovered.dispatch_from
     if files.end_offset is not None:
-        # that record itself may be there with a part of its keys
+        # That record itself may be there with a part of its keys, so it is cut below, and put again
+        # as a whole.
         start = max(start, files.end_offset)
     if stop - start > CATCH_UP_BYTES:
         return (
@@ -79,6 +99,7 @@ def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) ->
         )
     files.cut(start, _stored_ms(store))
     index_log(store, files, start, stop)
+    # A put syncs nothing, and a file that became full is not open any more.
     for path in index_files(store.paths.index):
         file = IndexFile(path, files.geometry)
         file.sync()
@@ -87,7 +108,10 @@ def _catch_up(store: StoreDirectory, files: IndexFiles, recovered: Recovered) ->
 
 
 def _stored_ms(store: StoreDirectory) -> StoredMs:
-    """The store time of the record at a log offset, from the files."""
+    """The store time of the record at a log offset, from the files, in ms.
+
+    None where the log has expired: then the item's own time will do, which is in seconds.
+    """
 
     def stored_ms(offset: int) -> int | None:
         try:

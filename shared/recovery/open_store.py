@@ -54,20 +54,28 @@ SMALL_SEGMENT_BYTES = 16 << 20
 
 
 class OpenStore(NamedTuple):
-    """A store that is ready for its actors."""
+    """A store that is ready for its actors: locked, recovered, and named by `abort` as this run's.
+
+    Whatever ends the process gives back the lock; close_store.py gives back the rest.
+    """
 
     paths: StorePaths
-    lock: int
+    lock: int  # the descriptor that holds it: to be kept open for the whole run
     run: Run
     positions: Positions
     recovered: Recovered
-    remarks: list[str]
-    listeners: Listeners
+    remarks: list[str]  # what the supervisor is to say on standard error, a line each
+    listeners: Listeners  # the actors inherit them, so a replaced one keeps its port
 
 
 def open_store(config: Config, clock: Clock) -> OpenStore:
     """Lock, recover, and set up shared memory. Raises PenstockError, having changed nothing that
-    counts: the next try begins from the same state."""
+    counts: the next try begins from the same state.
+
+    StoreLocked where another broker has the store, StoreDamaged where a file has to be mended
+    first, ConfigError for other sizes than the store's, SegmentUnavailable where a new store has no
+    room, StoreUnavailable for what else the machine refuses. Ports and lock are given back then.
+    """
     paths = StorePaths(config.store)
     check_place(paths.root)
     with ExitStack() as undo:
@@ -94,6 +102,7 @@ def open_store(config: Config, clock: Clock) -> OpenStore:
 
 
 def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> OpenStore:
+    """The rest of a start, under the lock. Ports that it has opened are closed where it fails."""
     last_run = read_last_run(paths)
     if last_run is not None:
         # An actor that is still dying may write for as long as it lives.
@@ -110,6 +119,8 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         check_sizes(paths, config)
         with StoreSurvey(paths, config) as survey:
             check_files(survey)
+            # Only sizes that fit what is there are written down, and before a file is made with
+            # them: a crash in between leaves sizes without files, and those bind nobody.
             keep_sizes(paths, config)
             recovered, remarks = _recover(survey, last_run, clock)
             store = _begin_run(survey, clock, lock, recovered, remarks, listeners, sockets)
@@ -120,13 +131,19 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
 def _recover(
     survey: StoreSurvey, last_run: Run | None, clock: Clock
 ) -> tuple[Recovered, list[str]]:
-    """Bring all of the store to hold what the next run begins with; remarks of it."""
+    """Bring all of the store to hold what the next run begins with; remarks of it.
+
+    The consume queues are the exception: they are cut when the queue table is filled, as one walk
+    over the queues does both.
+    """
     paths = survey.paths
     recovered = recover_store(survey, last_run)
     _check_first_segment(survey)
     # From here on a start that fails has changed files, and the next one must not take for durable
     # what it reads.
     note_start(paths.starting)
+    # The file bears witness for the next start, which must not take a log that has lost its end for
+    # a shorter one.
     save_quarantine(paths, recovered.quarantined, clock.now_ms())
     remark = recover_index(survey, recovered, last_run, clock.now_ms())
     crash_point("recover.after_index")
@@ -156,6 +173,8 @@ def _begin_run(
         run_id, directory, remark = new_run_directory(paths.root, need_bytes)
         undo.callback(remove_directory, directory)
         crash_point("start.new_run")
+        # These sockets lie in the run directory, so they cannot be opened with the ports, before
+        # recovery.
         for name in ("produce", "consume"):
             listeners[f"{name}_ipc"] = listen_ipc(directory / f"{name}.ipc")
             sockets.callback(listeners[f"{name}_ipc"].socket.close)
@@ -169,6 +188,9 @@ def _begin_run(
             config.transient_store_pool_enable,
         )
         positions = _shared_memory(survey, run, pool_bytes, recovered)
+        # From here to `abort` each file names this run, while `abort` still names the process
+        # before, if any. A start after a crash in between believes none of them, and rightly:
+        # nothing was written yet.
         write_run(paths, run)
         crash_point("start.after_run")
         keep_index_state(paths, config, run, recovered.dispatch_from)
@@ -203,7 +225,11 @@ def _check_first_segment(survey: StoreSurvey) -> None:
 def _shared_memory(
     survey: StoreSurvey, run: Run, pool_bytes: int, recovered: Recovered
 ) -> Positions:
-    """Make and fill what the actors share."""
+    """Make and fill what the actors share. The queues are cut on the way.
+
+    The page is the supervisor's until the actors are forked; from then on each word has the owner
+    that architecture.md names.
+    """
     config = survey.config
     create_positions(run.positions)
     create_queue_table(run.queues, config.max_queues)
@@ -223,16 +249,27 @@ def _shared_memory(
 
 
 def _watermark(config: Config, run: Run, recovered: Recovered) -> Watermark:
-    """All of the log is on disk now."""
+    """The run's first watermark. All of the log is on disk now, so `flushed` is the log's end.
+
+    It has the checkpoint's words that were believed, and not those of a file that was not.
+    """
     return Watermark(run.run_id, config.sync_flush, recovered.log_end, recovered.checkpoint)
 
 
 def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None:
+    """Say in the positions page where each stage goes on. No actor runs, so their order is free.
+
+    An actor has no recovery mode: it reads its position and goes on, after a start as after the
+    death of its predecessor.
+    """
     for name in ("wrote", "committed", "flushed", "flush_wanted", "append_wanted"):
         positions.initialise(name, recovered.log_end)
+    # Store times never go back along the log, so the writer goes on with the newest record's,
+    # whatever the clock says now.
     positions.initialise("wrote_timestamp", recovered.last_timestamp_ms)
     for name in ("queued", "dispatched"):
         positions.initialise(name, recovered.dispatch_from)
+    # A checkpoint takes a record only when `dispatched` is past it, so this may not stand after.
     last = min(recovered.last_record, recovered.dispatch_from)
     positions.initialise("dispatched_record", last)
     positions.initialise("queue_count", queues)

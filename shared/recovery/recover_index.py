@@ -119,6 +119,8 @@ def _is_known(paths: StorePaths, recovered: Recovered, last_run: Run | None) -> 
     if recovered.mode != "unclean":
         return state.whole_to == recovered.log_end and state.newest == (names or [""])[-1]
     run_id = "" if last_run is None else last_run.run_id
+    # "" is an index that was rebuilt after that run. Where `abort` is still as it was then, nobody
+    # has come since.
     if state.run_id not in ("", run_id) or _abort(paths) not in state.aborts:
         return False
     # a RocketMQ begins with dropping the file that was being filled

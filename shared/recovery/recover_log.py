@@ -96,12 +96,16 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recover_store(store: StoreSurvey, last_run: Run | None) -> Recovered:
-    """Bring the store's log into a state to append to, by the steps above. Raises StoreDamaged."""
+    """Bring the store's log into a state to append to, by the steps above. Raises StoreDamaged.
+
+    `last_run` is what run.json names, whether its memory is still there or not.
+    """
     began = time.monotonic()
     paths, config = store.paths, store.config
     unclean = paths.abort.exists()
     start_failed = is_unfinished(paths.starting)
     heard = hear(store, last_run)
+    # This comes first, while nothing has been changed: an empty last file is about to be removed.
     _refuse_lost_log(store, heard)
     memory = _take_from_memory(store, last_run)
     if store.problems:
@@ -113,6 +117,7 @@ def recover_store(store: StoreSurvey, last_run: Run | None) -> Recovered:
     bases = store.log_bases()
     _refuse_lost_segments(store, heard, memory)
     log_start = store.log_start
+    # Damage in segments that have expired since is nobody's any more.
     known = [each for each in load_quarantine(paths) if each.position >= log_start]
     look = _look(store, heard, last_run, memory, known)
     read_files, read_bytes = store.files_read, store.bytes_read
@@ -120,6 +125,8 @@ def recover_store(store: StoreSurvey, last_run: Run | None) -> Recovered:
     crash_point("recover.after_scan")
     _remove_leftovers(paths)
     torn = 0
+    # Of a log with damage nothing is changed, not even what follows its end. A clean one
+    # without a torn tail is on the disk as it is, unless a start before this one has failed at it.
     if (unclean or found.damaged or start_failed) and not found.quarantined:
         written = range(min(look.vouched, found.end), found.end)
         doubted = doubted_log(paths, config, last_run, written, memory.is_known, again=start_failed)
@@ -169,6 +176,8 @@ def _look(
 ) -> _Look:
     """Make queues whole that are not, and find the log's end. `known` is damage of before."""
     unclean, config = store.is_unclean, store.config
+    # Queues come before the log: which records were told of, and where dispatching goes on, is read
+    # from them.
     queue_ends = _queue_ends(store.paths, last_run, from_memory=memory.is_known)
     # What queues say is not used yet: they are what is judged here.
     is_exact = find_witness(store, heard, 0).is_exact
@@ -178,12 +187,16 @@ def _look(
     witness = find_witness(store, heard, dispatched)
     bounds, believed = _bounds(memory, _files_end(store), known, witness, dispatched)
     vouched = scan_start(store, witness, unclean, bounds.most, dispatched)
+    # Damage that is known is looked at again each time: a repair, or a file that was put back, may
+    # have ended it.
     start = min([vouched, *(each.position for each in known)])
     found = find_log_end(store, config, start, bounds, believed)
     dispatch_from = start
     # where damage was known, a repair may have put records that no queue has yet
     if not (unclean or known or found.quarantined):
         dispatch_from = found.end if dispatched >= found.records_end else start
+    # Only now is it known from where on queues are to be cut. That place is found by bisection,
+    # which a broken entry leads astray.
     if unclean or found.quarantined:
         good_to = found.end if found.quarantined else dispatch_from
         broken = find_broken_queues(store, queue_ends, good_to)
@@ -192,7 +205,7 @@ def _look(
 
 
 def _files_end(store: StoreDirectory) -> int:
-    """Where the log's last segment ends."""
+    """Where the log's last segment ends, whatever of it is written; 0 without one."""
     return store.segments[-1].end if store.segments else 0
 
 
@@ -209,7 +222,9 @@ def _bounds(
 ) -> tuple[Bounds, Witness]:
     """What is known of the log's end before it is looked at, and which witness the walk believes.
 
-    `known` is damage that an earlier start found, up to which the log went then.
+    The sources are asked in the order of what they know: the run's memory, damage that was found
+    before, and then what the files say of an orderly stop. `known` is damage that an earlier start
+    found, up to which the log went then.
     """
     least = min(max([0, *(each.end for each in known)]), files_end)
     if memory.is_known:
@@ -245,6 +260,8 @@ def _take_from_memory(store: StoreSurvey, last_run: Run | None) -> _Memory:
     """
     paths = store.paths
     if last_run is not None and survives(last_run) and is_named_by(paths.abort, last_run):
+        # This comes before the pool is emptied, which makes a segment that is missing: committed
+        # records of it would be zeros then, in a log that looks whole.
         _refuse_lost_memory(store, last_run)
         return _Memory(True, *empty_pool(paths, store.config, last_run))
     return _Memory()
@@ -253,7 +270,11 @@ def _take_from_memory(store: StoreSurvey, last_run: Run | None) -> _Memory:
 def _queue_ends(
     paths: StorePaths, last_run: Run | None, *, from_memory: bool
 ) -> dict[str, QueueEnd]:
-    """Where queues are known to have ended: by their list, and by the last run's memory."""
+    """Where queues are known to have ended: by their list, and by the last run's memory.
+
+    Memory knows of entries that the list has not yet, as the flusher writes it only when they are
+    on disk; in the same boot the kernel has them all the same.
+    """
     known = load_known_queues(paths.known_queues)
     if last_run is None or not from_memory:
         return known
@@ -268,7 +289,9 @@ def _cut(
     paths: StorePaths, bases: list[int], size: int, start: int, found: LogEnd, doubted: range
 ) -> int:
     """Cut what stands after the log's end, and keep whole records of it; how many bytes."""
+    # Until this start has ended, what is read from the page cache is not proof of what is on disk.
     note_start(paths.starting)
+    # It is kept for its whole records alone. A tail without one is a write that was cut off.
     if found.torn_records:
         keep_torn(paths, bases, size, found.end, found.torn_end)
     crash_point("recover.before_truncate")
@@ -278,7 +301,8 @@ def _cut(
 
 
 def _remove_leftovers(paths: StorePaths) -> None:
-    """What nobody reads: files that were never finished."""
+    """Remove what nobody reads: files that were never finished. The lock is held, so nobody is at
+    work on one."""
     for leftover in paths.staging.iterdir():
         leftover.unlink()
     remove_rebuild(paths)
@@ -307,6 +331,11 @@ def _refuse_lost_segments(store: StoreSurvey, heard: Testimony, memory: _Memory)
 
 
 def _refuse_short_log(store: StoreSurvey, log_end: int) -> None:
+    """Raise StoreDamaged where the log's files end before `log_end`.
+
+    Damage inside the files makes a store read-only, and it serves what is left. A file that is gone
+    may still be somewhere, so here the operator is asked, and nothing is changed.
+    """
     files_end = _files_end(store)
     if log_end > files_end:
         missing = store.paths.commit_log / segment_name(files_end)

@@ -36,7 +36,9 @@ _LOOKED_UP = 4
 def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[str]:
     """Make lost queues again; what was wrong with each, in words. Durable on return.
 
-    Raises OSError.
+    They grow next to the old ones and change places with them one by one. The list still says what
+    is lost, so a start that dies here is followed by one that finds some of them whole and makes
+    the others. No reput may run. Raises OSError.
     """
     if not lost:
         return []
@@ -45,12 +47,16 @@ def restore_queues(store: StoreDirectory, config: Config, lost: Lost) -> list[st
     new = StorePaths(paths.rebuild)
     for directory in (new.consume_queue, new.staging):
         make_directory(directory)
+    # One pass over the whole log for all of them: a lost queue can have a message anywhere in it.
     builder = QueueBuilder(store, new, config, only=lost)
     builder.build()
     files_hold = config.mapped_file_size_consume_queue_bytes // CQ_ENTRY_BYTES
     for queue, (end, _) in lost.items():
+        # a queue that ends earlier would give its next message an offset that another had
         builder.reach(queue, end, files_hold)
     builder.close()
+    # They are synced before any of them gets its name: a name may not lead to bytes that a power
+    # failure takes back.
     sync_tree(new.consume_queue)
     crash_point("recover.queues_made")
     for topic, queue_id in lost:
@@ -70,18 +76,22 @@ def find_lost_queues(
 ) -> Lost:
     """Queues that are not as they are known to have been.
 
-    `is_exact` where nobody has written to the store since that was noted.
+    `is_exact` where nobody has written to the store since that was noted. Only then is a queue that
+    is longer than known a lost one; elsewhere it has gone on. Reads about the ends of queues, and
+    of the log only what their last entries name.
     """
     lost: Lost = {}
     gone = set(known)
     for queue in store.queues():
         name = f"{queue.topic}/{queue.queue_id}"
         if queue.segments:
+            # A directory without a file has no end: it stays among those that are gone.
             gone.discard(name)
             end = known.get(name, QueueEnd())
             why = _why_lost(store, queue, end, is_exact=is_exact)
             if why:
                 lost[queue.topic.encode(), queue.queue_id] = end, why
+    # What they held would never be dispatched again: the checkpoint vouches for all queues.
     for name in sorted(gone):
         topic, _, queue_id = name.rpartition("/")
         lost[topic.encode(), int(queue_id)] = known[name], "is gone"
@@ -114,6 +124,11 @@ def find_broken_queues(store: StoreDirectory, known: Mapping[str, QueueEnd], goo
 
 
 def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_exact: bool) -> str:
+    """What is wrong with a queue's files, in words; "" where nothing is.
+
+    What the list knows decides where it says something. The log is asked only about an end of which
+    the list says nothing, for that costs reads of the log for each queue.
+    """
     if any(before.end != after.base for before, after in pairwise(queue.segments)):
         return "has no file in its midst"
     if not known.end:  # nobody has noted it, or the list was harmed
@@ -122,6 +137,7 @@ def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_e
         if queue.max_offset < known.end:
             return f"ends at {queue.max_offset}, where {known.end} is known"
         position = queue.log_offset(known.end - 1)
+        # By its length an older copy that has grown again, or another queue's file, would pass.
         if known.last_position not in (position, UNKNOWN):
             return f"has another message at {known.end - 1} than is known"
     except (StoreDamaged, OffsetOutOfRange) as error:
@@ -134,12 +150,14 @@ def _why_lost(store: StoreDirectory, queue: QueueFiles, known: QueueEnd, *, is_e
 def _why_misled(store: StoreDirectory, queue: QueueFiles) -> str:
     """A queue's last entries lead to its own messages, or its end is another file's: files of
     queues were mixed up. What leads to no whole record may be ahead of the log, or be lost."""
+    # RocketMQ's light queues lead to records of other topics by design.
     if queue.topic.startswith(LIGHT_QUEUE_PREFIX):
         return ""
     end, foreign = queue.max_offset, 0
     for slot in range(end - 1, max(queue.first_slot, end - _LOOKED_UP) - 1, -1):
         try:
             record = store.record_at(queue.log_offset(slot))
+        # It may be ahead of what is on disk, or lost: that says nothing about the queue.
         except (StoreDamaged, OffsetOutOfRange):
             continue
         named = record.topic, record.queue_id, record.queue_offset
@@ -155,6 +173,8 @@ def _put_in_place(old: Path, new: Path) -> None:
     if not new.is_dir():
         return
     make_directory(old.parent)
+    # This is an exchange, for a rename cannot replace a directory that has files. The old one ends
+    # up in rebuild/, and goes with it.
     if old.is_dir():
         exchange(old, new)
     else:

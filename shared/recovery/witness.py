@@ -63,7 +63,11 @@ class Testimony(NamedTuple):
 
 
 def hear(store: StoreDirectory, last_run: Run | None) -> Testimony:
-    """Read what a store's files say. Raises OSError, StoreDamaged."""
+    """Read what a store's files say. Raises OSError, StoreDamaged.
+
+    Called before the start changes anything, for it changes what they say: it makes `abort`, the
+    watermark and the list its own.
+    """
     paths = store.paths
     mark = load_watermark(paths.watermark)
     return Testimony(
