@@ -99,7 +99,7 @@ class Sending:
                         self._take()
                     self._settle()
             except _Ended:
-                pass
+                pass  # a signal, which is told below, or an error that is noted already
             except PenstockError as error:
                 self._failed(self.sent + 1, error)
             except OSError as error:

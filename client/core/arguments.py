@@ -54,7 +54,7 @@ def check_whole(name: str, value: Any, kind: type[PenstockError] = InvalidArgume
         try:
             return operator.index(value)
         except TypeError:
-            pass
+            pass  # it is no number at all: told below, as a bool is
     raise wrong_type(kind, name, value, "a whole number (int)")
 
 

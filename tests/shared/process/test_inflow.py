@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
-from penstock.shared.process.inflow import UNDER_WAY_BYTES
+from penstock.shared.process.inflow import LOOK_MS, UNDER_WAY_BYTES, Inflow
 from penstock.shared.process.inlet import Inlet
 from penstock.shared.process.malloc_tuning import Heaps, in_use_bytes
 from penstock.shared.wire.sockets import dial, serve
@@ -94,7 +94,7 @@ def _flood(peer: socket.socket, piece: bytes, ended: list[int]) -> None:
             peer.sendall(piece)
             sent += len(piece)
     except ConnectionError:
-        pass
+        pass  # what the test waits for
     ended.append(sent)
 
 
@@ -118,6 +118,20 @@ def test_a_message_without_an_end_is_closed_and_nobody_else(
     honest.send(b"behind")
     endpoint.serve_until(lambda: endpoint.requests == [b"before", b"behind"])
     endpoint.serve_until(lambda: in_use_bytes() - before < 32 << 20)
+
+
+def test_as_long_as_memory_grows_a_doorbell_does_not_make_the_sleep_long_again() -> None:
+    gc.collect()
+    Heaps(0).give_back()
+    now_ms = [0]
+    inflow = Inflow(lambda: now_ms[0], lambda size: None)
+    assert not inflow.look(True, 0) and not inflow.look(True, 0)
+    grown = b"x" * (64 << 20)
+    now_ms[0] += LOOK_MS
+    assert inflow.look(True, 0), "memory has grown"
+    assert inflow.look(True, 0), "nothing has been looked at since"
+    now_ms[0] += LOOK_MS
+    assert not inflow.look(True, 0) and len(grown) == 64 << 20, "it was no client's"
 
 
 def test_many_that_keep_a_little_each_are_closed_until_it_is_little_together(

@@ -303,7 +303,7 @@ def _pass_on(one: socket.socket, other: socket.socket) -> None:
             while data := source.recv(4096):
                 target.sendall(data)
         except OSError:
-            pass
+            pass  # one side has closed: the other is told below
         with suppress(OSError):  # it has gone by itself
             target.shutdown(socket.SHUT_RDWR)
 
