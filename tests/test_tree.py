@@ -26,7 +26,7 @@ UNPICKLING = re.compile(r"\b(import c?pickle|from c?pickle|send_pyobj|recv_pyobj
 # what each package may import of ours; itself always, except actors
 MAY_IMPORT = {
     "shared": set(),
-    "actors": {"shared"},
+    "actors": {"shared", "client"},  # of client only core: it has no sockets of its own
     "supervisor": {"shared", "actors"},
     "client": {"shared"},
     "maintenance": {"shared"},
@@ -44,6 +44,7 @@ ROOMS = (
     "formats",
     "files",
     "filters",
+    "messaging",
     "wire",
     "loops",
     "memory",
@@ -110,6 +111,17 @@ def test_an_actors_organs_are_its_own() -> None:
                 continue
             if own[0] == "actors" or not is_face or name[1] not in actors:
                 wrong.append(f"{path.relative_to(ROOT)} imports {'.'.join(name)}")
+    assert wrong == []
+
+
+def test_of_the_client_an_actor_drives_only_the_core() -> None:
+    """An actor that puts messages into the log is a producer like any other."""
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {'.'.join(name)}"
+        for path in _sources("actors")
+        for name in _imports(path)
+        if name[0] == "client" and name[1] != "core"
+    ]
     assert wrong == []
 
 

@@ -364,7 +364,8 @@ _CONSUME_REQUEST: msgspec.msgpack.Decoder[ConsumeRequest] = msgspec.msgpack.Deco
 _CONSUME_ANSWER: msgspec.msgpack.Decoder[ConsumeAnswer] = msgspec.msgpack.Decoder(ConsumeAnswer)
 
 
-def _decode(decoder: msgspec.msgpack.Decoder[_Form], header: bytes) -> _Form:
+def decode_header(decoder: msgspec.msgpack.Decoder[_Form], header: bytes) -> _Form:
+    """A header as one of the decoder's structs. Raises ProtocolError, and never anything else."""
     try:
         return decoder.decode(header)
     # besides its own errors msgspec lets UnicodeDecodeError and RecursionError through
@@ -377,19 +378,19 @@ def _decode(decoder: msgspec.msgpack.Decoder[_Form], header: bytes) -> _Form:
 
 
 def decode_produce_request(header: bytes) -> ProduceRequest:
-    return _decode(_PRODUCE_REQUEST, header)
+    return decode_header(_PRODUCE_REQUEST, header)
 
 
 def decode_produce_answer(header: bytes) -> ProduceAnswer:
-    return _decode(_PRODUCE_ANSWER, header)
+    return decode_header(_PRODUCE_ANSWER, header)
 
 
 def decode_consume_request(header: bytes) -> ConsumeRequest:
-    return _decode(_CONSUME_REQUEST, header)
+    return decode_header(_CONSUME_REQUEST, header)
 
 
 def decode_consume_answer(header: bytes) -> ConsumeAnswer:
-    return _decode(_CONSUME_ANSWER, header)
+    return decode_header(_CONSUME_ANSWER, header)
 
 
 def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:

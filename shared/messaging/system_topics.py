@@ -1,0 +1,39 @@
+"""The topics and groups that RocketMQ keeps for itself, by name.
+
+    SCHEDULE_TOPIC_XXXX           waits until its delay level is over, level n in queue n - 1
+    rmq_sys_wheel_timer           waits until any time
+    RMQ_SYS_TRANS_HALF_TOPIC      half messages: stored, and not visible before their commit
+    RMQ_SYS_TRANS_OP_HALF_TOPIC   which half messages are done
+    TRANS_CHECK_MAX_TIME_TOPIC    half messages whose producer was asked too often
+    %RETRY%group, %DLQ%group      a group's messages that come again, and those that came too often
+
+A client may send delayed and half messages into the first three: it makes their records itself, in
+the form that the functions of this room give them.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
+from penstock.shared.names import DLQ_PREFIX, RETRY_PREFIX
+
+__all__ = ["SCHEDULE_TOPIC"]
+
+TIMER_TOPIC = "rmq_sys_wheel_timer"
+HALF_TOPIC = "RMQ_SYS_TRANS_HALF_TOPIC"
+OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
+# The offsets of groups that read, work and write exactly once; Penstock's own.
+OFFSETS_TOPIC = "rmq_sys_penstock_offsets"
+
+# Whose rows in consumerOffset.json say how far half messages and their marks were looked through.
+TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+
+
+def retry_topic(group: str) -> str:
+    """Where a group's messages go that are to come again."""
+    return RETRY_PREFIX + group
+
+
+def dlq_topic(group: str) -> str:
+    """Where a group's messages go that came too often: dead letters."""
+    return DLQ_PREFIX + group

@@ -1,0 +1,340 @@
+"""What members of consumer groups and the coordinator say to each other, as structs.
+
+    member -> Join             answer Joined; the same again each `heartbeat_ms`, as a heartbeat
+    member -> Claim            answer Claimed: which queues are now its own, and where to go on
+    member -> Commit           answer Committed
+    member -> Release          answer Released: the queues are free for others, with their offsets
+    member -> Leave            answer Left
+    coordinator -> Changed     pushed: members or queues of a group have changed; join again
+
+A member divides the queues itself, by RocketMQ's strategies over the sorted client ids of `Joined`,
+so that members of any language come to the same result. It reads a queue only while it has a claim
+on it, which one member has at a time: the one before releases it, or is gone. A claim has an
+`epoch`, and only a commit with the epoch of the claim counts. So a member that was frozen and taken
+for dead cannot move an offset back, and what was committed is never handled again.
+
+A request of a member that the coordinator does not know is answered `Refused` with UNKNOWN_MEMBER:
+it joins again, naming the claims that it believes it has. Encoding and errors: see messages.py.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+import msgspec
+
+from penstock.shared.wire.messages import Number, Refused, WireMessage, decode_header
+
+Model = Literal["clustering", "broadcasting"]
+StartRule = Literal["last", "first", "timestamp"]
+
+# Of one request: more topics or queues than these make an answer that is no longer short.
+MAX_TOPICS = 256
+MAX_CLAIMS = 4096
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=255)]
+Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
+QueueId = Annotated[int, msgspec.Meta(ge=0, lt=1 << 31)]
+
+
+class SubscriptionData(msgspec.Struct, frozen=True, array_like=True):
+    """What a member wants of a topic. `version` grows with each change: RocketMQ's subVersion."""
+
+    topic: Name
+    expression_type: str  # TAG or SQL92
+    expression: str
+    version: Number
+
+
+class HeldClaim(msgspec.Struct, frozen=True, array_like=True):
+    """A queue that a member has had a claim on, and the claim's epoch."""
+
+    topic: Name
+    queue_id: QueueId
+    epoch: Number
+
+
+class Join(WireMessage, frozen=True):
+    """I am, or still am, a member. Kept up by repeating it within `session_timeout_ms`.
+
+    `start` says where a queue begins of which the group has no offset; `start_timestamp_ms` is Unix
+    time, for the rule "timestamp". `held` are the member's claims, which a coordinator that does
+    not know them takes over where nobody else has them. `orderly` members keep their claims through
+    a silence until the lock expires, as RocketMQ's do.
+    """
+
+    request: Number
+    group: Name
+    client_id: Name
+    subscriptions: Annotated[tuple[SubscriptionData, ...], msgspec.Meta(max_length=MAX_TOPICS)]
+    session_timeout_ms: Number
+    model: Model = "clustering"
+    start: StartRule = "last"
+    start_timestamp_ms: Number = 0
+    orderly: bool = False
+    held: Annotated[tuple[HeldClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()
+    run: str = ""
+
+
+class Claim(WireMessage, frozen=True):
+    """Give me these queues of a topic."""
+
+    request: Number
+    group: Name
+    client_id: Name
+    topic: Name
+    queue_ids: Annotated[tuple[QueueId, ...], msgspec.Meta(max_length=MAX_CLAIMS)]
+
+
+class QueueCommit(msgspec.Struct, frozen=True, array_like=True):
+    """All before `offset` is done. It counts if `epoch` is that of the queue's present claim.
+
+    In Release an offset of -1 says nothing of what is done.
+    """
+
+    topic: Name
+    queue_id: QueueId
+    offset: Annotated[int, msgspec.Meta(ge=-1, lt=1 << 62)]
+    epoch: Number
+
+
+class Commit(WireMessage, frozen=True):
+    request: Number
+    group: Name
+    client_id: Name
+    commits: Annotated[tuple[QueueCommit, ...], msgspec.Meta(max_length=MAX_CLAIMS)]
+
+
+class Release(WireMessage, frozen=True):
+    """Commit, and give these queues up: one step, so that the next owner goes on right there."""
+
+    request: Number
+    group: Name
+    client_id: Name
+    commits: Annotated[tuple[QueueCommit, ...], msgspec.Meta(max_length=MAX_CLAIMS)]
+
+
+class Leave(WireMessage, frozen=True):
+    """I am no member any more; what I still have is released without a commit."""
+
+    request: Number
+    group: Name
+    client_id: Name
+
+
+class DescribeGroup(WireMessage, frozen=True):
+    """For operators: all that is known of a group."""
+
+    request: Number
+    group: Name
+    run: str = ""
+
+
+class ListGroups(WireMessage, frozen=True):
+    request: Number
+    run: str = ""
+
+
+class ResetOffsets(WireMessage, frozen=True):
+    """Set a group's offsets, whether it has members or not. Members go on there at once.
+
+    With `dry_run` nothing changes, and the answer says what would.
+    """
+
+    request: Number
+    group: Name
+    topic: Name
+    offsets: dict[QueueId, Offset]
+    dry_run: bool = False
+    run: str = ""
+
+
+class SetGroup(WireMessage, frozen=True):
+    """Make a group, or change its settings: the keys of subscriptionGroup.json."""
+
+    request: Number
+    group: Name
+    settings: dict[str, bool | int]
+    run: str = ""
+
+
+class DeleteGroup(WireMessage, frozen=True):
+    """Forget a group and its offsets. Refused while it has members."""
+
+    request: Number
+    group: Name
+    run: str = ""
+
+
+# --- answers ----------------------------------------------------------------------------------
+
+
+class TopicQueues(msgspec.Struct, frozen=True, array_like=True):
+    """A topic that the member subscribes to, and how many queues it has to read; 0: none yet."""
+
+    topic: str
+    read_queues: int
+
+
+class Joined(WireMessage, frozen=True):
+    """`members` are the client ids, sorted. `version` changes with members, topics and queues.
+
+    `lost` are claims that the member named and that somebody else has.
+    """
+
+    request: int
+    group: str
+    version: int
+    members: tuple[str, ...]
+    topics: tuple[TopicQueues, ...]
+    heartbeat_ms: int
+    broker_name: str  # stands in the queues that strategies divide
+    retry_max_times: int
+    retry_queue_nums: int
+    consume_timeout_ms: int
+    lost: tuple[HeldClaim, ...] = ()
+
+
+class ClaimedQueue(msgspec.Struct, frozen=True, array_like=True):
+    """A queue that is the member's now: go on at `offset`."""
+
+    queue_id: int
+    offset: int
+    epoch: int
+
+
+class Claimed(WireMessage, frozen=True):
+    """What was given; `taken` are with somebody else still: ask again when told, or soon."""
+
+    request: int
+    group: str
+    topic: str
+    queues: tuple[ClaimedQueue, ...]
+    taken: tuple[int, ...]
+
+
+class Committed(WireMessage, frozen=True):
+    """Done, but for `lost`: queues that are no longer the member's."""
+
+    request: int
+    group: str
+    lost: tuple[HeldClaim, ...] = ()
+
+
+class Released(WireMessage, frozen=True):
+    request: int
+    group: str
+
+
+class Left(WireMessage, frozen=True):
+    request: int
+    group: str
+
+
+class Changed(WireMessage, frozen=True):
+    """Pushed to members: join again. `reset` are queues whose offset an operator has set; the
+    member's claim on those is gone, and it claims them again."""
+
+    request: int  # always 0
+    group: str
+    reset: tuple[HeldClaim, ...] = ()
+
+
+class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
+    client_id: str
+    address: str
+    model: str
+    start: str
+    orderly: bool
+    seen_ms_ago: int
+    subscriptions: tuple[SubscriptionData, ...]
+
+
+class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
+    """A queue of a group: its committed offset, or -1, and the owner of its claim, or "".
+
+    `min_offset` and `max_offset` are the queue's own; `behind_ms` is how long ago the oldest
+    message was stored that is not done: 0 when all are, -1 when it is not known. `behind_bytes`
+    likewise.
+    """
+
+    topic: str
+    queue_id: int
+    offset: int
+    owner: str
+    epoch: int
+    min_offset: int
+    max_offset: int
+    behind_ms: int = -1
+    behind_bytes: int = -1
+
+
+class GroupInfo(WireMessage, frozen=True):
+    request: int
+    group: str
+    exists: bool
+    settings: dict[str, bool | int]
+    members: tuple[MemberInfo, ...]
+    queues: tuple[QueueInfo, ...]
+
+
+class GroupList(WireMessage, frozen=True):
+    """Each group: how many members it has and how many messages it is behind (-1: not known)."""
+
+    request: int
+    groups: dict[str, tuple[int, int]]
+
+
+class OffsetsReset(WireMessage, frozen=True):
+    """Queue -> (offset before, or -1; offset after)."""
+
+    request: int
+    group: str
+    topic: str
+    offsets: dict[int, tuple[int, int]]
+
+
+class GroupSet(WireMessage, frozen=True):
+    request: int
+    group: str
+    settings: dict[str, bool | int]
+
+
+GroupRequest = (
+    Join
+    | Claim
+    | Commit
+    | Release
+    | Leave
+    | DescribeGroup
+    | ListGroups
+    | ResetOffsets
+    | SetGroup
+    | DeleteGroup
+)
+GroupAnswer = (
+    Joined
+    | Claimed
+    | Committed
+    | Released
+    | Left
+    | Changed
+    | GroupInfo
+    | GroupList
+    | OffsetsReset
+    | GroupSet
+    | Refused
+)
+
+_REQUEST: msgspec.msgpack.Decoder[GroupRequest] = msgspec.msgpack.Decoder(GroupRequest)
+_ANSWER: msgspec.msgpack.Decoder[GroupAnswer] = msgspec.msgpack.Decoder(GroupAnswer)
+
+
+def decode_group_request(header: bytes) -> GroupRequest:
+    """Raises ProtocolError."""
+    return decode_header(_REQUEST, header)
+
+
+def decode_group_answer(header: bytes) -> GroupAnswer:
+    """Raises ProtocolError."""
+    return decode_header(_ANSWER, header)
