@@ -253,8 +253,8 @@ class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
 class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
     """A queue of a group: its committed offset, or -1, and the owner of its claim, or "".
 
-    `min_offset` and `max_offset` are the queue's own; `behind_ms` is how long ago the oldest
-    message was stored that is not done: 0 when all are, -1 when it is not known. `behind_bytes`
+    `min_offset` and `max_offset` are the queue's own; `lag_ms` is how long ago the oldest
+    message was stored that is not done: 0 when all are, -1 when it is not known. `lag_bytes`
     likewise.
     """
 
@@ -265,8 +265,8 @@ class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
     epoch: int
     min_offset: int
     max_offset: int
-    behind_ms: int = -1
-    behind_bytes: int = -1
+    lag_ms: int = -1
+    lag_bytes: int = -1
 
 
 class GroupInfo(WireMessage, frozen=True):
@@ -279,7 +279,7 @@ class GroupInfo(WireMessage, frozen=True):
 
 
 class GroupList(WireMessage, frozen=True):
-    """Each group: how many members it has and how many messages it is behind (-1: not known)."""
+    """Each group: how many members it has and its lag in messages (-1: not known)."""
 
     request: int
     groups: dict[str, tuple[int, int]]
