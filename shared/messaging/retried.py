@@ -1,0 +1,117 @@
+"""The record of a message that comes again, or has come too often, after RocketMQ's broker code 36.
+
+    times a group has given it back < maximum   -> %RETRY%group, after the delay of a level
+    otherwise, or at level -1                   -> %DLQ%group, queue 0, at once
+
+It is another record of the same message: body, hosts, times and UNIQ_KEY stay. ORIGIN_MESSAGE_ID is
+the first record's id and RETRY_TOPIC its topic, however often it comes. Where the broker knows a
+message that is sent twice by its whole record, nothing here may depend on a clock.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
+from penstock.shared.formats.message_id import offset_message_id
+from penstock.shared.formats.properties import DELAY, WAIT, decode_properties, encode_properties
+from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_crc import PROP_CRC
+from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
+from penstock.shared.names import MAX_PROPERTIES_BYTES
+
+RETRY_TOPIC = "RETRY_TOPIC"
+ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QUEUE = "REAL_QID"
+# Why a handler gave the message back the last time; Penstock's own.
+RETRY_REASON = "RETRY_REASON"
+MAX_REASON_CHARACTERS = 512
+
+# The level of the first retry. With each further one it is the next level.
+FIRST_LEVEL = 3
+NEVER_AGAIN = -1
+
+# Of the way that a message has come, and of nothing that the next record says of itself.
+_OF_ITS_WAY = (
+    *(PROP_CRC, DELAY, REAL_TOPIC, REAL_QUEUE, "TRAN_MSG"),
+    *("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS"),
+    *("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"),
+)
+
+
+def is_spent(times: int, max_times: int, level: int = 0) -> bool:
+    """Whether a message that has come again this often is a dead letter when it fails."""
+    return times >= max_times or level < 0
+
+
+def retry_level(times: int, level: int = 0) -> int:
+    """The delay level of the next retry; `level` 0 leaves it to RocketMQ's rule."""
+    return min(level or FIRST_LEVEL + times, len(DELAY_LEVELS_MS))
+
+
+def retried(
+    record: Record,
+    group: str,
+    *,
+    max_times: int,
+    level: int = 0,
+    retry_queue: int = 0,
+    times: int = -1,
+    reason: str = "",
+) -> Record:
+    """What is put for a message that its group could not handle, with DELAY for its level.
+
+    `record` is as it was read; `times` how often it has come already, if not what the record says.
+    The copy with a DELAY is not put into its topic as it is: see `delayed.py`.
+    """
+    times = record.reconsume_times if times < 0 else times
+    kept = decode_properties(record.properties)
+    first_id = kept.get(ORIGIN_MESSAGE_ID) or offset_message_id(
+        record.store_host, record.physical_offset
+    )
+    for name in _OF_ITS_WAY:
+        kept.pop(name, None)
+    kept.setdefault(RETRY_TOPIC, record.topic)
+    kept |= {WAIT: "false", ORIGIN_MESSAGE_ID: first_id}
+    if told := printable(reason):
+        kept[RETRY_REASON] = told
+    if is_spent(times, max_times, level):
+        topic, queue_id, kept[DELAY] = dlq_topic(group), 0, "0"
+    else:
+        topic, queue_id, kept[DELAY] = (
+            *(retry_topic(group), retry_queue),
+            str(retry_level(times, level)),
+        )
+    return replace(
+        record,
+        topic=topic,
+        queue_id=queue_id,
+        properties=_fitting(kept),
+        reconsume_times=times + 1,
+        queue_offset=0,
+        physical_offset=0,
+        store_timestamp_ms=0,
+        prepared_transaction_offset=0,
+    )
+
+
+def shown_topic(topic: str, properties: dict[str, str], group: str) -> str:
+    """What a consumer is told that the topic is: of its group's retries, where they came from."""
+    return properties.get(RETRY_TOPIC, topic) if topic == retry_topic(group) else topic
+
+
+def printable(reason: str) -> str:
+    """The reason as a property can have it: one line without the separators, and not too long."""
+    line = " ".join(reason.replace("\x01", " ").replace("\x02", " ").split())
+    line = line.encode("utf-8", "replace").decode()
+    return line if len(line) <= MAX_REASON_CHARACTERS else line[: MAX_REASON_CHARACTERS - 3] + "..."
+
+
+def _fitting(properties: dict[str, str]) -> bytes:
+    """Encoded; a message whose properties are nearly full loses the reason, and not its retry."""
+    raw = encode_properties(properties)
+    # what a delayed record adds to it: REAL_TOPIC and REAL_QID
+    if len(raw) > MAX_PROPERTIES_BYTES - 300 and RETRY_REASON in properties:
+        raw = encode_properties({k: v for k, v in properties.items() if k != RETRY_REASON})
+    return raw

@@ -1,0 +1,106 @@
+"""What a group gives back: which topic it goes to, with which properties, and what stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.formats.message_id import offset_message_id
+from penstock.shared.formats.properties import decode_properties, encode_properties
+from penstock.shared.formats.record import Record
+from penstock.shared.messaging.retried import (
+    MAX_REASON_CHARACTERS,
+    printable,
+    retried,
+    shown_topic,
+)
+from penstock.shared.names import MAX_PROPERTIES_BYTES
+
+Maker = Callable[..., Record]
+
+
+def properties(record: Record) -> dict[str, str]:
+    return decode_properties(record.properties)
+
+
+def test_the_first_retry_waits_level_3_and_names_where_it_came_from(make_record: Maker) -> None:
+    first = make_record(
+        properties=encode_properties({"UNIQ_KEY": "K", "colour": "red"}), physical_offset=4711
+    )
+    again = retried(first, "CG", max_times=16, retry_queue=0)
+    assert (again.topic, again.queue_id, again.reconsume_times) == ("%RETRY%CG", 0, 1)
+    assert properties(again) == {
+        "UNIQ_KEY": "K",
+        "colour": "red",
+        "RETRY_TOPIC": "orders",
+        "ORIGIN_MESSAGE_ID": offset_message_id(first.store_host, 4711),
+        "WAIT": "false",
+        "DELAY": "3",
+    }
+    assert (again.body, again.born_timestamp_ms, again.born_host) == (
+        *(first.body, first.born_timestamp_ms, first.born_host),
+    )
+
+
+def test_each_retry_waits_a_level_longer_until_it_is_a_dead_letter(make_record: Maker) -> None:
+    record = make_record(physical_offset=77)
+    levels = []
+    for _ in range(16):
+        record = retried(record, "CG", max_times=16)
+        levels.append(int(properties(record)["DELAY"]))
+        assert record.topic == "%RETRY%CG"
+    assert levels == list(range(3, 19))
+    dead = retried(record, "CG", max_times=16)
+    assert (dead.topic, dead.queue_id, dead.reconsume_times) == ("%DLQ%CG", 0, 17)
+    told = properties(dead)
+    assert (told["DELAY"], told["RETRY_TOPIC"]) == ("0", "orders")
+    assert told["ORIGIN_MESSAGE_ID"] == offset_message_id(make_record().store_host, 77)
+
+
+def test_a_level_below_0_is_a_dead_letter_at_once(make_record: Maker) -> None:
+    assert retried(make_record(), "CG", max_times=16, level=-1).topic == "%DLQ%CG"
+
+
+@pytest.mark.parametrize(("level", "found"), [(1, "1"), (18, "18"), (40, "18"), (0, "5")])
+def test_a_level_that_is_named_counts(make_record: Maker, level: int, found: str) -> None:
+    record = make_record(reconsume_times=2)
+    assert properties(retried(record, "CG", max_times=16, level=level))["DELAY"] == found
+
+
+def test_the_way_a_message_has_come_is_not_repeated(make_record: Maker) -> None:
+    came = {"TIMER_OUT_MS": "5", "REAL_TOPIC": "x", "REAL_QID": "3", "TRAN_MSG": "true"}
+    record = make_record(properties=encode_properties({**came, "own": "1"}))
+    found = properties(retried(record, "CG", max_times=16))
+    assert not found.keys() & came.keys()
+    assert found["own"] == "1"
+
+
+def test_the_reason_is_kept_as_one_line(make_record: Maker) -> None:
+    found = properties(retried(make_record(), "CG", max_times=16, reason="bad\norder\x01\x02 7"))
+    assert found["RETRY_REASON"] == "bad order 7"
+
+
+def test_a_message_with_full_properties_loses_the_reason_and_not_its_retry(
+    make_record: Maker,
+) -> None:
+    full = encode_properties({"a": "x" * (MAX_PROPERTIES_BYTES - 500)})
+    found = properties(retried(make_record(properties=full), "CG", max_times=16, reason="y" * 400))
+    assert "RETRY_REASON" not in found
+    assert found["RETRY_TOPIC"] == "orders"
+
+
+def test_of_its_own_retries_a_group_is_shown_where_they_came_from() -> None:
+    assert shown_topic("%RETRY%CG", {"RETRY_TOPIC": "orders"}, "CG") == "orders"
+    assert shown_topic("%RETRY%other", {"RETRY_TOPIC": "orders"}, "CG") == "%RETRY%other"
+    assert shown_topic("orders", {"RETRY_TOPIC": "x"}, "CG") == "orders"
+
+
+@given(st.text())
+def test_any_reason_can_be_a_property(reason: str) -> None:
+    line = printable(reason)
+    assert len(line) <= MAX_REASON_CHARACTERS
+    if line:
+        assert decode_properties(encode_properties({"R": line})) == {"R": line}
