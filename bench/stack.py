@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.shared.errors import StoreUnavailable
+from penstock.shared.wire.introduction import ENDPOINT_OF
 
 STOP_TIMEOUT_S = 60
 
@@ -43,7 +44,8 @@ def running_stack(
     target = store or place / "store"
     try:
         config = place / "broker.toml"
-        config.write_text("\n".join(("produce_port = 0", "consume_port = 0", *settings)) + "\n")
+        ports = [f"{name}_port = 0" for name in ENDPOINT_OF.values()]
+        config.write_text("\n".join((*ports, *settings)) + "\n")
         command = [sys.executable, "-m", "penstock.cli.main", "up", "-o", "json"]
         command += [word for pair in (flags or {}).items() for word in ("--set", "=".join(pair))]
         process = subprocess.Popen(

@@ -28,6 +28,7 @@ from penstock.shared.memory.run_directory import read_run
 from penstock.shared.process.broker_status import read_status
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.watermark import load_watermark
+from penstock.shared.wire.introduction import ENDPOINT_OF
 
 READY_TIMEOUT_S = 30
 STOP_TIMEOUT_S = 40
@@ -36,6 +37,8 @@ GONE_TIMEOUT_S = 10
 SETTINGS: dict[str, object] = {
     "produce_port": 0,
     "consume_port": 0,
+    "group_port": 0,
+    "transaction_port": 0,
     "mapped_file_size_commit_log_bytes": 1 << 20,
     "mapped_file_size_consume_queue_bytes": 20 * 1000,
     "max_hash_slot_num": 2000,
@@ -262,9 +265,10 @@ def fixed_ports() -> dict[str, object]:
     They are free now, and not those that other brokers of this machine take by themselves.
     """
     while True:
-        base = random.SystemRandom().randrange(10_000, DEFAULT_PRODUCE_PORT - 1) // 2 * 2
-        if all(_is_free(port) for port in (base, base + 1)):
-            return {"produce_port": base, "consume_port": base + 1}
+        base = random.SystemRandom().randrange(10_000, DEFAULT_PRODUCE_PORT - 3) // 4 * 4
+        ports = {f"{name}_port": base + at for at, name in enumerate(ENDPOINT_OF.values())}
+        if all(_is_free(port) for port in ports.values()):
+            return dict(ports)
 
 
 def _is_free(port: int) -> bool:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from msgspec import structs
 
 from penstock.cli.option_types import MAX_TIMEOUT_S, Finite
 
@@ -33,6 +34,14 @@ def broker_of(store: Path | None, endpoint: str | None) -> dict[str, Any]:
     if endpoint is not None:
         return {"endpoint": endpoint}
     return {"store": store or Path(default_store())}
+
+
+def served(endpoints: Any) -> dict[str, str]:
+    """The TCP endpoints that somebody serves, by name, of a run's Endpoints or of its JSON."""
+    from penstock.shared.wire.introduction import ENDPOINT_OF
+
+    all_of_them = endpoints if isinstance(endpoints, dict) else structs.asdict(endpoints)
+    return {name: at for name in ENDPOINT_OF.values() if (at := all_of_them.get(name))}
 
 
 def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import click
 
+from penstock.cli.endpoints import served
 from penstock.cli.option_types import store_option
 from penstock.cli.output import (
     MOST_LISTED,
@@ -95,14 +96,14 @@ def _counted(store: Path) -> dict[str, Any]:
 def _print(found: dict[str, Any], first: Look, last: Look) -> None:
     positions, retention = found["positions"], found["retention"]
     since = shown_time(found["started_ms"])
-    click.echo(f"store    {found['store']}")
-    click.echo(f"broker   pid {found['supervisor_pid']}, since {since}")
-    for name in ("produce", "consume"):
-        click.echo(f"{name}  {found['endpoints'][name]}")
-    click.echo(f"log      [{retention['log_start']}, {retention['log_end']})")
+    click.echo(f"store        {found['store']}")
+    click.echo(f"broker       pid {found['supervisor_pid']}, since {since}")
+    for name, endpoint in served(found["endpoints"]).items():
+        click.echo(f"{name:<12} {endpoint}")
+    click.echo(f"log          [{retention['log_start']}, {retention['log_end']})")
     held_ms = retention["clock_held_ms"]
     held = f"; its clock has jumped: see penstock clean --help ({held_ms} ms)" if held_ms else ""
-    click.echo(f"disk     {retention['disk_used_percent']} % full; {retention['state']}{held}")
+    click.echo(f"disk         {retention['disk_used_percent']} % full; {retention['state']}{held}")
     click.echo()
     print_table(
         ("actor", "state", "pid", "restarts", "heartbeat ms ago"),
@@ -125,7 +126,7 @@ def _print(found: dict[str, Any], first: Look, last: Look) -> None:
     )
     if found["deletions"]:
         when, why, segments, _, messages, _ = _deletion(found["deletions"][-1])
-        click.echo(f"deleted  {when}: {segments} segments, {messages} messages; {why}")
+        click.echo(f"deleted      {when}: {segments} segments, {messages} messages; {why}")
     if found["damaged"]:
         click.echo("\nread-only; the log is damaged:")
         columns = ("position", "size", "file", "offset", "reason")

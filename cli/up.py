@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from penstock.cli.endpoints import served
 from penstock.cli.option_types import PORT
 from penstock.cli.output import few, output_option, print_json
 from penstock.cli.settings import config_option, set_option
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.shared.recovery.recover_log import Recovered
     from penstock.supervisor import Supervisor
 
-_PORTS = ("produce_port", "consume_port")
+_PORTS = ("produce_port", "consume_port", "group_port", "transaction_port")
 
 
 @click.command(
@@ -40,12 +41,20 @@ Examples:
 @config_option
 @set_option
 @click.option("--store", type=click.Path(path_type=Path), help="The store directory; made if new.")
-@click.option("--port", type=click.Choice(["auto"]), help="Take any free ports, for both.")
+@click.option("--port", type=click.Choice(["auto"]), help="Take any free ports, for all.")
 @click.option(
     "--produce-port", type=PORT, help="The producers' port; 0: any free one.  [default: 20911]"
 )
 @click.option(
     "--consume-port", type=PORT, help="The consumers' port; 0: any free one.  [default: 20912]"
+)
+@click.option(
+    "--group-port", type=PORT, help="The groups' port; 0: any free one.  [default: 20913]"
+)
+@click.option(
+    "--transaction-port",
+    type=PORT,
+    help="The transactions' port; 0: any free one.  [default: 20914]",
 )
 @output_option
 def up(
@@ -53,9 +62,8 @@ def up(
     settings: tuple[tuple[str, str], ...],
     store: Path | None,
     port: str | None,
-    produce_port: int | None,
-    consume_port: int | None,
     output: str,
+    **ports: int | None,
 ) -> None:
     """Start a broker and watch over its actors.
 
@@ -71,9 +79,9 @@ def up(
     from penstock.shared.store.geometry import settled_sizes
     from penstock.supervisor import Supervisor
 
-    if port:  # one of the two may be named all the same
-        produce_port, consume_port = produce_port or 0, consume_port or 0
-    flags = dict(settings) | _given(store, produce_port, consume_port)
+    if port:  # some of them may be named all the same
+        ports = {key: ports[key] or 0 for key in _PORTS}
+    flags = dict(settings) | _given(store, ports)
     config = load_config(file, flags, os.environ, settled_sizes).config
     supervisor = Supervisor(config, report=_line)
     try:
@@ -102,17 +110,11 @@ def up(
         raise click.exceptions.Exit(1)
 
 
-def _given(
-    store: Path | None, produce_port: int | None, consume_port: int | None
-) -> dict[str, str | int]:
+def _given(store: Path | None, ports: dict[str, int | None]) -> dict[str, str | int]:
     """The keys that have options of their own, where these are given."""
     from penstock.shared.config_sources import STORE_KEY
 
-    values = {
-        STORE_KEY: None if store is None else str(store),
-        "produce_port": produce_port,
-        "consume_port": consume_port,
-    }
+    values = {STORE_KEY: None if store is None else str(store), **ports}
     return {key: value for key, value in values.items() if value is not None}
 
 
@@ -161,7 +163,8 @@ def _report_state(supervisor: Supervisor, output: str, full: str) -> None:
     else:
         click.echo(
             ("full" if full else "ready")
-            + f" produce={endpoints.produce} consume={endpoints.consume} store={store}"
+            + "".join(f" {name}={at}" for name, at in served(endpoints).items())
+            + f" store={store}"
             + (" read-only=damaged" if damaged else "")
             + (f" no message is taken: {full}" if full else "")
         )

@@ -11,6 +11,7 @@ from penstock.client.aio_producer import Producer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.broker_address import Store
 from penstock.client.connection import Where
+from penstock.shared.wire.introduction import Serves
 
 
 class Connection:
@@ -55,7 +56,7 @@ class Connection:
         async with Producer(**await self._arguments("producers")) as producer:
             return await producer.topics()
 
-    async def _arguments(self, serves: str) -> dict[str, Any]:
+    async def _arguments(self, serves: Serves) -> dict[str, Any]:
         return await asyncio.to_thread(self._where.arguments, serves)
 
     async def __aenter__(self) -> Connection:

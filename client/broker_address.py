@@ -31,7 +31,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.next_steps import quoted
 from penstock.shared.wire.ask_broker import NobodyThere, ask_broker, meet_broker
 from penstock.shared.wire.endpoint import at_port, parse_endpoint
-from penstock.shared.wire.introduction import PROTOCOL, Greeted, Serves
+from penstock.shared.wire.introduction import ENDPOINT_OF, PROTOCOL, Greeted, Serves
 
 if TYPE_CHECKING:
     # imported late where it runs: most clients never look into a store's files
@@ -147,9 +147,10 @@ class BrokerAddress:
         return isinstance(error, NotRunning)
 
     def _take(self, run: Run) -> None:
-        ipc, tcp = run.endpoints.produce_ipc, run.endpoints.produce
-        if self._serves == "consumers":
-            ipc, tcp = run.endpoints.consume_ipc, run.endpoints.consume
+        name = ENDPOINT_OF[self._serves]
+        tcp, ipc = (getattr(run.endpoints, each) for each in (name, f"{name}_ipc"))
+        if not tcp:
+            raise not_served(self.name, self._serves)
         # the file is away while the broker has as many connections as it takes; TCP waits for room
         usable = os.access(ipc.removeprefix("ipc://"), os.R_OK | os.W_OK)
         self.endpoint, self.run_id = ipc if usable else tcp, run.run_id
@@ -172,7 +173,7 @@ class BrokerAddress:
         if broker.serves != self._serves:
             from penstock.shared.process.reception import wrong_port
 
-            raise wrong_port(broker.serves, _as_seen_from(self.endpoint, broker))
+            raise wrong_port(broker.serves, self._serves, as_seen_from(self.endpoint, broker))
         return broker
 
 
@@ -203,10 +204,14 @@ def _path(store: Store) -> Path:
     return Path(store).expanduser().absolute()
 
 
-def _as_seen_from(endpoint: str, broker: Greeted) -> Greeted:
-    """With the broker's endpoints as this client reaches them."""
-    return replace(
-        broker,
-        produce=at_port(endpoint, broker.produce),
-        consume=at_port(endpoint, broker.consume),
+def not_served(broker: str, client: Serves) -> ConnectError:
+    """For a client whose endpoint the broker does not have."""
+    return ConnectError(
+        f"this broker has no endpoint for {client}", broker, "see its version: penstock version"
     )
+
+
+def as_seen_from(endpoint: str, broker: Greeted) -> Greeted:
+    """With the broker's endpoints as this client reaches them; "" stays what nobody serves."""
+    there = {name: getattr(broker, name) for name in ENDPOINT_OF.values()}
+    return replace(broker, **{name: at and at_port(endpoint, at) for name, at in there.items()})

@@ -1,4 +1,4 @@
-"""One broker and all its clients: found once, by store or by either of its endpoints.
+"""One broker and all its clients: found once, by store or by any of its endpoints.
 
 It holds no socket: what it makes are ordinary clients, which it closes when its block ends.
 """
@@ -10,12 +10,19 @@ import re
 from contextlib import ExitStack
 from typing import Any
 
-from penstock.client.broker_address import Store, check_one, check_store
+from penstock.client.broker_address import (
+    Store,
+    as_seen_from,
+    check_one,
+    check_store,
+    not_served,
+)
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
 from penstock.shared.wire.ask_broker import ask_broker
-from penstock.shared.wire.endpoint import at_port, parse_endpoint
+from penstock.shared.wire.endpoint import parse_endpoint
+from penstock.shared.wire.introduction import ENDPOINT_OF, Greeted, Serves
 
 _SCHEMES = ("tcp:", "ipc:")
 # A directory of such a name can be given as ./NAME, or as store="NAME".
@@ -43,22 +50,23 @@ class Where:
             parse_endpoint(endpoint)
         self.endpoint, self.store = endpoint, store
         self.name = endpoint if store is None else os.fspath(store)
-        self._both: tuple[str, str] | None = None
+        self._broker: Greeted | None = None
 
-    def arguments(self, serves: str) -> dict[str, Any]:
-        """What a client of that kind is told. By endpoint, the broker is asked for the other one.
+    def arguments(self, serves: Serves) -> dict[str, Any]:
+        """What a client of that kind is told. By endpoint, the broker is asked for the others.
 
         Raises ConnectError.
         """
         if self.endpoint is None:
             return {"store": self.store}
-        if self._both is None:
-            here, broker = self.endpoint, ask_broker(self.endpoint, TIMEOUT_MS)
-            if broker.serves == "producers":
-                self._both = here, at_port(here, broker.consume)
-            else:
-                self._both = at_port(here, broker.produce), here
-        return {"endpoint": self._both[serves == "consumers"]}
+        if self._broker is None:
+            self._broker = ask_broker(self.endpoint, TIMEOUT_MS)
+        if serves == self._broker.serves:
+            return {"endpoint": self.endpoint}
+        there = getattr(as_seen_from(self.endpoint, self._broker), ENDPOINT_OF[serves])
+        if not there:
+            raise not_served(self.endpoint, serves)
+        return {"endpoint": there}
 
 
 class Connection:

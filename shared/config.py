@@ -18,6 +18,8 @@ from penstock.shared.layout import CQ_ENTRY_BYTES, RECORD_OVERHEAD_BYTES
 
 DEFAULT_PRODUCE_PORT = 20911
 DEFAULT_CONSUME_PORT = 20912
+DEFAULT_GROUP_PORT = 20913
+DEFAULT_TRANSACTION_PORT = 20914
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -97,6 +99,8 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     bind_host: str = "127.0.0.1"
     produce_port: int = DEFAULT_PRODUCE_PORT
     consume_port: int = DEFAULT_CONSUME_PORT
+    group_port: int = DEFAULT_GROUP_PORT
+    transaction_port: int = DEFAULT_TRANSACTION_PORT
     max_queues: int = 65_536
     max_pending_bytes: int = 64 << 20
     max_connections: int = 10_000

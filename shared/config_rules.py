@@ -116,6 +116,12 @@ RULES: tuple[Rule, ...] = (
     ),
     ("produce_port", lambda c: 0 <= c.produce_port <= 65535, "from 0 (any free one) to 65535"),
     ("consume_port", lambda c: 0 <= c.consume_port <= 65535, "from 0 (any free one) to 65535"),
+    ("group_port", lambda c: 0 <= c.group_port <= 65535, "from 0 (any free one) to 65535"),
+    (
+        "transaction_port",
+        lambda c: 0 <= c.transaction_port <= 65535,
+        "from 0 (any free one) to 65535",
+    ),
     ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "an IP address"),
     ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "an IP address"),
 )

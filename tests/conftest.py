@@ -238,6 +238,8 @@ def make_config(tmp_path: Path) -> Callable[..., Config]:
             max_queues=64,
             produce_port=0,
             consume_port=0,
+            group_port=0,
+            transaction_port=0,
         )
         return msgspec.structs.replace(small, **changes)
 
@@ -327,6 +329,8 @@ class Broker:
 BROKER = {
     "produce_port": 0,
     "consume_port": 0,
+    "group_port": 0,
+    "transaction_port": 0,
     "mapped_file_size_commit_log_bytes": 1 << 20,
     "mapped_file_size_consume_queue_bytes": 20_000,
     "max_message_size_bytes": 65_536,

@@ -40,6 +40,8 @@ main(["up", "--config", sys.argv[1], "--store", sys.argv[2]])
 CONFIG = """\
 produce_port = 0
 consume_port = 0
+group_port = 0
+transaction_port = 0
 mapped_file_size_commit_log_bytes = 1048576
 transient_store_pool_bytes = 33554432
 {settings}

@@ -70,6 +70,8 @@ def small_config(store: Path, dice: random.Random) -> Config:
         flush_consume_queue_least_pages=0,
         produce_port=0,
         consume_port=0,
+        group_port=0,
+        transaction_port=0,
     )
 
 

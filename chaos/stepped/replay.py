@@ -72,6 +72,8 @@ def settle(root: Path, config: Config, *, with_cleaner: bool = False) -> Recover
         store_path_root_dir=str(root),
         produce_port=0,
         consume_port=0,
+        group_port=0,
+        transaction_port=0,
         transient_store_pool_enable=False,
     )
     clock = SystemClock()

@@ -44,13 +44,18 @@ _NOWHERE = "/nonexistent/penstock"
 class Endpoints(msgspec.Struct, frozen=True):
     """Where clients connect: tcp for everybody, ipc for this user on this machine.
 
-    The roster names these fields, to say which actor serves which.
+    The roster names these fields, to say which actor serves which. "" where no such
+    actor runs.
     """
 
     produce: str
     consume: str
     produce_ipc: str
     consume_ipc: str
+    group: str = ""
+    group_ipc: str = ""
+    transaction: str = ""
+    transaction_ipc: str = ""
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -1,7 +1,7 @@
 """The reception of an endpoint: who asks who is there is told, who is wrong here is sent on.
 
     a request of this endpoint      goes on, unless it names another run than this one
-    a request of the other one      ConnectError, with the endpoint it belongs to
+    a request of another one        ConnectError, with the endpoint it belongs to
     Greet                           Greeted
     anything else                   ProtocolError
 
@@ -10,12 +10,13 @@ has one store and an id that no other run has, so it is refused by the broker of
 copy of that store too, and by a later run on the same one: then it reads run.json again. A client
 that was told an endpoint names no run, and whoever listens there serves it.
 
-The two actors with clients have one each. It opens no sockets; what it returns is sent by them.
+Each actor with clients has one. It opens no sockets; what it returns is sent by them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +24,23 @@ from penstock import __version__
 from penstock.shared.errors import ConnectError, PenstockError, ProtocolError, WrongStore
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.wire import messages
-from penstock.shared.wire.introduction import PROTOCOL, Greeted, Serves, decode_greet, encode
+from penstock.shared.wire.group_messages import decode_group_request
+from penstock.shared.wire.introduction import (
+    ENDPOINT_OF,
+    PROTOCOL,
+    Greeted,
+    Serves,
+    decode_greet,
+    encode,
+)
+from penstock.shared.wire.transaction_messages import decode_transaction_request
 
 Decoder = Callable[[bytes], Any]
-_DECODERS: dict[Serves, tuple[Decoder, Decoder]] = {
-    "producers": (messages.decode_produce_request, messages.decode_consume_request),
-    "consumers": (messages.decode_consume_request, messages.decode_produce_request),
+_DECODERS: dict[Serves, Decoder] = {
+    "producers": messages.decode_produce_request,
+    "consumers": messages.decode_consume_request,
+    "members": decode_group_request,
+    "transactions": decode_transaction_request,
 }
 
 
@@ -40,13 +52,13 @@ class Reception:
 
     def __init__(self, serves: Serves, run: Run, store: Path) -> None:
         self._serves, self._run, self._store = serves, run, store.resolve()
-        self._decode, self._decode_other = _DECODERS[serves]
+        self._decode = _DECODERS[serves]
 
     def read(self, header: bytes) -> Any:
         """A request of this endpoint, or the answer to Greet as bytes.
 
         Raises ProtocolError, WrongStore for a request that is meant for another run, and
-        ConnectError for one of the other endpoint.
+        ConnectError for one of another endpoint.
         """
         # Nearly every header is a request, so only what is not one pays for the other looks.
         try:
@@ -66,12 +78,14 @@ class Reception:
         return request
 
     def _misdirected(self, header: bytes) -> PenstockError | None:
-        """Where this belongs, if the other endpoint would take it: a mistyped port says so."""
-        try:
-            self._decode_other(header)
-        except ProtocolError:
-            return None
-        return wrong_port(self._serves, self._greeted())
+        """Where this belongs, if another endpoint would take it: a mistyped port says so."""
+        for whose, decode in _DECODERS.items():
+            if whose == self._serves:
+                continue
+            with suppress(ProtocolError):
+                decode(header)
+                return wrong_port(self._serves, whose, self._greeted())
+        return None
 
     def _greeted(self) -> Greeted:
         run = self._run
@@ -84,16 +98,18 @@ class Reception:
             run.run_id,
             str(self._store),
             run.supervisor_pid,
+            run.endpoints.group,
+            run.endpoints.transaction,
         )
 
 
-def wrong_port(serves: str, broker: Greeted) -> ConnectError:
-    """What a client is told at the port that `serves` the other kind."""
-    other, right = "consumers", broker.consume
-    if serves == "consumers":
-        other, right = "producers", broker.produce
+def wrong_port(serves: str, client: Serves, broker: Greeted) -> ConnectError:
+    """What a `client` of one kind is told at the port that `serves` another."""
+    # by the words of the wire: a later version may serve whom this one does not know
+    ports: dict[str, str] = {whom: getattr(broker, name) for whom, name in ENDPOINT_OF.items()}
+    right = ports[client]
     return ConnectError(
-        f"this is the {serves}' port of the broker, and no {other[:-1]} can use it",
-        broker.consume if serves == "consumers" else broker.produce,
-        f"{other} connect to {right}",
+        f"this is the {serves}' port of the broker, and no {client[:-1]} can use it",
+        ports.get(serves),
+        f"{client} connect to {right}" if right else f"this broker has none for {client}",
     )

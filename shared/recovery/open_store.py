@@ -21,6 +21,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.log.damage import QUARANTINE, save_quarantine
 from penstock.shared.memory.positions import PAGE_SIZE, Positions, create_positions
 from penstock.shared.memory.queue_table import QueueTable, create_queue_table
+from penstock.shared.memory.roster import ROSTER
 from penstock.shared.memory.run_directory import (
     Endpoints,
     Run,
@@ -47,6 +48,7 @@ from penstock.shared.store.lock import check_place, lock_store
 from penstock.shared.store.start_marker import note_end, note_start
 from penstock.shared.store.survey import StoreSurvey
 from penstock.shared.store.watermark import Watermark, make_watermark
+from penstock.shared.wire.introduction import ENDPOINT_OF
 
 _SPARE_BYTES = 4 << 20
 # What a start that has no room for a larger one proposes.
@@ -110,12 +112,11 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
     remove_strays(paths.root, last_run)
     with ExitStack() as sockets:
         # Ports first: a start that cannot listen has not touched the store.
-        listeners = {
-            "produce": listen_tcp(config.bind_host, config.produce_port, "producers"),
-        }
-        sockets.callback(listeners["produce"].socket.close)
-        listeners["consume"] = listen_tcp(config.bind_host, config.consume_port, "consumers")
-        sockets.callback(listeners["consume"].socket.close)
+        listeners: dict[str, Listener] = {}
+        for clients, name in _endpoints():
+            port = getattr(config, f"{name}_port")
+            listeners[name] = listen_tcp(config.bind_host, port, clients)
+            sockets.callback(listeners[name].socket.close)
         check_sizes(paths, config)
         with StoreSurvey(paths, config) as survey:
             check_files(survey)
@@ -126,6 +127,12 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
             store = _begin_run(survey, clock, lock, recovered, remarks, listeners, sockets)
         sockets.pop_all()
     return store
+
+
+def _endpoints() -> list[tuple[str, str]]:
+    """(whom it is for, its name) of each endpoint that some actor serves."""
+    served = {name for row in ROSTER for name in row.serves}
+    return [(clients, name) for clients, name in ENDPOINT_OF.items() if name in served]
 
 
 def _recover(
@@ -175,7 +182,7 @@ def _begin_run(
         crash_point("start.new_run")
         # These sockets lie in the run directory, so they cannot be opened with the ports, before
         # recovery.
-        for name in ("produce", "consume"):
+        for _, name in _endpoints():
             listeners[f"{name}_ipc"] = listen_ipc(directory / f"{name}.ipc")
             sockets.callback(listeners[f"{name}_ipc"].socket.close)
         run = Run(

@@ -3,7 +3,7 @@
     client -> Greet       which protocol I speak
     broker -> Greeted     which one I speak, whom I serve here, where the others go, on which store
 
-Both endpoints answer it. These two messages keep their form in every version of the protocol, so
+Every endpoint answers it. These two messages keep their form in every version of the protocol, so
 that two versions which cannot talk can at least say so to each other: fields are only ever added
 after the last one, and a reader ignores those after the last one that it knows.
 """
@@ -17,7 +17,14 @@ import msgspec
 # What must be equal on both sides: shared/wire/messages.py, the rings, and the layout of records.
 PROTOCOL = 1
 
-Serves = Literal["producers", "consumers"]
+Serves = Literal["producers", "consumers", "members", "transactions"]
+# The endpoint of each, by its name in Greeted and in run.json.
+ENDPOINT_OF: dict[Serves, str] = {
+    "producers": "produce",
+    "consumers": "consume",
+    "members": "group",
+    "transactions": "transaction",
+}
 
 
 class Greet(msgspec.Struct, frozen=True, tag="Greet", array_like=True):
@@ -27,11 +34,11 @@ class Greet(msgspec.Struct, frozen=True, tag="Greet", array_like=True):
 
 
 class Greeted(msgspec.Struct, frozen=True, tag="Greeted", array_like=True):
-    """A broker: the `run_id` of its run on `store`, and both of its TCP endpoints.
+    """A broker: the `run_id` of its run on `store`, and its TCP endpoints.
 
     The endpoints are those that it listens on, as in its configuration: 0.0.0.0 among them is not
-    an address for a client, see `endpoint.at_port`. Path and pid mean something only on the
-    broker's machine.
+    an address for a client, see `endpoint.at_port`. One is "" where nobody serves it. Path and pid
+    mean something only on the broker's machine.
     """
 
     protocol: int
@@ -42,6 +49,8 @@ class Greeted(msgspec.Struct, frozen=True, tag="Greeted", array_like=True):
     run_id: str
     store: str
     pid: int
+    group: str = ""
+    transaction: str = ""
 
 
 _encoder = msgspec.msgpack.Encoder()

@@ -40,6 +40,7 @@ from penstock.shared.queue.known_queues import make_known_queues
 from penstock.shared.store.checkpoint_file import make_checkpoint
 from penstock.shared.store.watermark import Watermark, make_watermark
 from penstock.shared.wire import messages
+from penstock.shared.wire.introduction import ENDPOINT_OF
 from penstock.shared.wire.sockets import dial
 
 SEGMENT_BYTES = 64 << 10
@@ -74,19 +75,17 @@ class Pipeline:
         make_watermark(self.paths.watermark, Watermark("0" * 16, True, 0))
         # a socket's path is short, and a test's directory is not
         self._memory = Path(tempfile.mkdtemp(prefix="actors-"))
-        self._listeners = [
-            listen_tcp("127.0.0.1", 0),
-            listen_tcp("127.0.0.1", 0),
-            listen_ipc(self._memory / "produce.ipc"),
-            listen_ipc(self._memory / "consume.ipc"),
-        ]
+        listeners = {name: listen_tcp("127.0.0.1", 0) for name in ENDPOINT_OF.values()}
+        for name in tuple(listeners):
+            listeners[f"{name}_ipc"] = listen_ipc(self._memory / f"{name}.ipc")
+        self._listeners = list(listeners.values())
         self.run = Run(
             "0" * 16,
             boot_id(),
             str(self._memory),
             os.getpid(),
             0,
-            Endpoints(*(each.endpoint for each in self._listeners)),
+            Endpoints(**{name: each.endpoint for name, each in listeners.items()}),
             self.config.transient_store_pool_enable,
         )
         create_positions(self.run.positions)

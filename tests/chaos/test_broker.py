@@ -5,7 +5,7 @@ from __future__ import annotations
 import socket
 
 from penstock.chaos import broker
-from penstock.shared.config import DEFAULT_CONSUME_PORT, DEFAULT_PRODUCE_PORT
+from penstock.shared.config import DEFAULT_PRODUCE_PORT, DEFAULT_TRANSACTION_PORT
 
 
 def test_a_port_that_somebody_has_is_not_free_also_where_nobody_listens() -> None:
@@ -16,12 +16,13 @@ def test_a_port_that_somebody_has_is_not_free_also_where_nobody_listens() -> Non
     assert broker._is_free(port)
 
 
-def test_ports_are_a_pair_that_no_connection_and_no_other_broker_takes_by_itself() -> None:
+def test_ports_lie_together_where_no_connection_and_no_other_broker_takes_by_itself() -> None:
     with open("/proc/sys/net/ipv4/ip_local_port_range") as limits:
         lowest = int(limits.read().split()[0])
     for _ in range(50):
         ports = broker.fixed_ports()
-        assert ports["consume_port"] == ports["produce_port"] + 1
+        base = ports["produce_port"]
+        assert list(ports.values()) == [base, base + 1, base + 2, base + 3]
         for port in ports.values():
-            assert port not in (DEFAULT_PRODUCE_PORT, DEFAULT_CONSUME_PORT)
+            assert not DEFAULT_PRODUCE_PORT <= port <= DEFAULT_TRANSACTION_PORT
             assert 1024 < port < lowest

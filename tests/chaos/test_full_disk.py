@@ -169,7 +169,7 @@ def up() -> Iterator[Up]:
         command = [sys.executable, "-m", "penstock.cli.main", "up", "--store", str(store)]
         begun.append(
             subprocess.Popen(
-                [*command, "--produce-port", "0", "--consume-port", "0", *arguments],
+                [*command, "--port", "auto", *arguments],
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,

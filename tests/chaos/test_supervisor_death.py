@@ -33,10 +33,10 @@ START_S = 5
 
 @pytest.fixture
 def ports() -> dict[str, int]:
-    """Two ports that stay the same over restarts; they lie where no connection takes its own."""
+    """Ports that stay the same over restarts; they lie where no connection takes its own."""
     found: dict[str, int] = {}
     candidate = random.SystemRandom().randrange(10_000, 30_000)
-    for name in ("produce_port", "consume_port"):
+    for name in ("produce_port", "consume_port", "group_port", "transaction_port"):
         while name not in found:
             candidate += 1
             with socket.socket() as probe:

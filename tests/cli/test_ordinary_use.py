@@ -51,7 +51,7 @@ LOOKING_ROUND = [
     Typed("up --set nonsense=1 --store {t}/new", 2, "no such configuration key"),
     Typed("up --config {t}/none.toml --store {t}/new", 2, "none.toml"),
     Typed("up --produce-port http --store {t}/new", 2, "http"),
-    Typed("up --store {s} --produce-port 0 --consume-port 0", 1, "STORE_LOCKED"),
+    Typed("up --store {s} --port auto", 1, "STORE_LOCKED"),
     Typed("status", 3, "penstock up --store"),
     Typed("status --store {t}/none", 3, "penstock up"),
     Typed("stats --store {s}", 2, "penstock status"),

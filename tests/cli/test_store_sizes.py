@@ -173,7 +173,7 @@ def test_the_command_that_an_error_names_mends_what_it_is_about(
     store: Path, penstock: Run, start_broker: Callable[..., Any], damage: str
 ) -> None:
     DAMAGES[damage](store)
-    refused = penstock("up", "--store", store, "--produce-port", 0, "--consume-port", 0)
+    refused = penstock("up", "--store", store, "--port", "auto")
     assert refused.returncode == 5, refused.stderr
     found = re.search(r"(?:penstock store (?:repair|rebuild)|mv|rm) /.*$", refused.stderr.strip())
     assert found, refused.stderr

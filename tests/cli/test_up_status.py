@@ -108,7 +108,7 @@ def test_after_a_stop_there_is_no_broker_and_no_trace_of_it(start_broker: Any) -
 
 
 def test_a_store_has_one_broker_at_a_time(broker: Any) -> None:
-    ports = ("--produce-port", "0", "--consume-port", "0")
+    ports = ("--port", "auto")
     done = penstock("up", "--store", broker.store, *ports)
     assert done.returncode == 1 and "STORE_LOCKED" in done.stderr
     assert "Traceback" not in done.stderr
@@ -117,7 +117,7 @@ def test_a_store_has_one_broker_at_a_time(broker: Any) -> None:
 
 def test_up_can_say_it_is_ready_as_json(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    arguments = ["up", "--store", str(store), "--produce-port", "0", "--consume-port", "0"]
+    arguments = ["up", "--store", str(store), "--port", "auto"]
     process = subprocess.Popen(
         [sys.executable, "-m", "penstock.cli.main", *arguments, "-o", "json"],
         stdout=subprocess.PIPE,

@@ -276,6 +276,8 @@ class Penstock:
             "broker_ip": place.ip,
             "produce_port": place.port,
             "consume_port": 0,
+            "group_port": 0,
+            "transaction_port": 0,
         }
         arguments = ["up", "--store", str(place.store)]
         for key, value in (known | settings).items():

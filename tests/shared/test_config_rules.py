@@ -27,6 +27,8 @@ def _checked(**values: object) -> Config:
         ("max_queues", [1, 65536], [0, -1, 1 << 40]),
         ("produce_port", [0, 65535], [-1, 65536]),
         ("consume_port", [0, 65535], [-1, 65536]),
+        ("group_port", [0, 65535], [-1, 65536]),
+        ("transaction_port", [0, 65535], [-1, 65536]),
         ("sync_flush_timeout_ms", [0, 1], [-1]),
         ("flush_commit_log_least_pages", [0, 9], [-1]),
         ("max_pending_bytes", [1 << 20], [-1]),

@@ -19,7 +19,13 @@ import zmq
 
 from penstock.shared.errors import BrokerTimeout, ConnectError
 from penstock.shared.wire.ask_broker import NobodyThere, ask_broker
-from penstock.shared.wire.introduction import PROTOCOL, Greeted, decode_greet, encode
+from penstock.shared.wire.introduction import (
+    ENDPOINT_OF,
+    PROTOCOL,
+    Greeted,
+    decode_greet,
+    encode,
+)
 
 # What a user waits for a name at most; the limits themselves are half of it.
 SOON_S = 6.0
@@ -102,12 +108,13 @@ def refused(endpoint: str, timeout_ms: int = TIMEOUT_MS) -> ConnectError:
     return caught.value
 
 
-def test_both_endpoints_of_a_broker_say_who_it_is(broker: Any) -> None:
+def test_all_endpoints_of_a_broker_say_who_it_is(broker: Any) -> None:
     endpoints = broker.status()["endpoints"]
-    for name in ("produce", "produce_ipc", "consume", "consume_ipc"):
+    named = {name: serves for serves, name in ENDPOINT_OF.items()}
+    for name in filter(endpoints.get, endpoints):
         found = ask_broker(endpoints[name], TIMEOUT_MS)
-        assert found.serves == ("producers" if "produce" in name else "consumers")
-        assert (found.produce, found.consume) == (broker.produce, broker.consume)
+        assert found.serves == named[name.removesuffix("_ipc")]
+        assert all(getattr(found, each) == endpoints[each] for each in named)
         assert (found.protocol, found.store) == (PROTOCOL, str(broker.store.resolve()))
         assert found.pid == broker.process.pid and found.run_id in broker.status()["run_directory"]
 
