@@ -9,6 +9,10 @@
 //     {"op":"pull","queues":[["orders",0]],"out":FILE}   see Reading
 //     {"op":"view","ids":FILE,"out":FILE}                see Reading
 //     {"op":"query","queries":FILE,"out":FILE}           see Reading
+//     {"op":"consume","group":"billing","topics":{"orders":"*"},"until":100,"idle_ms":20000,
+//      "orderly":false,"max_reconsume_times":16,"out":FILE}                      see Groups
+//     {"op":"strategies","cases":FILE,"out":FILE}        see Groups; needs no broker
+//     {"op":"committed","group":"billing","topic":"orders"}  {queue: [offset, max], ...}
 //     {"op":"close"}
 //
 // The end of stdin ends the process at once.
@@ -30,6 +34,7 @@ final class Client {
 
     private Sending sending;
     private Reading reading;
+    private Groups groups;
 
     public static void main(String[] arguments) throws Exception {
         PrintStream out = new PrintStream(System.out, false, StandardCharsets.UTF_8);
@@ -77,6 +82,12 @@ final class Client {
                 return reading.view(order.getString("ids"), order.getString("out"));
             case "query":
                 return reading.query(order.getString("queries"), order.getString("out"));
+            case "consume":
+                return groups.consume(order);
+            case "strategies":
+                return Groups.strategies(order.getString("cases"), order.getString("out"));
+            case "committed":
+                return reading.committed(order.getString("group"), order.getString("topic"));
             case "close":
                 sending.close();
                 reading.close();
@@ -91,6 +102,7 @@ final class Client {
         String instance = "interop-" + opened++;
         sending = new Sending(nameServer, broker, instance);
         reading = new Reading(nameServer, broker, instance);
+        groups = new Groups(nameServer, instance);
     }
 
     private void create(String topic, int queues) throws Exception {

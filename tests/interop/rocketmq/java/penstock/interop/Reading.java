@@ -15,6 +15,8 @@ import java.nio.file.Path;
 import java.util.ArrayList;
 import java.util.Iterator;
 import java.util.List;
+import java.util.Map;
+import java.util.TreeMap;
 import java.util.concurrent.Callable;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
@@ -90,6 +92,16 @@ final class Reading {
             }
         }
         return count;
+    }
+
+    /** Queue -> the group's offset and the queue's next one. */
+    Map<String, Object> committed(String group, String topic) throws Exception {
+        Map<String, Object> found = new TreeMap<>();
+        admin.examineConsumeStats(group, topic).getOffsetTable().forEach((queue, offsets) ->
+            found.put(
+                String.valueOf(queue.getQueueId()),
+                List.of(offsets.getConsumerOffset(), offsets.getBrokerOffset())));
+        return found;
     }
 
     int sendBack(JSONObject order) throws Exception {
