@@ -17,6 +17,9 @@ WAIT = "WAIT"
 DELAY = "DELAY"
 UNIQ_KEY = "UNIQ_KEY"
 SHARDING_KEY = "__SHARDINGKEY"
+# Of a record that waits in one of RocketMQ's own topics: where it belongs.
+REAL_TOPIC = "REAL_TOPIC"
+REAL_QID = "REAL_QID"
 
 # What a sender may not set as a property of its own: the client sets them from its arguments.
 RESERVED = frozenset({KEYS, TAGS, UNIQ_KEY, SHARDING_KEY, DELAY, WAIT, PROP_CRC})

@@ -1,0 +1,243 @@
+"""The records of transactions, in RocketMQ's form. Pure functions on records and their properties.
+
+    half record    RMQ_SYS_TRANS_HALF_TOPIC queue 0   the message, and which topic it is really for
+    committed      its real topic and queue           the message, as consumers see it
+    op record      RMQ_SYS_TRANS_OP_HALF_TOPIC        queue offsets of half records that are done
+    put back       RMQ_SYS_TRANS_HALF_TOPIC queue 0   the half record again, further on
+    discarded      TRANS_CHECK_MAX_TIME_TOPIC         the message whose outcome nobody could tell
+
+A half record is an ordinary one to the log: the transaction bits of its sysFlag are 0, and what
+makes it half is its topic. Each copy follows from the stored record alone, without a clock: so a
+copy that may have been stored before can be compared with what is there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.shared.errors import InvalidMessage
+from penstock.shared.formats.properties import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    TAGS,
+    UNIQ_KEY,
+    decode_properties,
+    encode_properties,
+)
+from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_crc import with_prop_crc_room
+from penstock.shared.formats.record_layout import (
+    SYS_TRANSACTION_COMMIT,
+    SYS_TRANSACTION_MASK,
+    Shape,
+)
+from penstock.shared.messaging.system_topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    TRANS_CHECK_MAX_TIME_TOPIC,
+)
+
+# RocketMQ's names of properties.
+TRAN_MSG = "TRAN_MSG"
+PGROUP = "PGROUP"
+TRANSACTION_ID = "__transactionId__"
+CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
+CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
+# Of op records, and Penstock's own: how the half records of this one ended. RocketMQ reads the tag
+# and the body alone.
+OUTCOME = "PENSTOCK_OUTCOME"
+
+DONE_TAG = "d"
+MAX_OP_CHARACTERS = 4096
+_MAX_DIGITS = 18
+# Java's ints and longs, which these properties are read as
+_MAX_QUEUE_ID, _MAX_SECONDS = (1 << 31) - 1, 1 << 40
+
+
+class Half(NamedTuple):
+    """What a half record says besides its message."""
+
+    topic: str
+    queue_id: int
+    group: str
+    unique_key: str
+    check_times: int  # how often its producer was asked before the record was put back
+    immunity_s: int  # seconds from its birth on within which nobody is asked; -1: the broker's
+    first_offset: int  # of a record that was put back: the queue offset of the first one; or -1
+
+
+def half_properties(topic: str, queue_id: int, group: str, unique_key: str) -> dict[str, str]:
+    """What a message has besides its own properties while it is half."""
+    return {
+        TRAN_MSG: "true",
+        PGROUP: group,
+        TRANSACTION_ID: unique_key,
+        REAL_TOPIC: topic,
+        REAL_QID: str(queue_id),
+    }
+
+
+def read_half(properties: bytes) -> Half:
+    """Raises InvalidMessage for properties that are no half record's."""
+    found = decode_properties(properties)
+    for name in (REAL_TOPIC, PGROUP, UNIQ_KEY):
+        if name not in found:
+            raise _no_half(f"it has no property {name}")
+    queue_id = _number(found.get(REAL_QID, ""))
+    if not 0 <= queue_id <= _MAX_QUEUE_ID:
+        raise _no_half(f"{REAL_QID} is {found.get(REAL_QID)!r:.40}")
+    immunity = _number(found.get(CHECK_IMMUNITY, ""))
+    return Half(
+        found[REAL_TOPIC],
+        queue_id,
+        found[PGROUP],
+        found[UNIQ_KEY],
+        max(0, _number(found.get(CHECK_TIMES, ""))),
+        immunity if immunity <= _MAX_SECONDS else -1,
+        _number(found.get(PREPARED_QUEUE_OFFSET, "")),
+    )
+
+
+def check_half(properties: bytes) -> Half:
+    """What a producer may send as a half record. Raises InvalidMessage."""
+    half = read_half(properties)
+    found = decode_properties(properties)
+    if found.get(TRAN_MSG, "").lower() != "true":
+        raise _no_half(f"{TRAN_MSG} is not true")
+    if found.get(DELAY, "0") != "0":
+        raise _no_half("it has a delay too")
+    return half
+
+
+def committed(half: Record) -> Record:
+    """The message that consumers see. Raises InvalidMessage where `half` is no half record.
+
+    Its properties are those of the half record, as they are on RocketMQ's disk.
+    """
+    meant = read_half(half.properties)
+    return replace(
+        _unstamped(half),
+        topic=meant.topic,
+        queue_id=meant.queue_id,
+        sys_flag=half.sys_flag & ~SYS_TRANSACTION_MASK | SYS_TRANSACTION_COMMIT,
+        prepared_transaction_offset=half.physical_offset,
+    )
+
+
+def put_back(half: Record, check_times: int) -> Record:
+    """The half record again, to stand at the end of its queue. It says where the first one stood,
+    and how often its producer was asked. RocketMQ's copy loses flag and reconsumeTimes."""
+    meant = read_half(half.properties)
+    first = meant.first_offset if meant.first_offset >= 0 else half.queue_offset
+    changed = {CHECK_TIMES: str(check_times), PREPARED_QUEUE_OFFSET: str(first)}
+    return replace(
+        _unstamped(half),
+        properties=_with(half.properties, changed),
+        sys_flag=half.sys_flag & ~SYS_TRANSACTION_MASK,
+        prepared_transaction_offset=0,
+    )
+
+
+def discarded(half: Record) -> Record:
+    """The message in the topic for those that nobody could tell the outcome of."""
+    return replace(_unstamped(half), topic=TRANS_CHECK_MAX_TIME_TOPIC, queue_id=0)
+
+
+def as_real(half: Record) -> Record:
+    """The half record as a producer is shown it that is asked: with its real topic and queue."""
+    meant = read_half(half.properties)
+    return replace(half, topic=meant.topic, queue_id=meant.queue_id)
+
+
+def op_records(
+    offsets: Iterable[int], outcome: str, unique_keys: Iterator[str], born_ms: int, host: bytes
+) -> list[Record]:
+    """Says that these half records are done; RocketMQ 5.1's form, several offsets in one.
+
+    `host` is the broker's. Each takes one of the `unique_keys`.
+    """
+    return [
+        Record(
+            OP_TOPIC,
+            body,
+            encode_properties({TAGS: DONE_TAG, UNIQ_KEY: next(unique_keys), OUTCOME: outcome}),
+            born_timestamp_ms=born_ms,
+            born_host=host,
+        )
+        for body in op_bodies(offsets)
+    ]
+
+
+def op_bodies(offsets: Iterable[int]) -> Iterator[bytes]:
+    """`12,15,`: each offset with a comma, none longer than RocketMQ's limit."""
+    body = ""
+    for offset in offsets:
+        text = f"{offset},"
+        if len(body) + len(text) > MAX_OP_CHARACTERS:
+            yield body.encode()
+            body = ""
+        body += text
+    if body:
+        yield body.encode()
+
+
+def parse_op(body: bytes) -> tuple[int, ...]:
+    """The queue offsets that an op record names: `12` before RocketMQ 5.1, `12,15,` since.
+
+    What is no number is left out, as RocketMQ does.
+    """
+    found = (_number(each) for each in body.decode("latin-1").split(","))
+    return tuple(offset for offset in found if offset >= 0)
+
+
+def op_outcome(properties: bytes) -> str:
+    """How the half records of an op record ended; "" in RocketMQ's, which do not say."""
+    return decode_properties(properties).get(OUTCOME, "")
+
+
+def as_sent(record: Record, shape: Shape) -> Record:
+    """With the room that a broker's records leave for what it stamps."""
+    return replace(
+        record,
+        store_host=bytes(shape.store_host_bytes),
+        properties=with_prop_crc_room(record.properties, shape.prop_crc),
+    )
+
+
+def _unstamped(record: Record) -> Record:
+    """Without what a broker stamps, the checksum included."""
+    return replace(
+        record,
+        queue_offset=0,
+        physical_offset=0,
+        store_timestamp_ms=0,
+        store_host=bytes(8),
+        properties=with_prop_crc_room(record.properties, False),
+    )
+
+
+def _with(properties: bytes, changed: dict[str, str]) -> bytes:
+    """The properties with these in place of others of the same names."""
+    names = tuple(f"{name}\x01".encode() for name in changed)
+    entries = with_prop_crc_room(properties, False).split(b"\x02")
+    kept = [entry for entry in entries if entry and not entry.startswith(names)]
+    return b"".join(entry + b"\x02" for entry in kept) + encode_properties(changed)
+
+
+def _number(text: str) -> int:
+    """A number from 0 on, as decimal digits; -1 for anything else."""
+    is_number = text.isascii() and text.isdigit() and len(text) <= _MAX_DIGITS
+    return int(text) if is_number else -1
+
+
+def _no_half(why: str) -> InvalidMessage:
+    return InvalidMessage(
+        f"a record for {HALF_TOPIC} is no half message",
+        why,
+        'send it in a transaction: with producer.transaction("TOPIC") as transaction',
+    )
