@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from msgspec import structs
 
+from penstock.actors.writer.system_records import check_system_records
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidArgument, InvalidMessage
@@ -19,6 +20,7 @@ from penstock.shared.formats.record_layout import Shape, body_span
 from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.loops.active import check_frame, check_properties
 from penstock.shared.loops.forms import RunOf
+from penstock.shared.messaging.system_topics import QUEUES
 from penstock.shared.wire.messages import Append, QueueRun, StoredRun
 from penstock.shared.wire.produce_rules import check_batch
 
@@ -91,6 +93,9 @@ class FrameCheck:
         for run in request.runs:
             if run.batch:
                 self._check_batch(run, payload, starts[first : first + run.count + 1])
+            if run.topic in QUEUES:
+                places = starts[first : first + run.count + 1]
+                check_system_records(run.topic, payload, places, self._topics)
             first += run.count
         return starts
 

@@ -18,6 +18,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.files.durable import sync_directory
+from penstock.shared.messaging.system_topics import QUEUES
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.store.topics import Topics, load_topics, save_topics
@@ -50,7 +51,9 @@ class TopicAdmin:
 
     def queues(self, topic: str) -> int:
         """How many queues producers may write; 0 when there is no such topic, or no such right."""
-        return 0 if topic in RESERVED_TOPICS else self._topics.queues(topic)
+        if topic in RESERVED_TOPICS:
+            return QUEUES.get(topic, 0)
+        return self._topics.queues(topic)
 
     def not_found(self, topic: str) -> TopicNotFound:
         """What to raise for a topic that there is not: with those that there are."""
@@ -67,6 +70,8 @@ class TopicAdmin:
     def changes(self, request: messages.Route | messages.CreateTopic | messages.ListTopics) -> bool:
         """Whether the request may change the file, which takes a disk some ms."""
         if isinstance(request, messages.Route):
+            if request.topic in QUEUES:
+                return False
             return request.create and not self._topics.queues(request.topic)
         return isinstance(request, messages.CreateTopic)
 
@@ -77,6 +82,8 @@ class TopicAdmin:
         nothing has changed."""
         if isinstance(request, messages.ListTopics):
             return messages.TopicList(request.request, self._topics.all())
+        if isinstance(request, messages.Route) and request.topic in QUEUES:
+            return messages.Routed(request.request, request.topic, QUEUES[request.topic])
         (answer,) = self.answer_all([request])
         if isinstance(answer, PenstockError):
             raise answer

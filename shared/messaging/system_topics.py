@@ -25,6 +25,10 @@ TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 # The offsets of groups that read, work and write exactly once; Penstock's own.
 OFFSETS_TOPIC = "rmq_sys_penstock_offsets"
 
+# Those that records are sent to which have the form that this room gives them, and how many queues
+# each has. No user makes, changes or lists them.
+QUEUES = {HALF_TOPIC: 1, OP_TOPIC: 1, TRANS_CHECK_MAX_TIME_TOPIC: 1}
+
 # Whose rows in consumerOffset.json say how far half messages and their marks were looked through.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 

@@ -41,6 +41,7 @@ from penstock.shared.formats.record_layout import (
     SYS_ANY_HOST_V6,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_COMMIT,
     SYS_TRANSACTION_MASK,
     V6_EXTRA_BYTES,
     Shape,
@@ -92,8 +93,10 @@ def check_frame(
     view = memoryview(frame)
     own_bits = SYS_STORE_HOST_V6 if shape.store_host_bytes == HOST_V6_BYTES else 0
     # Two parts of sysFlag are not the sender's: the store host's bit, because the broker stamps the
-    # host and the room for it must fit, and the bits of transactions, which nothing here handles.
-    limits = _Limits(max_record_bytes, max_body_bytes, own_bits)
+    # host and the room for it must fit, and two of the three transaction types: no consumer would
+    # ever see the record. That of a committed message is as good as none.
+    kinds = own_bits, own_bits | SYS_TRANSACTION_COMMIT
+    limits = _Limits(max_record_bytes, max_body_bytes, kinds)
     for topic, queue_id, count in runs:
         # Encoded once for a run: each record is then one look-up and one comparison of bytes.
         names, last = _names(topic), len(starts) + count
@@ -109,11 +112,12 @@ def check_frame(
 
 
 class _Limits(NamedTuple):
-    """What a broker takes: sizes in bytes, and the bits of sysFlag that must be set."""
+    """What a broker takes: sizes in bytes, and the two values of the bits that are not a sender's,
+    of an ordinary message and of a committed one."""
 
     max_record_bytes: int
     max_body_bytes: int
-    own_bits: int
+    own_bits: tuple[int, int]
 
 
 def _check_record(
@@ -141,8 +145,8 @@ def _check_record(
         raise _bad(f"a record is larger than {limits.max_record_bytes} bytes", size, starts)
     if queue != queue_id:
         raise _bad(f"a record is not for queue {queue_id}, as its run says", queue, starts)
-    if sys_flag & _NOT_THE_SENDERS != limits.own_bits:
-        what = "sysFlag lacks the broker's store host bit, or has transaction bits"
+    if sys_flag & _NOT_THE_SENDERS not in limits.own_bits:
+        what = "sysFlag lacks the broker's store host bit, or is of a half or rolled-back message"
         raise _bad(what, hex(sys_flag), starts)
     body_at, record_end = at + AT_BODY_V4, at + size
     if sys_flag & SYS_ANY_HOST_V6:
