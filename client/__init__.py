@@ -3,6 +3,7 @@
 from penstock.client.connection import Connection
 from penstock.client.consumer import Consumer
 from penstock.client.core.message import Message
+from penstock.client.core.sending.selectors import at_random, by_hash
 from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
 from penstock.client.query import MessageQuery
 
@@ -15,4 +16,6 @@ __all__ = [
     "Producer",
     "Receipt",
     "SendFuture",
+    "at_random",
+    "by_hash",
 ]

@@ -26,6 +26,7 @@ from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.routes import create_request
+from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
 from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
@@ -105,6 +106,7 @@ class Producer:
         keys: Keys = None,
         shard: str | None = None,
         queue: int | None = None,
+        selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         ack: str = "",
@@ -115,17 +117,49 @@ class Producer:
         Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
         StoreUnavailable when too much is on its way: then `await drain()`.
         """
+        message = BatchMessage(body, tags, keys, properties, flag)
+        return self._future(topic, self._take(topic, message, shard, queue, selector, ack, wait))
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: Keys = None,
+        shard: str | None = None,
+        queue: int | None = None,
+        selector: Selector | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Send one message whose outcome nobody is told. See `penstock.client.Producer`."""
+        message = BatchMessage(body, tags, keys, properties, flag)
+        self._take(topic, message, shard, queue, selector, "written", True).seen = True
+        self._loop.want()
+
+    def _take(
+        self,
+        topic: str,
+        message: BatchMessage,
+        shard: str | None,
+        queue: int | None,
+        selector: Selector | None,
+        ack: str,
+        wait: bool,
+    ) -> SendFuture:
         self._check_room()
         core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
         inner: SendFuture | None = None
-        if properties is None and flag is NO_FLAG and wait is True:
+        body, tags, keys = message.body, message.tags, message.keys
+        if message.properties is None and message.flag is NO_FLAG and wait and selector is None:
             take = core.intake.take
             while (inner := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
                 core.open_frame(ack)
         if inner is None:
-            message = BatchMessage(body, tags, keys, properties, flag)
-            inner = core.send(topic, message, shard, queue, ack, wait, now)
-        return self._future(topic, inner)
+            chosen = queue_choice(selector, shard, queue)
+            inner = core.send(topic, message, shard, chosen, ack, wait, now)
+        return inner
 
     def send_batch(
         self,
@@ -134,6 +168,7 @@ class Producer:
         *,
         shard: str | None = None,
         queue: int | None = None,
+        selector: Selector | None = None,
         ack: str = "",
         wait: bool = True,
     ) -> asyncio.Future[Receipt]:
@@ -141,12 +176,13 @@ class Producer:
         self._check_room()
         core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
         inner: SendFuture | None = None
-        if shard is None and wait is True:
+        if shard is None and selector is None and wait is True:
             take = core.intake.take_batch
             while (inner := take(topic, messages, queue, ack, now)) is NO_ROOM:
                 core.open_frame(ack)
         if inner is None:
-            inner = core.send_batch(topic, messages, shard, queue, ack, wait, now)
+            chosen = queue_choice(selector, shard, queue)
+            inner = core.send_batch(topic, messages, shard, chosen, ack, wait, now)
         return self._future(topic, inner)
 
     def _future(self, topic: str, inner: SendFuture) -> asyncio.Future[Receipt]:

@@ -29,6 +29,7 @@ from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGH
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.routes import create_request
+from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
 from penstock.client.send_loop import SendLoop
 from penstock.shared.clock import Clock
@@ -113,6 +114,7 @@ class Producer:
         keys: Keys = None,
         shard: str | None = None,
         queue: int | None = None,
+        selector: Selector | None = None,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
         ack: str = "",
@@ -121,10 +123,11 @@ class Producer:
         """Send one message; the future has its Receipt, or its error.
 
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
-        order), or is the next one in turn; of many queues few have their turn in one frame. With
-        wait=False the message is acknowledged before it is on disk (RocketMQ's property WAIT).
-        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
-        StoreUnavailable when there is no room for `timeout_ms`.
+        order), or is what `selector` returns of the topic's queues, or is the next one in turn; of
+        many queues few have their turn in one frame. With wait=False the message is acknowledged
+        before it is on disk (RocketMQ's property WAIT). Raises InvalidMessage or InvalidArgument
+        for what can be seen to be wrong here, and StoreUnavailable when there is no room for
+        `timeout_ms`.
         """
         loop, core = self._loop, self._core
         intake, take = self._intake, self._take
@@ -141,15 +144,50 @@ class Producer:
             ):  # by another thread while this one waited: nobody would answer any more
                 self._refuse_use()
             now = self._now_ms()
-            if properties is None and flag is NO_FLAG and wait is True:
+            if properties is None and flag is NO_FLAG and wait is True and selector is None:
                 while (future := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
                     core.open_frame(ack)
             if future is None:
                 message = BatchMessage(body, tags, keys, properties, flag)
-                future = core.send(topic, message, shard, queue, ack, wait, now)
+                chosen = queue_choice(selector, shard, queue)
+                future = core.send(topic, message, shard, chosen, ack, wait, now)
             if loop.asleep and core.may_send:
                 loop.wake()
         return future
+
+    def send_oneway(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: Keys = None,
+        shard: str | None = None,
+        queue: int | None = None,
+        selector: Selector | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> None:
+        """Send one message whose outcome nobody is told: no future, and no failure is raised.
+
+        It takes its place among the others like any message, and is not waited for to be on disk. A
+        frame is repeated for all its messages, so it is stored unless the broker refuses it, is not
+        there for `timeout_ms`, or loses power at once. Raises what `send` raises.
+        """
+        future = self.send(
+            topic,
+            body,
+            tags=tags,
+            keys=keys,
+            shard=shard,
+            queue=queue,
+            selector=selector,
+            properties=properties,
+            flag=flag,
+            ack="written",
+        )
+        # `flush` and `close` raise, and leaving logs, what nobody has asked for: this one is not
+        future.seen = True
 
     def send_batch(
         self,
@@ -158,6 +196,7 @@ class Producer:
         *,
         shard: str | None = None,
         queue: int | None = None,
+        selector: Selector | None = None,
         ack: str = "",
         wait: bool = True,
     ) -> SendFuture:
@@ -176,12 +215,13 @@ class Producer:
             self._wait_for_room()
             self._check_usable()
             now = self._now_ms()
-            if shard is None and wait is True:
+            if shard is None and selector is None and wait is True:
                 take = self._take_batch
                 while (future := take(topic, messages, queue, ack, now)) is NO_ROOM:
                     core.open_frame(ack)
             if future is None:
-                future = core.send_batch(topic, messages, shard, queue, ack, wait, now)
+                chosen = queue_choice(selector, shard, queue)
+                future = core.send_batch(topic, messages, shard, chosen, ack, wait, now)
             if self._loop.asleep and core.may_send:
                 self._loop.wake()
         return future

@@ -49,8 +49,7 @@ def test_a_message_is_stored_with_all_it_came_with(broker: Any, producer: Produc
         b"body",
         tags="t",
         keys="k1 k2",
-        shard="s",
-        queue=1,
+        shard="s",  # of two queues the second
         properties={"own": "värde"},
         flag=-7,
         ack="durable",

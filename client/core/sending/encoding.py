@@ -22,6 +22,7 @@ from penstock.client.core.arguments import (
     shown,
     wrong_type,
 )
+from penstock.client.core.sending.selectors import SelectedBy
 from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.formats.compression import check_compression, compress
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key
@@ -241,8 +242,8 @@ def check_ack(ack: str, wait: bool = True) -> str:
 
 
 def check_common(
-    topic: str, queue: int | None, ack: str, wait: bool
-) -> tuple[str, int | None, str]:
+    topic: str, queue: int | SelectedBy | None, ack: str, wait: bool
+) -> tuple[str, int | SelectedBy | None, str]:
     """What a message and a batch have in common, as the protocol has it.
 
     Raises InvalidArgument, or InvalidMessage for the queue. What is wrong for one topic only is
@@ -250,7 +251,7 @@ def check_common(
     """
     if type(topic) is not str:
         topic = check_text("topic", topic)
-    if queue is not None and type(queue) is not int:
+    if queue is not None and type(queue) is not int and type(queue) is not SelectedBy:
         queue = check_whole("queue", queue, InvalidMessage)
     if type(ack) is not str or ack or wait is not True:
         ack = check_ack(ack, wait)

@@ -33,10 +33,17 @@ class Outbox:
         return bool(self._frames)
 
     def put(
-        self, topic: str, queue_id: int, ack: str, draft: Draft, size: int, future: SendFuture
+        self,
+        topic: str,
+        queue_id: int,
+        ack: str,
+        draft: Draft,
+        size: int,
+        future: SendFuture,
+        fixed: bool = False,
     ) -> None:
         """A message of at most `size` bytes goes into the open frame, or opens one."""
-        self._frame_for(ack, size).put(topic, queue_id, draft, size, future)
+        self._frame_for(ack, size).put(topic, queue_id, draft, size, future, fixed)
 
     def put_batch(
         self,
@@ -46,17 +53,18 @@ class Outbox:
         drafts: list[Draft],
         size: int,
         future: SendFuture,
+        fixed: bool = False,
     ) -> None:
         """A batch stays together."""
-        self._frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future)
+        self._frame_for(ack, size).put_batch(topic, queue_id, drafts, size, future, fixed)
 
-    def enter(self, queue_id: int, parked: Parked) -> None:
+    def enter(self, queue_id: int, made: Parked) -> None:
         """What was made to be sent, and has its queue now."""
-        topic, drafts, size, future, _, _, ack, batch = parked
+        topic, drafts, size, future, _, _, ack, batch = made
         if batch:
-            self.put_batch(topic, queue_id, ack, drafts, size, future)
+            self.put_batch(topic, queue_id, ack, drafts, size, future, made.is_fixed)
         else:
-            self.put(topic, queue_id, ack, drafts[0], size, future)
+            self.put(topic, queue_id, ack, drafts[0], size, future, made.is_fixed)
 
     def _frame_for(self, ack: str, size: int) -> FrameOfRuns:
         """The open frame, if it is of this kind and has room; else a new one."""

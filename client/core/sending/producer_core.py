@@ -23,6 +23,7 @@ from penstock.client.core.sending.frames import Frame, Sender, SendFuture
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.routes import Parked, Routes
+from penstock.client.core.sending.selectors import SelectedBy
 from penstock.client.core.timeouts import Timeouts
 from penstock.shared.errors import (
     PUT_OK,
@@ -39,7 +40,6 @@ from penstock.shared.errors import (
 from penstock.shared.loops.active import Intake
 from penstock.shared.loops.forms import Plain
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import encode
 
 PROBE_MS = 100
 # After a pause this long a new session asks where the log ends, lest a retry search far back in it.
@@ -95,7 +95,7 @@ class ProducerCore:
         topic: str,
         message: BatchMessage,
         shard: str | None,
-        queue: int | None,
+        queue: int | SelectedBy | None,
         ack: str,
         wait: bool,
         now_ms: int,
@@ -109,12 +109,8 @@ class ProducerCore:
         draft = encoder.draft(message, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft)
-        future, ack = SendFuture(self._sender, encoder.numbers.next(now_ms)), ack or self._ack
-        if queue_id < 0:
-            self.routes.park(Parked(topic, [draft], size, future, shard, queue, ack))
-        else:
-            self._outbox.put(topic, queue_id, ack, draft, size, future)
-        self.intake.count(1, size)
+        future = SendFuture(self._sender, encoder.numbers.next(now_ms))
+        self._enter(queue_id, Parked(topic, [draft], size, future, shard, queue, ack or self._ack))
         return future
 
     def send_batch(
@@ -122,7 +118,7 @@ class ProducerCore:
         topic: str,
         messages: Iterable[BatchMessage | Body],
         shard: str | None,
-        queue: int | None,
+        queue: int | SelectedBy | None,
         ack: str,
         wait: bool,
         now_ms: int,
@@ -135,12 +131,16 @@ class ProducerCore:
         size = sum([encoder.room(topic, draft) for draft in drafts])
         numbers = encoder.numbers.several(now_ms, len(drafts))
         future, ack = SendFuture(self._sender, numbers[0], numbers), ack or self._ack
-        if queue_id < 0:
-            self.routes.park(Parked(topic, drafts, size, future, shard, queue, ack, True))
-        else:
-            self._outbox.put_batch(topic, queue_id, ack, drafts, size, future)
-        self.intake.count(1, size)
+        self._enter(queue_id, Parked(topic, drafts, size, future, shard, queue, ack, True))
         return future
+
+    def _enter(self, queue_id: int, made: Parked) -> None:
+        """Into the open frame or, where the queue is -1, among what waits for its topic's route."""
+        if queue_id < 0:
+            self.routes.park(made)
+        else:
+            self._outbox.enter(queue_id, made)
+        self.intake.count(1, made.size)
 
     @property
     def may_send(self) -> bool:
@@ -172,7 +172,7 @@ class ProducerCore:
                 if self._untaken:
                     self._begin_session(now_ms, self._untaken)
                 self._hello_at_ms = now_ms + PROBE_MS
-                yield (encode(self._hello()),)
+                yield (messages.encode(self._hello()),)
             return
         yield from self.routes.outgoing(now_ms)
         yield from self._ring.outgoing(self._producer, now_ms, self.routes.number)
@@ -187,7 +187,7 @@ class ProducerCore:
         if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
             self._hello_at_ms = now_ms
             self._probes.append(self._next_seq)
-            yield (encode(self._hello()),)
+            yield (messages.encode(self._hello()),)
 
     def _hello(self) -> messages.Hello:
         first, run = next(iter(self._in_flight), self._next_seq), self.routes.aim.run

@@ -15,6 +15,7 @@ from penstock.client.core.arguments import check_text, check_whole
 from penstock.client.core.sending.encoding import topic_bytes
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
+from penstock.client.core.sending.selectors import SelectedBy
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.loops.forms import Draft
@@ -40,9 +41,14 @@ class Parked(NamedTuple):
     size: int
     future: SendFuture
     shard: str | None
-    queue: int | None
+    queue: int | SelectedBy | None
     ack: str
     batch: bool = False
+
+    @property
+    def is_fixed(self) -> bool:
+        """Whether it is for one queue, and never for another instead."""
+        return self.queue is not None or self.shard is not None
 
 
 class _Question:
@@ -80,14 +86,17 @@ class Routes:
         # requests, and topics whose routes are to be asked for
         self._outbox: list[bytes | str] = []
 
-    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+    def queue_for(self, topic: str, shard: str | None, queue: int | SelectedBy | None) -> int:
         """The queue of the next message; -1 while the topic's route is not known.
 
-        Raises QueueNotFound when the topic has no such queue.
+        Raises QueueNotFound when the topic has no such queue, InvalidArgument for a selector's
+        mistake.
         """
         count = self.queues.get(topic)
         if count is None:
             return -1
+        if isinstance(queue, SelectedBy):
+            return queue.queue(topic, count)
         if queue is not None:
             if not 0 <= queue < count:
                 raise no_such_queue(topic, queue, count, self.aim.store)

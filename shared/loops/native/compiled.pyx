@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms
 
-INTERFACE = 10
+INTERFACE = 11
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)

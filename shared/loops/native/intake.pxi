@@ -69,6 +69,7 @@ cdef class Intake:
         cdef bytes raw
         cdef Py_ssize_t length = PyBytes_GET_SIZE(body)
         cdef Py_ssize_t size = self.fixed_bytes + PyUnicode_GET_LENGTH(topic) + length
+        cdef bint fixed
         turn = self.turn_of(topic, length)
         if turn is None or length >= self.compressed_bytes:
             return None
@@ -76,7 +77,7 @@ cdef class Intake:
         if tags is not None or keys is not None or shard is not None:
             if not (is_text(tags) and is_text(keys) and is_text(shard)):
                 return None
-            if not self.has_queue(topic, queue):
+            if queue is not None and (shard is not None or not self.has_queue(topic, queue)):
                 return None
             raw = properties_of(tags, keys, shard, b"")
             if PyBytes_GET_SIZE(raw) > PLAIN_PROPERTIES_BYTES:
@@ -84,7 +85,7 @@ cdef class Intake:
             if PyBytes_GET_SIZE(raw):
                 size += PyBytes_GET_SIZE(raw)
                 draft = body, raw, 0, 0
-            if shard is not None and queue is None:
+            if shard is not None:
                 queue = shard_queue(shard, self.queues[topic])
         elif queue is not None and not self.has_queue(topic, queue):
             return None
@@ -94,10 +95,11 @@ cdef class Intake:
         frame = self.fitting(ack, size)
         if frame is None:
             return NO_ROOM
-        if queue is None:
+        fixed = queue is not None
+        if not fixed:
             queue = next(turn)
         future.key = self.numbers.another(now_ms)
-        frame.take(topic, queue, draft, size, future)
+        frame.take(topic, queue, draft, size, future, fixed)
         self.unsettled += 1
         self.waiting_bytes += size
         return future
@@ -106,6 +108,7 @@ cdef class Intake:
         cdef FrameOfRuns frame
         cdef Outcome future
         cdef Py_ssize_t length = 0, count = len(messages), size
+        cdef bint fixed = queue is not None
         for body in messages:
             if type(body) is not bytes:
                 return None
@@ -123,11 +126,11 @@ cdef class Intake:
         frame = self.fitting(ack, size)
         if frame is None:
             return NO_ROOM
-        if queue is None:
+        if not fixed:
             queue = next(turn)
         future.keys = self.numbers.several(now_ms, count)
         future.key = future.keys.data.as_longlongs[0]
-        frame.take_batch(topic, queue, drafts, size, future)
+        frame.take_batch(topic, queue, drafts, size, future, fixed)
         self.unsettled += 1
         self.waiting_bytes += size
         return future

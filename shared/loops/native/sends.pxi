@@ -30,7 +30,7 @@ cdef class KeyNumbers:
 cdef class FrameRun:
     cdef public FrameOfRuns frame
     cdef public object topic, queue_id
-    cdef public bint batch
+    cdef public bint batch, fixed
     cdef public list drafts, futures
     cdef readonly array.array keys
     cdef public Py_ssize_t first, count
@@ -65,11 +65,13 @@ cdef class FrameOfRuns:
         self.runs = []
         self.open_runs = {}
 
-    def put(self, topic, queue_id, draft, Py_ssize_t size, Outcome future not None):
-        self.take(topic, queue_id, draft, size, future)
+    def put(
+        self, topic, queue_id, draft, Py_ssize_t size, Outcome future not None, bint fixed=False
+    ):
+        self.take(topic, queue_id, draft, size, future, fixed)
 
     cdef int take(
-        self, topic, queue_id, draft, Py_ssize_t size, Outcome future
+        self, topic, queue_id, draft, Py_ssize_t size, Outcome future, bint fixed
     ) except -1:
         cdef FrameRun run
         cdef dict queues
@@ -85,6 +87,8 @@ cdef class FrameOfRuns:
         else:
             run = <FrameRun?> <object> found
         future.run = run
+        if fixed:
+            run.fixed = True
         future.index = len(run.drafts)
         run.drafts.append(draft)
         put_number(run.keys, future.key)
@@ -93,12 +97,18 @@ cdef class FrameOfRuns:
         return 0
 
     def put_batch(
-        self, topic, queue_id, list drafts not None, Py_ssize_t size, Outcome future not None
+        self,
+        topic,
+        queue_id,
+        list drafts not None,
+        Py_ssize_t size,
+        Outcome future not None,
+        bint fixed=False,
     ):
-        self.take_batch(topic, queue_id, drafts, size, future)
+        self.take_batch(topic, queue_id, drafts, size, future, fixed)
 
     cdef int take_batch(
-        self, topic, queue_id, list drafts, Py_ssize_t size, Outcome future
+        self, topic, queue_id, list drafts, Py_ssize_t size, Outcome future, bint fixed
     ) except -1:
         cdef FrameRun run
         cdef PyObject *queues = PyDict_GetItem(self.open_runs, topic)
@@ -106,6 +116,7 @@ cdef class FrameOfRuns:
         if queues != NULL:
             (<dict?> <object> queues).pop(queue_id, None)
         run = add_run(self, topic, queue_id, drafts, future.keys, True)
+        run.fixed = fixed
         run.futures.append(future)
         future.run = run
         self.size += size

@@ -79,6 +79,8 @@ class Intake:
         usual = usual and (keys is None or type(keys) is str)
         usual = usual and (shard is None or type(shard) is str)
         usual = usual and (queue is None or type(queue) is int)
+        # both named is for the caller's own code, which refuses it
+        usual = usual and (queue is None or shard is None)
         if not usual or not self._may_take(topic, len(body), queue):
             return None
         plain = self._plain
@@ -96,7 +98,7 @@ class Intake:
         queue_id = self._queue_for(topic, shard, queue)
         future = plain.outcome(plain.sender, plain.numbers.next(now_ms))
         draft: Draft = (body, raw, 0, 0) if raw else body
-        frame.put(topic, queue_id, draft, size, future)
+        frame.put(topic, queue_id, draft, size, future, queue is not None or shard is not None)
         self.count(1, size)
         return future
 
@@ -129,7 +131,7 @@ class Intake:
         queue_id = self._queue_for(topic, None, queue)
         numbers = plain.numbers.several(now_ms, len(drafts))
         future = plain.outcome(plain.sender, numbers[0], numbers)
-        frame.put_batch(topic, queue_id, drafts, size, future)
+        frame.put_batch(topic, queue_id, drafts, size, future, queue is not None)
         self.count(1, size)
         return future
 

@@ -51,6 +51,7 @@ class FrameRun:
         "topic",
         "queue_id",
         "batch",
+        "fixed",
         "drafts",
         "keys",
         "futures",
@@ -63,6 +64,8 @@ class FrameRun:
         self.topic = topic
         self.queue_id = queue_id
         self.batch = batch
+        # whether a message of it is for this queue and no other
+        self.fixed = False
         self.drafts: list[Draft] = []
         # the numbers of their UNIQ_KEYs
         self.keys = array("q")
@@ -94,12 +97,22 @@ class FrameOfRuns:
         # whether the answer is that all is as was asked for
         self.stored = False
 
-    def put(self, topic: str, queue_id: int, draft: Draft, size: int, future: Outcome) -> None:
-        """Take a message of at most `size` bytes."""
+    def put(
+        self,
+        topic: str,
+        queue_id: int,
+        draft: Draft,
+        size: int,
+        future: Outcome,
+        fixed: bool = False,
+    ) -> None:
+        """Take a message of at most `size` bytes; a `fixed` one is for this queue and no other."""
         run = self.open_runs.setdefault(topic, {}).get(queue_id)
         if run is None:
             run = self.open_runs[topic][queue_id] = FrameRun(self, topic, queue_id, False)
             self.runs.append(run)
+        if fixed:
+            run.fixed = True
         future.run, future.index = run, len(run.drafts)
         run.drafts.append(draft)
         run.keys.append(future.key)
@@ -107,12 +120,19 @@ class FrameOfRuns:
         self.size += size
 
     def put_batch(
-        self, topic: str, queue_id: int, drafts: list[Draft], size: int, future: Outcome
+        self,
+        topic: str,
+        queue_id: int,
+        drafts: list[Draft],
+        size: int,
+        future: Outcome,
+        fixed: bool = False,
     ) -> None:
         """Take messages that are stored together. What comes for the queue later starts another
         run, so that it is stored after them."""
         self.open_runs.get(topic, {}).pop(queue_id, None)
         run = FrameRun(self, topic, queue_id, True)
+        run.fixed = fixed
         run.drafts = drafts
         assert future.keys is not None
         run.keys = future.keys
