@@ -13,6 +13,7 @@ answers, 5 for a damaged store, 1 otherwise.
 from __future__ import annotations
 
 import errno
+import json
 from typing import Any
 
 # Resource exhaustion in this process (memory, descriptors). It says nothing about the file that was
@@ -169,6 +170,25 @@ class OffsetOutOfRange(PenstockError):
     status = "PULL_OFFSET_MOVED"
 
 
+class OffsetsMoved(PenstockError):
+    """The offsets of a group are not where a frame of exactly_once() begins: others have done its
+    inputs, or an operator has set them. Nothing of the frame is stored.
+
+    `value` is the present value of each queue that has another one, as JSON; `offsets` the same as
+    topic -> queue -> offset, -1 where there is none. More queues than fit into a line are left out.
+    """
+
+    status = "OFFSETS_MOVED"
+
+    @property
+    def offsets(self) -> dict[str, dict[int, int]]:
+        found = json.loads(str(self.value))
+        return {
+            topic: {int(queue): int(offset) for queue, offset in queues.items()}
+            for topic, queues in found.items()
+        }
+
+
 class UnreadableBody(PenstockError):
     """One message's body has changed or cannot be decompressed; all else can be read."""
 
@@ -242,6 +262,7 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         BrokerBusy,
         RingUnavailable,
         OffsetOutOfRange,
+        OffsetsMoved,
         ConnectError,
         WrongStore,
         StoreDamaged,

@@ -66,6 +66,7 @@ class StorePaths:
         self.watermark = self.own / "watermark"
         self.retention = self.own / "retention.json"
         self.deletions = self.own / "deletions.json"
+        self.exact_offsets = self.own / "exact-offsets.json"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"
         self.quarantined = self.own / "quarantine.json"

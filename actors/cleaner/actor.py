@@ -3,8 +3,8 @@
 Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_used`, `disk_full`; a
           queue's min offset, once `queue_count` counts its slot; penstock/retention.json and
           deletions.json; the deletion of expired files.
-Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`; the
-          checkpoint, segments' times.
+Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`,
+          `unsaved_offsets`; the checkpoint, segments' times.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
 Notifies: nobody.
 On crash: the next one brings to its end what the last one had begun. What goes is written down
@@ -185,6 +185,8 @@ class Cleaner(Actor):
             load_checkpoint(self._paths.checkpoint).confirm_offset,
             *(positions[name] for name in ("committed", "flushed", "dispatched_record")),
         )
+        if positions["unsaved_offsets"]:  # the only place where a group's offsets stand
+            needed = min(needed, positions["unsaved_offsets"])
         bases = range(self._log_start, needed - self._segment_bytes + 1, self._segment_bytes)
         times = []
         for base in bases[:most]:

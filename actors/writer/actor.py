@@ -1,8 +1,8 @@
 """The writer: takes frames of records from producers and puts them at the end of the log.
 
 Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
-          `closed_producers`; the bytes of the pool; queue offsets; config/topics.json; the produce
-          endpoint; the files of rings.
+          `closed_producers`, `unsaved_offsets`; the bytes of the pool; queue offsets;
+          config/topics.json; penstock/exact-offsets.json; the produce endpoint; the files of rings.
 Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Notifies: the committer and the allocator.
@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 import zmq
 
+from penstock.actors.writer.exact_offsets import ExactOffsets
 from penstock.actors.writer.frame_check import CheckedFrame, FrameCheck
 from penstock.actors.writer.log_tail import LogEnd
 from penstock.actors.writer.pending_answers import PendingAnswers
@@ -40,7 +41,8 @@ from penstock.shared.formats.record import pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
 from penstock.shared.log.reader import LOOK_BYTES, LogReader
-from penstock.shared.memory.ring_file import RING_BYTES
+from penstock.shared.messaging.offsets_record import OFFSETS_QUEUE
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.wire import messages
@@ -51,7 +53,6 @@ from penstock.shared.wire.unread_answers import UnreadAnswers
 FRAMES_AT_ONCE = 32
 # Of one producer: for each frame that may wait here, all of which may be turned away at once.
 ANSWERS_WAITING = 1024
-ALLOCATE_TIMEOUT_MS = 5000
 # Steps of looking for retries between two looks at the socket: some ms.
 RETRY_STEPS = 4
 # Clients drop what they have not read yet when a connection closes: leave them this time for it.
@@ -82,6 +83,8 @@ class Writer(Actor):
         index = RetryIndex(self._pieces, self._reader.record, self._reader.segment_bytes)
         index.mark(self._positions["dispatched"])
         self._retries = Retries(index, lambda: self._end.wrote)
+        self._exact = ExactOffsets(self._stage, self._pieces, self._reader.record)
+        self._exact.begin(self._end.next_offset(OFFSETS_TOPIC, OFFSETS_QUEUE))
         with self._stage.disk:
             self._topics = TopicAdmin(self._paths.topics, config, self._clock)
         self._topic_turns = TopicTurns(self._topics, self._stage.disk, self._clock)
@@ -121,6 +124,7 @@ class Writer(Actor):
                 self._receive(parts)
             done += 1
         done += self._take_held() + self._look_for_retries() + self._make_topics()
+        done += self._exact.turn()
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         # while nothing more may come in, what waits outside must not end the sleep at once
         self._stage.listen(self._socket, self._may_receive())
@@ -148,6 +152,7 @@ class Writer(Actor):
     def close(self) -> None:
         self._socket.close(linger=LINGER_MS)
         self._rings.close()
+        self._exact.close()
         self._end.close()
         self._reader.close()
 
@@ -244,16 +249,9 @@ class Writer(Actor):
         self._socket.send_multipart((peer, encode(answer)))
 
     def _open_ring(self, peer: bytes, request: messages.OpenRing) -> messages.ProduceAnswer:
-        try:
-            if not self._sessions.belongs(request.producer, peer):
-                what = "the producer has no open session on this connection"
-                raise RingUnavailable(what, request.producer)
-            with self._stage.disk:
-                ring = self._rings.open(request.producer, self._clock.monotonic_ms())
-        except PenstockError as error:
-            return refusal(error, request.request)
-        run_id = self._stage.run.run_id
-        return messages.RingOpened(request.request, run_id, ring.number, RING_BYTES, ring.token)
+        is_open = self._sessions.belongs(request.producer, peer)
+        with self._stage.disk:
+            return self._rings.answer(request, is_open, self._clock.monotonic_ms())
 
     def _out_of_step(self, peer: bytes, producer: int, session: int, seq: int) -> None:
         self._socket.send_multipart((peer, encode(messages.OutOfStep(producer, session, seq))))
@@ -273,7 +271,7 @@ class Writer(Actor):
                 if payload:
                     raise InvalidMessage("a frame in a ring has a payload too", len(payload))
                 payload = self._rings.read(request.producer, request.span)
-            starts = self._check.starts(request, payload)
+            frame = self._check.frame(peer, request, payload, self._clock.monotonic_ms())
         except PenstockError as error:
             if len(request.runs) > 1 or isinstance(error, RingUnavailable):
                 # The other messages of the frame may be sent again, and have to be stored before
@@ -282,8 +280,6 @@ class Writer(Actor):
             else:
                 self._refuse(peer, request.seq, error, request.session)
             return
-        now_ms = self._clock.monotonic_ms()
-        frame = CheckedFrame(peer, request, request.runs, payload, starts, (), now_ms)
         if not request.retry and request.producer not in self._retries:
             self._commit(frame)
             return
@@ -321,7 +317,11 @@ class Writer(Actor):
             check_writable(self._positions, self._paths)
             if len(frame.starts) > 1:
                 check_disk(self._positions, self._paths)
+                if frame.move is not None:
+                    self._exact.check(frame.move)
             self._store(frame)
+        except BrokerBusy as error:
+            self._turn_away(frame.peer, request, error)
         except PenstockError as error:
             self._refuse(frame.peer, request.seq, error, request.session)
 
@@ -342,7 +342,11 @@ class Writer(Actor):
                 self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
                 return
             known = len(frame.stored)
+            if frame.move is not None:
+                self._exact.will_move(self._end.wrote)
             appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
+            if frame.move is not None:
+                self._exact.moved(frame.move, appended[-1].queue_offset)
             if known:
                 appended = [
                     StoredRun(run.first + known, run.queue_offset, run.physical_offset)
@@ -379,17 +383,13 @@ class Writer(Actor):
         self._positions.publish("append_wanted", end)
         self._stage.bus.notify("allocator")
         self._stage.bus.notify("committer")
-        # the allocator tries again every second, and says so when it succeeds
-        no_segment = end > self._positions["allocated"]
-        refused = self._positions["allocate_error" if no_segment else "commit_error"]
-        fast = self._config.fast_fail_if_no_buffer_in_store_pool and not no_segment
+        fast = self._config.fast_fail_if_no_buffer_in_store_pool
         waited_ms = self._clock.monotonic_ms() - frame.since_ms
-        if not (refused or fast) and waited_ms <= ALLOCATE_TIMEOUT_MS:
+        error = no_room(self._positions, self._paths, end, waited_ms, fast=fast)
+        if error is None:
             self._waiting = frame
-            return
-        why = "it is full" if fast else f"none within {ALLOCATE_TIMEOUT_MS} ms"
-        error = no_room(self._positions, self._paths, no_segment, why)
-        self._turn_away(frame.peer, frame.request, error)
+        else:
+            self._turn_away(frame.peer, frame.request, error)
 
     def _pieces(
         self, start: int, stop: int, window_bytes: int = LOOK_BYTES

@@ -20,7 +20,8 @@ from penstock.shared.formats.record_layout import Shape, body_span
 from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.loops.active import check_frame, check_properties
 from penstock.shared.loops.forms import RunOf
-from penstock.shared.messaging.system_topics import QUEUES
+from penstock.shared.messaging.offsets_record import OffsetsMove, decode_begin, decode_move
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, QUEUES
 from penstock.shared.wire.messages import Append, QueueRun, StoredRun
 from penstock.shared.wire.produce_rules import check_batch
 
@@ -40,6 +41,8 @@ class CheckedFrame(NamedTuple):
     starts: list[int]
     stored: tuple[StoredRun, ...]
     since_ms: int
+    # the offsets that it moves, where it is the outputs of a block that works exactly once
+    move: OffsetsMove | None = None
 
     def without(self, stored: tuple[StoredRun, ...]) -> CheckedFrame:
         """The frame without its first records, which are stored there."""
@@ -62,6 +65,12 @@ class FrameCheck:
         self._max_record_bytes = config.max_record_bytes
         self._max_body_bytes = config.max_message_size_bytes
         self._max_batch_bytes = config.mapped_file_size_commit_log_bytes - BLANK_HEADER_BYTES
+
+    def frame(self, peer: bytes, request: Append, payload: memoryview, now_ms: int) -> CheckedFrame:
+        """The frame, of which nothing is stored yet. Raises what `starts` raises."""
+        starts = self.starts(request, payload)
+        move = offsets_move(request.runs, payload, starts)
+        return CheckedFrame(peer, request, request.runs, payload, starts, (), now_ms, move)
 
     def starts(self, request: Append, payload: bytes | memoryview) -> list[int]:
         """Where each record begins, and the frame's length last.
@@ -138,3 +147,37 @@ def runs_behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
             rest.append(structs.replace(run, count=min(left, run.count)))
         count = max(0, -left)
     return rest
+
+
+def offsets_move(
+    runs: Sequence[QueueRun], payload: bytes | memoryview, starts: Sequence[int]
+) -> OffsetsMove | None:
+    """The offsets that a checked frame moves; None for a frame of messages alone.
+
+    Raises InvalidMessage where its records of OFFSETS_TOPIC are not those of such a frame.
+    """
+    own = [at for at, run in enumerate(runs) if run.topic == OFFSETS_TOPIC]
+    if not own:
+        return None
+    records = len(starts) - 1
+    around = [0] if len(runs) == 1 else [0, len(runs) - 1]
+    if own != around or any(runs[at].count != 1 or runs[at].batch for at in own):
+        raise InvalidMessage(
+            "a frame does not have its records of offsets around its outputs",
+            f"runs {own} of {len(runs)} are of {OFFSETS_TOPIC}",
+            "send such frames with consumer.exactly_once()",
+        )
+    move = decode_move(_body(payload, starts[-2]))
+    if records == 1:
+        return move
+    named = decode_begin(_body(payload, starts[0]))
+    if named != records:
+        raise InvalidMessage(
+            f"a frame has {records} records, and its first one says another number", named
+        )
+    return move
+
+
+def _body(payload: bytes | memoryview, start: int) -> memoryview:
+    at, length = body_span(payload, start)
+    return memoryview(payload)[at : at + length]

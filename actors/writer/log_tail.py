@@ -120,6 +120,10 @@ class LogEnd:
                 offsets.extend(range(first, first + count))
         return offsets, ends
 
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        """The queue offset of the next record of a queue."""
+        return self._offsets.get((topic, queue_id), 0)
+
     def entered_segment(self) -> bool:
         """Whether the log's end has gone to another segment since this was asked last."""
         before, self._segment = self._segment, self.wrote // self._segment_bytes

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from penstock.shared.errors import InvalidMessage, RingUnavailable, StoreUnavailable
+from penstock.shared.errors import InvalidMessage, PenstockError, RingUnavailable, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.ring_file import (
@@ -30,7 +30,7 @@ from penstock.shared.memory.ring_file import (
     ring_path,
 )
 from penstock.shared.memory.run_directory import Run
-from penstock.shared.wire.messages import RingSpan
+from penstock.shared.wire.messages import OpenRing, Refused, RingOpened, RingSpan, refusal
 
 # A ring is an open file of the writer, which also has connections and segments.
 FILES_PER_RING = 32
@@ -53,7 +53,7 @@ class ProducerRings:
     """The rings of one writer: `most` at the same time, fewer where few files may be open."""
 
     def __init__(self, run: Run, positions: Positions, most: int, max_frame_bytes: int) -> None:
-        self._directory = run.path
+        self._directory, self._run_id = run.path, run.run_id
         self._positions = positions
         files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         self.most = min(most, files // FILES_PER_RING)
@@ -63,6 +63,17 @@ class ProducerRings:
         for path in ring_files(self._directory):
             path.unlink()
         self._count()
+
+    def answer(self, request: OpenRing, is_open: bool, now_ms: int) -> RingOpened | Refused:
+        """The answer to a producer; `is_open`: it has its session on the connection that asks."""
+        try:
+            if not is_open:
+                what = "the producer has no open session on this connection"
+                raise RingUnavailable(what, request.producer)
+            ring = self.open(request.producer, now_ms)
+        except PenstockError as error:
+            return refusal(error, request.request)
+        return RingOpened(request.request, self._run_id, ring.number, RING_BYTES, ring.token)
 
     def open(self, producer: int, now_ms: int) -> Ring:
         """Make a ring for this producer, which has no other one then.

@@ -12,6 +12,9 @@ from penstock.shared.log.damage import read_only_error
 from penstock.shared.memory.positions import Positions
 from penstock.shared.next_steps import quoted
 
+# How long a frame waits for a segment, or for room in the pool.
+ALLOCATE_TIMEOUT_MS = 5000
+
 
 def check_writable(positions: Positions, paths: StorePaths) -> None:
     """Raise StoreUnavailable where nothing may be written any more in this run."""
@@ -46,9 +49,19 @@ def segment_missing(why: str, paths: StorePaths) -> SegmentUnavailable:
     )
 
 
-def no_room(positions: Positions, paths: StorePaths, no_segment: bool, why: str) -> PenstockError:
-    """Why a frame finds no room: for want of a segment, of a disk that takes the log, or of both
-    for too long."""
+def no_room(
+    positions: Positions, paths: StorePaths, end: int, waited_ms: int, *, fast: bool
+) -> PenstockError | None:
+    """Why a frame that needs the log up to `end` finds no room: for want of a segment, of a disk
+    that takes the log, or of both for too long. None while it may wait; `fast` is not to wait for
+    room in the pool."""
+    # the allocator tries again every second, and says so when it succeeds
+    no_segment = end > positions["allocated"]
+    refused = positions["allocate_error" if no_segment else "commit_error"]
+    fast = fast and not no_segment
+    if not (refused or fast) and waited_ms <= ALLOCATE_TIMEOUT_MS:
+        return None
+    why = "it is full" if fast else f"none within {ALLOCATE_TIMEOUT_MS} ms"
     if no_segment:
         number = positions["allocate_error"]
         return segment_missing(os.strerror(number) if number else why, paths)

@@ -18,7 +18,7 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.files.durable import sync_directory
-from penstock.shared.messaging.system_topics import QUEUES
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, QUEUES
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.store.topics import Topics, load_topics, save_topics
@@ -128,7 +128,8 @@ class TopicAdmin:
     def _wanted(self, request: messages.Route | messages.CreateTopic, topics: Topics) -> int:
         """How many queues the topic is to have. Raises what `answer` does."""
         topic, now = check_topic(request.topic), topics.queues(request.topic)
-        if topic in RESERVED_TOPICS:
+        is_own = topic == OFFSETS_TOPIC and isinstance(request, messages.CreateTopic)
+        if topic in RESERVED_TOPICS or is_own:
             raise InvalidArgument(
                 "this topic is one of RocketMQ's own", topic, "choose another name"
             )
@@ -136,6 +137,8 @@ class TopicAdmin:
             queues = request.queues
         elif now:
             return now
+        elif request.create and topic == OFFSETS_TOPIC:
+            queues = 1  # the broker's own, whoever is the first to need it
         elif request.create and self._config.auto_create_topic_enable:
             queues = self._config.default_topic_queue_nums
         else:

@@ -51,6 +51,9 @@ POSITIONS = (
     Position("rings", "writer", "rings", "producers that have a ring in shared memory"),
     Position("closed_producers", "writer", "connections", "closed for what came by them"),
     Position("flush_wanted", "writer", "log offset", "somebody waits for the disk up to here"),
+    Position(
+        "unsaved_offsets", "writer", "log offset", "groups' exact offsets only in the log; 0: none"
+    ),
     Position("committed", "committer", "log offset", "records stand in segment files up to here"),
     Position("commit_error", "committer", "errno", "why segment files do not grow; 0 is none"),
     Position("flushed", "flusher", "log offset", "records are on disk up to here"),

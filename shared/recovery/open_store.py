@@ -281,4 +281,6 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     positions.initialise("dispatched_record", last)
     positions.initialise("queue_count", queues)
     positions.initialise("log_start", recovered.log_start)
+    # nothing of it expires before the writer says otherwise
+    positions.initialise("unsaved_offsets", 1)
     positions.initialise("read_only", QUARANTINE if recovered.quarantined else 0)

@@ -12,7 +12,8 @@ from penstock.actors.committer import Committer
 from penstock.actors.flusher import Flusher
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
-from penstock.actors.writer.actor import ALLOCATE_TIMEOUT_MS, LINGER_MS
+from penstock.actors.writer.actor import LINGER_MS
+from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.shared.formats.record_layout import blank_size
 from penstock.shared.loops.pure.walk import walk
 from penstock.shared.memory.queue_table import QueueKey, QueueTable

@@ -13,7 +13,7 @@ import pytest
 
 from penstock.actors.committer import Committer
 from penstock.actors.writer import Writer
-from penstock.actors.writer.actor import ALLOCATE_TIMEOUT_MS
+from penstock.actors.writer.refusals import ALLOCATE_TIMEOUT_MS
 from penstock.shared.wire.messages import Appended, OutOfStep, Refused, Welcome
 
 WAIT_MS, PAGE_CACHE_MS = 200, 1000

@@ -1,0 +1,302 @@
+"""The offsets of groups that work exactly once: a frame that moves them is stored if they are where
+it says, and otherwise not at all.
+
+    check() -> append -> moved()          of a frame that is a block's outputs and offsets
+    turn()                                find the values after a start, save them from time to time
+
+The truth is the log: the last record of OFFSETS_TOPIC that names a queue of a group. So there is
+nothing to lose in a crash, and a writer that starts finds the values again, from what was saved and
+the records after that. Until it has, such frames are turned away, and come again. A store without
+such records pays nothing. It does not know sockets, nor who waits for a frame.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import msgspec
+
+from penstock.shared.config import Config
+from penstock.shared.errors import (
+    BrokerBusy,
+    InvalidMessage,
+    OffsetsMoved,
+    PenstockError,
+    StoreDamaged,
+    StoreUnavailable,
+)
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import decode_record
+from penstock.shared.layout import StorePaths
+from penstock.shared.log.reader import Pieces
+from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.messaging.offsets_record import (
+    ANY,
+    NONE,
+    OFFSETS_QUEUE,
+    OffsetsMove,
+    read_body,
+)
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
+from penstock.shared.process.actor import Stage
+from penstock.shared.queue.open_files import ConsumeQueueFiles
+from penstock.shared.store.saved_offsets import Offsets, SavedOffsets, load_offsets, save_offsets
+
+# Values in all: queues of topics of groups.
+MAX_VALUES = 200_000
+# They are saved after this many records, or this long after the first one: what a start reads.
+SAVE_RECORDS, SAVE_MS = 10_000, 60_000
+# When a frame may come again while the values are being found.
+LOADING_MS = 20
+# What an error's value has room for.
+_TOLD_CHARACTERS = 400
+# Records that are looked at in one step, and entries of their queue that are read at once.
+_AT_ONCE, _ENTRIES_AT_ONCE = 64, 128
+_KEY = QueueKey(OFFSETS_TOPIC, OFFSETS_QUEUE)
+
+
+class ExactOffsets:
+    """The present values, and what is on its way to the disk."""
+
+    def __init__(self, stage: Stage, pieces: Pieces, record: Callable[[int], memoryview]) -> None:
+        """`pieces` and `record` read the log: see LogReader."""
+        self._file = StorePaths(stage.config.store).exact_offsets
+        self._log = _OffsetsLog(stage.config, stage.run, stage.positions, pieces, record)
+        self._positions = stage.positions
+        self._clock = stage.clock
+        self._disk = stage.disk
+        self._report = stage.report
+        self._offsets: Offsets = {}
+        self._count = 0
+        self._next = 0  # queue offset of the next record of the topic
+        self._loading: Iterator[None] | None = None
+        self._damaged: PenstockError | None = None
+        # since the values were saved: records, and when and where in the log the first one came
+        self._records = self._first_ms = self._unsaved = 0
+        # values on their way to the file, and their log offset, which the disk has to have first
+        self._saving: tuple[bytes, int] | None = None
+
+    def begin(self, next_offset: int) -> None:
+        """Find the values, of which the last one has the offset before this in its queue."""
+        if next_offset or self._file.exists():
+            self._loading = self._load(next_offset)
+        else:
+            self._publish()
+
+    def turn(self) -> int:
+        """A step of finding or saving the values; how much was done."""
+        if self._loading is not None:
+            try:
+                next(self._loading)
+            except StopIteration:
+                self._loading = None
+            except (OSError, StoreDamaged) as error:
+                self._loading = None
+                what = "the offsets of groups that work exactly once cannot be read"
+                self._damaged = StoreDamaged(what, error, getattr(error, "hint", ""))
+                self._report(f"{what}: {error}")
+            return 1
+        if self._saving is not None:
+            return self._save(*self._saving)
+        if self._records and not self._damaged:
+            waited_ms = self._clock.monotonic_ms() - self._first_ms
+            if self._records >= SAVE_RECORDS or waited_ms >= SAVE_MS:
+                self.prepare_to_save(self._positions["wrote"])
+        return 0
+
+    # --- frames ---
+
+    def check(self, move: OffsetsMove) -> None:
+        """Whether a frame may be stored now. Raises OffsetsMoved; BrokerBusy while the values are
+        being found, StoreDamaged where they cannot be, StoreUnavailable for too many of them."""
+        if self._loading is not None:
+            raise BrokerBusy(
+                "the offsets of groups that work exactly once are being read",
+                None,
+                "the block is not stored, end it again later",
+                retry_after_ms=LOADING_MS,
+            )
+        if self._damaged is not None:
+            raise self._damaged
+        new, told, length = 0, dict[str, dict[int, int]](), 0
+        group = self._offsets.get(move.group, {})
+        for topic, queues in move.topics.items():
+            present = group.get(topic, {})
+            for queue, (before, _) in queues.items():
+                value = present.get(queue, NONE)
+                new += value == NONE
+                if before not in (value, ANY) and length < _TOLD_CHARACTERS:
+                    length += 0 if topic in told else len(topic) + 8
+                    length += len(f'"{queue}":{value},')
+                    told.setdefault(topic, {})[queue] = value
+        if told:
+            raise OffsetsMoved(
+                f"the offsets of group {move.group} are not where the block begins",
+                msgspec.json.encode(told).decode(),
+                "the block's inputs are done, or come again: go on at the present offsets",
+            )
+        if self._count + new > MAX_VALUES:
+            raise StoreUnavailable(
+                "groups that work exactly once have as many queues as are kept",
+                MAX_VALUES,
+                "delete groups that nobody uses: penstock groups ls",
+            )
+
+    def will_move(self, position: int) -> None:
+        """A frame is about to be stored at this log offset. To be called before it is: what holds
+        the only record of a value must not expire."""
+        if not self._unsaved:
+            self._unsaved, self._first_ms = max(position, 1), self._clock.monotonic_ms()
+            self._publish()
+
+    def moved(self, move: OffsetsMove, queue_offset: int) -> None:
+        """The frame is stored; its last record has this offset in its queue."""
+        self._next = queue_offset + 1
+        self._records += 1
+        group = self._offsets.setdefault(move.group, {})
+        for topic, queues in move.topics.items():
+            present = group.setdefault(topic, {})
+            self._count -= len(present)
+            for queue, (_, to) in queues.items():
+                if to == NONE:
+                    present.pop(queue, None)
+                else:
+                    present[queue] = to
+            self._count += len(present)
+            if not present:
+                del group[topic]
+        if not group:
+            del self._offsets[move.group]
+
+    # --- after a start ---
+
+    def _load(self, next_offset: int) -> Iterator[None]:
+        saved = load_offsets(self._file)
+        self._offsets, self._next = saved.offsets, min(saved.queue_offset, next_offset)
+        self._count = sum(
+            len(queues) for group in saved.offsets.values() for queues in group.values()
+        )
+        # a log that was cut below what was saved gives these queue offsets again
+        self._records = int(self._next < saved.queue_offset)
+        # until the records after it are counted: the oldest may be the first thing after that
+        self._unsaved, self._first_ms = max(saved.log_offset, 1), self._clock.monotonic_ms()
+        self._publish()
+        for number, found in enumerate(self._log.records(self._next)):
+            if found is not None and found[0] >= self._next:
+                self._next = found[0] + 1
+                self._note(*found)
+            if found is None or not number % _AT_ONCE:
+                yield
+        if not self._records:
+            self._unsaved = 0
+            self._publish()
+
+    def _note(self, queue_offset: int, record: memoryview) -> None:
+        try:
+            move = read_body(decode_record(record).body)
+        except (InvalidMessage, StoreDamaged) as error:  # a repair's filler in its place
+            self._report(f"record {queue_offset} of groups' offsets is passed over: {error}")
+            return
+        if move is not None:
+            self.moved(move, queue_offset)
+
+    # --- saving ---
+
+    def prepare_to_save(self, wrote: int) -> None:
+        """Have the values as they are saved once the disk has the log up to `wrote`, its end."""
+        saved = SavedOffsets(self._next, wrote, self._offsets)
+        self._saving = msgspec.json.encode(saved), wrote
+        # what moves from now on begins here, or later
+        self._records, self._first_ms = 0, self._clock.monotonic_ms()
+
+    def _save(self, encoded: bytes, log_offset: int) -> int:
+        if self._positions["flushed"] < log_offset:
+            return 0
+        self._saving = None
+        try:
+            with self._disk:
+                save_offsets(self._file, encoded)
+        except OSError as error:
+            self._records = max(self._records, 1)  # again, after a while
+            self._report(f"groups' exact offsets cannot be saved: {error}; trying again")
+            return 1
+        self._unsaved = log_offset if self._records else 0
+        self._publish()
+        return 1
+
+    def _publish(self) -> None:
+        self._positions.publish("unsaved_offsets", self._unsaved)
+
+    def close(self) -> None:
+        """Save what the disk has by now, so that the next start has little to read."""
+        if self._loading is None and self._damaged is None and self._records:
+            self.prepare_to_save(self._positions["wrote"])
+        if self._saving is not None:
+            self._save(*self._saving)
+        self._log.close()
+
+
+class _OffsetsLog:
+    """Reads the topic's only queue. `pieces` and `record` read the log: see LogReader."""
+
+    def __init__(
+        self,
+        config: Config,
+        run: Run,
+        positions: Positions,
+        pieces: Pieces,
+        record: Callable[[int], memoryview],
+    ) -> None:
+        self._files = ConsumeQueueFiles(StorePaths(config.store), config)
+        self._run = run
+        self._positions = positions
+        self._pieces = pieces
+        self._record = record
+
+    def records(self, first: int) -> Iterator[tuple[int, memoryview] | None]:
+        """Those from queue offset `first` on with their queue offsets, in order, a step for each.
+
+        None is a step without one. Some may come twice, and those of segments that have expired
+        are left out. Raises OSError, StoreDamaged.
+        """
+        # first the position, then the table: what the reput adds meanwhile comes twice
+        dispatched, wrote = self._positions["dispatched"], self._positions["wrote"]
+        for at, position in self._queued(first):
+            with suppress(FileNotFoundError):  # it has expired
+                yield at, self._record(position)
+        queues, name = QueueNumbers(), (OFFSETS_TOPIC.encode(), OFFSETS_QUEUE)
+        for start, piece in self._pieces(dispatched, wrote):
+            found = by_queue(dispatch(piece, start, queues).rows, queues)
+            for offset, raw in found.get(name, ()):
+                for number, entry in enumerate(ENTRY.iter_unpack(raw)):
+                    at = entry[0] - start
+                    yield offset + number, piece[at : at + entry[1]]
+            yield None
+
+    def _queued(self, first: int) -> Iterator[tuple[int, int]]:
+        """Queue offset and log offset of each record that has its entry in the queue."""
+        table = QueueTable(self._run.queues)
+        try:
+            count = self._positions["queue_count"]
+            slot = next((at for at, key in table.keys(0, count) if key == _KEY), None)
+            if slot is None:
+                return
+            at, end = max(first, table.min_offset(slot)), table.max_offset(slot)
+        finally:
+            table.close()
+        while at < end:
+            try:
+                raw = self._files.read(_KEY, at, min(end, at + _ENTRIES_AT_ONCE))
+            except FileNotFoundError:
+                return  # it has expired, and with it all that is before the log's start
+            for position, _, _ in ENTRY.iter_unpack(raw):
+                if position >= self._positions["log_start"]:
+                    yield at, position
+                at += 1
+
+    def close(self) -> None:
+        self._files.close()

@@ -1,0 +1,55 @@
+"""penstock/exact-offsets.json: the offsets of groups that work exactly once, as of a log offset.
+
+The truth is the queue of OFFSETS_TOPIC, whose last record of a group may expire with its segment:
+so the writer saves all values from time to time, and a new one reads on from `queue_offset`. The
+values are never ahead of what was on disk then; else a power failure could take the outputs and
+leave the offsets.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.durable import replace_file
+from penstock.shared.next_steps import move_away
+
+# group -> topic -> queue -> offset
+Offsets = dict[str, dict[str, dict[int, int]]]
+
+
+class SavedOffsets(msgspec.Struct, frozen=True):
+    """All values by the records of OFFSETS_TOPIC below `queue_offset`.
+
+    These were below `log_offset` of the log, all of which was on disk.
+    """
+
+    queue_offset: int = 0
+    log_offset: int = 0
+    offsets: Offsets = {}
+
+
+_DECODER = msgspec.json.Decoder(SavedOffsets)
+
+
+def load_offsets(file: Path) -> SavedOffsets:
+    """What was saved; nothing where there is no file. Raises StoreDamaged, OSError."""
+    try:
+        raw = file.read_bytes()
+    except FileNotFoundError:
+        return SavedOffsets()
+    try:
+        return _DECODER.decode(raw)
+    except msgspec.MsgspecError as error:
+        raise StoreDamaged(
+            "the saved offsets of groups that work exactly once cannot be read",
+            f"{error} ({file})",
+            move_away(file),
+        ) from error
+
+
+def save_offsets(file: Path, encoded: bytes) -> None:
+    """Replace the file by an encoded SavedOffsets; durable on return. Raises OSError."""
+    replace_file(file, encoded)
