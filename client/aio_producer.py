@@ -25,6 +25,7 @@ from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.queue_faults import QueueFaults
 from penstock.client.core.sending.routes import create_request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
@@ -59,6 +60,7 @@ class Producer:
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         ring: bool = True,
+        send_latency_fault_enable: bool = False,
         wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
@@ -66,6 +68,7 @@ class Producer:
         self._clock = clock or ProducerClock()
         self._timeout_ms = timeout_ms
         self._ack, self._ring = check_ack(ack), check_bool("ring", ring)
+        self._faults = check_bool("send_latency_fault_enable", send_latency_fault_enable)
         over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)
         self._compression = check_compression(compression), over_bytes
         self._address = BrokerAddress("producers", endpoint, store, timeout_ms, wait_for_broker_ms)
@@ -81,6 +84,7 @@ class Producer:
         # the core's lock, which nobody waits for here: everything runs on the event loop
         settled = threading.Condition()
         self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
+        self._core.moves.faults = QueueFaults() if self._faults else None
         address.give(self._core.routes.aim)
         self._started = AioSendLoop(self._core, settled, address, self._timeout_ms, self._clock)
         self._started.start()

@@ -28,6 +28,7 @@ from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.queue_faults import QueueFaults
 from penstock.client.core.sending.routes import create_request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
@@ -65,6 +66,7 @@ class Producer:
     `compression` is "zlib", "lz4" or "zstd"; RocketMQ's clients read them all. A broker that is
     busy is asked again, in order, as long as `timeout_ms` allows; then that is BrokerBusy. With
     `ring` a producer that sends much to a broker on this machine does so through shared memory.
+    With `send_latency_fault_enable` queues that were refused or slow rest for a while.
     """
 
     def __init__(
@@ -77,11 +79,13 @@ class Producer:
         compression: str | None = None,
         compress_over_bytes: int = COMPRESS_OVER_BYTES,
         ring: bool = True,
+        send_latency_fault_enable: bool = False,
         wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
         check_bool("ring", ring)
+        faults = check_bool("send_latency_fault_enable", send_latency_fault_enable)
         check_compression(compression)
         check_at_least("compress_over_bytes", compress_over_bytes, 0)
         self._clock = clock or ProducerClock()
@@ -98,6 +102,7 @@ class Producer:
         encoder = Encoder(ip, origin, compression, compress_over_bytes)
         packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
         self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
+        self._core.moves.faults = QueueFaults() if faults else None
         self._intake = intake = self._core.intake
         # looked up once: each send would make another bound method
         self._take, self._take_batch = intake.take, intake.take_batch

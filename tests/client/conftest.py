@@ -36,6 +36,7 @@ from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.shared.errors import (
     BrokerBusy,
     PenstockError,
+    QueueNotFound,
     RingUnavailable,
     SegmentUnavailable,
     StoreUnavailable,
@@ -91,8 +92,9 @@ class Writer:
         self.from_ring = self.now_ms = 0
         self.wrote = self.flushed = self.outages = 0
         self.refuse_next = self.busy_next = False
-        # topics that were there when they were asked for
+        # topics that were there when they were asked for, and how many queues each has now
         self.gone: set[str] = set()
+        self.queues = dict(QUEUES)
         # stored by a try before a power failure that left the beginning of a frame
         self.refused_in_part: set[str] = set()
         self._answer = answer
@@ -130,7 +132,7 @@ class Writer:
     def receive(self, peer: bytes, parts: tuple[bytes, ...]) -> None:
         request = messages.decode_produce_request(parts[0])
         if isinstance(request, messages.Route):
-            queues = QUEUES.get(request.topic, 0)
+            queues = self.queues.get(request.topic, 0)
             none = refusal(
                 TopicNotFound("there is no topic of this name", request.topic), request.request
             )
@@ -204,6 +206,12 @@ class Writer:
                 self._sessions.end(request.producer)
             error = TopicNotFound("there is no topic of this name", wrong[0].topic)
             self._answer(peer, refusal(error, request.seq, request.session))
+            return
+        if wrong := [run for run in request.runs if run.queue_id >= self.queues.get(run.topic, 99)]:
+            if len(request.runs) > 1:
+                self._sessions.end(request.producer)
+            lacking = QueueNotFound("the topic has no such queue", wrong[0].queue_id)
+            self._answer(peer, refusal(lacking, request.seq, request.session))
             return
         runs = self._runs_of_a_retry(keys, session.stored_after) if request.retry else []
         if len(runs) < len(keys):

@@ -47,13 +47,15 @@ class Receipt(msgspec.Struct, frozen=True):
 class Frame(FrameOfRuns):
     """Runs of messages: open while they wait to leave, closed when they have."""
 
-    __slots__ = ("seq", "retry", "since_ms", "_starts")
+    __slots__ = ("seq", "retry", "since_ms", "tried", "_starts")
 
     def __init__(self, ack: str) -> None:
         super().__init__(ack)
         self.seq = 0
         self.retry = False
         self.since_ms = 0
+        # queues that have refused messages of it
+        self.tried: tuple[int, ...] = ()
         self._starts: Sequence[int] = ()
 
     def close(self, seq: int) -> None:
@@ -80,6 +82,7 @@ class Frame(FrameOfRuns):
         for runs in (self.runs[:middle], self.runs[middle:]):
             frame = Frame(self.ack)
             frame.retry, frame.since_ms, frame.watched = self.retry, self.since_ms, self.watched
+            frame.tried = self.tried
             frame.size = sum(room(run.topic, draft) for run in runs for draft in run.drafts)
             frame.runs = runs
             for run in runs:

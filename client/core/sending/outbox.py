@@ -60,11 +60,14 @@ class Outbox:
 
     def enter(self, queue_id: int, made: Parked) -> None:
         """What was made to be sent, and has its queue now."""
-        topic, drafts, size, future, _, _, ack, batch = made
+        topic, drafts, size, future, _, _, ack, batch, tried = made
         if batch:
             self.put_batch(topic, queue_id, ack, drafts, size, future, made.is_fixed)
         else:
             self.put(topic, queue_id, ack, drafts[0], size, future, made.is_fixed)
+        if tried:
+            frame = self._frames[-1]
+            frame.tried = max(frame.tried, tried, key=len)
 
     def _frame_for(self, ack: str, size: int) -> FrameOfRuns:
         """The open frame, if it is of this kind and has room; else a new one."""

@@ -20,6 +20,7 @@ from penstock.client.core.sending.busy_broker import BusyBroker
 from penstock.client.core.sending.encoding import BatchMessage, Body, check_common
 from penstock.client.core.sending.failures import Failures
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture
+from penstock.client.core.sending.moves import OF_ONE_RUN, Moves
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.routes import Parked, Routes
@@ -28,13 +29,9 @@ from penstock.client.core.timeouts import Timeouts
 from penstock.shared.errors import (
     PUT_OK,
     BrokerBusy,
-    InvalidArgument,
-    InvalidMessage,
     PenstockError,
     PropertiesTooLarge,
-    QueueNotFound,
     RingUnavailable,
-    TopicNotFound,
     error_from_status,
 )
 from penstock.shared.loops.active import Intake
@@ -48,8 +45,6 @@ PAUSE_MS = 1000
 CONNECT_MS = 10
 
 _EVER_MS = 1 << 62
-# What a frame is refused for because of one of its runs.
-_OF_ONE_RUN = (InvalidMessage, InvalidArgument, TopicNotFound, QueueNotFound)
 
 
 class ProducerCore:
@@ -75,6 +70,7 @@ class ProducerCore:
         # drivers ask it first: most messages are plain, and then nothing of this file runs
         self.intake = Intake(plain, self.routes.turns, self.routes.queues)
         self._outbox = Outbox(self.intake, self.routes.rotation)
+        self.moves = Moves(self.routes, encoder.room)
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
         # what the next frame's number was when each unanswered probe left
@@ -152,8 +148,8 @@ class ProducerCore:
         try:
             # made before the broker had said what it takes
             self._encoder.check_again(parked.drafts)
-            queue_id = self.routes.queue_for(parked.topic, parked.shard, parked.queue)
-        except (InvalidMessage, InvalidArgument, QueueNotFound) as error:
+            queue_id = self.routes.queue_of(parked)
+        except OF_ONE_RUN as error:
             self._fail_parked([parked], error)
             return
         self._outbox.enter(queue_id, parked)
@@ -265,6 +261,7 @@ class ProducerCore:
             self._floor = max(self._floor, answer.runs[0].physical_offset)
         if not self._untaken:
             self._busy.end()
+        self.moves.answered(frame, self._answered_ms)
         self._settle(frame, answer, None)
 
     def _settle(
@@ -325,8 +322,10 @@ class ProducerCore:
                     self._begin_session(now_ms, answer.request)
                 elif isinstance(error, BrokerBusy):
                     self._pause(answer.request, error, now_ms)
-                elif isinstance(error, _OF_ONE_RUN) and len(frame.runs) > 1:
+                elif isinstance(error, OF_ONE_RUN) and len(frame.runs) > 1:
                     self._part(frame, now_ms)
+                elif self.moves.refused(frame, error, now_ms):
+                    del self._in_flight[answer.request]
                 else:
                     self._settle(self._in_flight.pop(answer.request), None, error)
             return
@@ -366,6 +365,7 @@ class ProducerCore:
         if now_ms < self._aged_ms + PROBE_MS:
             return
         self._aged_ms = now_ms
+        self.moves.look(now_ms)
         if self._open:
             self.routes.ask_again(now_ms)
         before_ms = now_ms - self.timeouts.timeout_ms

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterator
-from heapq import heappop, heappush
+from heapq import heapify, heappop, heappush
 from itertools import compress, cycle, repeat
 from operator import length_hint
 from typing import NamedTuple
@@ -61,6 +61,8 @@ class RoundRobin:
         # topic -> its queues without those that have their turns now: a heap
         self._had: dict[str, list[_Had]] = {}
         self._few: dict[str, _Few] = {}
+        # topic -> its queues that have no turns while there are others
+        self._resting: dict[str, frozenset[int]] = {}
 
     def begin(self, topic: str, queues: int) -> None:
         """The topic has this many queues from now on."""
@@ -77,6 +79,32 @@ class RoundRobin:
                 few.give_back(self._had[topic])
                 self._choose(topic, share)
 
+    def rest(self, topic: str, resting: frozenset[int]) -> None:
+        """From now on these queues have no turns, unless they are all that there are."""
+        if (few := self._few.get(topic)) is None:
+            return
+        few.give_back(had := self._had[topic])
+        # one that has rested begins where the others are, and does not catch up: that would be more
+        # than its share, right after it was in trouble
+        back = self._resting.get(topic, frozenset()) - resting
+        least = min((each.turns for each in had if each.queue not in back | resting), default=0)
+        had[:] = [
+            each._replace(turns=max(each.turns, least)) if each.queue in back else each
+            for each in had
+        ]
+        heapify(had)
+        self._resting[topic] = resting
+        self._choose(topic, QUEUES_OF_A_FRAME)
+
     def _choose(self, topic: str, most: int) -> None:
-        few = self._few[topic] = _Few(self._had[topic], most)
+        had, resting = self._had[topic], self._resting.get(topic, frozenset())
+        aside = [each for each in had if each.queue in resting] if resting else []
+        if 0 < len(aside) < len(had):
+            had[:] = [each for each in had if each.queue not in resting]
+            heapify(had)
+        else:
+            aside = []
+        few = self._few[topic] = _Few(had, most)
         self.now[topic] = few.turns
+        for each in aside:
+            heappush(had, each)

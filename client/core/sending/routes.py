@@ -8,6 +8,7 @@ Also numbers the requests that have a number. No sockets; every call that needs 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import islice
 from typing import NamedTuple
 
 from penstock.client.core.aim import Aim
@@ -44,6 +45,8 @@ class Parked(NamedTuple):
     queue: int | SelectedBy | None
     ack: str
     batch: bool = False
+    # queues that have refused it
+    tried: tuple[int, ...] = ()
 
     @property
     def is_fixed(self) -> bool:
@@ -86,6 +89,17 @@ class Routes:
         # requests, and topics whose routes are to be asked for
         self._outbox: list[bytes | str] = []
 
+    def queue_of(self, parked: Parked) -> int:
+        """The queue that it goes to now, none that it has tried where there is another.
+
+        Raises what `queue_for` raises.
+        """
+        if parked.tried:
+            for queue in islice(self.turns[parked.topic], self.queues[parked.topic]):
+                if queue not in parked.tried:
+                    return queue
+        return self.queue_for(parked.topic, parked.shard, parked.queue)
+
     def queue_for(self, topic: str, shard: str | None, queue: int | SelectedBy | None) -> int:
         """The queue of the next message; -1 while the topic's route is not known.
 
@@ -111,11 +125,15 @@ class Routes:
         Raises InvalidArgument for what can be no topic.
         """
         topic_bytes(parked.topic)
-        question = self._questions.get(parked.topic)
+        self.ask(parked.topic).parked.append(parked)
+
+    def ask(self, topic: str) -> _Question:
+        """Ask for a topic's route, unless it is being asked for."""
+        question = self._questions.get(topic)
         if question is None:
-            question = self._questions[parked.topic] = _Question()
-            self._outbox.append(parked.topic)
-        question.parked.append(parked)
+            question = self._questions[topic] = _Question()
+            self._outbox.append(topic)
+        return question
 
     def _ask(self, topic: str, now_ms: int) -> bytes:
         question = self._questions[topic]

@@ -169,3 +169,42 @@ def test_a_topic_that_has_more_queues_now_uses_them() -> None:
     assert [sends.send("t") for _ in range(2)] == [0, 0]
     sends.turns.begin("t", 3)
     assert [sends.send("t") for _ in range(4)] == [0, 1, 2, 0]
+
+
+@given(
+    queues=st.integers(1, 40),
+    frames=st.lists(
+        st.tuples(st.integers(0, 60), st.none() | st.frozensets(st.integers(0, 41), max_size=41)),
+        max_size=30,
+    ),
+)
+def test_queues_that_rest_have_no_turns_and_the_others_share_alike(
+    queues: int, frames: list[tuple[int, frozenset[int] | None]]
+) -> None:
+    """Against a plain count. Between two changes of who rests, none has more than what one frame
+    gave beyond another; one that comes back catches up with nobody."""
+    sends = Sends(t=queues)
+    everyone, resting = set(range(queues)), frozenset[int]()
+    counts: Counter[int] = Counter()
+    most = 0
+    for messages, rests in frames:
+        if rests is not None:
+            sends.turns.rest("t", resting := rests)
+            counts.clear()
+            most = 0
+        sent = [sends.send("t") for _ in range(messages)]
+        sends.frames()
+        awake = everyone - resting or everyone
+        assert set(sent) <= awake
+        counts.update(sent)
+        few = min(len(awake), QUEUES_OF_A_FRAME)
+        most = max(most, -(-messages // few))
+        shares = [counts[queue] for queue in awake]
+        # what they had before they began to share differs by as much
+        assert max(shares) - min(shares) <= 2 * max(most, 60 // few + 1)
+    sends.turns.rest("t", frozenset())
+    last: set[int] = set()
+    for _ in range(100):
+        last |= {sends.send("t") for _ in range(60)}
+        sends.frames()
+    assert last == everyone, "nobody was lost"
