@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,8 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 Command = Callable[..., Any]
 # A week: a longer one is a mistake, as a rule ms for seconds.
 MAX_TIMEOUT_S = 604_800
+# what a message may be delayed by: 40 days
+MAX_DELAY_S = 40 * 86_400
 # Counts travel as 32-bit numbers; see shared/wire/messages.py.
 MAX_COUNT = (1 << 31) - 1
 
@@ -35,8 +38,8 @@ class Seconds(Finite):
 
     name = "seconds"
 
-    def __init__(self) -> None:
-        super().__init__(min=0.001, max=MAX_TIMEOUT_S)
+    def __init__(self, most: float = MAX_TIMEOUT_S) -> None:
+        super().__init__(min=0.001, max=most)
 
     def convert(
         self, value: Any, param: click.Parameter | None, ctx: click.Context | None
@@ -47,6 +50,23 @@ class Seconds(Finite):
             ms = duration_ms(value)
             value = value if ms is None else ms / 1000
         return super().convert(value, param, ctx)
+
+
+class Moment(click.IntRange):
+    """A moment, as ms since 1970: in that form, or as a time with or without a zone."""
+
+    name = "time"
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        if isinstance(value, int):
+            return value
+        if value.isdigit():
+            return int(value)
+        try:
+            # rounded up, like every time of a delayed message: never early
+            return math.ceil(datetime.fromisoformat(value).timestamp() * 1000)
+        except (ValueError, OverflowError):
+            self.fail(f"{value!r} is no time such as 2026-12-24T18:00:00+01:00", param, ctx)
 
 
 class Count(click.IntRange):

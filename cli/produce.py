@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 import click
 
 from penstock.cli.endpoints import broker_of, broker_options, wait_option
-from penstock.cli.option_types import QUEUE_ID, timeout_option
+from penstock.cli.option_types import MAX_DELAY_S, QUEUE_ID, Moment, Seconds, timeout_option
 from penstock.cli.output import is_file, output_option, progress, shown_bytes
 from penstock.shared.errors import FlushTimeout, InvalidArgument, PenstockError
 
@@ -59,6 +59,8 @@ Examples:
   penstock produce blobs photo.jpg --whole -o json
   penstock produce orders orders.jsonl --endpoint tcp://broker:20911 --wait 30
   penstock produce orders orders.jsonl --property region=eu --property source=shop
+  echo reminder | penstock produce mails --delay 90m
+  echo surprise | penstock produce mails --deliver-at 2026-12-24T18:00:00+01:00
 """
 )
 @click.argument("topic")
@@ -76,6 +78,17 @@ Examples:
 @click.option("--queue", type=QUEUE_ID, help="The queue; else the next in turn.")
 @click.option("--shard", help="A sharding key: messages that share it stay in order.")
 @click.option("--whole", is_flag=True, help="The whole input is one message, not each line.")
+@click.option(
+    "--delay",
+    type=Seconds(MAX_DELAY_S),
+    help="Deliver so much later: seconds, or 500ms, 10s, 90m, 2h; up to 40 days.",
+)
+@click.option("--deliver-at", type=Moment(), help="Deliver at this time, or at these ms of 1970.")
+@click.option(
+    "--delay-level",
+    type=click.IntRange(1, 18),
+    help="Deliver after the delay of this level, as RocketMQ's 1s 5s 10s ... 2h.",
+)
 @click.option("--ack", type=click.Choice(["durable", "written"]), help="What to wait for.")
 @click.option(
     "--compression", type=click.Choice(["zlib", "lz4", "zstd"]), help="For bodies from 4 KiB on."
@@ -93,6 +106,7 @@ Examples:
 @click.pass_context
 def produce(
     ctx: click.Context,
+    /,
     topic: str,
     file: BinaryIO,
     keys: tuple[str, ...],
@@ -109,6 +123,7 @@ def produce(
     store: Path | None,
     endpoint: str | None,
     output: str,
+    **when: Any,
 ) -> None:
     """Send messages to a topic: each line of FILE, or of standard input, is one.
 
@@ -135,7 +150,8 @@ def produce(
         wait_for_broker_ms=int(wait * 1000),
     ) as producer:
         named: dict[str, Any] = {"tags": tag, "keys": " ".join(keys) or None, "shard": shard}
-        send = partial(producer.send, topic, queue=queue, properties=properties or None, **named)
+        named |= {"queue": queue, "properties": properties or None, **when}
+        send = partial(producer.send, topic, **named)
         sending = Sending(send, timeout, receipts)
 
         def most() -> int:
@@ -146,10 +162,7 @@ def produce(
             click.echo("reading lines from the terminal; Ctrl-D ends them", err=True)
         _run(sending, given.whole() if whole else given.lines(), given, file, output)
     _report(ctx, sending, topic, whole)
-    if receipts.unread:
-        click.echo("receipts are missing: their reader has gone", err=True)
-    if receipts.failure is not None:
-        raise receipts.failure
+    receipts.end()
 
 
 def _run(

@@ -21,6 +21,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+import click
+
 from penstock.cli.error_lines import Interrupted
 from penstock.cli.output import print_json
 from penstock.cli.streams import OutputFailed, discard_output, stop_when_unread
@@ -54,6 +56,13 @@ class Receipts:
     def flush(self) -> None:
         if self._wanted:
             self._try(sys.stdout.flush)
+
+    def end(self) -> None:
+        """Say what became of them. Raises OutputFailed."""
+        if self.unread:
+            click.echo("receipts are missing: their reader has gone", err=True)
+        if self.failure is not None:
+            raise self.failure
 
     def _try(self, output: Callable[[], object]) -> None:
         try:

@@ -9,9 +9,18 @@ import asyncio
 import threading
 from collections.abc import Iterable, Mapping
 
+from msgspec import structs
+
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
+from penstock.client.core.sending.delays import (
+    RECALL_BODY,
+    Moment,
+    Seconds,
+    recall_of,
+    wanted_delay,
+)
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
     NO_FLAG,
@@ -39,6 +48,8 @@ from penstock.shared.wire import messages
 
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
+
+_AT_ONCE = None, None, None
 
 
 class Producer:
@@ -115,14 +126,21 @@ class Producer:
         flag: int = 0,
         ack: str = "",
         wait: bool = True,
+        delay: Seconds = None,
+        deliver_at: Moment = None,
+        delay_level: int | None = None,
     ) -> asyncio.Future[Receipt]:
         """Send one message; await the future for its Receipt.
+
+        For `delay`, `deliver_at` and `delay_level` see the synchronous producer.
 
         Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
         StoreUnavailable when too much is on its way: then `await drain()`.
         """
         message = BatchMessage(body, tags, keys, properties, flag)
-        return self._future(topic, self._take(topic, message, shard, queue, selector, ack, wait))
+        when = delay, deliver_at, delay_level
+        taken = self._take(topic, message, shard, queue, selector, ack, wait, when)
+        return self._future(topic, taken)
 
     def send_oneway(
         self,
@@ -151,19 +169,34 @@ class Producer:
         selector: Selector | None,
         ack: str,
         wait: bool,
+        when: tuple[Seconds, Moment, int | None] = _AT_ONCE,
     ) -> SendFuture:
         self._check_room()
         core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
         inner: SendFuture | None = None
         body, tags, keys = message.body, message.tags, message.keys
-        if message.properties is None and message.flag is NO_FLAG and wait and selector is None:
+        plain = message.properties is None and message.flag is NO_FLAG and wait and selector is None
+        if plain and when == _AT_ONCE:
             take = core.intake.take
             while (inner := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
                 core.open_frame(ack)
         if inner is None:
+            later, own = wanted_delay(*when, message.properties, now)
+            if own is not message.properties:
+                message = structs.replace(message, properties=own)
             chosen = queue_choice(selector, shard, queue)
-            inner = core.send(topic, message, shard, chosen, ack, wait, now)
+            inner = core.send(topic, message, shard, chosen, ack, wait, now, later)
         return inner
+
+    def recall(self, handle: str | Receipt, *, ack: str = "") -> asyncio.Future[Receipt]:
+        """Take back a message that was sent with `delay` or `deliver_at`: by its receipt, or the
+        receipt's `recall_handle`. See the synchronous producer."""
+        self._check_room()
+        now = self._clock.now_ms()
+        topic, later = recall_of(handle, now)
+        message = BatchMessage(RECALL_BODY)
+        inner = self._core.send(topic, message, None, 0, check_ack(ack), True, now, later)
+        return self._future(topic, inner)
 
     def send_batch(
         self,

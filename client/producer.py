@@ -14,6 +14,13 @@ from typing import NoReturn
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
+from penstock.client.core.sending.delays import (
+    RECALL_BODY,
+    Moment,
+    Seconds,
+    recall_of,
+    wanted_delay,
+)
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
     NO_FLAG,
@@ -124,15 +131,23 @@ class Producer:
         flag: int = 0,
         ack: str = "",
         wait: bool = True,
+        delay: Seconds = None,
+        deliver_at: Moment = None,
+        delay_level: int | None = None,
     ) -> SendFuture:
         """Send one message; the future has its Receipt, or its error.
 
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
         order), or is what `selector` returns of the topic's queues, or is the next one in turn; of
         many queues few have their turn in one frame. With wait=False the message is acknowledged
-        before it is on disk (RocketMQ's property WAIT). Raises InvalidMessage or InvalidArgument
-        for what can be seen to be wrong here, and StoreUnavailable when there is no room for
-        `timeout_ms`.
+        before it is on disk (RocketMQ's property WAIT).
+
+        It is delivered later with `delay` (seconds, or a timedelta), `deliver_at` (a datetime, or
+        ms since 1970), both up to 40 days from now, or `delay_level` (1 to 18, RocketMQ's); a time
+        that has passed is now. Never early. Until then the receipt's `recall_handle` takes it back.
+
+        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
+        StoreUnavailable when there is no room for `timeout_ms`.
         """
         loop, core = self._loop, self._core
         intake, take = self._intake, self._take
@@ -149,13 +164,15 @@ class Producer:
             ):  # by another thread while this one waited: nobody would answer any more
                 self._refuse_use()
             now = self._now_ms()
-            if properties is None and flag is NO_FLAG and wait is True and selector is None:
+            plain = properties is None and flag is NO_FLAG and wait is True and selector is None
+            if plain and delay is None and deliver_at is None and delay_level is None:
                 while (future := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
                     core.open_frame(ack)
             if future is None:
-                message = BatchMessage(body, tags, keys, properties, flag)
+                later, own = wanted_delay(delay, deliver_at, delay_level, properties, now)
+                message = BatchMessage(body, tags, keys, own, flag)
                 chosen = queue_choice(selector, shard, queue)
-                future = core.send(topic, message, shard, chosen, ack, wait, now)
+                future = core.send(topic, message, shard, chosen, ack, wait, now, later)
             if loop.asleep and core.may_send:
                 loop.wake()
         return future
@@ -193,6 +210,24 @@ class Producer:
         )
         # `flush` and `close` raise, and leaving logs, what nobody has asked for: this one is not
         future.seen = True
+
+    def recall(self, handle: str | Receipt, *, ack: str = "") -> SendFuture:
+        """Take back a message that was sent with `delay` or `deliver_at`: by its receipt, or the
+        receipt's `recall_handle`.
+
+        Once the future has its receipt the message will not be delivered. Raises InvalidArgument
+        for what is no handle, and when the message's time has come; the broker's own clock may say
+        so too, and then that is the future's InvalidMessage.
+        """
+        self._check_usable()
+        with self._lock:
+            self._wait_for_room()
+            now = self._now_ms()
+            topic, later = recall_of(handle, now)
+            message = BatchMessage(RECALL_BODY)
+            future = self._core.send(topic, message, None, 0, check_ack(ack), True, now, later)
+            self._loop.wake()
+        return future
 
     def send_batch(
         self,

@@ -90,7 +90,7 @@ class Writer(Actor):
         self._topic_turns = TopicTurns(self._topics, self._stage.disk, self._clock)
         self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
-        self._check = FrameCheck(config, self._topics, self._shape)
+        self._check = FrameCheck(config, self._topics, self._shape, self._clock)
         self._rings = ProducerRings(
             run, self._positions, config.max_producer_rings, config.max_frame_bytes
         )

@@ -14,6 +14,7 @@ from msgspec import structs
 
 from penstock.actors.writer.system_records import check_system_records
 from penstock.actors.writer.topic_admin import TopicAdmin
+from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidArgument, InvalidMessage
 from penstock.shared.formats.record_layout import Shape, body_span
@@ -58,8 +59,9 @@ class CheckedFrame(NamedTuple):
 class FrameCheck:
     """Checks frames for one broker, whose records have `shape`."""
 
-    def __init__(self, config: Config, topics: TopicAdmin, shape: Shape) -> None:
+    def __init__(self, config: Config, topics: TopicAdmin, shape: Shape, clock: Clock) -> None:
         self._topics = topics
+        self._clock = clock
         self._shape = shape
         self._max_frame_bytes = config.max_frame_bytes
         self._max_record_bytes = config.max_record_bytes
@@ -104,7 +106,7 @@ class FrameCheck:
                 self._check_batch(run, payload, starts[first : first + run.count + 1])
             if run.topic in QUEUES:
                 places = starts[first : first + run.count + 1]
-                check_system_records(run.topic, payload, places, self._topics)
+                check_system_records(run, payload, places, self._topics, self._clock.now_ms())
             first += run.count
         return starts
 

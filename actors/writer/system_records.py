@@ -11,28 +11,62 @@ from itertools import pairwise
 
 from penstock.actors.writer.topic_admin import RESERVED_TOPICS, TopicAdmin
 from penstock.shared.errors import InvalidMessage
-from penstock.shared.formats.record_layout import body_span
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
+from penstock.shared.formats.record_layout import AT_QUEUE_ID, body_span
 from penstock.shared.formats.record_outline import raw_properties
+from penstock.shared.messaging.delayed import check_level, check_timer
 from penstock.shared.messaging.half import MAX_OP_CHARACTERS, check_half, parse_op, read_half
 from penstock.shared.messaging.system_topics import (
     HALF_TOPIC,
     OP_TOPIC,
+    TIMER_TOPIC,
     TRANS_CHECK_MAX_TIME_TOPIC,
 )
+from penstock.shared.names import RETRY_PREFIX
+from penstock.shared.wire.messages import QueueRun
 
 
 def check_system_records(
-    topic: str, payload: bytes | memoryview, starts: Sequence[int], topics: TopicAdmin
+    run: QueueRun,
+    payload: bytes | memoryview,
+    starts: Sequence[int],
+    topics: TopicAdmin,
+    now_ms: int,
 ) -> None:
     """Raise InvalidMessage, TopicNotFound or QueueNotFound for records of one of these topics that
     have not its form. They are whole; `starts` are their places and the end of the last."""
+    if run.batch:
+        raise InvalidMessage(
+            "a batch is for one of RocketMQ's own topics", run.topic, "send single messages"
+        )
     view = memoryview(payload)
-    check = _RULES[topic]
+    check = _RULES[run.topic]
     for at, end in pairwise(starts):
-        check(view[at:end], topics)
+        check(view[at:end], topics, now_ms)
 
 
-def _half(record: memoryview, topics: TopicAdmin) -> None:
+def _by_level(record: memoryview, topics: TopicAdmin, now_ms: int) -> None:
+    queue_id = int.from_bytes(record[AT_QUEUE_ID : AT_QUEUE_ID + 4], "big")
+    _check_place(*check_level(raw_properties(record), queue_id), topics)
+
+
+def _at_any_time(record: memoryview, topics: TopicAdmin, now_ms: int) -> None:
+    _check_place(*check_timer(raw_properties(record), now_ms), topics)
+
+
+def _check_place(raw_topic: bytes, queue_id: int, topics: TopicAdmin) -> None:
+    """Where a message is to go when its time has come: nobody could be told then that it cannot."""
+    topic = raw_topic.decode("utf-8", "replace")
+    queues = 0 if topic in RESERVED_TOPICS else topics.queues(topic)
+    if not queues and topic.startswith(RETRY_PREFIX):
+        queues = 1  # it is made when the first message comes to it, as in RocketMQ
+    if not queues:
+        raise topics.not_found(topic)
+    if queue_id >= queues:
+        raise topics.no_such_queue(topic, queue_id, queues)
+
+
+def _half(record: memoryview, topics: TopicAdmin, now_ms: int) -> None:
     half = check_half(raw_properties(record))
     queues = 0 if half.topic in RESERVED_TOPICS else topics.queues(half.topic)
     if not queues:
@@ -41,7 +75,7 @@ def _half(record: memoryview, topics: TopicAdmin) -> None:
         raise topics.no_such_queue(half.topic, half.queue_id, queues)
 
 
-def _op(record: memoryview, topics: TopicAdmin) -> None:
+def _op(record: memoryview, topics: TopicAdmin, now_ms: int) -> None:
     at, length = body_span(record, 0)
     body = bytes(record[at : at + length])
     numbers = parse_op(body)
@@ -53,11 +87,13 @@ def _op(record: memoryview, topics: TopicAdmin) -> None:
         )
 
 
-def _discarded(record: memoryview, topics: TopicAdmin) -> None:
+def _discarded(record: memoryview, topics: TopicAdmin, now_ms: int) -> None:
     read_half(raw_properties(record))
 
 
-_RULES: dict[str, Callable[[memoryview, TopicAdmin], None]] = {
+_RULES: dict[str, Callable[[memoryview, TopicAdmin, int], None]] = {
+    SCHEDULE_TOPIC: _by_level,
+    TIMER_TOPIC: _at_any_time,
     HALF_TOPIC: _half,
     OP_TOPIC: _op,
     TRANS_CHECK_MAX_TIME_TOPIC: _discarded,

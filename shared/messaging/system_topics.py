@@ -13,7 +13,7 @@ the form that the functions of this room give them.
 
 from __future__ import annotations
 
-from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
+from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from penstock.shared.names import DLQ_PREFIX, RETRY_PREFIX
 
 __all__ = ["SCHEDULE_TOPIC"]
@@ -27,7 +27,13 @@ OFFSETS_TOPIC = "rmq_sys_penstock_offsets"
 
 # Those that records are sent to which have the form that this room gives them, and how many queues
 # each has. No user makes, changes or lists them.
-QUEUES = {HALF_TOPIC: 1, OP_TOPIC: 1, TRANS_CHECK_MAX_TIME_TOPIC: 1}
+QUEUES = {
+    SCHEDULE_TOPIC: len(DELAY_LEVELS_MS),
+    TIMER_TOPIC: 1,
+    HALF_TOPIC: 1,
+    OP_TOPIC: 1,
+    TRANS_CHECK_MAX_TIME_TOPIC: 1,
+}
 
 # Whose rows in consumerOffset.json say how far half messages and their marks were looked through.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"

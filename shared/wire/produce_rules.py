@@ -11,11 +11,11 @@ from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX
 
 
 def delay_refused(level: object) -> InvalidMessage:
-    """Nothing delivers delayed messages yet, so taking one would be losing it."""
+    """For an ordinary record that asks for a delay: it would not be delayed."""
     return InvalidMessage(
-        "the message asks for a delay, and this broker has no scheduler",
+        "the message asks for a delay, and is not in the form in which delayed messages wait",
         f"DELAY={level}",
-        "leave the delay out: the broker delivers at once",
+        f"send it with delay_level={level}",
     )
 
 

@@ -31,9 +31,10 @@ from penstock.shared.formats.record_crc import PROP_CRC_BYTES
 from penstock.shared.formats.record_layout import HOST_V6_BYTES, SMALLEST_RECORD_BYTES, Shape
 from penstock.shared.loops.active import KeyNumbers, RecordMaker, properties_of
 from penstock.shared.loops.forms import Draft
-from penstock.shared.names import MAX_TOPIC_BYTES, check_topic
+from penstock.shared.messaging.delayed import TIMER_PROPERTIES, Delay
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC, MAX_TOPIC_BYTES, check_topic
 from penstock.shared.wire.messages import Welcome
-from penstock.shared.wire.produce_rules import check_batch, check_properties_size, delay_refused
+from penstock.shared.wire.produce_rules import check_batch, check_properties_size
 
 # Where a compression is chosen it is for bodies from this size on. [compressMsgBodyOverHowmuch]
 COMPRESS_OVER_BYTES = 4096
@@ -179,9 +180,16 @@ class Encoder:
         check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
         return made
 
-    def room(self, topic: str, draft: Draft) -> int:
-        """How many bytes the record has at most, for whatever broker it is made."""
-        return self.fixed_bytes + len(topic) + sum(_lengths(draft))
+    def room(self, topic: str, draft: Draft, delay: Delay | None = None) -> int:
+        """How many bytes the record has at most, for whatever broker it is made.
+
+        Raises PropertiesTooLarge where what is added for the `delay` makes them so.
+        """
+        if delay is None:
+            return self.fixed_bytes + len(topic) + sum(_lengths(draft))
+        added = len(encode_properties(delay.properties(topic, MAX_QUEUES_PER_TOPIC)))
+        self._check_properties(_lengths(draft)[1] + added)
+        return self.fixed_bytes + len(delay.topic) + sum(_lengths(draft)) + added
 
     def check_again(self, drafts: Sequence[Draft]) -> None:
         """What was not known of the broker when these were made. Raises what `draft` raises."""
@@ -210,6 +218,12 @@ class Encoder:
             self._maker.take_shape(self._shape)
         named = [(topic_bytes(topic), queue, drafts, keys) for topic, queue, drafts, keys in runs]
         return self._maker.pack(into, named)
+
+
+def waiting_form(draft: Draft, topic: str, queue_id: int, delay: Delay) -> Draft:
+    """The draft of a message for this queue, as it waits."""
+    body, raw, flag, bits = (draft, b"", 0, 0) if isinstance(draft, bytes) else draft
+    return body, raw + encode_properties(delay.properties(topic, queue_id)), flag, bits
 
 
 def _lengths(draft: Draft) -> tuple[int, int]:
@@ -288,9 +302,13 @@ def _extra(properties: Mapping[str, str] | None, wait: bool, where: str) -> byte
     if type(properties) is not dict and not isinstance(properties, Mapping):
         expected = "a mapping from str to str"
         raise wrong_type(InvalidMessage, where + "properties", properties, expected)
+    if not TIMER_PROPERTIES.isdisjoint(properties) or DELAY in properties:
+        raise InvalidMessage(
+            f"a message of a batch asks for a delay{', ' + where if where else ''}",
+            min(properties.keys() & {*TIMER_PROPERTIES, DELAY}),
+            "a batch is delivered at once, as in RocketMQ: send the message by itself",
+        )
     if not RESERVED.isdisjoint(properties):
-        if DELAY in properties:
-            raise delay_refused(properties[DELAY])
         raise InvalidMessage(
             "a property has one of RocketMQ's own names",
             min(RESERVED.intersection(properties)),

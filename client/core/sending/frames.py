@@ -17,11 +17,13 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.client.core.arguments import check_timeout
+from penstock.client.core.sending.delays import Recall, recall_handle
 from penstock.client.core.timeouts import no_outcome
 from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
 from penstock.shared.loops.active import FrameOfRuns, FrameRun, Outcome
 from penstock.shared.loops.forms import Draft
+from penstock.shared.messaging.delayed import Delay
 from penstock.shared.wire.messages import Appended, QueueRun, StoredRun
 
 _log = logging.getLogger("penstock")
@@ -31,7 +33,8 @@ class Receipt(msgspec.Struct, frozen=True):
     """Where a message is stored. A batch has one receipt: of its first message, with all ids.
 
     `message_id` and `unique_key` of a batch are joined by commas, as RocketMQ's are. `status` is
-    PUT_OK; the receipt of a FlushTimeout says FLUSH_DISK_TIMEOUT.
+    PUT_OK; the receipt of a FlushTimeout says FLUSH_DISK_TIMEOUT. A delayed message has the place
+    where it waits; one that comes at any time has a handle by which it can be recalled.
     """
 
     topic: str
@@ -42,6 +45,7 @@ class Receipt(msgspec.Struct, frozen=True):
     unique_key: str
     store_timestamp_ms: int
     status: str = PUT_OK
+    recall_handle: str = ""
 
 
 class Frame(FrameOfRuns):
@@ -262,3 +266,32 @@ class SendFuture(Outcome):
             except Exception:
                 # other messages wait for this thread; the callback's caller is long gone
                 _log.exception("a callback of message %s failed", self.unique_key)
+
+
+class DelayedFuture(SendFuture):
+    """Of a message that waits: for the queues of `topic`, as `delay` says."""
+
+    __slots__ = ("topic", "delay")
+
+    topic: str
+    delay: Delay
+
+    def _receipt(self, run: FrameRun) -> Receipt:
+        receipt = super()._receipt(run)
+        if self.delay.level or self.delay.recalls:
+            return receipt
+        due_ms = self.delay.out_ms
+        if self.delay.delay_ms:
+            # as the broker counts it
+            due_ms = max(due_ms, receipt.store_timestamp_ms + self.delay.delay_ms)
+        handle = recall_handle(Recall(self.topic, due_ms, receipt.unique_key))
+        return msgspec.structs.replace(receipt, recall_handle=handle)
+
+
+def outcome_of(sender: Sender, key: int, topic: str, delay: Delay | None) -> SendFuture:
+    """The future of a message that is sent, or of one that waits first."""
+    if delay is None:
+        return SendFuture(sender, key)
+    future = DelayedFuture(sender, key)
+    future.topic, future.delay = topic, delay
+    return future

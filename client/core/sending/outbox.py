@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 
+from penstock.client.core.sending.encoding import waiting_form
 from penstock.client.core.sending.frames import Frame, SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.client.core.sending.routes import Parked
@@ -60,11 +61,15 @@ class Outbox:
 
     def enter(self, queue_id: int, made: Parked) -> None:
         """What was made to be sent, and has its queue now."""
-        topic, drafts, size, future, _, _, ack, batch, tried = made
+        topic, drafts, size, future, _, _, ack, batch, tried, delay = made
+        fixed = made.is_fixed
+        if delay is not None:
+            drafts = [waiting_form(drafts[0], topic, queue_id, delay)]
+            topic, queue_id, fixed = delay.topic, delay.queue_id, True
         if batch:
-            self.put_batch(topic, queue_id, ack, drafts, size, future, made.is_fixed)
+            self.put_batch(topic, queue_id, ack, drafts, size, future, fixed)
         else:
-            self.put(topic, queue_id, ack, drafts[0], size, future, made.is_fixed)
+            self.put(topic, queue_id, ack, drafts[0], size, future, fixed)
         if tried:
             frame = self._frames[-1]
             frame.tried = max(frame.tried, tried, key=len)

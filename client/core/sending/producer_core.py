@@ -19,7 +19,7 @@ from threading import Condition
 from penstock.client.core.sending.busy_broker import BusyBroker
 from penstock.client.core.sending.encoding import BatchMessage, Body, check_common
 from penstock.client.core.sending.failures import Failures
-from penstock.client.core.sending.frames import Frame, Sender, SendFuture
+from penstock.client.core.sending.frames import Frame, Sender, SendFuture, outcome_of
 from penstock.client.core.sending.moves import OF_ONE_RUN, Moves
 from penstock.client.core.sending.outbox import Outbox
 from penstock.client.core.sending.packing import Packer
@@ -36,6 +36,7 @@ from penstock.shared.errors import (
 )
 from penstock.shared.loops.active import Intake
 from penstock.shared.loops.forms import Plain
+from penstock.shared.messaging.delayed import Delay
 from penstock.shared.wire import messages
 
 PROBE_MS = 100
@@ -60,8 +61,7 @@ class ProducerCore:
         self._sender = Sender(settled, encoder.numbers.origin, endpoint, os.getpid())
         self.terms = encoder.terms
         self._producer = int.from_bytes(os.urandom(8)) >> 2
-        self._session = 1
-        self._open = False
+        self._session, self._open = 1, False
         self._next_seq, self._floor = 1, 0
         self._hello_at_ms = self._answered_ms = self._aged_ms = 0
         self.routes = Routes()
@@ -76,8 +76,7 @@ class ProducerCore:
         # what the next frame's number was when each unanswered probe left
         self._probes: deque[int] = deque()
         self._busy = BusyBroker()
-        # while it is busy: the first frame that it has not taken
-        self._untaken = 0
+        self._untaken = 0  # while it is busy: the first frame that it has not taken
         self.failures = Failures()
 
     # --- messages in ---
@@ -95,6 +94,7 @@ class ProducerCore:
         ack: str,
         wait: bool,
         now_ms: int,
+        delay: Delay | None = None,
     ) -> SendFuture:
         """Take any message, sent at the clock's `now_ms`, where `intake.take` has not.
 
@@ -104,9 +104,11 @@ class ProducerCore:
         topic, queue, ack = check_common(topic, queue, ack, wait)
         draft = encoder.draft(message, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
-        size = encoder.room(topic, draft)
-        future = SendFuture(self._sender, encoder.numbers.next(now_ms))
-        self._enter(queue_id, Parked(topic, [draft], size, future, shard, queue, ack or self._ack))
+        size = encoder.room(topic, draft, delay)
+        future = outcome_of(self._sender, encoder.numbers.next(now_ms), topic, delay)
+        ack = ack or self._ack
+        made = Parked(topic, [draft], size, future, shard, queue, ack, delay=delay)
+        self._enter(queue_id, made)
         return future
 
     def send_batch(
@@ -146,8 +148,7 @@ class ProducerCore:
     def _assign(self, parked: Parked) -> None:
         future = parked.future
         try:
-            # made before the broker had said what it takes
-            self._encoder.check_again(parked.drafts)
+            self._encoder.check_again(parked.drafts)  # made before the broker had said its limits
             queue_id = self.routes.queue_of(parked)
         except OF_ONE_RUN as error:
             self._fail_parked([parked], error)

@@ -20,6 +20,7 @@ from penstock.client.core.sending.selectors import SelectedBy
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.loops.forms import Draft
+from penstock.shared.messaging.delayed import Delay
 from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue
 from penstock.shared.wire import messages
@@ -47,6 +48,8 @@ class Parked(NamedTuple):
     batch: bool = False
     # queues that have refused it
     tried: tuple[int, ...] = ()
+    # where it is to come later
+    delay: Delay | None = None
 
     @property
     def is_fixed(self) -> bool:

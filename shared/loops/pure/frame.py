@@ -65,7 +65,7 @@ _I16 = struct.Struct(">h")
 _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
 # storeTimestamp, storeHost
 _STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6_BYTES)}
-_DELAY = DELAY.encode()
+_DELAY, _REAL_TOPIC = DELAY.encode(), b"REAL_TOPIC"
 
 # In a record that a producer sends these bits of sysFlag have to be as the broker wants them.
 _NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
@@ -198,8 +198,8 @@ def _bad(
 
 
 def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: bool) -> None:
-    """Raise InvalidMessage for a delayed message, a checksum where none belongs or is missing, and
-    properties whose end could not be told from one that is torn.
+    """Raise InvalidMessage for a message with a DELAY that is not in its form, a checksum where
+    none belongs or is missing, and properties whose end could not be told from one that is torn.
 
     `starts` are the records' places, the frame's length last; `prop_crc` says whether each has to
     end in the room for a checksum. Most frames hold none of the names looked for, so one search
@@ -226,8 +226,9 @@ def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: boo
     for at, end in zip(starts, starts[1:], strict=False):
         properties = raw_properties(view[at:end])
         level = find_property(properties, _DELAY)
-        # to RocketMQ level 0 is no delay
-        if level and level != b"0":
+        # To RocketMQ level 0 is no delay; and one that has come keeps its DELAY, so that whoever
+        # sends a delayed record to its own topic must not have it taken for one.
+        if level and level != b"0" and not find_property(properties, _REAL_TOPIC):
             raise delay_refused(level.decode("utf-8", "replace"))
         if PROP_CRC_LEAD in b"\x02" + properties[: -PROP_CRC_BYTES if prop_crc else None]:
             raise InvalidMessage(

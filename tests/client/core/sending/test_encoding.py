@@ -197,9 +197,10 @@ def test_properties_fit_their_signed_length() -> None:
         assert error.status == "PROPERTIES_SIZE_EXCEEDED"
 
 
-def test_a_delay_is_refused_because_nothing_would_deliver_the_message() -> None:
-    error = refused(properties={"DELAY": "3"})
-    assert error.value == "DELAY=3" and "scheduler" in error.what
+def test_a_message_of_a_batch_asks_for_no_delay() -> None:
+    for name in ("DELAY", "TIMER_DELIVER_MS"):
+        error = refused(properties={name: "3"})
+        assert error.value == name and "batch" in error.what
 
 
 def test_properties_leave_room_for_the_checksum() -> None:

@@ -1,0 +1,163 @@
+"""What is put in the end of a message that has waited: bytes of one record to bytes of the next.
+
+    by level    its properties as they are, DELAY among them, as in RocketMQ
+    any time    with TIMER_ENQUEUE_MS, when it was stored, and TIMER_DEQUEUE_MS, when it was due
+    rolled      the wheel topic again, with TIMER_ROLL_TIMES: its segment is about to expire
+
+A record that has no UNIQ_KEY gets its own place in the log as one: without it nobody could say
+whether its copy is stored. This runs once for each delayed message, so it works on the bytes.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from penstock.shared.formats.message_id import offset_message_id
+from penstock.shared.formats.properties import decode_properties, encode_properties, find_property
+from penstock.shared.formats.record_crc import PROP_CRC, PROP_CRC_LEAD, with_prop_crc_room
+from penstock.shared.formats.record_layout import (
+    AT_BORN_HOST,
+    AT_MAGIC_LOW,
+    AT_PHYSICAL_OFFSET,
+    AT_SYS_FLAG_LOW,
+    FIXED_HEAD,
+    HOST_V4_BYTES,
+    HOST_V6_BYTES,
+    MAGIC_V1,
+    MAGIC_V2,
+    PROPERTIES_LENGTH_BYTES,
+    SYS_BORN_HOST_V6,
+    SYS_STORE_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    TAIL_HEAD,
+    Shape,
+    store_host,
+)
+from penstock.shared.messaging.delayed import (
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_OUT_MS,
+    TIMER_ROLL_TIMES,
+    real_place,
+    timer_due_ms,
+)
+from penstock.shared.messaging.system_topics import TIMER_TOPIC
+from penstock.shared.names import MAX_PROPERTIES_BYTES, MAX_TOPIC_BYTES
+
+_STORED = struct.Struct(">q")
+_V2_LOW = MAGIC_V2 & 0xFF
+_UNIQ_KEY = b"UNIQ_KEY"
+
+
+class Copy(NamedTuple):
+    """A record for a topic and queue, as a producer sends it."""
+
+    topic: bytes
+    queue_id: int
+    record: bytes
+
+
+class Waiting(NamedTuple):
+    """A record that waits, taken apart: what comes before the store time, between the store host
+    and the topic, and the properties."""
+
+    head: bytes
+    stored_ms: int
+    tail: bytes
+    properties: bytes
+    record: memoryview
+
+    @property
+    def unique_key(self) -> bytes:
+        return find_property(self.properties, _UNIQ_KEY)
+
+    @property
+    def due_ms(self) -> int:
+        """When it is due, if it is one of the wheel topic; -1 where it does not say."""
+        return timer_due_ms(self.properties, self.stored_ms)
+
+
+def taken_apart(record: memoryview) -> Waiting:
+    """The parts of one whole, examined record."""
+    sys_flag = record[AT_SYS_FLAG_LOW]
+    at = AT_BORN_HOST + (HOST_V6_BYTES if sys_flag & SYS_BORN_HOST_V6 else HOST_V4_BYTES)
+    head = bytes(record[:at])
+    (stored_ms,) = _STORED.unpack_from(record, at)
+    at += 8 + (HOST_V6_BYTES if sys_flag & SYS_STORE_HOST_V6 else HOST_V4_BYTES)
+    body_length = TAIL_HEAD.unpack_from(record, at)[2]
+    topic_at = at + TAIL_HEAD.size + body_length
+    tail = bytes(record[at:topic_at])
+    if record[AT_MAGIC_LOW] == _V2_LOW:
+        topic_end = topic_at + 2 + (record[topic_at] << 8 | record[topic_at + 1])
+    else:
+        topic_end = topic_at + 1 + record[topic_at]
+    properties = bytes(record[topic_end + PROPERTIES_LENGTH_BYTES :])
+    return Waiting(head, stored_ms, tail, properties, record)
+
+
+def delivered(waiting: Waiting, shape: Shape, timed: bool) -> Copy | None:
+    """What is delivered of it; None for a record that names no place."""
+    place = real_place(waiting.properties)
+    if place is None:
+        return None
+    added = b""
+    if timed:
+        added = b"TIMER_ENQUEUE_MS\x01%d\x02TIMER_DEQUEUE_MS\x01%d\x02" % (
+            waiting.stored_ms,
+            waiting.due_ms,
+        )
+    return Copy(*place, _made(waiting, *place, _with(waiting, added), shape))
+
+
+def rolled(waiting: Waiting, shape: Shape) -> Copy:
+    """The same message once more in the wheel topic, as it stands: due when it was."""
+    properties = decode_properties(waiting.properties)
+    times = properties.get(TIMER_ROLL_TIMES, "0")
+    for name in (TIMER_DELAY_MS, TIMER_DELAY_SEC, PROP_CRC):
+        properties.pop(name, None)
+    properties[TIMER_OUT_MS] = str(waiting.due_ms)
+    properties[TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdigit() else 1)
+    again = waiting._replace(properties=encode_properties(properties))
+    topic = TIMER_TOPIC.encode()
+    return Copy(topic, 0, _made(again, topic, 0, _with(again, b""), shape))
+
+
+def _with(waiting: Waiting, added: bytes) -> bytes:
+    """The properties, with more at their end as far as there is room for it."""
+    raw = waiting.properties
+    if PROP_CRC_LEAD in raw:
+        raw = with_prop_crc_room(raw, False)
+    if raw and not raw.endswith(b"\x02"):
+        raw += b"\x02"  # RocketMQ 4.9.1 to 5.1.4 leave it out
+    if not find_property(raw, _UNIQ_KEY):
+        physical = int.from_bytes(waiting.head[AT_PHYSICAL_OFFSET : AT_PHYSICAL_OFFSET + 8], "big")
+        place = offset_message_id(store_host(waiting.record), physical)
+        raw += b"UNIQ_KEY\x01%s\x02" % place.encode()
+    return raw + added if len(raw) + len(added) <= MAX_PROPERTIES_BYTES else raw
+
+
+def _made(waiting: Waiting, topic: bytes, queue_id: int, raw: bytes, shape: Shape) -> bytes:
+    """The record, with what a broker stamps left blank."""
+    if shape.prop_crc:
+        raw = with_prop_crc_room(raw, True)
+    magic = MAGIC_V1 if len(topic) <= MAX_TOPIC_BYTES else MAGIC_V2
+    _, _, crc, _, flag, _, _, sys_flag, born_ms = FIXED_HEAD.unpack_from(waiting.head)
+    sys_flag &= ~(SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK)
+    if shape.store_host_bytes == HOST_V6_BYTES:
+        sys_flag |= SYS_STORE_HOST_V6
+    times, _, body_length = TAIL_HEAD.unpack_from(waiting.tail)
+    rest = b"".join(
+        (
+            waiting.head[AT_BORN_HOST:],
+            bytes(8 + shape.store_host_bytes),
+            TAIL_HEAD.pack(times, 0, body_length),
+            waiting.tail[TAIL_HEAD.size :],
+            len(topic).to_bytes(1 if magic == MAGIC_V1 else 2, "big"),
+            topic,
+            len(raw).to_bytes(PROPERTIES_LENGTH_BYTES, "big"),
+            raw,
+        )
+    )
+    size = FIXED_HEAD.size + len(rest)
+    return FIXED_HEAD.pack(size, magic, crc, queue_id, flag, 0, 0, sys_flag, born_ms) + rest
