@@ -66,11 +66,12 @@ chaos: setup ## break brokers: every seeded bug, every crash point, then all for
 	.venv/bin/penstock chaos --faults points --hits 20 --rounds 1
 	.venv/bin/penstock chaos --minutes $(MINUTES)
 
-# for example N=300 SEED=7 ONLY=shared/formats
+# for example N=300 SEED=7 ONLY=shared/formats NEAR=12
 N ?= 30
 .PHONY: mutants
 mutants: setup ## put N (30) small bugs into copies of the code, and tell which no test finds
-	.venv/bin/python tests/mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY))
+	.venv/bin/python tests/mutants --count $(N) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only $(ONLY)) \
+	  $(if $(NEAR),--near $(NEAR))
 
 .PHONY: interop
 interop: setup ## the same stores in a real RocketMQ and here; needs Java 17 and Maven

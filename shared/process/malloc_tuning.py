@@ -10,6 +10,8 @@ import ctypes
 import mmap
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
+# How much must be free beyond what could not be given back before it is tried again.
+STEP_BYTES = 16 << 20
 
 
 def keep_large_blocks() -> None:
@@ -51,7 +53,9 @@ class Heaps:
     def __init__(self, most_bytes: int) -> None:
         """They may keep `most_bytes` that are free and resident."""
         self._most = most_bytes
-        self._rest = 0  # what is resident without being a block in use, at the least
+        # What the last call has left: Python's own, and the end of a heap of ZeroMQ's thread, which
+        # the library does not trim.
+        self._left = 0
 
     def give_back(self) -> bool:
         """Give free memory back to the system where that is worth it; whether it was."""
@@ -59,12 +63,15 @@ class Heaps:
             return False
         # What was given back counts as free all the same, so look at what is resident. What is in
         # use is left out: given back amid a flood, it is a flood's that may be kept afterwards.
-        rest = _unused_bytes()
-        self._rest = min(self._rest, rest)
-        if rest <= self._rest + self._most:
+        unused = _unused_bytes()
+        self._left = min(self._left, unused)
+        # What could not be given back counts towards what may be kept: it serves the next frames
+        # too. With `most` on top of it a process would keep twice as much. But it is not asked for
+        # again each time, for a call goes through all heaps.
+        if unused <= max(self._most, self._left + STEP_BYTES):
             return False
         _libc.malloc_trim(ctypes.c_size_t(0))
-        self._rest = _unused_bytes()
+        self._left = _unused_bytes()
         return True
 
 

@@ -602,3 +602,9 @@ def parts_without_end(inlet: Any) -> None:
 def memory_kept(memory_allocator: Any) -> None:
     """What a flood has left free in the heaps stays there."""
     memory_allocator.Heaps.give_back = lambda self: False
+
+
+@canary("shared.process.inflow", "attack")
+def inflow_not_watched(inflow: Any) -> None:
+    """Nobody watches what clients send that never becomes a request."""
+    inflow.Inflow.look = lambda self, drained, held_bytes: False
