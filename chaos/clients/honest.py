@@ -3,7 +3,8 @@
 In a process of its own, so that it waits for the broker and not for those who attack it from this
 one. Says of each wait how much of it is the broker's: not that for which threads on its way were
 ready to run and had no processor, but at least what the busiest of them ran. The rest is the
-machine's, on which attackers have no business but here.
+machine's, on which attackers have no business but here. A message and a question go different ways,
+and what the reader does while a message waits for the writer holds nobody up.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from __future__ import annotations
 import multiprocessing
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
+from itertools import count
 from multiprocessing.connection import Connection
 from typing import NamedTuple
 
@@ -21,7 +24,7 @@ import zmq
 from penstock.chaos.broker import Broker
 from penstock.chaos.machine.usage import ThreadTime, thread_times
 from penstock.client.producer import Producer
-from penstock.shared.errors import PenstockError
+from penstock.shared.errors import BrokerTimeout, PenstockError
 from penstock.shared.process.actor import die_with_parent
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
@@ -31,8 +34,10 @@ Times = Mapping[int, ThreadTime]
 PAUSE_S = 0.02
 ANSWER_S = 30
 END_TIMEOUT_S = 2 * ANSWER_S
-# whom a message passes until it is acknowledged, and until a question about it is answered
-_ON_THE_WAY = ("writer", "committer", "flusher", "reput", "reader")
+# Whom a message passes until it is acknowledged; and who sees to it until a question about it is
+# answered.
+_TO_STORE = ("writer", "committer", "flusher")
+_TO_ANSWER = ("committer", "reput", "reader")
 
 
 class Wait(NamedTuple):
@@ -77,8 +82,9 @@ class Honest:
 def honest(broker: Broker) -> Iterator[Honest]:
     context = multiprocessing.get_context("spawn")
     told, tells = context.Pipe()
-    pids = [pid for name, pid in broker.actors().items() if name in _ON_THE_WAY]
-    arguments = (broker.produce, broker.consume, pids, tells, os.getpid())
+    pids = broker.actors()
+    ways = [[pids[name] for name in way] for way in (_TO_STORE, _TO_ANSWER)]
+    arguments = (broker.produce, broker.consume, ways, tells, os.getpid())
     process = context.Process(target=_work, args=arguments, name="honest")
     process.start()
     tells.close()
@@ -97,32 +103,43 @@ def honest(broker: Broker) -> Iterator[Honest]:
         told.close()
 
 
-def _work(produce: str, consume: str, pids: list[int], tells: Connection, parent_pid: int) -> None:
+def _work(
+    produce: str, consume: str, ways: list[list[int]], tells: Connection, parent_pid: int
+) -> None:
     die_with_parent(parent_pid)
-    pids = [*pids, os.getpid()]
+    to_store, to_answer = ([*pids, os.getpid()] for pids in ways)
     context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     consumer = dial(context, consume)
+
+    def ask(number: int) -> None:
+        consumer.send(encode(messages.Describe(number, "honest", -1)))
+        if not consumer.poll(ANSWER_S * 1000):
+            raise BrokerTimeout("a consumer gets no answer")
+        consumer.recv_multipart()
+
     try:
         with Producer(produce) as producer:
             producer.send("honest", b"first").result(ANSWER_S)
-            number = 0
-            while not tells.poll(PAUSE_S):
-                number += 1
-                before, began = thread_times(pids), time.monotonic()
-                producer.send("honest", b"x").result(ANSWER_S)
-                consumer.send(encode(messages.Describe(number, "honest", -1)))
-                if not consumer.poll(ANSWER_S * 1000):
-                    tells.send("a consumer gets no answer")
-                    return
-                consumer.recv_multipart()
-                whole_s = time.monotonic() - began
-                tells.send((whole_s, _brokers(whole_s, before, thread_times(pids))))
+            for number in count(1):
+                if tells.poll(PAUSE_S):
+                    break
+                stored = _timed(to_store, lambda: producer.send("honest", b"x").result(ANSWER_S))
+                answered = _timed(to_answer, partial(ask, number))
+                tells.send(tuple(map(sum, zip(stored, answered, strict=True))))
             tells.recv()  # what is left in a pipe breaks it
     except (PenstockError, OSError) as error:
         tells.send(f"a client that means no harm is told: {error}")
     finally:
         consumer.close()
         context.term()
+
+
+def _timed(pids: list[int], wait: Callable[[], object]) -> Wait:
+    """How long it waits, and how much of that is the share of these processes."""
+    before, began = thread_times(pids), time.monotonic()
+    wait()
+    whole_s = time.monotonic() - began
+    return Wait(whole_s, _brokers(whole_s, before, thread_times(pids)))
 
 
 def _brokers(whole_s: float, before: Times, after: Times) -> float:

@@ -11,8 +11,10 @@ many bytes have come by each TCP connection, less those of requests that were ta
 
 Then the connection with the most that was not taken is closed.
 
-Unless memory has grown, a look reads one short file of the kernel. Connections over a socket file
-are this user's own; the kernel does not count their bytes, and they stay.
+Unless memory has grown, a look reads one short file of the kernel. That does not show what goes
+into memory that is free and still the process's, as an earlier flood has left it: so the C library
+is asked now and then, too. Connections over a socket file are this user's own; the kernel does not
+count their bytes, and they stay.
 """
 
 from __future__ import annotations
@@ -35,6 +37,9 @@ SPARE_BYTES, PER_BYTE = 32 << 20, 8
 # Between two looks, and by how much memory has grown when one goes on to ask the C library.
 LOOK_MS = 10
 GROWN_BYTES = 8 << 20
+# Between two questions to the C library while the process is as large as it was. It goes through
+# all free pieces: some tens of microseconds, or some ms, and then it is asked seldom.
+ASK_MS, ASK_PER_MS = 20, 100
 # Who has less under way is not closed: an honest frame is shorter; and where memory runs out.
 LEAST_BYTES, LEAST_AT_LAST_BYTES = 512 << 10, 4 << 10
 # Requests of this many closed connections stay counted.
@@ -59,7 +64,10 @@ class Inflow:
         self._closed = closed
         self._next_ms = 0
         self._calm = in_use_bytes()  # what is in use and is no client's
+        self._ask_ms = 0
+        # what there was when it was looked at last, and found to be nobody's flood
         self._seen = own_bytes()
+        self._used = self._calm
         # By inode, because the number of a descriptor is used again as soon as it is closed.
         # a connection's name -> its socket's inode -> bytes of the requests that were taken
         self._inodes: dict[bytes, int] = {}
@@ -92,12 +100,18 @@ class Inflow:
         own = own_bytes()
         self._seen = min(self._seen, own)
         self._grows = own >= self._seen + GROWN_BYTES
+        if not self._grows and now_ms < self._ask_ms:
+            return False
+        used = in_use_bytes()
+        self._ask_ms = now_ms + ASK_MS + ASK_PER_MS * (self._monotonic_ms() - now_ms)
+        self._used = min(self._used, used)
+        self._grows = self._grows or used >= self._used + GROWN_BYTES
         if not self._grows:
             return False
-        grown = in_use_bytes() - held_bytes - self._calm
+        grown = used - held_bytes - self._calm
         self._calm += min(0, grown)
         if grown < SPARE_BYTES or not self._close_one(grown, drained):
-            self._seen = own
+            self._seen, self._used = own, used
         # many connections take long to look at: a tenth of the time at most goes into that
         self._next_ms += 9 * (self._monotonic_ms() - now_ms)
         return True

@@ -16,9 +16,15 @@ from typing import Any
 import pytest
 import zmq
 
-from penstock.shared.process.inflow import LOOK_MS, UNDER_WAY_BYTES, Inflow
+from penstock.shared.process.inflow import (
+    ASK_MS,
+    GROWN_BYTES,
+    LOOK_MS,
+    UNDER_WAY_BYTES,
+    Inflow,
+)
 from penstock.shared.process.inlet import Inlet
-from penstock.shared.process.malloc_tuning import Heaps, in_use_bytes
+from penstock.shared.process.malloc_tuning import Heaps, in_use_bytes, own_bytes
 from penstock.shared.wire.sockets import dial, serve
 
 WAIT_S = 30
@@ -132,6 +138,22 @@ def test_as_long_as_memory_grows_a_doorbell_does_not_make_the_sleep_long_again()
     assert inflow.look(True, 0), "nothing has been looked at since"
     now_ms[0] += LOOK_MS
     assert not inflow.look(True, 0) and len(grown) == 64 << 20, "it was no client's"
+
+
+def test_memory_that_an_earlier_flood_left_free_does_not_hide_the_next_one() -> None:
+    pieces = [bytearray(100_000) for _ in range(1000)]
+    left = pieces[::100]  # here and there somebody still has a piece, so that the rest stays
+    del pieces
+    now_ms = [0]
+    inflow = Inflow(lambda: now_ms[0], lambda size: None)
+    assert not inflow.look(True, 0)
+    before = own_bytes()
+    pieces = [bytearray(100_000) for _ in range(600)]
+    assert own_bytes() - before < GROWN_BYTES, "it takes what was free"
+    now_ms[0] += ASK_MS
+    assert inflow.look(True, 0), "60 MiB have come"
+    now_ms[0] += ASK_MS
+    assert not inflow.look(True, 0) and len(pieces) + len(left) == 610, "it was no client's"
 
 
 def test_many_that_keep_a_little_each_are_closed_until_it_is_little_together(
