@@ -14,7 +14,7 @@ from msgspec import structs
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
-from penstock.client.core.sending.delays import (
+from penstock.client.core.delays import (
     RECALL_BODY,
     Moment,
     Seconds,

@@ -14,7 +14,7 @@ from typing import NoReturn
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
-from penstock.client.core.sending.delays import (
+from penstock.client.core.delays import (
     RECALL_BODY,
     Moment,
     Seconds,
@@ -159,9 +159,7 @@ class Producer:
         with self._lock:
             if intake.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
-            if (
-                loop.closing
-            ):  # by another thread while this one waited: nobody would answer any more
+            if loop.closing:  # by another thread while this one waited: nobody would answer
                 self._refuse_use()
             now = self._now_ms()
             plain = properties is None and flag is NO_FLAG and wait is True and selector is None
@@ -212,20 +210,17 @@ class Producer:
         future.seen = True
 
     def recall(self, handle: str | Receipt, *, ack: str = "") -> SendFuture:
-        """Take back a message that was sent with `delay` or `deliver_at`: by its receipt, or the
-        receipt's `recall_handle`.
+        """Take back a message that was sent with `delay` or `deliver_at`, by its receipt or the
+        handle in it: once the future has a receipt it will not be delivered.
 
-        Once the future has its receipt the message will not be delivered. Raises InvalidArgument
-        for what is no handle, and when the message's time has come; the broker's own clock may say
-        so too, and then that is the future's InvalidMessage.
+        Raises InvalidArgument for what is no handle, and, like the broker, when its time has come.
         """
         self._check_usable()
         with self._lock:
             self._wait_for_room()
-            now = self._now_ms()
-            topic, later = recall_of(handle, now)
-            message = BatchMessage(RECALL_BODY)
-            future = self._core.send(topic, message, None, 0, check_ack(ack), True, now, later)
+            topic, later = recall_of(handle, now := self._now_ms())
+            message, ack = BatchMessage(RECALL_BODY), check_ack(ack)
+            future = self._core.send(topic, message, None, 0, ack, True, now, later)
             self._loop.wake()
         return future
 

@@ -18,7 +18,12 @@ from penstock.shared.errors import (
     TopicNotFound,
 )
 from penstock.shared.files.durable import sync_directory
-from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, QUEUES
+from penstock.shared.messaging.system_topics import (
+    OFFSETS_TOPIC,
+    QUEUES,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+)
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.store.topics import Topics, load_topics, save_topics
@@ -36,6 +41,9 @@ RESERVED_TOPICS = frozenset(
         "rmq_sys_wheel_timer",
     }
 )
+# Whose route a producer may ask for. To those where messages wait for another topic it sends by the
+# route of that one.
+_ROUTED = QUEUES.keys() - {SCHEDULE_TOPIC, TIMER_TOPIC}
 
 
 class TopicAdmin:
@@ -70,7 +78,7 @@ class TopicAdmin:
     def changes(self, request: messages.Route | messages.CreateTopic | messages.ListTopics) -> bool:
         """Whether the request may change the file, which takes a disk some ms."""
         if isinstance(request, messages.Route):
-            if request.topic in QUEUES:
+            if request.topic in _ROUTED:
                 return False
             return request.create and not self._topics.queues(request.topic)
         return isinstance(request, messages.CreateTopic)
@@ -82,7 +90,7 @@ class TopicAdmin:
         nothing has changed."""
         if isinstance(request, messages.ListTopics):
             return messages.TopicList(request.request, self._topics.all())
-        if isinstance(request, messages.Route) and request.topic in QUEUES:
+        if isinstance(request, messages.Route) and request.topic in _ROUTED:
             return messages.Routed(request.request, request.topic, QUEUES[request.topic])
         (answer,) = self.answer_all([request])
         if isinstance(answer, PenstockError):

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from penstock.client.core.arguments import check_timeout
-from penstock.client.core.sending.delays import Recall, recall_handle
+from penstock.client.core.delays import Recall, recall_handle
 from penstock.client.core.timeouts import no_outcome
 from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id

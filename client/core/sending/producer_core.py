@@ -106,8 +106,7 @@ class ProducerCore:
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft, delay)
         future = outcome_of(self._sender, encoder.numbers.next(now_ms), topic, delay)
-        ack = ack or self._ack
-        made = Parked(topic, [draft], size, future, shard, queue, ack, delay=delay)
+        made = Parked(topic, [draft], size, future, shard, queue, ack or self._ack, delay=delay)
         self._enter(queue_id, made)
         return future
 
