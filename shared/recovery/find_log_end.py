@@ -22,6 +22,8 @@ from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.log.damage import Damage, damage_between
+from penstock.shared.log.reader import reach_bytes
+from penstock.shared.log.unfinished_block import unfinished_block
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.recovery.witness import Witness, confirmed_record, first_timestamp_ms
 from penstock.shared.store.directory import StoreDirectory
@@ -87,6 +89,7 @@ class LogEnd(msgspec.Struct):
     has_torn_tail: bool = False
     torn_records: int = 0  # whole ones in that tail, which are kept in a file when they are cut
     torn_end: int = 0  # and where the last of them ends
+    look_from: int = 0  # a record at least a frame before the end, or the walk's first one
 
     @property
     def damaged(self) -> bool:
@@ -153,6 +156,25 @@ def find_log_end(
     return walk.settle()
 
 
+def cut_unfinished_block(store: StoreDirectory, found: LogEnd, least: int) -> None:
+    """Have the log end before a block of exactly_once() of which a power failure took the rest.
+
+    Nobody was answered for it, and nobody has seen it: positions move by whole frames. So a block
+    that begins below `least`, up to which somebody may know the log, is left. Its records are kept
+    beside with the rest of the torn tail.
+    """
+    steps = store.scan_log(found.look_from, checksum=Checksum.NONE)
+    block = unfinished_block(steps, found.end)
+    if block is None or block.begin < least:
+        return
+    found.torn_records += block.records
+    found.torn_end = max(found.torn_end, found.end)
+    found.has_torn_tail = True
+    found.end, found.records_end = block.begin, block.before_end or block.begin
+    found.last_record, found.timestamp_ms = block.before, block.before_ms
+    found.messages -= block.records
+
+
 class LogWalk:
     """The decisions of one walk, and what it has seen so far."""
 
@@ -170,7 +192,8 @@ class LogWalk:
         self._most = bounds.most
         self._witness = witness
         self._may_be_cut = witness.may_be_cut
-        self._found = LogEnd(start, start)
+        self._found = LogEnd(start, start, look_from=start)
+        self._reach, self._near = reach_bytes(config), start
         # Damage that nothing confirmed has followed yet, in log order.
         self._pending: list[Damage] = []
         # Whole records after that damage which may go with it.
@@ -239,6 +262,8 @@ class LogWalk:
         if kind is Kind.RECORD:
             found.messages += 1
             found.last_record = position
+            if position - self._near >= self._reach:
+                found.look_from, self._near = self._near, position
             found.records_end = found.end
             self._last_record = record  # its time is read once, at the end
 

@@ -14,7 +14,8 @@ have gone on, the damaged ranges are returned as `quarantined`, nothing of the l
 the store must be run read-only. After a power failure pages that were never flushed may be there
 while others before them are not, whole records among them. Nobody was promised these, where a
 witness says so (witness.py); they are cut with the rest of the torn tail, and kept beside in
-penstock/quarantine/. Where there is no such witness they stay.
+penstock/quarantine/. Where there is no such witness they stay. So is what a power failure has left
+of a block of exactly_once(): its outputs must not stand without the offsets that follow them.
 
 Doing it twice, or dying half way and doing it again, ends in the same state. So does doing it
 again after a sync has failed: what may be in the page cache only is written once more before it is
@@ -45,6 +46,7 @@ from penstock.shared.recovery.empty_pool import empty_pool, is_named_by
 from penstock.shared.recovery.find_log_end import (
     Bounds,
     LogEnd,
+    cut_unfinished_block,
     dispatched_to,
     find_log_end,
     scan_start,
@@ -191,6 +193,9 @@ def _look(
     # have ended it.
     start = min([vouched, *(each.position for each in known)])
     found = find_log_end(store, config, start, bounds, believed)
+    if unclean and not found.quarantined:
+        told_to = max(bounds.least, believed.flushed, believed.told_to)
+        cut_unfinished_block(store, found, told_to)
     dispatch_from = start
     # where damage was known, a repair may have put records that no queue has yet
     if not (unclean or known or found.quarantined):

@@ -5,18 +5,21 @@ What a start then does with a whole store is in test_recover_log.py.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
+from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.layout import segment_name
 from penstock.shared.log.damage import damage_between
+from penstock.shared.log.reader import reach_bytes
 from penstock.shared.recovery.find_log_end import (
     NOWHERE,
     Bounds,
@@ -226,3 +229,24 @@ def test_a_record_without_the_checksum_that_is_asked_for_refuses_the_start(
     ):
         find_log_end(directory, strict, 0, Bounds(), POWER)
     assert store.contents() == before
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_place_to_look_for_a_block_from_is_a_frame_before_the_end_and_not_much_more(
+    stopped_store: Callable[..., Any], seed: int
+) -> None:
+    dice = random.Random(seed)
+    sizes = [dice.randrange(200_000, 900_000) for _ in range(dice.randrange(1, 60))]
+    root = stopped_store([]).paths.root
+    config, record = Config(), memoryview(encode_record(Record("t", b"x")))
+    with StoreDirectory(root) as store:
+        walk = LogWalk(store, config, 0, Bounds(), Witness(Checkpoint()))
+    positions, at = {0}, 0
+    for size in sizes:
+        positions.add(at)
+        walk.keep(at, size, Kind.RECORD, record)
+        at += size
+    found, reach = walk.settle(), reach_bytes(config)
+    assert found.look_from in positions
+    assert found.look_from == 0 or found.end - found.look_from >= reach
+    assert found.end - found.look_from <= 2 * reach + 3 * max(sizes)
