@@ -93,8 +93,13 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     auto_create_topic_enable: bool = True
     default_topic_queue_nums: int = 4
 
+    # --- consumer groups ---
+    auto_create_subscription_group: bool = True
+    flush_consumer_offset_interval_ms: int = 5000
+
     # --- what RocketMQ does not have, or has elsewhere ---
     # Loopback, because no endpoint of this broker authenticates its clients.
+    broker_name: str = "broker-a"
     broker_ip: str = "127.0.0.1"
     bind_host: str = "127.0.0.1"
     produce_port: int = DEFAULT_PRODUCE_PORT

@@ -109,6 +109,24 @@ class QueueNotFound(PenstockError):
     status = "QUEUE_NOT_EXIST"
 
 
+class GroupNotFound(PenstockError):
+    """There is no consumer group of this name, and it may not be made on first use."""
+
+    status = "SUBSCRIPTION_GROUP_NOT_EXIST"
+
+
+class UnknownMember(PenstockError):
+    """The group has no such member, or has it no longer: join again."""
+
+    status = "UNKNOWN_MEMBER"
+
+
+class NoPermission(PenstockError):
+    """The group's or the topic's settings forbid it."""
+
+    status = "NO_PERMISSION"
+
+
 class MessageNotFound(PenstockError):
     """No message has this id: it has expired, or is another store's."""
 
@@ -256,6 +274,9 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         PropertiesTooLarge,
         TopicNotFound,
         QueueNotFound,
+        GroupNotFound,
+        UnknownMember,
+        NoPermission,
         MessageNotFound,
         StoreUnavailable,
         SegmentUnavailable,

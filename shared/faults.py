@@ -114,6 +114,11 @@ POINTS: dict[str, str] = {
     "clean.after_unlink": "an expired file is gone, and not counted",
     "clean.after_segments": "expired segments are gone, files of queues are not",
     "clean.after_queue_files": "expired files of queues are gone, those of the index are not",
+    # coordinator
+    "group.before_journal": "claims and offsets have changed, nothing says so but memory",
+    "group.journaled": "what has changed is in the journal, nobody has an answer",
+    "group.noted": "the journal names the offsets' file that is to come, which is not there",
+    "group.saved": "the offsets' file is replaced, the journal is the one before",
     # a start, which is the supervisor's, in order
     "geometry.written": "the sizes of a store's files are written down, none may be there",
     "recover.mid_pool": "a segment has what the pool had for it, the next one has not",

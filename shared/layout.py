@@ -7,6 +7,9 @@
     ROOT/abort                                      pid; there while a broker runs, or after a crash
     ROOT/lock                                       "lock"; byte 0 is locked by the running broker
     ROOT/config/topics.json, consumerFilter.json    RocketMQ's JSON
+    ROOT/config/consumerOffset.json                 how far each group has come in each queue
+    ROOT/config/subscriptionGroup.json              the groups and their settings
+    ROOT/penstock/groups                            claims, and offsets newer than that file
     ROOT/penstock/                                  Penstock's alone: run.json, quarantine.json, ...
 
 Pure functions on paths: nothing here opens a file.
@@ -55,6 +58,8 @@ class StorePaths:
         self.lock = self.root / "lock"
         self.topics = self.root / "config" / "topics.json"
         self.consumer_filters = self.root / "config" / "consumerFilter.json"
+        self.consumer_offsets = self.root / "config" / "consumerOffset.json"
+        self.subscription_groups = self.root / "config" / "subscriptionGroup.json"
         self.own = self.root / "penstock"
         self.run = self.own / "run.json"
         self.geometry = self.own / "geometry.json"
@@ -62,6 +67,7 @@ class StorePaths:
         self.starting = self.own / "starting"
         self.staging = self.own / "half-made"
         self.known_queues = self.own / "queues"
+        self.group_journal = self.own / "groups"
         self.queue_ends = self.own / "queue-ends"
         self.watermark = self.own / "watermark"
         self.retention = self.own / "retention.json"

@@ -52,6 +52,7 @@ ROOMS = (
     "queue",
     "index",
     "store",
+    "progress",
     "process",
     "recovery",
 )

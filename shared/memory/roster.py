@@ -82,8 +82,17 @@ ROSTER = (
         serves=("consume", "consume_ipc"),
         needs_numpy=True,
     ),
+    # After the reader, whose queues it looks at as well. It puts nothing into the log.
+    ActorRow(
+        "coordinator",
+        "penstock.actors.coordinator:Coordinator",
+        start_rank=8,
+        stop_rank=1,
+        serves=("group", "group_ipc"),
+        needs_numpy=True,
+    ),
     # Nobody notifies it either: it looks at every tick.
-    ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=1),
+    ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=0),
 )
 
 ACTORS = tuple(row.name for row in ROSTER)

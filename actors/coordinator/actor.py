@@ -1,0 +1,314 @@
+"""The coordinator: who is in a group, which member has which queue, and how far the group has come.
+
+Owns:     penstock/groups, config/consumerOffset.json, config/subscriptionGroup.json; the group
+          endpoint; `closed_members`, `group_count`, `member_count`, `group_error`.
+Reads:    config/topics.json, the queue table, consume queues and log (where a group begins, how
+          far it lags).
+Hears:    members and operators at its endpoint; ZeroMQ, that a connection has ended.
+Says:     answers; Changed to members; CreateTopic to the writer, for the topics of retries.
+On crash: the next one reads the offsets' file and the journal: who had which queue, with which
+          epoch, and who was a member. Members come back by themselves; those that do not by the
+          end of their session have gone. Nothing was answered that is not in the journal, so
+          no two members have a queue, and no commit that was answered is lost.
+
+A cycle takes what has come, has the tables changed, writes all changes into the journal at once,
+and only then sends the answers. So a claim is valid when its owner hears of it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import zmq
+
+from penstock.actors.coordinator.claims import Claims
+from penstock.actors.coordinator.connections import Connections
+from penstock.actors.coordinator.group_files import GroupFiles
+from penstock.actors.coordinator.lag import Lag
+from penstock.actors.coordinator.long_requests import LongRequests
+from penstock.actors.coordinator.member_requests import MemberRequests
+from penstock.actors.coordinator.membership import ORDERLY_KEEP_MS, Member, Membership
+from penstock.actors.coordinator.notifications import GATHER_MS, Notifications
+from penstock.actors.coordinator.operator_requests import OperatorRequests
+from penstock.actors.coordinator.retry_topics import RetryTopics
+from penstock.actors.coordinator.start_offsets import StartOffsets
+from penstock.actors.coordinator.topic_watch import TopicWatch
+from penstock.shared.errors import PenstockError, ProtocolError, StoreUnavailable
+from penstock.shared.layout import StorePaths
+from penstock.shared.messaging.system_topics import retry_topic
+from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.reception import Reception
+from penstock.shared.progress.group_journal import Entry, Gone, Head, MemberRow, Row
+from penstock.shared.queue.reader import QueueReader
+from penstock.shared.wire import group_messages as words
+from penstock.shared.wire.messages import WireMessage, encode, refusal
+from penstock.shared.wire.sockets import serve
+from penstock.shared.wire.unread_answers import UnreadAnswers
+
+REQUESTS_AT_ONCE = 256
+MAX_REQUEST_BYTES = 1 << 20
+ANSWERS_WAITING = 256
+LINGER_MS = 200
+SOON_MS = 10
+# A member of the coordinator before has this many heartbeats to show up.
+HEARTBEATS_TO_RETURN = 3
+
+
+class Coordinator(Actor):
+    """Groups: members, claims, offsets."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._clock = stage.clock
+        self._unread = UnreadAnswers()
+        # peer, request's number, answer, whether it is of something that must be in the journal
+        self._answers: list[tuple[bytes, int, WireMessage | PenstockError, bool]] = []
+
+    def start(self) -> None:
+        config, run, clock = self._stage.config, self._stage.run, self._clock
+        paths = StorePaths(config.store)
+        self._members, self._claims = Membership(), Claims()
+        self._files = GroupFiles(self._stage)
+        self._queues = QueueReader(config, run, self._stage.positions)
+        self._topics = TopicWatch(paths.topics)
+        self._topics.changed(clock.monotonic_ms())
+        self._tell = Notifications(self._members)
+        self._requests = MemberRequests(
+            config, self._members, self._claims, self._files, self._topics,
+            StartOffsets(self._queues, self._stage.positions), self._tell, clock.now_ms,
+        )  # fmt: skip
+        self._operators = OperatorRequests(
+            self._members, self._claims, self._files, self._topics, Lag(self._queues),
+            self._tell, clock.now_ms, clock.monotonic_ms,
+        )  # fmt: skip
+        self._load()
+        self._long = LongRequests(clock.monotonic_ms)
+        self._reception = Reception("members", run, config.store)
+        self._limit = self._stage.connection_limit(config.max_connections)
+        self._socket = serve(
+            self._stage.context,
+            (run.endpoints.group, run.endpoints.group_ipc),
+            MAX_REQUEST_BYTES,
+            self._stage.listening,
+            ANSWERS_WAITING,
+        )
+        self._connections = Connections(self._socket)
+        self._inlet = self._stage.inlet(self._socket, "closed_members")
+        self._retry_topics = RetryTopics(self._stage.context, run.endpoints.produce_ipc, run.run_id)
+        for source in (self._socket, self._connections.events, self._retry_topics.socket):
+            self._stage.listen(source)
+
+    def _load(self) -> None:
+        """What the coordinator before has left, in files."""
+        offsets, entries = self._files.load()
+        now_ms, version = self._clock.monotonic_ms(), self._clock.now_ms()
+        for group, topic, queue_id, offset in offsets.rows():
+            self._claims.load(Row(group, topic, queue_id, offset, 0, ""))
+        members: dict[tuple[str, str], MemberRow] = {}
+        heartbeat_ms = 0
+        for entry in entries:
+            if isinstance(entry, Head):
+                self._claims.skip_epochs(entry.next_epoch)
+                heartbeat_ms = entry.heartbeat_ms
+            elif isinstance(entry, Row):
+                self._claims.load(entry)
+            elif isinstance(entry, MemberRow):
+                members[entry.group, entry.client_id] = entry
+            elif isinstance(entry, Gone) and entry.client_id:
+                members.pop((entry.group, entry.client_id), None)
+            elif isinstance(entry, Gone):
+                self._claims.forget(entry.group)
+        for row in members.values():
+            # one that is orderly may be in the middle of a message
+            after_ms = row.session_timeout_ms
+            if not row.orderly and heartbeat_ms:
+                after_ms = min(after_ms, HEARTBEATS_TO_RETURN * heartbeat_ms)
+            self._members.restore(row, now_ms, after_ms, version)
+        for owner in self._claims.owners():
+            if owner not in members:
+                self._members.kept[owner] = now_ms + ORDERLY_KEEP_MS
+        self._changes()  # all of it is in the files
+        if entries:
+            self._files.begin(self._head(), self._rest())
+        else:
+            self._files.begin(Head((), self._claims.next_epoch), ())
+
+    # --- a cycle ---
+
+    def work(self) -> int:
+        now_ms = self._clock.monotonic_ms()
+        self._limit.tend(now_ms)
+        self._inlet.tend(self._unread.size_bytes)
+        for connection in self._connections.ended(now_ms):
+            self._members.lost(connection, now_ms)
+        done = 0
+        for _ in range(REQUESTS_AT_ONCE):
+            parts = self._inlet.receive(copy=False)
+            if parts is None:
+                break
+            if parts:
+                self._receive(parts, now_ms)
+            done += 1
+        ended = self._long.work()
+        self._answers += [(*each, True) for each in ended]
+        self._bury(now_ms)
+        self._look_at_topics(now_ms)
+        self._write_down_and_answer(now_ms)
+        done += self._retry_topics.work(now_ms)
+        if self._files.due():
+            self._files.save(self._claims.offsets, self._head(), self._rest)
+        if not done:
+            self._queues.rest(now_ms)
+        return done + len(ended) + self._long.busy
+
+    def idle_ms(self) -> int:
+        if self._connections.settles:
+            return SOON_MS
+        return min(GATHER_MS if self._tell.waits else TICK_MS, self._inlet.idle_ms)
+
+    def release_deleted(self) -> None:
+        self._queues.release_deleted(self._clock.monotonic_ms())
+
+    def drained(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._files.save(self._claims.offsets, self._head(), self._rest)
+        self._files.close()
+        self._retry_topics.close()
+        self._connections.close()
+        self._socket.close(linger=LINGER_MS)
+        self._queues.close()
+
+    # --- requests ---
+
+    def _receive(self, parts: list[Any], now_ms: int) -> None:
+        peer = parts[0].bytes
+        number = 0
+        try:
+            if len(parts) != 2:
+                raise ProtocolError("a request is not one header", f"{len(parts) - 1} parts")
+            request = self._reception.read(parts[1].bytes)
+            if isinstance(request, bytes):
+                self._socket.send_multipart((peer, request))
+                return
+            number = request.request
+            self._serve(peer, parts[1], request, now_ms)
+        except PenstockError as error:
+            self._answers.append((peer, number, error, False))
+
+    def _serve(self, peer: bytes, frame: Any, request: Any, now_ms: int) -> None:
+        reads = isinstance(request, words.DescribeGroup | words.ListGroups)
+        if not reads and (refused := self._files.refuses):
+            raise refused
+        answer: WireMessage
+        match request:
+            case words.Join():
+                answer = self._join(peer, frame, request, now_ms)
+            case words.Claim():
+                self._heard(request, now_ms)
+                key = ("claim", request.group, request.client_id, request.topic)
+                self._long.add(key, peer, request.request, self._requests.claim(request))
+                return
+            case words.Commit():
+                self._heard(request, now_ms)
+                answer = self._requests.commit(request)
+            case words.Release():
+                self._heard(request, now_ms)
+                answer = self._requests.release(request)
+            case words.Leave():
+                answer = self._requests.leave(request)
+            case words.DescribeGroup():
+                work: Any = self._operators.describe(request)
+                self._long.add(("describe", peer), peer, request.request, work)
+                return
+            case words.ListGroups():
+                work = self._operators.list_all(request)
+                self._long.add(("list", peer), peer, request.request, work)
+                return
+            case words.ResetOffsets():
+                answer = self._operators.reset(request)
+            case words.SetGroup():
+                answer = self._operators.put(request)
+            case _:
+                answer = self._operators.delete(request)
+        self._answers.append((peer, request.request, answer, True))
+
+    def _join(self, peer: bytes, frame: Any, request: words.Join, now_ms: int) -> words.Joined:
+        known = self._members.member(request.group, request.client_id)
+        if known is not None and known.peer == peer and known.connection >= 0:
+            connection = known.connection
+        else:
+            connection = self._connections.of(frame)
+        answer = self._requests.join(request, peer, connection, now_ms)
+        if known is None:
+            self._members.groups[request.group].members[request.client_id].address = _address(frame)
+        if request.model == "clustering" and not self._topics.queues(retry_topic(request.group)):
+            self._retry_topics.want(request.group, max(1, answer.retry_queue_nums))
+        return answer
+
+    def _heard(self, request: words.Claim | words.Commit | words.Release, now_ms: int) -> None:
+        member = self._members.member(request.group, request.client_id)
+        if member is not None:
+            self._members.heard(member, now_ms)
+
+    # --- what time brings ---
+
+    def _bury(self, now_ms: int) -> None:
+        """Members that are silent, or whose connection is gone, are members no more."""
+        for member in self._members.dead(now_ms):
+            self._remove(member, now_ms)
+        for group, client in self._members.keeps_over(now_ms):
+            self._requests.free_all(group, client)
+
+    def _remove(self, member: Member, now_ms: int) -> None:
+        group, client = member.group.name, member.client_id
+        until_ms = self._members.keep_until(member)
+        self._members.remove(member)
+        if until_ms > now_ms:
+            self._members.kept[group, client] = until_ms
+        else:
+            self._requests.free_all(group, client)
+
+    def _look_at_topics(self, now_ms: int) -> None:
+        if changed := self._topics.changed(now_ms):
+            for group in self._members.subscribed(changed):
+                self._members.change(group)
+
+    # --- writing down, then saying ---
+
+    def _changes(self) -> list[Entry]:
+        return [*self._members.changes(), *self._claims.changes()]
+
+    def _write_down_and_answer(self, now_ms: int) -> None:
+        refused: StoreUnavailable | None = None
+        try:
+            self._files.write_down(self._changes())
+        except StoreUnavailable as error:
+            refused = error
+        answers, self._answers = self._answers, []
+        for peer, number, answer, must_be_written in answers:
+            said = refused if refused is not None and must_be_written else answer
+            if isinstance(said, PenstockError):
+                said = refusal(said, number)
+            self._unread.send(self._socket, peer, encode(said))
+        self._stage.positions.publish("group_count", len(self._members.groups))
+        self._stage.positions.publish("member_count", self._members.count)
+        for group in self._members.take_changed():
+            self._tell.changed(group)
+        for peer, told in self._tell.due(now_ms):
+            self._unread.send(self._socket, peer, encode(told))
+
+    def _head(self) -> Head:
+        return Head((), self._claims.next_epoch, self._requests.most_heartbeat_ms)
+
+    def _rest(self) -> list[Entry]:
+        return [*self._claims.rows(), *self._members.rows()]
+
+
+def _address(frame: zmq.Frame) -> str:
+    """Where a request came from; "" for a socket file, and where ZeroMQ does not say it."""
+    try:
+        return str(frame.get("Peer-Address"))
+    except zmq.ZMQError:
+        return ""

@@ -1,0 +1,241 @@
+"""Which member has which queue of a group, and how far the group has come in it. No I/O, no clock.
+
+    (group, topic, queue) -> offset, epoch, owner
+
+A queue has one owner or none. Each claim has an epoch that no other claim has, and an offset moves
+only by the owner, with the claim's epoch. So what a member says that was taken for dead, and whose
+queue another one has, changes nothing. Every change is noted as the row that it leads to, for the
+journal; a claim becomes valid when that is written, which is not this file's work.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+from penstock.shared.progress.group_journal import Entry, Gone, Row
+from penstock.shared.wire.group_messages import HeldClaim
+
+Queue = tuple[str, int]  # of a group: topic, queue id
+NONE = -1
+
+
+class Seat:
+    """A queue of a group. Its `epoch` is that of the last claim, be it held or given up."""
+
+    __slots__ = ("epoch", "offset", "owner")
+
+    def __init__(self, offset: int = NONE, epoch: int = 0, owner: str = "") -> None:
+        self.offset, self.epoch, self.owner = offset, epoch, owner
+
+
+class Given(NamedTuple):
+    """A claim that was given, or the one that its owner has already."""
+
+    offset: int
+    epoch: int
+
+
+class Claims:
+    """All claims and offsets."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, dict[int, Seat]]] = {}
+        # (group, client id) -> its queues
+        self._owned: dict[tuple[str, str], set[Queue]] = {}
+        self._next_epoch = 1
+        self.count = 0
+        self._changes: list[Entry] = []
+
+    # --- claims ---
+
+    def claim(self, group: str, client: str, queue: Queue, offset: int = NONE) -> Given | None:
+        """Give a queue to a client; None where another one has it. A queue without an offset
+        begins at `offset`, and needs one."""
+        seat = self._seat(group, queue)
+        if seat.owner and seat.owner != client:
+            return None
+        if not seat.owner:
+            seat.owner, seat.epoch = client, self._next_epoch
+            self._next_epoch += 1
+            self._owned.setdefault((group, client), set()).add(queue)
+        if seat.offset == NONE:
+            assert offset != NONE, "a claim says where to go on"
+            seat.offset = offset
+        self._note(group, queue, seat)
+        return Given(seat.offset, seat.epoch)
+
+    def hold(self, group: str, client: str, held: HeldClaim) -> bool:
+        """Whether a claim that a client believes it has is its own. It is given back where it was
+        given up in the client's silence and nobody has had the queue since."""
+        queue = held.topic, held.queue_id
+        seat = self.seat(group, queue)
+        if seat is None or held.epoch != seat.epoch or seat.owner not in ("", client):
+            return False
+        if not seat.owner:
+            seat.owner = client
+            self._owned.setdefault((group, client), set()).add(queue)
+            self._note(group, queue, seat)
+        return True
+
+    def take_over(self, group: str, client: str, held: HeldClaim) -> bool:
+        """Believe a claim of which nothing is known here: the journal is another store's, or gone.
+
+        It has no offset yet; the client's next commit says it.
+        """
+        queue = held.topic, held.queue_id
+        seat = self._seat(group, queue)
+        if seat.owner or seat.epoch or not held.epoch:
+            return False
+        seat.owner, seat.epoch = client, held.epoch
+        self._next_epoch = max(self._next_epoch, held.epoch + 1)
+        self._owned.setdefault((group, client), set()).add(queue)
+        self._note(group, queue, seat)
+        return True
+
+    def release(self, group: str, client: str, queue: Queue, epoch: int) -> bool:
+        """Whether the claim was the client's; it is nobody's now."""
+        seat = self._own(group, client, queue, epoch)
+        if seat is None:
+            return False
+        self._free(group, client, queue, seat)
+        return True
+
+    def release_all(self, group: str, client: str, but: Iterable[Queue] = ()) -> list[Queue]:
+        """Free what a client has, but for some; what that was."""
+        freed = sorted(self._owned.get((group, client), set()) - set(but))
+        for queue in freed:
+            self._free(group, client, queue, self._groups[group][queue[0]][queue[1]])
+        return freed
+
+    def _free(self, group: str, client: str, queue: Queue, seat: Seat) -> None:
+        seat.owner = ""
+        self._drop(group, client, queue)
+        self._note(group, queue, seat)
+
+    def _drop(self, group: str, client: str, queue: Queue) -> None:
+        owned = self._owned[group, client]
+        owned.discard(queue)
+        if not owned:
+            del self._owned[group, client]
+
+    # --- offsets ---
+
+    def commit(self, group: str, client: str, queue: Queue, offset: int, epoch: int) -> bool:
+        """Whether it counts: the claim of this epoch is the client's."""
+        seat = self._own(group, client, queue, epoch)
+        if seat is None:
+            return False
+        if seat.offset != offset:
+            seat.offset = offset
+            self._note(group, queue, seat)
+        return True
+
+    def reset(self, group: str, queue: Queue, offset: int) -> tuple[str, HeldClaim]:
+        """Set an offset, whoever has the queue. Its claim is gone: who had it, and which it was."""
+        seat = self._seat(group, queue)
+        owner, held = seat.owner, HeldClaim(*queue, seat.epoch)
+        if owner:
+            self._free(group, owner, queue, seat)
+        seat.offset = offset
+        # else the owner of just now could have the claim back
+        seat.epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
+        self._note(group, queue, seat)
+        return owner, held
+
+    def move(self, group: str, queue: Queue, offset: int) -> None:
+        """Set an offset that the log says: who has the queue goes on having it."""
+        seat = self._seat(group, queue)
+        if seat.offset != offset:
+            seat.offset = offset
+            self._note(group, queue, seat)
+
+    def forget(self, group: str) -> None:
+        """Drop a group with its offsets. Its epochs stay used."""
+        for topic, seats in self._groups.pop(group, {}).items():
+            self.count -= len(seats)
+            for queue_id, seat in seats.items():
+                if seat.owner:
+                    self._drop(group, seat.owner, (topic, queue_id))
+        self._changes.append(Gone(group))
+
+    # --- looking ---
+
+    def seat(self, group: str, queue: Queue) -> Seat | None:
+        return self._groups.get(group, {}).get(queue[0], {}).get(queue[1])
+
+    def topics(self, group: str) -> dict[str, dict[int, Seat]]:
+        """What a group has of each topic."""
+        return self._groups.get(group, {})
+
+    def groups(self) -> Iterable[str]:
+        return self._groups.keys()
+
+    def owned(self, group: str, client: str) -> set[Queue]:
+        return self._owned.get((group, client), set())
+
+    def owners(self) -> list[tuple[str, str]]:
+        """(group, client id) of all that have claims."""
+        return list(self._owned)
+
+    @property
+    def next_epoch(self) -> int:
+        return self._next_epoch
+
+    def offsets(self) -> dict[str, dict[str, dict[int, int]]]:
+        """Every offset there is, as consumerOffset.json has them."""
+        return {
+            group: {
+                topic: found
+                for topic, seats in topics.items()
+                if (found := {at: s.offset for at, s in sorted(seats.items()) if s.offset != NONE})
+            }
+            for group, topics in self._groups.items()
+        }
+
+    # --- the journal ---
+
+    def changes(self) -> list[Entry]:
+        """What has changed since the last call."""
+        found, self._changes = self._changes, []
+        return found
+
+    def rows(self) -> Iterator[Row]:
+        """The rows that consumerOffset.json cannot say: those with an epoch."""
+        for group, topics in self._groups.items():
+            for topic, seats in topics.items():
+                for queue_id, seat in seats.items():
+                    if seat.epoch:
+                        yield Row(group, topic, queue_id, seat.offset, seat.epoch, seat.owner)
+
+    def load(self, row: Row) -> None:
+        """What a journal, or the offsets' file, says of a queue. It replaces what was known."""
+        queue = row.topic, row.queue_id
+        seat = self._seat(row.group, queue)
+        if seat.owner:
+            self._drop(row.group, seat.owner, queue)
+        seat.offset, seat.epoch, seat.owner = row.offset, row.epoch, row.owner
+        if row.owner:
+            self._owned.setdefault((row.group, row.owner), set()).add(queue)
+        self.skip_epochs(row.epoch + 1)
+
+    def skip_epochs(self, next_epoch: int) -> None:
+        """No claim gets an epoch below this."""
+        self._next_epoch = max(self._next_epoch, next_epoch)
+
+    # --- seats ---
+
+    def _seat(self, group: str, queue: Queue) -> Seat:
+        seats = self._groups.setdefault(group, {}).setdefault(queue[0], {})
+        seat = seats.get(queue[1])
+        if seat is None:
+            seat = seats[queue[1]] = Seat()
+            self.count += 1
+        return seat
+
+    def _own(self, group: str, client: str, queue: Queue, epoch: int) -> Seat | None:
+        seat = self.seat(group, queue)
+        return seat if seat is not None and seat.owner == client and seat.epoch == epoch else None
+
+    def _note(self, group: str, queue: Queue, seat: Seat) -> None:
+        self._changes.append(Row(group, *queue, seat.offset, seat.epoch, seat.owner))

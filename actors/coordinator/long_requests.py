@@ -1,0 +1,70 @@
+"""Work for answers that may take long, in turns: each request gets a step, and others are served.
+
+A step is one queue. One request of a kind from one asker is kept, and not begun twice.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Generator, Hashable
+from typing import Any, NamedTuple
+
+from penstock.shared.errors import BrokerBusy, PenstockError
+
+# What they may take all together, between two looks at the socket.
+TURN_MS = 5
+MAX_WAITING = 20_000
+BUSY_MS = 100
+
+Work = Generator[None, None, Any]
+
+
+class _Waiting(NamedTuple):
+    peer: bytes
+    request: int
+    work: Work
+
+
+class LongRequests:
+    """The requests that have no answer yet."""
+
+    def __init__(self, monotonic_ms: Callable[[], int]) -> None:
+        self._monotonic_ms = monotonic_ms
+        self._waiting: OrderedDict[Hashable, _Waiting] = OrderedDict()
+
+    @property
+    def busy(self) -> bool:
+        return bool(self._waiting)
+
+    def add(self, key: Hashable, peer: bytes, request: int, work: Work) -> None:
+        """Begin, unless the same one is at work. `key` is who asks for what. Raises BrokerBusy."""
+        known = self._waiting.get(key)
+        if known is not None and (known.peer, known.request) == (peer, request):
+            work.close()
+            return
+        if known is None and len(self._waiting) >= MAX_WAITING:
+            raise BrokerBusy(
+                "too many requests about groups are at work",
+                MAX_WAITING,
+                "try again soon",
+                retry_after_ms=BUSY_MS,
+            )
+        self._waiting[key] = _Waiting(peer, request, work)
+
+    def work(self) -> list[tuple[bytes, int, Any]]:
+        """A step for each in its turn, for a moment: (peer, request, answer or PenstockError)."""
+        ended: list[tuple[bytes, int, Any]] = []
+        until_ms = self._monotonic_ms() + TURN_MS
+        while self._waiting:
+            key, turn = self._waiting.popitem(last=False)
+            try:
+                next(turn.work)
+            except StopIteration as end:
+                ended.append((turn.peer, turn.request, end.value))
+            except PenstockError as error:
+                ended.append((turn.peer, turn.request, error))
+            else:
+                self._waiting[key] = turn
+            if self._monotonic_ms() >= until_ms:
+                break
+        return ended

@@ -1,0 +1,311 @@
+"""What members ask, and its answers: Join, Claim, Commit, Release, Leave.
+
+It checks what comes in, has the tables changed, and says what changed by them. It does not know
+sockets; answers are structs, which the actor sends once the changes are in the journal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from penstock.actors.coordinator.claims import NONE, Claims
+from penstock.actors.coordinator.group_files import GroupFiles
+from penstock.actors.coordinator.membership import Member, Membership, size_of
+from penstock.actors.coordinator.notifications import Notifications
+from penstock.actors.coordinator.start_offsets import StartOffsets
+from penstock.actors.coordinator.topic_watch import TopicWatch
+from penstock.shared.config import Config
+from penstock.shared.errors import (
+    RESOURCE_EXHAUSTED,
+    BrokerBusy,
+    GroupNotFound,
+    InvalidArgument,
+    NoPermission,
+    StoreDamaged,
+    UnknownMember,
+)
+from penstock.shared.names import check_group, check_topic
+from penstock.shared.next_steps import did_you_mean, verify
+from penstock.shared.wire.group_messages import (
+    Claim,
+    Claimed,
+    ClaimedQueue,
+    Commit,
+    Committed,
+    HeldClaim,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Release,
+    Released,
+    TopicQueues,
+)
+
+# What each may have, so that nobody can make the coordinator grow without an end.
+MAX_GROUPS = 16_384
+MAX_MEMBERS = 20_000
+MAX_MEMBERS_PER_GROUP = 1000
+MAX_SEATS = 1 << 18
+MAX_SUBSCRIPTION_CHARACTERS = 64 << 10
+LEAST_SESSION_MS, MOST_SESSION_MS = 100, 600_000
+# How often members show up: a third of a session, and more often while that costs next to nothing.
+MOST_HEARTBEATS_PER_S = 500
+LEAST_HEARTBEAT_MS = 1000
+BUSY_MS = 1000
+
+
+class MemberRequests:
+    """Answers members."""
+
+    def __init__(
+        self,
+        config: Config,
+        members: Membership,
+        claims: Claims,
+        files: GroupFiles,
+        topics: TopicWatch,
+        starts: StartOffsets,
+        tell: Notifications,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """`now_ms` is wall time: a group's version begins with it."""
+        self._config = config
+        self._members, self._claims, self._files = members, claims, files
+        self._topics, self._starts, self._tell = topics, starts, tell
+        self._now_ms = now_ms
+
+    # --- joining ---
+
+    def join(self, request: Join, peer: bytes, connection: int, now_ms: int) -> Joined:
+        """A new member, or a heartbeat. Raises PenstockError."""
+        known = self._members.member(request.group, request.client_id)
+        if known is None or known.row.subscriptions != request.subscriptions:
+            self._check(request)
+        if known is None:
+            self._admit(request)
+        is_new = known is None or known.peer != peer
+        member = self._members.join(request, peer, connection, now_ms, self._now_ms())
+        lost = self._settle(member, request, is_new)
+        member.told_version = member.group.version
+        settings = self._files.groups.settings(request.group)
+        return Joined(
+            request.request,
+            request.group,
+            member.group.version,
+            member.group.ids,
+            tuple(
+                [
+                    TopicQueues(each.topic, self._topics.queues(each.topic))
+                    for each in request.subscriptions
+                ]
+            ),
+            self.heartbeat_ms(request.session_timeout_ms),
+            self._config.broker_name,
+            settings["retryMaxTimes"],
+            settings["retryQueueNums"],
+            settings["consumeTimeoutMinute"] * 60_000,
+            lost,
+        )
+
+    def heartbeat_ms(self, session_ms: int) -> int:
+        """How often a member is to show up: the more there are, the less often."""
+        return max(1, min(session_ms // 3, self.most_heartbeat_ms))
+
+    @property
+    def most_heartbeat_ms(self) -> int:
+        return max(LEAST_HEARTBEAT_MS, self._members.count * 1000 // MOST_HEARTBEATS_PER_S)
+
+    def _check(self, request: Join) -> None:
+        check_group(request.group)
+        for each in request.subscriptions:
+            check_topic(each.topic)
+        if size_of(request.subscriptions) > MAX_SUBSCRIPTION_CHARACTERS:
+            raise InvalidArgument(
+                f"a member's subscriptions have more than {MAX_SUBSCRIPTION_CHARACTERS} characters",
+                size_of(request.subscriptions),
+                "subscribe to fewer topics, or with shorter filters",
+            )
+        if not LEAST_SESSION_MS <= request.session_timeout_ms <= MOST_SESSION_MS:
+            raise InvalidArgument(
+                "a session cannot have this timeout",
+                f"{request.session_timeout_ms} ms",
+                f"choose {LEAST_SESSION_MS} to {MOST_SESSION_MS} ms",
+            )
+
+    def _admit(self, request: Join) -> None:
+        """Raise unless there may be such a member. Makes the group where it is unknown."""
+        groups, group = self._files.groups, request.group
+        if group not in groups.names():
+            if not self._config.auto_create_subscription_group:
+                hint = did_you_mean(group, groups.names())
+                raise GroupNotFound("there is no consumer group of this name", group, hint)
+            if len(groups.names()) >= MAX_GROUPS:
+                raise _too_many("groups", MAX_GROUPS)
+            groups.put(group, {}, self._now_ms())
+            self._files.note_groups()
+        settings = groups.settings(group)
+        if not settings["consumeEnable"]:
+            raise NoPermission(
+                "consuming is switched off for this group", group, "set its consumeEnable to true"
+            )
+        if request.model == "broadcasting" and not settings["consumeBroadcastEnable"]:
+            raise NoPermission(
+                "broadcasting is switched off for this group",
+                group,
+                "set its consumeBroadcastEnable to true",
+            )
+        others = self._members.model(group, request.client_id)
+        if others is not None and others != request.model:
+            raise InvalidArgument(
+                f"the members of a group consume in one way, and this group's do it {others}",
+                f"{request.client_id} of {group}: {request.model}",
+                "give this member another group",
+            )
+        if self._members.count >= MAX_MEMBERS:
+            raise _too_many("members", MAX_MEMBERS)
+        there = self._members.groups.get(group)
+        if there is not None and len(there.members) >= MAX_MEMBERS_PER_GROUP:
+            raise _too_many("members of this group", MAX_MEMBERS_PER_GROUP)
+
+    def _settle(self, member: Member, request: Join, is_new: bool) -> tuple[HeldClaim, ...]:
+        """Have the table say what the member has, by what it says that it has; what it has not.
+
+        On a new connection it names all: a claim that it does not name is one it never heard of, or
+        another process's of the same id. On a known one an answer may be on its way.
+        """
+        group, client = request.group, request.client_id
+        lost = []
+        for held in request.held:
+            if self._claims.hold(group, client, held):
+                continue
+            room = self._claims.count < MAX_SEATS
+            if not (is_new and room and self._take_over(group, client, held)):
+                lost.append(held)
+        if is_new:
+            named = {(held.topic, held.queue_id) for held in request.held}
+            self._tell.freed(group, self._claims.release_all(group, client, but=named))
+        return tuple(lost)
+
+    def _take_over(self, group: str, client: str, held: HeldClaim) -> bool:
+        there = held.queue_id < self._topics.queues(held.topic)
+        return there and self._claims.take_over(group, client, held)
+
+    # --- queues ---
+
+    def claim(self, request: Claim) -> Generator[None, None, Claimed]:
+        """Find out where queues without an offset begin, one at a step, then give what is free.
+
+        Raises PenstockError.
+        """
+        member = self.member(request)
+        if member.row.model == "broadcasting":
+            raise InvalidArgument(
+                "a member that broadcasts has all queues, and claims none",
+                f"{request.client_id} of {request.group}",
+            )
+        starts: dict[int, int] = {}
+        there = self._topics.queues(check_topic(request.topic))
+        for queue_id in request.queue_ids:
+            seat = self._claims.seat(request.group, (request.topic, queue_id))
+            is_new = seat is None or seat.offset == NONE and not seat.owner
+            if is_new and queue_id < there and queue_id not in starts:
+                starts[queue_id] = self._start(member, request.topic, queue_id)
+                yield
+        return self._give(request, starts, there)
+
+    def _start(self, member: Member, topic: str, queue_id: int) -> int:
+        try:
+            return self._starts.decide(member.row, topic, queue_id)
+        except OSError as error:
+            # what this process lacks is no fault of the queue: it ends, and is replaced
+            if error.errno in RESOURCE_EXHAUSTED:
+                raise
+            raise StoreDamaged(
+                "the files of a queue cannot be read",
+                f"topic {topic}: {error}",
+                verify(error.filename),
+            ) from None
+
+    def _give(self, request: Claim, starts: dict[int, int], there: int) -> Claimed:
+        member = self.member(request)  # it may have gone meanwhile
+        group, client, topic = request.group, request.client_id, request.topic
+        given, taken = [], []
+        for queue_id in dict.fromkeys(request.queue_ids):
+            queue = topic, queue_id
+            seat = self._claims.seat(group, queue)
+            known = seat is not None and seat.offset != NONE
+            # one that the topic has not, or has no more, is nobody's
+            if not known and queue_id not in starts or queue_id >= there:
+                taken.append(queue_id)
+                continue
+            if seat is None and self._claims.count >= MAX_SEATS:
+                raise _too_many("queues of groups", MAX_SEATS)
+            found = self._claims.claim(group, client, queue, starts.get(queue_id, NONE))
+            if found is None:
+                taken.append(queue_id)
+            else:
+                given.append(ClaimedQueue(queue_id, found.offset, found.epoch))
+        if taken:
+            member.waits_for.add(topic)
+        else:
+            member.waits_for.discard(topic)
+        return Claimed(request.request, group, topic, tuple(given), tuple(taken))
+
+    def commit(self, request: Commit) -> Committed:
+        """Raises UnknownMember."""
+        self.member(request)
+        lost = [
+            HeldClaim(each.topic, each.queue_id, each.epoch)
+            for each in request.commits
+            if each.offset >= 0
+            and not self._claims.commit(
+                request.group,
+                request.client_id,
+                (each.topic, each.queue_id),
+                each.offset,
+                each.epoch,
+            )
+        ]
+        return Committed(request.request, request.group, tuple(lost))
+
+    def release(self, request: Release) -> Released:
+        """Raises UnknownMember."""
+        self.member(request)
+        group, client = request.group, request.client_id
+        freed = []
+        for each in request.commits:
+            queue = each.topic, each.queue_id
+            if each.offset >= 0:
+                self._claims.commit(group, client, queue, each.offset, each.epoch)
+            if self._claims.release(group, client, queue, each.epoch):
+                freed.append(queue)
+        self._tell.freed(group, freed)
+        return Released(request.request, group)
+
+    def leave(self, request: Leave) -> Left:
+        """Leaving twice is as good as once."""
+        member = self._members.member(request.group, request.client_id)
+        if member is not None:
+            self._members.remove(member)
+        self.free_all(request.group, request.client_id)
+        return Left(request.request, request.group)
+
+    def free_all(self, group: str, client: str) -> None:
+        """Nobody has what this member had."""
+        self._tell.freed(group, self._claims.release_all(group, client))
+
+    def member(self, request: Claim | Commit | Release) -> Member:
+        """The member that asks. Raises UnknownMember."""
+        found = self._members.member(request.group, request.client_id)
+        if found is None:
+            raise UnknownMember(
+                "the group has no such member, or has it no longer",
+                f"{request.client_id} of {request.group}",
+                "join again",
+            )
+        return found
+
+
+def _too_many(what: str, most: int) -> BrokerBusy:
+    return BrokerBusy(f"there are as many {what} as the broker takes", most, retry_after_ms=BUSY_MS)

@@ -1,0 +1,243 @@
+"""The members of each group, and whether they are alive. No I/O; the time is passed in.
+
+    joins and repeats it       a member, until it is silent for longer than its session
+    its connection is gone     a member for GRACE_MS more: by then it may be back
+    leaves                     none any more, at once
+
+A group's `version` changes with its members and with the queues of its topics. Whoever knows an
+older one is told: see notifications.py.
+
+An orderly member that falls silent is no member after its session, and keeps its queues until
+ORDERLY_KEEP_MS have passed since it was heard: it may be frozen in the middle of a message, and
+nobody may handle the next one of that key meanwhile. That its process has ended is seen by its
+connection, and only believed of one that was not silent before: ZeroMQ gives up a frozen one too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from penstock.shared.progress.group_journal import Entry, Gone, MemberRow
+from penstock.shared.wire.group_messages import Join, Model, SubscriptionData
+
+GRACE_MS = 500
+# [RebalanceLockManager's REBALANCE_LOCK_MAX_LIVE_TIME]
+ORDERLY_KEEP_MS = 60_000
+# Between two looks at who is silent.
+LOOK_MS = 250
+
+
+class Member:
+    """One member as it joined, and when it was heard."""
+
+    __slots__ = (
+        "address", "client_id", "connection", "gone_ms", "group", "peer", "row", "seen_ms",
+        "silent_after_ms", "told_version", "waits_for",
+    )  # fmt: skip
+
+    def __init__(self, group: Group, row: MemberRow, now_ms: int) -> None:
+        self.group, self.row = group, row
+        self.client_id = row.client_id
+        self.peer = b""
+        self.address = ""
+        self.connection = -1
+        self.seen_ms = now_ms
+        self.silent_after_ms = row.session_timeout_ms
+        # when its connection was found to be gone; -1: it is not
+        self.gone_ms = -1
+        self.told_version = 0
+        # topics of which it did not get a queue that it asked for
+        self.waits_for: set[str] = set()
+
+
+class Group:
+    """The members of a group."""
+
+    __slots__ = ("ids", "members", "name", "tell_ms", "version")
+
+    def __init__(self, name: str, version: int) -> None:
+        self.name = name
+        # Any start that no earlier life of the group has had: times are.
+        self.version = version
+        self.members: dict[str, Member] = {}
+        self.ids: tuple[str, ...] = ()
+        # before then it is not told of another change
+        self.tell_ms = 0
+
+
+class Membership:
+    """All groups that have members."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.count = 0
+        # members whose connection is gone, and connections' members
+        self._gone: set[Member] = set()
+        self._by_connection: dict[int, set[Member]] = {}
+        # (group, client id) of orderly ones that are silent -> until when they keep their queues
+        self.kept: dict[tuple[str, str], int] = {}
+        self._look_ms = 0
+        self._changed: set[str] = set()
+        self._changes: list[Entry] = []
+
+    def member(self, group: str, client: str) -> Member | None:
+        found = self.groups.get(group)
+        return None if found is None else found.members.get(client)
+
+    def join(self, join: Join, peer: bytes, connection: int, now_ms: int, version: int) -> Member:
+        """A new member, or one that is heard again. `version` is for a group that is not there.
+
+        `connection` is -1 where it is not known, or has ended already.
+        """
+        row = MemberRow(
+            join.group, join.client_id, join.subscriptions, join.session_timeout_ms,
+            join.model, join.start, join.start_timestamp_ms, join.orderly,
+        )  # fmt: skip
+        member = self._add(row, now_ms, version)
+        if member.row != row:
+            if _topics(member.row) != _topics(row):
+                self.change(member.group)
+            member.row = row
+            self._changes.append(row)
+        self.heard(member, now_ms)
+        member.silent_after_ms = row.session_timeout_ms
+        if member.peer != peer or member.connection != connection:
+            self._connect(member, peer, connection)
+        return member
+
+    def restore(self, row: MemberRow, now_ms: int, silent_after_ms: int, version: int) -> None:
+        """A member of the coordinator before; it shows up by then, or has gone."""
+        member = self._add(row, now_ms, version)
+        member.row = row
+        member.silent_after_ms = silent_after_ms
+
+    def _add(self, row: MemberRow, now_ms: int, version: int) -> Member:
+        group = self.groups.get(row.group)
+        if group is None:
+            group = self.groups[row.group] = Group(row.group, version)
+        member = group.members.get(row.client_id)
+        if member is None:
+            member = group.members[row.client_id] = Member(group, row, now_ms)
+            group.ids = tuple(sorted(group.members))
+            self.change(group)
+            self.count += 1
+            self.kept.pop((row.group, row.client_id), None)
+            self._changes.append(row)
+        return member
+
+    def heard(self, member: Member, now_ms: int) -> None:
+        member.seen_ms = now_ms
+        if member.gone_ms >= 0:
+            member.gone_ms = -1
+            self._gone.discard(member)
+
+    def remove(self, member: Member) -> None:
+        group = member.group
+        del group.members[member.client_id]
+        group.ids = tuple(sorted(group.members))
+        self.change(group)
+        if not group.members:
+            del self.groups[group.name]
+        self.count -= 1
+        self._gone.discard(member)
+        self._disconnect(member)
+        self._changes.append(Gone(group.name, member.client_id))
+
+    # --- connections ---
+
+    def _connect(self, member: Member, peer: bytes, connection: int) -> None:
+        self._disconnect(member)
+        member.peer, member.connection = peer, connection
+        if connection >= 0:
+            self._by_connection.setdefault(connection, set()).add(member)
+
+    def _disconnect(self, member: Member) -> None:
+        there = self._by_connection.get(member.connection)
+        if there is not None:
+            there.discard(member)
+            if not there:
+                del self._by_connection[member.connection]
+
+    def lost(self, connection: int, now_ms: int) -> None:
+        """A connection is gone."""
+        for member in self._by_connection.pop(connection, set()):
+            member.connection = -1
+            member.gone_ms = now_ms
+            self._gone.add(member)
+
+    # --- who is dead ---
+
+    def dead(self, now_ms: int) -> list[Member]:
+        """Those that are members no more. To be removed by the caller, who frees their queues, or
+        keeps them until `keep_until` says."""
+        found = {member for member in self._gone if now_ms - member.gone_ms >= GRACE_MS}
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + LOOK_MS
+            found |= {
+                member
+                for group in self.groups.values()
+                for member in group.members.values()
+                if now_ms - member.seen_ms > member.silent_after_ms
+            }
+        return sorted(found, key=lambda each: (each.group.name, each.client_id))
+
+    @staticmethod
+    def keep_until(member: Member) -> int:
+        """Until when a dead member's queues may not be another's; 0: from now on they may."""
+        was_alive = 0 <= member.gone_ms - member.seen_ms <= member.row.session_timeout_ms
+        return 0 if was_alive or not member.row.orderly else member.seen_ms + ORDERLY_KEEP_MS
+
+    def keeps_over(self, now_ms: int) -> list[tuple[str, str]]:
+        """Silent ones whose time with their queues is over."""
+        over = [owner for owner, until_ms in self.kept.items() if now_ms >= until_ms]
+        for owner in over:
+            del self.kept[owner]
+        return over
+
+    # --- looking ---
+
+    def subscribed(self, topics: Iterable[str]) -> Iterator[Group]:
+        """Groups with a member that has one of these topics."""
+        wanted = set(topics)
+        for group in self.groups.values():
+            if any(wanted & _topics(member.row) for member in group.members.values()):
+                yield group
+
+    def model(self, group: str, but: str) -> Model | None:
+        """How the other members of a group consume."""
+        found = self.groups.get(group)
+        for client, member in found.members.items() if found else ():
+            if client != but:
+                return member.row.model
+        return None
+
+    def change(self, group: Group) -> None:
+        """Members, or queues of a group's topics, are others now."""
+        group.version += 1
+        self._changed.add(group.name)
+
+    def take_changed(self) -> set[str]:
+        """Groups that have changed since the last call."""
+        found, self._changed = self._changed, set()
+        return found
+
+    def changes(self) -> list[Entry]:
+        """Members that have come or gone since the last call."""
+        found, self._changes = self._changes, []
+        return found
+
+    def rows(self) -> Iterator[MemberRow]:
+        for group in self.groups.values():
+            for member in group.members.values():
+                yield member.row
+
+
+def _topics(row: MemberRow) -> set[str]:
+    return {each.topic for each in row.subscriptions}
+
+
+def size_of(subscriptions: Iterable[SubscriptionData]) -> int:
+    """Characters of a member's subscriptions: what it costs to remember them."""
+    return sum(
+        len(each.topic) + len(each.expression_type) + len(each.expression) for each in subscriptions
+    )

@@ -1,0 +1,190 @@
+"""What operators ask about groups, and its answers: list, describe, reset, set, delete.
+
+Whatever looks at many queues goes in steps: see long_requests.py. -1 is unknown, and no guess.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterator
+
+from penstock.actors.coordinator.claims import NONE, Claims, Seat
+from penstock.actors.coordinator.group_files import GroupFiles
+from penstock.actors.coordinator.lag import Lag
+from penstock.actors.coordinator.member_requests import MAX_GROUPS, MAX_SEATS
+from penstock.actors.coordinator.membership import Membership
+from penstock.actors.coordinator.notifications import Notifications
+from penstock.actors.coordinator.topic_watch import TopicWatch
+from penstock.shared.errors import BrokerBusy, GroupNotFound, InvalidArgument, QueueNotFound
+from penstock.shared.names import check_group, check_topic
+from penstock.shared.next_steps import did_you_mean
+from penstock.shared.wire.group_messages import (
+    DeleteGroup,
+    DescribeGroup,
+    GroupInfo,
+    GroupList,
+    GroupSet,
+    ListGroups,
+    MemberInfo,
+    OffsetsReset,
+    QueueInfo,
+    ResetOffsets,
+    SetGroup,
+)
+
+_AT_ONCE = 100
+
+
+class OperatorRequests:
+    """Answers operators."""
+
+    def __init__(
+        self,
+        members: Membership,
+        claims: Claims,
+        files: GroupFiles,
+        topics: TopicWatch,
+        lag: Lag,
+        tell: Notifications,
+        now_ms: Callable[[], int],
+        monotonic_ms: Callable[[], int],
+    ) -> None:
+        self._members, self._claims, self._files = members, claims, files
+        self._topics, self._lag, self._tell = topics, lag, tell
+        self._now_ms, self._monotonic_ms = now_ms, monotonic_ms
+
+    def list_all(self, request: ListGroups) -> Generator[None, None, GroupList]:
+        found = {}
+        for number, group in enumerate(sorted(self._names())):
+            there = self._members.groups.get(group)
+            lags = [
+                self._lag.messages(topic, queue_id, seat.offset)
+                for topic, queue_id, seat in self._seats(group)
+                if seat.offset != NONE
+            ]
+            lag = -1 if not lags or -1 in lags else sum(lags)
+            found[group] = len(there.members) if there else 0, lag
+            if number % _AT_ONCE == _AT_ONCE - 1:
+                yield
+        return GroupList(request.request, found)
+
+    def describe(self, request: DescribeGroup) -> Generator[None, None, GroupInfo]:
+        """One queue at a step."""
+        group = check_group(request.group)
+        queues = []
+        for topic, queue_id, seat in self._seats(group):
+            low, high = self._lag.range(topic, queue_id)
+            age_ms, size = -1, -1
+            if seat.offset != NONE:
+                age_ms, size = self._lag.of(topic, queue_id, seat.offset, self._now_ms())
+            queues.append(
+                QueueInfo(
+                    topic, queue_id, seat.offset, seat.owner, seat.epoch, low, high, age_ms, size
+                )
+            )
+            yield
+        return GroupInfo(
+            request.request,
+            group,
+            group in self._names(),
+            self._files.groups.settings(group),
+            tuple(self._infos(group)),
+            tuple(queues),
+        )
+
+    def _infos(self, group: str) -> Iterator[MemberInfo]:
+        there, now_ms = self._members.groups.get(group), self._monotonic_ms()
+        for _, member in sorted(there.members.items()) if there else ():
+            row = member.row
+            yield MemberInfo(
+                row.client_id,
+                member.address,
+                row.model,
+                row.start,
+                row.orderly,
+                now_ms - member.seen_ms,
+                row.subscriptions,
+            )
+
+    def _seats(self, group: str) -> Iterator[tuple[str, int, Seat]]:
+        """Each queue of a group's topics: those that it has an offset or a claim of, and the rest
+        of the topics that its members subscribe to. As they are now: an answer takes its time."""
+        found: dict[tuple[str, int], Seat] = {}
+        there = self._members.groups.get(group)
+        wanted = {
+            each.topic
+            for member in (there.members.values() if there else ())
+            for each in member.row.subscriptions
+        }
+        for topic in wanted:
+            found |= {(topic, number): Seat() for number in range(self._topics.queues(topic))}
+        for topic, seats in self._claims.topics(group).items():
+            found |= {(topic, queue_id): seat for queue_id, seat in seats.items()}
+        for (topic, queue_id), seat in sorted(found.items(), key=lambda each: each[0]):
+            yield topic, queue_id, seat
+
+    def reset(self, request: ResetOffsets) -> OffsetsReset:
+        """Set offsets, or only say what would change. Raises PenstockError, and changes nothing."""
+        group, topic = check_group(request.group), check_topic(request.topic)
+        if group not in self._names():
+            raise self._no_group(group)
+        count = self._topics.queues(topic)
+        for queue_id, offset in request.offsets.items():
+            if queue_id >= count:
+                raise QueueNotFound(
+                    f"topic {topic} has {count} queues to read, and no queue {queue_id}", queue_id
+                )
+            _, high = self._lag.range(topic, queue_id)
+            if offset > high:
+                raise InvalidArgument(
+                    f"queue {queue_id} of topic {topic} ends at {high}",
+                    offset,
+                    "set an offset up to that; the next message will have it",
+                )
+        if self._claims.count + len(request.offsets) > MAX_SEATS:
+            raise BrokerBusy("there are as many queues of groups as the broker takes", MAX_SEATS)
+        found = {}
+        for queue_id, offset in request.offsets.items():
+            seat = self._claims.seat(group, (topic, queue_id))
+            found[queue_id] = (seat.offset if seat else NONE), offset
+            if not request.dry_run:
+                owner, held = self._claims.reset(group, (topic, queue_id), offset)
+                if owner:
+                    self._tell.reset(group, owner, held)
+        return OffsetsReset(request.request, group, topic, found)
+
+    def put(self, request: SetGroup) -> GroupSet:
+        """Durable on return. Raises InvalidArgument, StoreUnavailable."""
+        groups, group = self._files.groups, check_group(request.group)
+        if group not in groups.names() and len(groups.names()) >= MAX_GROUPS:
+            raise BrokerBusy("there are as many groups as the broker takes", MAX_GROUPS)
+        settings = groups.put(group, request.settings, self._now_ms())
+        self._files.save_groups()
+        return GroupSet(request.request, group, settings)
+
+    def delete(self, request: DeleteGroup) -> GroupSet:
+        """Durable on return. Raises PenstockError."""
+        group = check_group(request.group)
+        if group not in self._names():
+            raise self._no_group(group)
+        if there := self._members.groups.get(group):
+            raise InvalidArgument(
+                "the group has members, and only one without any can be deleted",
+                f"{group}: {', '.join(there.ids[:3])}" + (" ..." if len(there.ids) > 3 else ""),
+                "stop its consumers first",
+            )
+        self._claims.forget(group)
+        if self._files.groups.delete(group, self._now_ms()):
+            self._files.save_groups()
+        return GroupSet(request.request, group, {})
+
+    def _names(self) -> set[str]:
+        return {
+            *self._files.groups.names(),
+            *self._claims.groups(),
+            *self._members.groups,
+        }
+
+    def _no_group(self, group: str) -> GroupNotFound:
+        return GroupNotFound(
+            "there is no consumer group of this name", group, did_you_mean(group, self._names())
+        )

@@ -1,0 +1,116 @@
+"""penstock/groups: what of consumer groups is newer than config/consumerOffset.json. Two codecs.
+
+    "PSGROUP1", then blocks: length (u32), CRC-32 of the entries (u32), entries as MessagePack
+    the first entry is a Head; each later one replaces what an earlier one said of the same thing
+
+A block is written with one call before anything of it is answered. So it outlives any kill of
+processes, and a block that a crash has cut short is of no answered request. The Head names the
+offsets' file by its digest, and a Saving does before that file is replaced: where the file on disk
+is not one of those, another broker has used the store since, and what it says counts.
+
+Codecs without I/O, and without a clock.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from penstock.shared.wire.group_messages import Model, StartRule, SubscriptionData
+
+MAGIC = b"PSGROUP1"
+_BLOCK = struct.Struct(">II")
+# A length above it is no block's: a journal of that size is replaced long before.
+MAX_BLOCK_BYTES = 64 << 20
+
+
+class Head(msgspec.Struct, frozen=True, array_like=True, tag="head"):
+    """`digests` are those of the offsets' file and of its copy; epochs below `next_epoch` are used.
+
+    `heartbeat_ms` is how often members were told to show up, at most.
+    """
+
+    digests: tuple[str, ...]
+    next_epoch: int
+    heartbeat_ms: int = 0
+
+
+class Saving(msgspec.Struct, frozen=True, array_like=True, tag="saving"):
+    """The offsets' file is about to be replaced by one of this digest."""
+
+    digest: str
+
+
+class Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
+    """A queue of a group as it is now. -1: no offset; epoch 0: no claim yet; "": no owner."""
+
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    epoch: int
+    owner: str
+
+
+class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):
+    """A member as it joined."""
+
+    group: str
+    client_id: str
+    subscriptions: tuple[SubscriptionData, ...]
+    session_timeout_ms: int
+    model: Model
+    start: StartRule
+    start_timestamp_ms: int
+    orderly: bool
+
+
+class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
+    """A member that has gone; with no `client_id` the whole group and its offsets."""
+
+    group: str
+    client_id: str = ""
+
+
+Entry = Head | Saving | Row | MemberRow | Gone
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder: msgspec.msgpack.Decoder[list[Entry]] = msgspec.msgpack.Decoder(list[Entry])
+
+
+def encode_block(entries: Sequence[Entry]) -> bytes:
+    payload = _encoder.encode(entries)
+    return _BLOCK.pack(len(payload), zlib.crc32(payload)) + payload
+
+
+def encode_journal(head: Head, entries: Iterable[Entry]) -> bytes:
+    """A whole file."""
+    return MAGIC + encode_block([head]) + encode_block(list(entries))
+
+
+def decode_journal(raw: bytes) -> tuple[list[Entry], int]:
+    """The entries of all whole blocks, and how many bytes these have with what stands before them.
+
+    Bytes of another file are no entries: ([], 0). Raises nothing.
+    """
+    if not raw.startswith(MAGIC):
+        return [], 0
+    found: list[Entry] = []
+    at = len(MAGIC)
+    while at + _BLOCK.size <= len(raw):
+        length, crc = _BLOCK.unpack_from(raw, at)
+        payload = raw[at + _BLOCK.size : at + _BLOCK.size + length]
+        if length > MAX_BLOCK_BYTES or len(payload) < length or zlib.crc32(payload) != crc:
+            break
+        try:
+            found += _decoder.decode(payload)
+        # of another version, perhaps: like a block that is not whole
+        except (msgspec.MsgspecError, ValueError, RecursionError):
+            break
+        at += _BLOCK.size + length
+    if not found or not isinstance(found[0], Head):
+        return [], 0
+    return found, at

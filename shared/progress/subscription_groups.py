@@ -1,0 +1,114 @@
+"""config/subscriptionGroup.json: the groups of a store and their settings, in RocketMQ's form.
+
+    {"dataVersion": {...}, "forbiddenTable": {...},
+     "subscriptionGroupTable": {group: {"groupName", "consumeEnable", "retryMaxTimes", ...}}}
+
+Pure functions on the document, and no file. What we do not know in it is kept as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Set
+from typing import Any
+
+from penstock.shared.errors import InvalidArgument
+from penstock.shared.next_steps import did_you_mean
+from penstock.shared.store.rocketmq_json import encode_document
+
+Settings = dict[str, bool | int]
+# Those that can be set, with RocketMQ's defaults.
+DEFAULTS: Settings = {
+    "consumeBroadcastEnable": True,
+    "consumeEnable": True,
+    "consumeFromMinEnable": True,
+    "consumeMessageOrderly": False,
+    "consumeTimeoutMinute": 15,
+    "brokerId": 0,
+    "groupSysFlag": 0,
+    "notifyConsumerIdsChangedEnable": True,
+    "retryMaxTimes": 16,
+    "retryQueueNums": 1,
+    "whichBrokerWhenConsumeSlowly": 1,
+}
+_MOST = 2**31 - 1
+
+
+class SubscriptionGroups:
+    """The groups, in memory. The coordinator owns the file; others load it to look."""
+
+    def __init__(self, document: dict[str, Any] | None = None) -> None:
+        """Raises ValueError for a document of another form."""
+        self._document = document or {}
+        self._document.setdefault("forbiddenTable", {})
+        table = self._document.setdefault("subscriptionGroupTable", {})
+        if not isinstance(table, dict) or not all(isinstance(e, dict) for e in table.values()):
+            raise ValueError("subscriptionGroupTable is not an object of objects")
+        self._table: dict[str, dict[str, Any]] = table
+
+    def names(self) -> Set[str]:
+        return self._table.keys()
+
+    def settings(self, group: str) -> Settings:
+        """All of a group's settings; the defaults where it has none, or something else."""
+        entry = self._table.get(group, {})
+        return {
+            key: entry[key] if _fits(entry.get(key), default) else default
+            for key, default in DEFAULTS.items()
+        }
+
+    def put(self, group: str, settings: Mapping[str, bool | int], now_ms: int) -> Settings:
+        """Make a group or change some of its settings; all of them. `now_ms` is wall time.
+
+        In memory only. Raises InvalidArgument, and then nothing has changed.
+        """
+        for key, value in settings.items():
+            _check(key, value)
+        entry = self._table.get(group)
+        if entry is None:
+            entry = self._table[group] = {
+                **DEFAULTS,
+                "attributes": {},
+                "groupName": group,
+                "groupRetryPolicy": {"type": "CUSTOMIZED"},
+            }
+        entry.update(settings)
+        self._count(now_ms)
+        return self.settings(group)
+
+    def delete(self, group: str, now_ms: int) -> bool:
+        """Forget a group; whether there was one."""
+        if self._table.pop(group, None) is None:
+            return False
+        self._count(now_ms)
+        return True
+
+    def _count(self, now_ms: int) -> None:
+        # RocketMQ counts each change. The version is made where it is missing or something else.
+        found = self._document.get("dataVersion")
+        version = found if isinstance(found, dict) else {"stateVersion": 0}
+        counter = version.get("counter", 0)
+        version["counter"] = counter + 1 if isinstance(counter, int) else 1
+        version["timestamp"] = now_ms
+        self._document["dataVersion"] = version
+
+    def encode(self) -> bytes:
+        """The file's content, with all that the document had and this class does not know."""
+        return encode_document(self._document)
+
+
+def _fits(value: object, default: bool | int) -> bool:
+    # bool is an int to Python, and not to Java
+    return type(value) is type(default)
+
+
+def _check(key: str, value: bool | int) -> None:
+    default = DEFAULTS.get(key)
+    if default is None:
+        raise InvalidArgument("a group has no such setting", key, did_you_mean(key, DEFAULTS))
+    if not _fits(value, default):
+        kind = "true or false" if isinstance(default, bool) else "a number"
+        raise InvalidArgument(f"this setting of a group is {kind}", f"{key}={value}")
+    if not -1 <= value <= _MOST:
+        raise InvalidArgument(
+            "a group's setting cannot have this value", f"{key}={value}", f"choose up to {_MOST}"
+        )
