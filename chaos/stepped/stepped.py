@@ -32,8 +32,9 @@ from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.open_store import open_store
 from penstock.shared.wire import messages
 
-# The cleaner decides by the use of the real disk, which is no function of a seed.
-_LEFT_OUT = ("cleaner",)
+# The cleaner decides by the use of the real disk, which is no function of a seed. The coordinator
+# has no part in what is stored, and hears of connections from ZeroMQ itself.
+_LEFT_OUT = ("cleaner", "coordinator")
 # Downstream first: a bell is heard by whoever has started before.
 ACTORS: dict[str, Any] = {
     name: import_actor(name) for name in reversed(start_order()) if name not in _LEFT_OUT

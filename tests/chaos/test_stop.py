@@ -97,7 +97,8 @@ def test_an_interrupt_from_the_terminal_stops_in_order(
 
 
 @pytest.mark.parametrize(
-    "actor", ["allocator", "writer", "committer", "flusher", "reput", "reader", "cleaner"]
+    "actor",
+    ["allocator", "writer", "committer", "flusher", "reput", "reader", "coordinator", "cleaner"],
 )
 def test_an_actor_that_is_told_to_end_does_so_in_order_and_is_replaced(
     broker: Callable[..., Any], actor: str

@@ -40,7 +40,7 @@ def status(store: Path) -> dict[str, Any]:
 
 def test_ready_names_the_endpoints_and_the_store(broker: Any) -> None:
     assert re.fullmatch(
-        rf"ready produce=tcp://127\.0\.0\.1:\d+ consume=tcp://127\.0\.0\.1:\d+ "
+        r"ready( (produce|consume|group|transaction)=tcp://127\.0\.0\.1:\d+)+ "
         rf"store={re.escape(str(broker.store))}\n",
         broker.ready,
     )
