@@ -21,6 +21,7 @@ from penstock.chaos.crashes.armed import (
     ACTORS,
     CLEANER,
     FROZEN,
+    GROUPS,
     OFFLINE,
     POOL_ONLY,
     SENDERS,
@@ -29,6 +30,7 @@ from penstock.chaos.crashes.armed import (
     Armed,
     not_reached,
 )
+from penstock.chaos.crashes.groups import die_in_groups
 from penstock.chaos.crashes.repairs import die_in_repair
 from penstock.chaos.crashes.senders import die_sending
 from penstock.chaos.crashes.starts import die_in_start
@@ -155,6 +157,7 @@ WAYS = {
     "freeze at work": Way(freeze_at_work, FROZEN, "stop"),
     "die sending": Way(die_sending, SENDERS),
     "die cleaning": Way(die_cleaning, CLEANER),
+    "die in groups": Way(die_in_groups, GROUPS),
     "die in a start or stop": Way(die_in_start, SUPERVISOR),
     "die in a repair": Way(die_in_repair, OFFLINE),
 }
