@@ -97,6 +97,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     auto_create_subscription_group: bool = True
     flush_consumer_offset_interval_ms: int = 5000
 
+    # --- transactions ---
+    transaction_check_interval_ms: int = 30_000
+    transaction_time_out_ms: int = 6000
+    transaction_check_max: int = 15
+
     # --- what RocketMQ does not have, or has elsewhere ---
     # Loopback, because no endpoint of this broker authenticates its clients.
     broker_name: str = "broker-a"

@@ -69,6 +69,8 @@ RULES: tuple[Rule, ...] = (
         f"from 1 to {MAX_QUEUES_PER_TOPIC}",
     ),
     ("max_queues", lambda c: 1 <= c.max_queues <= MAX_QUEUES, f"from 1 to {MAX_QUEUES}"),
+    ("transaction_check_interval_ms", lambda c: c.transaction_check_interval_ms >= 1, "at least 1"),
+    ("transaction_check_max", lambda c: 0 <= c.transaction_check_max <= 127, "from 0 to 127"),
     ("max_connections", lambda c: c.max_connections >= 1, "at least 1"),
     ("max_hash_slot_num", lambda c: 1 <= c.max_hash_slot_num <= 1 << 28, "from 1 to 2^28"),
     (

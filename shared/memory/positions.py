@@ -71,6 +71,17 @@ POSITIONS = (
     Position("group_count", "coordinator", "groups", "consumer groups that have members"),
     Position("member_count", "coordinator", "members", "members of all groups together"),
     Position("group_error", "coordinator", "errno", "why groups' files do not change; 0 is none"),
+    Position("run_began", "supervisor", "log offset", "the log ended here when this run began"),
+    Position(
+        "closed_transaction_clients", "transactions", "connections", "closed for what came by them"
+    ),
+    Position("transactions_open", "transactions", "messages", "half messages without an outcome"),
+    Position("transactions_committed", "transactions", "messages", "committed in this run"),
+    Position("transactions_rolled_back", "transactions", "messages", "rolled back in this run"),
+    Position(
+        "transactions_discarded", "transactions", "messages", "given up: no producer knew the end"
+    ),
+    Position("transaction_checks", "transactions", "requests", "asked of producers in this run"),
     Position("read_only", "supervisor", "reason", "1: the log is damaged; 0: messages are taken"),
     Position("log_start", "cleaner", "log offset", "the first byte the log still holds"),
     Position("deleted_segments", "cleaner", "files", "expired log segments deleted by this run"),

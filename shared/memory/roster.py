@@ -91,6 +91,15 @@ ROSTER = (
         serves=("group", "group_ipc"),
         needs_numpy=True,
     ),
+    # Nobody notifies it: what it follows may be a tick late, and clients have sockets.
+    ActorRow(
+        "transactions",
+        "penstock.actors.transactions:Transactions",
+        start_rank=10,
+        stop_rank=0,
+        serves=("transaction", "transaction_ipc"),
+        needs_numpy=True,
+    ),
     # Nobody notifies it either: it looks at every tick.
     ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=0),
 )

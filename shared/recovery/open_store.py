@@ -280,6 +280,7 @@ def _initialise(positions: Positions, recovered: Recovered, queues: int) -> None
     last = min(recovered.last_record, recovered.dispatch_from)
     positions.initialise("dispatched_record", last)
     positions.initialise("queue_count", queues)
+    positions.initialise("run_began", recovered.log_end)
     positions.initialise("log_start", recovered.log_start)
     # nothing of it expires before the writer says otherwise
     positions.initialise("unsaved_offsets", 1)

@@ -101,16 +101,16 @@ class Pipeline:
 
     # --- actors ---
 
-    def stage(self, name: str) -> Stage:
+    def stage(self, name: str, generation: int = 0) -> Stage:
         """A stage by itself: to hear an actor's bells, or to be one by hand."""
         listening = {each.endpoint: each.socket.fileno() for each in self._listeners}
-        stage = Stage(name, self.config, self.run, self.clock, 0, listening)
+        stage = Stage(name, self.config, self.run, self.clock, generation, listening)
         self._living[id(stage)] = None, stage
         return stage
 
-    def start(self, kind: Callable[[Stage], Any]) -> Any:
+    def start(self, kind: Callable[[Stage], Any], generation: int = 0) -> Any:
         """Start an actor: Committer, Writer, ..."""
-        stage = self.stage(kind.__name__.lower())
+        stage = self.stage(kind.__name__.lower(), generation)
         actor = kind(stage)
         actor.start()
         self._living[id(actor)] = actor, self._living.pop(id(stage))[1]

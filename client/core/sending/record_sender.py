@@ -116,6 +116,12 @@ class RecordSender:
         self.waiting_bytes += len(records)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the writer has opened the session: what a dead process left is stored by now, at
+        a log offset below `floor`, or never."""
+        return self._open
+
+    @property
     def floor(self) -> int:
         """No copy of what has no outcome yet, or is put from now on, lies below this log offset.
 

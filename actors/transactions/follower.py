@@ -1,0 +1,154 @@
+"""Follows the half queue and the op queue into the table, and keeps how far it came.
+
+What is saved may be older than the queues: a start reads again what it lacks, and reading twice
+changes nothing. Where a RocketMQ broker has used the store since, its offsets are further.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import AbstractContextManager
+
+from penstock.actors.transactions.endings import Ending
+from penstock.actors.transactions.half_queues import HalfQueues, OpMarks
+from penstock.actors.transactions.half_table import (
+    COMMITTED,
+    DISCARDED,
+    ENDED,
+    PUT_BACK,
+    ROLLED_BACK,
+    STATE_OF,
+    HalfTable,
+)
+from penstock.shared.clock import Clock
+from penstock.shared.layout import StorePaths
+from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
+from penstock.shared.store.rocketmq_json import load_document
+from penstock.shared.store.transaction_progress import (
+    TransactionProgress,
+    load_transaction_progress,
+    save_transaction_progress,
+)
+
+# As often as RocketMQ saves its consumer offsets.
+SAVE_MS = 5000
+_COUNTED = {
+    COMMITTED: "transactions_committed",
+    ROLLED_BACK: "transactions_rolled_back",
+    DISCARDED: "transactions_discarded",
+}
+
+
+class Follower:
+    """The table of half messages, up to date with the queues."""
+
+    def __init__(
+        self,
+        queues: HalfQueues,
+        paths: StorePaths,
+        disk: AbstractContextManager[object],
+        clock: Clock,
+    ) -> None:
+        """`disk` is held while the file is replaced. Raises StoreDamaged for a consumerOffset.json
+        that cannot be read, and OSError."""
+        self._queues, self._file = queues, paths.transactions
+        self._disk, self._clock = disk, clock
+        self._saved = start = _where_to_begin(paths)
+        low, high = queues.range(HALF_TOPIC)
+        self.table = HalfTable(min(max(start.from_half, low), high))
+        ops_low, ops_high = queues.range(OP_TOPIC)
+        self._next_op = min(max(start.from_op, ops_low), ops_high)
+        self._marks = OpMarks(self._next_op)
+        # where half messages stand that were put back
+        self._moved: dict[int, int] = {}
+        self._save_at_ms = clock.monotonic_ms() + SAVE_MS
+        self._counts: Counter[str] = Counter()
+
+    def follow(self) -> int:
+        """Take what is new in the queues, a bounded part of it; how many op records."""
+        # Ops first: each names half messages that were stored before it, and those are then there.
+        ops, self._next_op = self._queues.ops(self._next_op)
+        self.extend()
+        for op in ops:
+            self._marks.note(op)
+            state = STATE_OF.get(op.outcome, ENDED)
+            for offset in op.halves:
+                self._finish(offset, state)
+        return len(ops)
+
+    def extend(self) -> None:
+        """Take half messages that are new in their queue."""
+        self.table.extend(self._queues.range(HALF_TOPIC)[1])
+
+    def stands_at(self, offset: int) -> int:
+        """Where a half message stands by now; where it stood unless it was put back."""
+        while offset in self._moved:
+            offset = self._moved[offset]
+        return offset
+
+    def is_at_end(self) -> bool:
+        """Whether both queues are read to their ends, as they are now."""
+        ends = self._queues.range(HALF_TOPIC)[1], self._queues.range(OP_TOPIC)[1]
+        return self.table.end >= ends[0] and self._next_op >= ends[1]
+
+    def ended(self, ending: Ending) -> None:
+        """Its mark is stored, and will be read in the op queue too."""
+        if ending.state == PUT_BACK and ending.place is not None:
+            self._moved[ending.offset] = ending.place.queue_offset
+        self._finish(ending.offset, ending.state)
+
+    def _finish(self, offset: int, state: int) -> None:
+        if self.table.finish(offset, state) and state in _COUNTED:
+            self._counts[_COUNTED[state]] += 1
+
+    def take_counts(self) -> Counter[str]:
+        """What has ended since the last call, by position."""
+        counts, self._counts = self._counts, Counter()
+        return counts
+
+    @property
+    def progress(self) -> TransactionProgress:
+        table, marks = self.table, self._marks
+        return TransactionProgress(
+            table.oldest, marks.first_for(table.oldest), table.base, marks.first_for(table.base)
+        )
+
+    def save(self, at_once: bool = False) -> None:
+        """Forget what is old, and write down how far this is, if that has changed and it is time.
+
+        A disk that takes nothing keeps the older file: a start reads more then.
+        """
+        now_ms = self._clock.monotonic_ms()
+        if now_ms < self._save_at_ms and not at_once:
+            return
+        self._save_at_ms = now_ms + SAVE_MS
+        self.table.forget()
+        self._marks.forget(self.table.base)
+        # the copy may be open for long: what names it by its old offset is still answered
+        self._moved = {old: new for old, new in self._moved.items() if new >= self.table.base}
+        progress = self.progress
+        if progress == self._saved:
+            return
+        with self._disk:
+            save_transaction_progress(self._file, progress)
+        self._saved = progress
+
+
+def _where_to_begin(paths: StorePaths) -> TransactionProgress:
+    """Our own file's offsets, or RocketMQ's where those are further."""
+    own = load_transaction_progress(paths.transactions) or TransactionProgress()
+    half, op = load_document(paths.consumer_offsets, _rows)
+    if half <= own.half:
+        return own
+    return TransactionProgress(half, op, half, op)
+
+
+def _rows(document: object) -> tuple[int, int]:
+    """The offsets of queue 0 of both topics in consumerOffset.json; 0 where there is none."""
+    table = document.get("offsetTable") if isinstance(document, dict) else None
+    found = []
+    for topic in (HALF_TOPIC, OP_TOPIC):
+        row = table.get(f"{topic}@{TRANSACTION_GROUP}") if isinstance(table, dict) else None
+        offset = row.get("0") if isinstance(row, dict) else None
+        found.append(offset if isinstance(offset, int) and offset >= 0 else 0)
+    return found[0], found[1]

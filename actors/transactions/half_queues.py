@@ -1,0 +1,156 @@
+"""Reads the half queue and the op queue, and looks for copies that a crash may have left.
+
+Read-only. What has expired or is lost with a damaged part of the log counts as not there.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.messaging.half import op_outcome, parse_op
+from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
+from penstock.shared.queue.found_records import piece_of
+from penstock.shared.queue.reader import QueueReader
+
+# Of op records, in one look.
+LOOK_BYTES = 256 << 10
+# Of a queue, in a look for a copy: its last messages. A frame that a power failure cut was among
+# the last of the log, and has fewer.
+MOST_LOOKED_AT = 4096
+# Op records whose largest offset is remembered together.
+_BLOCK = 256
+
+
+class Op(NamedTuple):
+    """An op record: these half messages are done. `outcome` is "" where it does not say."""
+
+    offset: int
+    halves: tuple[int, ...]
+    outcome: str
+
+
+class HalfQueues:
+    """The queues of half messages, and those that they are for."""
+
+    def __init__(self, reader: QueueReader) -> None:
+        self._reader = reader
+
+    def range(self, topic: str, queue_id: int = 0) -> tuple[int, int]:
+        """(min offset, max offset); (0, 0) where there is no such queue."""
+        slot = self._reader.queues(topic).get(queue_id)
+        return (0, 0) if slot is None else self._reader.range(slot)
+
+    def ops(self, start: int) -> tuple[list[Op], int]:
+        """The next op records from `start` on, and where to go on."""
+        slot = self._reader.queues(OP_TOPIC).get(0)
+        if slot is None:
+            return [], start
+        low, high = self._reader.range(slot)
+        start = max(start, low)
+        if start >= high:
+            return [], start
+        try:
+            found, stop = self._reader.read(slot, start, LOOK_BYTES)
+        except FileNotFoundError:
+            return [], start  # it expires just now; the next look begins at the new minimum
+        if stop == start:
+            return [], self._reader.whole_from(slot, start)
+        piece, at, ops = memoryview(piece_of([found])), 0, []
+        while at < len(piece):
+            record = decode_record(piece, at)
+            halves, outcome = parse_op(record.body), op_outcome(record.properties)
+            ops.append(Op(record.queue_offset, halves, outcome))
+            at += record.total_size
+        return ops, stop
+
+    def half(self, offset: int) -> Record | None:
+        """The half message at this offset of its queue."""
+        slot = self._reader.queues(HALF_TOPIC).get(0)
+        return None if slot is None else self._record(slot, offset)
+
+    def find(
+        self, topic: str, queue_id: int, after: int, before: int, is_it: Callable[[Record], bool]
+    ) -> Record | None:
+        """A record of this queue between two log offsets, among the last of them."""
+        slot = self._reader.queues(topic).get(queue_id)
+        if slot is None:
+            return None
+        stop = self._first_from(slot, before)
+        start = max(self._first_from(slot, after), stop - MOST_LOOKED_AT)
+        for offset in range(start, stop):
+            record = self._record(slot, offset)
+            if record is not None and is_it(record):
+                return record
+        return None
+
+    def _first_from(self, slot: int, position: int) -> int:
+        """The first offset of a queue whose message is not before this log offset."""
+        low, high = self._reader.range(slot)
+        while low < high:
+            middle = (low + high) // 2
+            entry = self._entry(slot, middle)
+            if entry is None or entry[0] < position:
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
+    def _entry(self, slot: int, offset: int) -> tuple[int, int] | None:
+        """Where the message is, and its size."""
+        low, high = self._reader.range(slot)
+        if not low <= offset < high:
+            return None
+        try:
+            position, size, _ = ENTRY.unpack(self._reader.entries(slot, offset, offset + 1))
+        except (FileNotFoundError, StoreDamaged):
+            return None
+        lost = size == BLANK_SIZE or self._reader.is_damaged(position, size)
+        return None if lost else (position, size)
+
+    def _record(self, slot: int, offset: int) -> Record | None:
+        entry = self._entry(slot, offset)
+        if entry is None:
+            return None
+        position, size = entry
+        try:
+            return decode_record(self._reader.view(position, position + size))
+        except (FileNotFoundError, StoreDamaged):
+            return None
+
+
+class OpMarks:
+    """Which op records somebody still needs who begins at a half offset.
+
+    RocketMQ's op offset may lie too low but never too high, so it is enough to know the largest
+    half offset of some hundred op records together.
+    """
+
+    def __init__(self, start: int) -> None:
+        self._blocks: deque[tuple[int, int]] = deque()  # the first op offset, the largest half
+        self._next = start
+        self._count = 0
+
+    def note(self, op: Op) -> None:
+        largest = max(op.halves, default=-1)
+        if not self._blocks or self._count == _BLOCK:
+            self._blocks.append((op.offset, largest))
+            self._count = 0
+        else:
+            first, before = self._blocks[-1]
+            self._blocks[-1] = first, max(before, largest)
+        self._count += 1
+        self._next = op.offset + 1
+
+    def first_for(self, half: int) -> int:
+        """No op record before this one names a half message from `half` on."""
+        return next((first for first, largest in self._blocks if largest >= half), self._next)
+
+    def forget(self, half: int) -> None:
+        """Nobody will begin before `half` again."""
+        while self._blocks and self._blocks[0][1] < half:
+            self._blocks.popleft()

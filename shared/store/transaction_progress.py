@@ -1,0 +1,50 @@
+"""How far half messages are looked through: STORE/penstock/transactions, of the transactions actor.
+
+    {"half": 120, "op": 17, "from_half": 100, "from_op": 12}
+
+All half messages before `half` have ended, and no op record before `op` names one from there on:
+RocketMQ's two offsets of the group CID_RMQ_SYS_TRANS, which `rows` gives as they stand in
+config/consumerOffset.json. Penstock's start begins a little earlier, at `from_half` and
+`from_op`, to remember how the last ones ended. The file may be older than the queues: what it lacks is read
+again.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import msgspec
+
+from penstock.shared.files.durable import make_directory, replace_file
+from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
+
+_Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 58)]
+
+
+class TransactionProgress(msgspec.Struct, frozen=True):
+    """Offsets of queue 0 of the half topic and of the op topic."""
+
+    half: _Offset = 0
+    op: _Offset = 0
+    from_half: _Offset = 0
+    from_op: _Offset = 0
+
+    def rows(self) -> dict[str, dict[int, int]]:
+        """Topic -> queue -> offset, of the group that RocketMQ keeps for this."""
+        return {HALF_TOPIC: {0: self.half}, OP_TOPIC: {0: self.op}}
+
+
+def load_transaction_progress(file: Path) -> TransactionProgress | None:
+    """None where there is no file, or something else in its place: then RocketMQ's offsets count,
+    and what they lack is read again."""
+    try:
+        return msgspec.json.decode(file.read_bytes(), type=TransactionProgress)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+
+
+def save_transaction_progress(file: Path, progress: TransactionProgress) -> None:
+    """Durable on return. Raises OSError."""
+    make_directory(file.parent)
+    replace_file(file, msgspec.json.encode(progress))

@@ -1,0 +1,188 @@
+"""The actors that a transaction passes, in this process, driven until a condition holds."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import Flusher
+from penstock.actors.reput import Reput
+from penstock.actors.transactions import Transactions
+from penstock.actors.writer import Writer
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.messaging.half import half_properties
+from penstock.shared.messaging.system_topics import HALF_TOPIC
+from penstock.shared.queue.found_records import piece_of
+from penstock.shared.queue.reader import QueueReader
+from penstock.shared.wire.messages import Append, Appended, CreateTopic, Hello, QueueRun, encode
+from penstock.shared.wire.messages import decode_produce_answer as decode_produced
+from penstock.shared.wire.transaction_messages import (
+    EndTransaction,
+    RegisterProducer,
+    decode_transaction_answer,
+)
+
+HOST = pack_host("127.0.0.1", 4711)
+WAIT_S = 20
+
+
+class Half:
+    """A half message that a test has stored."""
+
+    def __init__(self, key: str, offset: int, position: int) -> None:
+        self.key, self.offset, self.position = key, offset, position
+
+
+class Scene:
+    """A broker whose actors are driven by `until`."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self.broker = pipeline
+        pipeline.allocate(8)
+        self.writer = pipeline.start(Writer)
+        self.others = [pipeline.start(each) for each in (Committer, Flusher, Reput)]
+        self.actor = pipeline.start(Transactions)
+        self._produce = pipeline.client(pipeline.run.endpoints.produce)
+        self._session = self._seq = 0
+        self._number = 0
+        self.log: list[Any] = []
+        self._say(encode(CreateTopic(1, "orders", 4)))
+        self._say(encode(Hello(99, 1, 1, 0)))
+
+    def turn(self) -> None:
+        for actor in (self.writer, *self.others, *([self.actor] if self.actor else [])):
+            actor.work()
+        self.broker.clock.advance(1)
+
+    def until(self, wanted: Callable[[], Any], why: str = "what is waited for") -> Any:
+        deadline = time.monotonic() + WAIT_S
+        while not (found := wanted()):
+            assert time.monotonic() < deadline, f"{why} does not come"
+            self.turn()
+        return found
+
+    def pass_time(self, ms: int) -> None:
+        """Let the clock go on, and the actors see it."""
+        self.broker.clock.advance(ms)
+        self.turn()
+
+    def _say(self, *parts: bytes) -> Any:
+        self.until(lambda: self._produce.poll(0, 2) or True)
+        self._produce.send_multipart(parts)
+        self.until(lambda: self._produce.poll(0), "an answer of the writer")
+        return decode_produced(self._produce.recv_multipart()[0])
+
+    def put(self, *records: Record) -> Appended:
+        """Store these in one frame, by a producer."""
+        self._seq += 1
+        runs = tuple(QueueRun(each.topic, each.queue_id, 1) for each in records)
+        header = Append(99, 1, self._seq, runs, "durable", False)
+        answer = self._say(encode(header), b"".join(map(encode_record, records)))
+        assert isinstance(answer, Appended), answer
+        return answer
+
+    def half(self, body: bytes = b"body", group: str = "shop", **more: str) -> Half:
+        """Store a half message for orders/1."""
+        self._number += 1
+        key = f"KEY{self._number:04d}"
+        words = {"UNIQ_KEY": key} | half_properties("orders", 1, group, key) | more
+        record = Record(
+            HALF_TOPIC,
+            body,
+            encode_properties(words),
+            born_host=HOST,
+            born_timestamp_ms=self.broker.clock.now_ms(),
+        )
+        (run,) = self.put(record).runs
+        return Half(key, run.queue_offset, run.physical_offset)
+
+    def producer(self, group: str = "shop") -> Client:
+        return Client(self, group)
+
+    def queue(self, topic: str, queue_id: int = 0) -> list[Record]:
+        """All that stands in a queue by now."""
+        reader = QueueReader(self.broker.config, self.broker.run, self.broker.positions)
+        found: list[Record] = []
+        slot = reader.queues(topic).get(queue_id)
+        if slot is not None:
+            at, stop = reader.range(slot)
+            while at < stop:
+                piece, at = reader.read(slot, at, 1 << 20)
+                raw, place = bytes(piece_of([piece])), 0
+                while place < len(raw):
+                    found.append(decode_record(raw, place))
+                    place += found[-1].total_size
+        reader.close()
+        return found
+
+    def dispatched(self) -> None:
+        """Wait until all that is written is in its queue."""
+        positions = self.broker.positions
+        self.until(lambda: positions["dispatched"] == positions["wrote"], "the reput")
+
+    def crash(self) -> None:
+        """The transactions actor is killed, and another one started."""
+        self.broker.crash(self.actor)
+        self.actor = None
+        self.actor = self.broker.start(Transactions, generation=self.next_generation())
+
+    def next_generation(self) -> int:
+        self._session += 1
+        return self._session
+
+
+class Client:
+    """A producer of transactions, by hand."""
+
+    def __init__(self, scene: Scene, group: str) -> None:
+        self._scene, self._group = scene, group
+        self.socket = scene.broker.client(scene.broker.run.endpoints.transaction)
+        self._number = 0
+
+    def send(self, request: Any) -> None:
+        self._scene.until(lambda: self.socket.poll(0, 2), "a connection")
+        self.socket.send(encode(request))
+
+    def register(self) -> Any:
+        self._number += 1
+        self.send(RegisterProducer(self._number, self._group, "me"))
+        return self.answer()
+
+    def say(self, half: Half, outcome: str, **changes: Any) -> None:
+        self._number += 1
+        words = {
+            "request": self._number,
+            "group": self._group,
+            "unique_key": half.key,
+            "queue_offset": half.offset,
+            "physical_offset": half.position,
+            "outcome": outcome,
+        }
+        self.send(EndTransaction(**(words | changes)))
+
+    def end(self, half: Half, outcome: str, **changes: Any) -> Any:
+        self.say(half, outcome, **changes)
+        return self.answer()
+
+    def answer(self) -> Any:
+        return self.parts()[0]
+
+    def parts(self) -> list[Any]:
+        self._scene.until(lambda: self.socket.poll(0), "an answer")
+        header, *rest = self.socket.recv_multipart()
+        return [decode_transaction_answer(header), *rest]
+
+    def hears_nothing(self) -> bool:
+        for _ in range(5):
+            self._scene.turn()
+        return not self.socket.poll(10)
+
+
+@pytest.fixture
+def scene(pipeline: Callable[..., Any]) -> Iterator[Callable[..., Scene]]:
+    yield lambda **settings: Scene(pipeline(**settings))

@@ -1,0 +1,279 @@
+"""The transactions actor: one outcome for each half message, whatever is said and whoever dies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.shared.formats.properties import decode_properties
+from penstock.shared.messaging.half import committed, op_records, parse_op
+from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
+from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
+from penstock.shared.store.transaction_progress import load_transaction_progress
+from penstock.shared.wire.messages import Refused
+from penstock.shared.wire.transaction_messages import CheckTransaction, Ended, Registered
+
+Scenes = Callable[..., Any]
+
+
+def done(scene: Any) -> list[int]:
+    return [offset for each in scene.queue(OP_TOPIC) for offset in parse_op(each.body)]
+
+
+def test_a_committed_message_is_in_its_queue_and_its_half_message_is_done(scene: Scenes) -> None:
+    broker = scene()
+    half = broker.half(b"order 1")
+    assert broker.queue("orders", 1) == [], "a half message is no message yet"
+    producer = broker.producer()
+    answer = producer.end(half, "commit")
+    broker.dispatched()
+    (message,) = broker.queue("orders", 1)
+    assert (message.body, message.sys_flag, message.prepared_transaction_offset) == (
+        *(b"order 1", 8, half.position),
+    )
+    place = (message.queue_id, message.queue_offset, message.physical_offset)
+    assert answer == Ended(1, "commit", *place)
+    assert done(broker) == [half.offset]
+
+
+def test_a_message_that_is_rolled_back_is_never_seen(scene: Scenes) -> None:
+    broker = scene()
+    half = broker.half()
+    assert broker.producer().end(half, "rollback") == Ended(1, "rollback")
+    broker.dispatched()
+    assert broker.queue("orders", 1) == []
+    assert done(broker) == [half.offset]
+
+
+@pytest.mark.parametrize("first", ["commit", "rollback"])
+@pytest.mark.parametrize("crash", [False, True])
+def test_the_first_outcome_counts_and_nothing_is_written_for_a_second(
+    scene: Scenes, first: str, crash: bool
+) -> None:
+    broker = scene()
+    half = broker.half()
+    answer = broker.producer().end(half, first)
+    broker.dispatched()
+    before = broker.broker.positions["wrote"]
+    if crash:
+        broker.crash()
+    for second in ("commit", "rollback"):
+        again = broker.producer().end(half, second)
+        assert (again.outcome, again.physical_offset) == (answer.outcome, answer.physical_offset)
+    assert broker.broker.positions["wrote"] == before
+
+
+def test_many_end_in_few_frames_each_as_it_was_said(scene: Scenes) -> None:
+    broker = scene()
+    halves = [broker.half(b"%d" % number) for number in range(40)]
+    producer = broker.producer()
+    for number, half in enumerate(halves):
+        producer.say(half, "rollback" if number % 3 == 0 else "commit")
+    answers = {answer.request: answer for answer in (producer.answer() for _ in halves)}
+    broker.dispatched()
+    visible = {each.queue_offset: each for each in broker.queue("orders", 1)}
+    for number in range(40):
+        answer = answers[number + 1]
+        if number % 3 == 0:
+            assert answer == Ended(number + 1, "rollback")
+        else:
+            message = visible.pop(answer.queue_offset)
+            assert message.body == b"%d" % number
+            assert message.physical_offset == answer.physical_offset
+    assert visible == {}
+    assert sorted(done(broker)) == [half.offset for half in halves]
+    assert len(broker.queue(OP_TOPIC)) < 40
+
+
+def test_what_is_no_half_message_cannot_be_ended(scene: Scenes) -> None:
+    broker = scene()
+    half = broker.half()
+    producer = broker.producer()
+    before = broker.broker.positions["wrote"]
+    for wrong in (
+        {"physical_offset": half.position + 1},
+        {"queue_offset": half.offset + 1},
+        {"queue_offset": half.offset + 1, "physical_offset": 1 << 40},
+        {"group": "others"},
+        {"unique_key": "KEY9999"},
+    ):
+        answer = producer.end(half, "commit", **wrong)
+        assert isinstance(answer, Refused) and answer.status == "INVALID_ARGUMENT", wrong
+    assert broker.broker.positions["wrote"] == before
+    assert producer.end(half, "commit").outcome == "commit"
+
+
+def test_a_producer_that_does_not_know_is_answered_and_nothing_ends(scene: Scenes) -> None:
+    broker = scene()
+    half = broker.half()
+    assert broker.producer().end(half, "unknown") == Ended(1, "unknown")
+    assert broker.actor._follower.table.open == 1
+
+
+def test_who_is_alive_is_asked_once_the_message_is_old_enough(scene: Scenes) -> None:
+    broker = scene()
+    half = broker.half(b"order 1")
+    producer = broker.producer()
+    assert isinstance(producer.register(), Registered)
+    others = broker.producer("others")
+    others.register()
+    broker.pass_time(4000)
+    assert producer.hears_nothing(), "the first pass comes after an interval"
+    register_through(broker, [producer, others], 30_000)
+    question, record = producer.parts()
+    assert question == CheckTransaction(0, "shop", half.key, half.offset, half.position)
+    assert b"order 1" in record and b"orders" in record
+    assert others.hears_nothing()
+    assert producer.end(half, "commit", from_check=True).outcome == "commit"
+    assert broker.broker.positions["transaction_checks"] == 1
+
+
+def register_through(broker: Any, producers: list[Any], ms: int) -> None:
+    """Let time pass in steps in which producers stay registered."""
+    for _ in range(ms // 4000 + 1):
+        for each in producers:
+            if not each.socket.poll(0):
+                each.register()
+        broker.pass_time(4000)
+
+
+def test_nobody_is_asked_within_the_immunity_and_no_check_is_counted(scene: Scenes) -> None:
+    broker = scene()
+    broker.half(CHECK_IMMUNITY_TIME_IN_SECONDS="100")
+    producer = broker.producer()
+    register_through(broker, [producer], 90_000)
+    assert producer.hears_nothing()
+    assert len(broker.queue(HALF_TOPIC)) == 1, "it is not put back meanwhile, as RocketMQ does"
+    register_through(broker, [producer], 40_000)
+    assert isinstance(producer.answer(), CheckTransaction)
+
+
+def test_after_the_most_checks_a_message_is_given_up_and_its_queue_keeps_it(scene: Scenes) -> None:
+    broker = scene(transaction_check_max=2, transaction_check_interval_ms=8000)
+    half = broker.half(b"nobody knows")
+    producer = broker.producer()
+    for _ in range(2):
+        while not producer.socket.poll(0):
+            register_through(broker, [producer], 4000)
+        assert isinstance(producer.answer(), CheckTransaction)
+    broker.until(lambda: broker.pass_time(1000) or broker.queue(GIVEN_UP), "the discarded message")
+    broker.dispatched()
+    (kept,) = broker.queue(GIVEN_UP)
+    assert kept.body == b"nobody knows"
+    assert decode_properties(kept.properties)["REAL_TOPIC"] == "orders"
+    assert done(broker) == [half.offset]
+    late = broker.producer().end(half, "commit")
+    assert late.outcome == "rollback", "it was never visible, and is not made so any more"
+    assert broker.broker.positions["transactions_discarded"] == 1
+
+
+def test_without_a_producer_a_message_waits_as_long_as_the_store_keeps_messages(
+    scene: Scenes,
+) -> None:
+    broker = scene(transaction_check_max=2, file_reserved_time_h=1)
+    broker.half()
+    for _ in range(55):
+        broker.pass_time(60_000)
+    broker.dispatched()
+    assert broker.queue(GIVEN_UP) == []
+    for _ in range(10):
+        broker.pass_time(60_000)
+    broker.until(lambda: broker.queue(GIVEN_UP), "the discarded message")
+
+
+def test_the_living_are_asked_in_turn_and_the_dead_no_more(scene: Scenes) -> None:
+    broker = scene(transaction_check_interval_ms=8000, transaction_time_out_ms=1)
+    broker.half()
+    first, second, dead = broker.producer(), broker.producer(), broker.producer()
+    for each in (first, second, dead):
+        each.register()
+    dead.socket.close()
+    asked = {first: 0, second: 0}
+    while sum(asked.values()) < 6:
+        register_through(broker, [first, second], 8000)
+        for each in asked:
+            while each.socket.poll(0):
+                asked[each] += isinstance(each.answer(), CheckTransaction)
+    assert min(asked.values()) >= 2
+
+
+def test_a_kill_before_the_answer_leaves_one_message(scene: Scenes) -> None:
+    """Its frame may be stored, or on its way, or not sent: the producer says it again."""
+    for turns in range(6):
+        broker = scene()
+        half = broker.half(b"order")
+        producer = broker.producer()
+        producer.say(half, "commit")
+        for _ in range(turns):
+            broker.turn()
+        broker.crash()
+        assert broker.producer().end(half, "commit").outcome == "commit"
+        broker.dispatched()
+        assert [each.body for each in broker.queue("orders", 1)] == [b"order"]
+
+
+def test_a_commit_whose_mark_a_power_failure_cut_is_not_written_again(scene: Scenes) -> None:
+    broker = scene()
+    half = broker.half(b"order")
+    broker.dispatched()
+    (record,) = broker.queue(HALF_TOPIC)
+    broker.put(committed(record))  # the beginning of the frame; the mark behind it is lost
+    broker.dispatched()
+    wrote = broker.broker.positions["wrote"]
+    broker.broker.positions.initialise("run_began", wrote)
+    broker.crash()
+    answer = broker.producer().end(half, "commit")
+    assert answer.outcome == "commit" and answer.physical_offset > half.position
+    broker.dispatched()
+    assert [each.body for each in broker.queue("orders", 1)] == [b"order"]
+    assert done(broker) == [half.offset]
+
+
+def test_rocketmqs_marks_of_both_forms_are_read(scene: Scenes) -> None:
+    broker = scene()
+    halves = [broker.half(b"%d" % number) for number in range(3)]
+    ours = op_records([0], "commit", iter("a"), 1, bytes(8))[0]
+    broker.put(type(ours)(OP_TOPIC, b"0,2,", b"TAGS\x01d\x02", born_host=bytes(8)))
+    broker.dispatched()
+    broker.crash()
+    broker.until(lambda: broker.actor._follower.table.open == 1)
+    assert broker.producer().end(halves[1], "commit").outcome == "commit"
+    answer = broker.producer().end(halves[0], "commit")
+    assert isinstance(answer, Refused), "how it ended on RocketMQ nobody can tell"
+
+
+def test_progress_is_saved_as_rocketmq_needs_it_and_a_start_goes_on_there(scene: Scenes) -> None:
+    broker = scene()
+    halves = [broker.half(b"%d" % number) for number in range(5)]
+    producer = broker.producer()
+    for number in (0, 1, 3):
+        producer.end(halves[number], "commit")
+    broker.dispatched()
+    broker.pass_time(6000)
+    file = broker.broker.paths.transactions
+    broker.until(lambda: (found := load_transaction_progress(file)) and found.half == 2)
+    progress = load_transaction_progress(file)
+    assert progress is not None
+    assert progress.rows() == {HALF_TOPIC: {0: 2}, OP_TOPIC: {0: progress.op}}
+    named = [parse_op(each.body) for each in broker.queue(OP_TOPIC)[progress.op :]]
+    assert (3,) in named, "who begins here still learns that 3 is done"
+
+
+def test_an_old_message_is_put_back_and_still_known_by_its_first_place(scene: Scenes) -> None:
+    broker = scene(transaction_check_interval_ms=8000)
+    old = broker.half(b"old")
+    producer = broker.producer()
+    for number in range(12):
+        assert producer.end(broker.half(b"%d" % number), "rollback")
+    broker.actor._checks.most_remembered = 8
+    broker.until(lambda: broker.pass_time(1000) or len(broker.queue(HALF_TOPIC)) == 14)
+    copy = broker.queue(HALF_TOPIC)[-1]
+    assert decode_properties(copy.properties)["TRAN_PREPARED_QUEUE_OFFSET"] == str(old.offset)
+    broker.dispatched()
+    assert broker.producer().end(old, "commit").outcome == "commit"
+    broker.dispatched()
+    (message,) = broker.queue("orders", 1)
+    assert (message.body, message.prepared_transaction_offset) == (b"old", copy.physical_offset)
+    assert broker.actor._follower.table.open == 0
