@@ -36,6 +36,10 @@ from penstock.shared.progress.group_journal import (
 )
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document, save_document
+from penstock.shared.store.transaction_progress import (
+    TransactionProgress,
+    load_transaction_progress,
+)
 
 # A journal of this size is replaced whatever the time is; with twice as much nothing is taken.
 FULL_JOURNAL_BYTES = 16 << 20
@@ -59,6 +63,9 @@ class GroupFiles:
         self._changed_ms = -1
         self._groups_changed_ms = -1
         self._file_digest = ""
+        # how far half messages are looked through, which stands in the offsets' file too
+        self._transactions: TransactionProgress | None = None
+        self._looked_ms = 0
 
     def load(self) -> tuple[ConsumerOffsets, list[Entry]]:
         """The offsets' file, and what the journal says beyond it. Raises StoreDamaged, OSError.
@@ -167,6 +174,8 @@ class GroupFiles:
         if self._retry.waits:
             return False
         now_ms = self._clock.monotonic_ms()
+        if now_ms >= self._looked_ms + self._every_ms:
+            self._look_at_transactions(now_ms)
         return (
             self._broken
             or self._size > FULL_JOURNAL_BYTES
@@ -174,12 +183,20 @@ class GroupFiles:
             or 0 <= self._groups_changed_ms <= now_ms - SAVE_GROUPS_MS
         )
 
+    def _look_at_transactions(self, now_ms: int) -> None:
+        """Their actor says in a file of its own how far it is."""
+        self._looked_ms = now_ms
+        is_known = load_transaction_progress(self._paths.transactions) == self._transactions
+        if not is_known and self._changed_ms < 0:
+            self._changed_ms = now_ms
+
     def save(
         self, offsets: Callable[[], GroupOffsets], head: Head, rest: Callable[[], Iterable[Entry]]
     ) -> None:
         """Save what has changed: `offsets`, and a new journal with the `rest`, which the offsets'
         file has no place for. The head's digests are filled in here. Errors are noted, not raised.
         """
+        self._look_at_transactions(self._clock.monotonic_ms())
         try:
             if self._groups_changed_ms >= 0:
                 self.save_groups()
@@ -196,6 +213,9 @@ class GroupFiles:
         self._retry.succeeded()
 
     def _save_offsets(self, offsets: GroupOffsets) -> None:
+        self._transactions = load_transaction_progress(self._paths.transactions)
+        if self._transactions is not None:
+            offsets = self._transactions.merged(offsets)
         self._offsets.replace(offsets, self._clock.now_ms())
         content = self._offsets.encode()
         self._append(encode_block([Saving(digest_of(content))]))

@@ -96,7 +96,7 @@ ROSTER = (
         "transactions",
         "penstock.actors.transactions:Transactions",
         start_rank=10,
-        stop_rank=0,
+        stop_rank=-1,
         serves=("transaction", "transaction_ipc"),
         needs_numpy=True,
     ),

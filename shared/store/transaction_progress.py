@@ -3,21 +3,22 @@
     {"half": 120, "op": 17, "from_half": 100, "from_op": 12}
 
 All half messages before `half` have ended, and no op record before `op` names one from there on:
-RocketMQ's two offsets of the group CID_RMQ_SYS_TRANS, which `rows` gives as they stand in
-config/consumerOffset.json. Penstock's start begins a little earlier, at `from_half` and
-`from_op`, to remember how the last ones ended. The file may be older than the queues: what it lacks is read
+RocketMQ's two offsets of the group CID_RMQ_SYS_TRANS, which the coordinator puts into
+config/consumerOffset.json. Penstock's start begins a little earlier, at `from_half` and `from_op`,
+to remember how the last ones ended. The file may be older than the queues: what it lacks is read
 again.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated
 
 import msgspec
 
 from penstock.shared.files.durable import make_directory, replace_file
-from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
+from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 
 _Offset = Annotated[int, msgspec.Meta(ge=0, lt=1 << 58)]
 
@@ -33,6 +34,16 @@ class TransactionProgress(msgspec.Struct, frozen=True):
     def rows(self) -> dict[str, dict[int, int]]:
         """Topic -> queue -> offset, of the group that RocketMQ keeps for this."""
         return {HALF_TOPIC: {0: self.half}, OP_TOPIC: {0: self.op}}
+
+    def merged(
+        self, offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
+    ) -> Mapping[str, Mapping[str, Mapping[int, int]]]:
+        """All groups' offsets (group -> topic -> queue -> offset) with these among them.
+
+        Where RocketMQ's are further, it has used the store since, and its own stay.
+        """
+        known = offsets.get(TRANSACTION_GROUP, {}).get(HALF_TOPIC, {}).get(0, 0)
+        return {**offsets, TRANSACTION_GROUP: self.rows()} if self.half >= known else offsets
 
 
 def load_transaction_progress(file: Path) -> TransactionProgress | None:

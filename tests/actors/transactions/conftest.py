@@ -22,6 +22,7 @@ from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire.messages import Append, Appended, CreateTopic, Hello, QueueRun, encode
 from penstock.shared.wire.messages import decode_produce_answer as decode_produced
 from penstock.shared.wire.transaction_messages import (
+    CheckTransaction,
     EndTransaction,
     RegisterProducer,
     decode_transaction_answer,
@@ -143,6 +144,8 @@ class Client:
         self._scene, self._group = scene, group
         self.socket = scene.broker.client(scene.broker.run.endpoints.transaction)
         self._number = 0
+        self._answers: list[Any] = []
+        self._questions: list[Any] = []
 
     def send(self, request: Any) -> None:
         self._scene.until(lambda: self.socket.poll(0, 2), "a connection")
@@ -170,17 +173,29 @@ class Client:
         return self.answer()
 
     def answer(self) -> Any:
-        return self.parts()[0]
+        """The next answer to what was said; questions may come between."""
+        self._scene.until(lambda: self._take() or self._answers, "an answer")
+        return self._answers.pop(0)
 
-    def parts(self) -> list[Any]:
-        self._scene.until(lambda: self.socket.poll(0), "an answer")
-        header, *rest = self.socket.recv_multipart()
-        return [decode_transaction_answer(header), *rest]
+    def question(self) -> Any:
+        """The next question, with its record."""
+        self._scene.until(lambda: self._take() or self._questions, "a question")
+        return self._questions.pop(0)
 
-    def hears_nothing(self) -> bool:
+    def is_asked(self) -> bool:
         for _ in range(5):
             self._scene.turn()
-        return not self.socket.poll(10)
+        self._take()
+        return bool(self._questions)
+
+    def _take(self) -> None:
+        while self.socket.poll(0):
+            header, *rest = self.socket.recv_multipart()
+            answer = decode_transaction_answer(header)
+            if isinstance(answer, CheckTransaction):
+                self._questions.append((answer, *rest))
+            else:
+                self._answers.append(answer)
 
 
 @pytest.fixture
