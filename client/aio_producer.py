@@ -35,7 +35,7 @@ from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.queue_faults import QueueFaults
-from penstock.client.core.sending.routes import create_request
+from penstock.client.core.sending.routes import Question, create_request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
 from penstock.shared.clock import Clock
@@ -289,7 +289,7 @@ class Producer:
         return 0 if self._started is None else self._core.terms.max_message_bytes
 
     async def _administer(
-        self, request: messages.CreateTopic | messages.ListTopics, timeout: float
+        self, request: Question, timeout: float
     ) -> messages.Routed | messages.TopicList:
         seconds = check_timeout(timeout)
         self._loop.check_usable()

@@ -36,7 +36,7 @@ from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGH
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.queue_faults import QueueFaults
-from penstock.client.core.sending.routes import create_request
+from penstock.client.core.sending.routes import Question, create_request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
 from penstock.client.send_loop import SendLoop
@@ -346,7 +346,7 @@ class Producer:
         return f"<Producer of {self._address.name}: {state}>"
 
     def _administer(
-        self, request: messages.CreateTopic | messages.ListTopics, timeout: float
+        self, request: Question, timeout: float
     ) -> messages.Routed | messages.TopicList:
         seconds = check_timeout(timeout)
         self._check_usable()

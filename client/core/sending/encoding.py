@@ -71,16 +71,17 @@ _SINGLE = (str, bytes, bytearray, memoryview, Mapping, BatchMessage)
 class BrokerLimits:
     """What the broker has said of the messages it takes; until it has, what is usual."""
 
-    __slots__ = ("max_message_bytes", "shape")
+    __slots__ = ("max_message_bytes", "max_frame_bytes", "shape")
 
     def __init__(self) -> None:
         # 0: not known yet; the broker checks again
-        self.max_message_bytes = 0
+        self.max_message_bytes = self.max_frame_bytes = 0
         self.shape = Shape()
 
     def take(self, welcome: Welcome) -> None:
         """What the broker says. The shape is another object only when it is another one."""
         self.max_message_bytes = welcome.max_message_bytes
+        self.max_frame_bytes = welcome.max_frame_bytes
         shape = Shape(welcome.store_host_bytes, welcome.prop_crc)
         if shape != self.shape:
             self.shape = shape

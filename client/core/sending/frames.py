@@ -51,7 +51,7 @@ class Receipt(msgspec.Struct, frozen=True):
 class Frame(FrameOfRuns):
     """Runs of messages: open while they wait to leave, closed when they have."""
 
-    __slots__ = ("seq", "retry", "since_ms", "tried", "_starts")
+    __slots__ = ("seq", "retry", "since_ms", "tried", "whole", "_starts")
 
     def __init__(self, ack: str) -> None:
         super().__init__(ack)
@@ -60,6 +60,8 @@ class Frame(FrameOfRuns):
         self.since_ms = 0
         # queues that have refused messages of it
         self.tried: tuple[int, ...] = ()
+        # whether its messages stand or fall together
+        self.whole = False
         self._starts: Sequence[int] = ()
 
     def close(self, seq: int) -> None:

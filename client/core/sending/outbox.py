@@ -88,6 +88,11 @@ class Outbox:
         self._intake.frame = frame
         return frame
 
+    def put_frame(self, frame: Frame) -> None:
+        """A frame that nothing joins, after what came before it."""
+        self._end()
+        self._frames.append(frame)
+
     def _end(self) -> None:
         """The open frame takes no more messages."""
         if (frame := self._intake.frame) is not None:

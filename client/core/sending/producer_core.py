@@ -57,19 +57,18 @@ class ProducerCore:
         self.timeouts = Timeouts(endpoint, timeout_ms)
         self._ack = ack
         self._packer, self._ring = packer, packer.ring
-        self._encoder = encoder = packer.encoder
-        self._sender = Sender(settled, encoder.numbers.origin, endpoint, os.getpid())
+        self.encoder = encoder = packer.encoder
+        self.sender = Sender(settled, encoder.numbers.origin, endpoint, os.getpid())
         self.terms = encoder.terms
         self._producer = int.from_bytes(os.urandom(8)) >> 2
-        self._session, self._open = 1, False
-        self._next_seq, self._floor = 1, 0
+        self._session, self._open, self._next_seq, self._floor = 1, False, 1, 0
         self._hello_at_ms = self._answered_ms = self._aged_ms = 0
         self.routes = Routes()
         sizes = encoder.fixed_bytes, encoder.compressed_bytes
-        plain = Plain(SendFuture, self._sender, ack, encoder.numbers, encoder.terms, *sizes)
+        plain = Plain(SendFuture, self.sender, ack, encoder.numbers, encoder.terms, *sizes)
         # drivers ask it first: most messages are plain, and then nothing of this file runs
         self.intake = Intake(plain, self.routes.turns, self.routes.queues)
-        self._outbox = Outbox(self.intake, self.routes.rotation)
+        self.outbox = Outbox(self.intake, self.routes.rotation)
         self.moves = Moves(self.routes, encoder.room)
         self._in_flight: dict[int, Frame] = {}
         self._resend: deque[Frame] = deque()
@@ -83,7 +82,7 @@ class ProducerCore:
 
     def open_frame(self, ack: str) -> None:
         """Make room for the plain message that `intake` has found none for."""
-        self._outbox.open_frame(ack or self._ack)
+        self.outbox.open_frame(ack or self._ack)
 
     def send(
         self,
@@ -100,12 +99,12 @@ class ProducerCore:
 
         Raises InvalidMessage, PropertiesTooLarge or QueueNotFound; then nothing has changed.
         """
-        encoder = self._encoder
+        encoder = self.encoder
         topic, queue, ack = check_common(topic, queue, ack, wait)
         draft = encoder.draft(message, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = encoder.room(topic, draft, delay)
-        future = outcome_of(self._sender, encoder.numbers.next(now_ms), topic, delay)
+        future = outcome_of(self.sender, encoder.numbers.next(now_ms), topic, delay)
         made = Parked(topic, [draft], size, future, shard, queue, ack or self._ack, delay=delay)
         self._enter(queue_id, made)
         return future
@@ -121,13 +120,13 @@ class ProducerCore:
         now_ms: int,
     ) -> SendFuture:
         """Take messages that are stored together or not at all. Raises what `send` raises."""
-        encoder = self._encoder
+        encoder = self.encoder
         topic, queue, ack = check_common(topic, queue, ack, wait)
         drafts = encoder.drafts(topic, messages, shard, wait)
         queue_id = self.routes.queue_for(topic, shard, queue)
         size = sum([encoder.room(topic, draft) for draft in drafts])
         numbers = encoder.numbers.several(now_ms, len(drafts))
-        future, ack = SendFuture(self._sender, numbers[0], numbers), ack or self._ack
+        future, ack = SendFuture(self.sender, numbers[0], numbers), ack or self._ack
         self._enter(queue_id, Parked(topic, drafts, size, future, shard, queue, ack, True))
         return future
 
@@ -136,23 +135,23 @@ class ProducerCore:
         if queue_id < 0:
             self.routes.park(made)
         else:
-            self._outbox.enter(queue_id, made)
+            self.outbox.enter(queue_id, made)
         self.intake.count(1, made.size)
 
     @property
     def may_send(self) -> bool:
         """Whether something new could leave now, and not only when an answer comes."""
-        return self._outbox.may_leave(len(self._in_flight))
+        return self.outbox.may_leave(len(self._in_flight))
 
     def _assign(self, parked: Parked) -> None:
         future = parked.future
         try:
-            self._encoder.check_again(parked.drafts)  # made before the broker had said its limits
+            self.encoder.check_again(parked.drafts)  # made before the broker had said its limits
             queue_id = self.routes.queue_of(parked)
         except OF_ONE_RUN as error:
             self._fail_parked([parked], error)
             return
-        self._outbox.enter(queue_id, parked)
+        self.outbox.enter(queue_id, parked)
         if future.watched and future.run is not None:
             future.run.frame.watched = True
 
@@ -161,7 +160,7 @@ class ProducerCore:
     def outgoing(self, now_ms: int) -> Iterator[tuple[bytes | memoryview, ...]]:
         """Everything to be sent now, in order; payloads are valid until this is called again."""
         idle = self._open and not self._in_flight
-        if idle and self._outbox and now_ms - self._answered_ms > PAUSE_MS:
+        if idle and self.outbox and now_ms - self._answered_ms > PAUSE_MS:
             self._begin_session(now_ms)
         if not self._open:
             if now_ms >= self._hello_at_ms:
@@ -173,7 +172,7 @@ class ProducerCore:
         yield from self.routes.outgoing(now_ms)
         yield from self._ring.outgoing(self._producer, now_ms, self.routes.number)
         leaving = 0
-        while self._resend or self._outbox and self.may_send:
+        while self._resend or self.outbox and self.may_send:
             frame = self._resend.popleft() if self._resend else self._next_frame()
             try:
                 yield self._append(frame, leaving, now_ms)
@@ -191,7 +190,7 @@ class ProducerCore:
 
     def _next_frame(self) -> Frame:
         """The frame whose turn it is, closed and in flight."""
-        frame = self._outbox.take()
+        frame = self.outbox.take()
         frame.close(self._next_seq)
         self._next_seq += 1
         self._in_flight[frame.seq] = frame
@@ -199,8 +198,7 @@ class ProducerCore:
 
     def _append(self, frame: Frame, number: int, now_ms: int) -> tuple[bytes, bytes | memoryview]:
         """The frame as a request, the `number`-th that leaves now."""
-        if not frame.since_ms:
-            frame.since_ms = now_ms
+        frame.since_ms = frame.since_ms or now_ms
         if len(self._in_flight) == 1:
             self._answered_ms = now_ms
         return self._packer.append(self._producer, self._session, frame, number)
@@ -323,7 +321,7 @@ class ProducerCore:
                 elif isinstance(error, BrokerBusy):
                     self._pause(answer.request, error, now_ms)
                 elif isinstance(error, OF_ONE_RUN) and len(frame.runs) > 1:
-                    self._part(frame, now_ms)
+                    self._part(frame, error, now_ms)
                 elif self.moves.refused(frame, error, now_ms):
                     del self._in_flight[answer.request]
                 else:
@@ -334,11 +332,13 @@ class ProducerCore:
         elif not self._ring.refused(answer.request):
             self._fail_parked(self.routes.refused(answer.request, error), error)
 
-    def _part(self, frame: Frame, now_ms: int) -> None:
-        """Something is wrong with a run of the frame: each half goes again, then what follows."""
+    def _part(self, frame: Frame, error: PenstockError, now_ms: int) -> None:
+        """Something is wrong with a run: each half of the frame goes again, then what follows."""
         again = list(self._in_flight.values())
         at = again.index(frame)
-        again[at : at + 1] = frame.halves(self._encoder.room)
+        again[at : at + 1] = [] if frame.whole else frame.halves(self.encoder.room)
+        if frame.whole:
+            self._settle(self._in_flight.pop(frame.seq), None, error)
         self._begin_session(now_ms, frame.seq, again)
 
     def _pause(self, untaken: int, busy: BrokerBusy, now_ms: int) -> None:
@@ -379,7 +379,7 @@ class ProducerCore:
                     self._resend.remove(frame)
                 late = self._late("a message was not acknowledged", on_its_way or frame.retry)
                 self._settle(frame, None, late)
-        for frame in self._outbox.give_up(now_ms, before_ms):
+        for frame in self.outbox.give_up(now_ms, before_ms):
             self._settle(frame, None, self._late("a message could not be sent"))
 
     def _late(self, what: str, may_be_stored: bool = False) -> PenstockError:
@@ -394,7 +394,7 @@ class ProducerCore:
             self._settle(frame, None, error)
         self._resend.clear()
         self._fail_parked(self.routes.give_up(1, _EVER_MS), error)
-        while self._outbox:
+        while self.outbox:
             self._settle(self._next_frame(), None, error)
         self._in_flight.clear()
         self._ring.close()

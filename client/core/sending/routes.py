@@ -29,6 +29,7 @@ from penstock.shared.wire.messages import encode
 ASK_AGAIN_MS = 500
 _LONG_AGO_MS = -(1 << 62)
 
+Question = messages.CreateTopic | messages.ListTopics | messages.Route
 Answer = messages.Routed | messages.TopicList | PenstockError
 
 
@@ -57,7 +58,7 @@ class Parked(NamedTuple):
         return self.queue is not None or self.shard is not None
 
 
-class _Question:
+class _Asked:
     """A question for a topic's route that has no answer yet, and what waits for it."""
 
     __slots__ = ("request", "since_ms", "asked_ms", "parked")
@@ -84,10 +85,10 @@ class Routes:
         self.rotation = RoundRobin()
         # topic -> the queues of its next messages
         self.turns = self.rotation.now
-        self._questions: dict[str, _Question] = {}
+        self._questions: dict[str, _Asked] = {}
         self._answers: dict[int, Answer] = {}
         # requests without an answer, and when each was sent last; 0 until that is looked at
-        self._asked: dict[int, tuple[messages.CreateTopic | messages.ListTopics, int]] = {}
+        self._asked: dict[int, tuple[Question, int]] = {}
         self._last_request = 0
         # requests, and topics whose routes are to be asked for
         self._outbox: list[bytes | str] = []
@@ -130,11 +131,11 @@ class Routes:
         topic_bytes(parked.topic)
         self.ask(parked.topic).parked.append(parked)
 
-    def ask(self, topic: str) -> _Question:
+    def ask(self, topic: str) -> _Asked:
         """Ask for a topic's route, unless it is being asked for."""
         question = self._questions.get(topic)
         if question is None:
-            question = self._questions[topic] = _Question()
+            question = self._questions[topic] = _Asked()
             self._outbox.append(topic)
         return question
 
@@ -150,14 +151,16 @@ class Routes:
         self._last_request += 1
         return self._last_request
 
-    def request(self, wanted: messages.CreateTopic | messages.ListTopics) -> int:
+    def request(self, wanted: Question) -> int:
         """Ask something about topics; `answer` has the answer once it is there."""
         number = self.number()
         self._asked[number] = wanted, 0
         self._outbox.append(self._numbered(number, wanted))
         return number
 
-    def _numbered(self, number: int, wanted: messages.CreateTopic | messages.ListTopics) -> bytes:
+    def _numbered(self, number: int, wanted: Question) -> bytes:
+        if isinstance(wanted, messages.Route):
+            return encode(messages.Route(number, wanted.topic, wanted.create, self.aim.run))
         if isinstance(wanted, messages.CreateTopic):
             return encode(messages.CreateTopic(number, wanted.topic, wanted.queues, self.aim.run))
         return encode(messages.ListTopics(number, self.aim.run))

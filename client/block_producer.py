@@ -1,0 +1,45 @@
+"""A producer of blocks that work exactly once, for clients that read as well.
+
+To a user it is no producer: what it sends is decided by exactly_once.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from penstock.client.core.blocks import Block
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.producer import Producer
+from penstock.shared.wire import messages
+
+
+class BlockProducer(Producer):
+    """One consumer's."""
+
+    def block(self) -> Block:
+        """A new block, without outputs."""
+        return Block(self._core)
+
+    def route(self, topic: str, timeout: float = 10) -> None:
+        """Know how many queues a topic has, which is made where the broker does that on first use.
+
+        Raises TopicNotFound, BrokerTimeout.
+        """
+        if topic not in self._core.routes.queues:
+            self._administer(messages.Route(0, topic, True), timeout)
+
+    def send_block(
+        self, block: Block, group: str, moves: Mapping[str, Mapping[int, tuple[int, int]]]
+    ) -> SendFuture:
+        """Send a block's outputs and offsets as one frame. The queues of all topics are known.
+
+        Raises InvalidMessage, QueueNotFound; then nothing is sent.
+        """
+        self._check_usable()
+        with self._lock:
+            self._wait_for_room()
+            self._check_usable()
+            future = block.send(group, moves, self._now_ms())
+            if self._loop.asleep:
+                self._loop.wake()
+        return future

@@ -1,0 +1,177 @@
+"""Blocks that work exactly once: inputs read, outputs and offsets stored in one frame.
+
+    outputs: Block.add ... -> frame()  ->  begin | outputs | offsets      see offsets_record.py
+    offsets: Values.moves() -> stored() | moved()
+
+The broker stores a block if the offsets of its inputs are where the block says, so whoever has done
+the same inputs before it, this block's are not stored a second time. What a queue's offset is a
+member learns by trying: the first block says where the member has begun, and where that is not so,
+the refusal tells. Pure: no sockets, no threads, every call passes the time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import NamedTuple
+
+from penstock.client.core.sending.encoding import BatchMessage, check_common
+from penstock.client.core.sending.frames import Frame, SendFuture
+from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.selectors import SelectedBy
+from penstock.shared.errors import InvalidMessage, OffsetsMoved
+from penstock.shared.loops.forms import Draft
+from penstock.shared.messaging.offsets_record import NONE, OFFSETS_QUEUE, begin_of, move_of
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
+from penstock.shared.wire.messages import MAX_RUNS
+
+# topic and queue
+Queue = tuple[str, int]
+# What the two records around the outputs take at most besides the inputs' offsets, and for each.
+_AROUND_BYTES, _OFFSET_BYTES = 4096, 64
+
+
+class Input(NamedTuple):
+    """What a block has read of a queue: all from offset `begin` on and below `end`.
+
+    `claim` is the same object as long as nobody else can have been given the queue.
+    """
+
+    begin: int
+    end: int
+    claim: Hashable
+
+
+class Block:
+    """The outputs of one block, in the order in which they were sent."""
+
+    def __init__(self, core: ProducerCore) -> None:
+        self._core = core
+        self._drafts: list[tuple[str, Draft, int, str | None, int | SelectedBy | None]] = []
+        self._size = 0
+
+    def __len__(self) -> int:
+        return len(self._drafts)
+
+    @property
+    def topics(self) -> set[str]:
+        """Those that outputs go to."""
+        return {topic for topic, *_ in self._drafts}
+
+    def add(
+        self, topic: str, message: BatchMessage, shard: str | None, queue: int | SelectedBy | None
+    ) -> None:
+        """Take an output. Raises InvalidMessage and its kin; then nothing has changed."""
+        encoder = self._core.encoder
+        topic, queue, _ = check_common(topic, queue, "", True)
+        draft = encoder.draft(message, shard)
+        size = encoder.room(topic, draft)
+        self._check(self._size + size)
+        self._drafts.append((topic, draft, size, shard, queue))
+        self._size += size
+
+    def _check(self, size: int) -> None:
+        limit = self._core.terms.max_frame_bytes
+        if 0 < limit < size + _AROUND_BYTES:
+            raise InvalidMessage(
+                f"the block's outputs take more than {limit} bytes, which are stored at once",
+                size,
+                "end the block after fewer inputs",
+            )
+
+    def send(
+        self, group: str, moves: Mapping[str, Mapping[int, tuple[int, int]]], now_ms: int
+    ) -> SendFuture:
+        """Have the core send the frame; the future is that of its last record, and of all.
+
+        The queues of all topics are known. May be called again, once the one before is refused.
+        Raises InvalidMessage, QueueNotFound.
+        """
+        core = self._core
+        self._check(self._size + _OFFSET_BYTES * sum(map(len, moves.values())))
+        placed = [
+            (topic, core.routes.queue_for(topic, shard, queue), draft, size)
+            for topic, draft, size, shard, queue in self._drafts
+        ]
+        frame = Frame("durable")
+        frame.whole = True
+        body, properties = move_of(group, moves)
+        if placed:
+            self._put_own(frame, *begin_of(group, len(placed) + 2), now_ms)
+            frame.open_runs.clear()
+            for topic, queue_id, draft, size in placed:
+                self._put(frame, topic, queue_id, draft, size, now_ms)
+        future = self._put_own(frame, body, properties, now_ms)
+        if len(frame.runs) > MAX_RUNS:
+            raise InvalidMessage(
+                f"the block's outputs go to more than {MAX_RUNS - 2} queues",
+                len(frame.runs) - 2,
+                "end the block after fewer inputs, or send to fewer queues",
+            )
+        core.outbox.put_frame(frame)
+        core.intake.count(frame.unsettled, frame.size)
+        return future
+
+    def _put_own(
+        self, frame: Frame, body: bytes, properties: dict[str, str], now_ms: int
+    ) -> SendFuture:
+        message = BatchMessage(body, properties["TAGS"], properties["KEYS"])
+        draft = self._core.encoder.draft(message, None, compressed=False)
+        size = self._core.encoder.room(OFFSETS_TOPIC, draft)
+        return self._put(frame, OFFSETS_TOPIC, OFFSETS_QUEUE, draft, size, now_ms)
+
+    def _put(
+        self, frame: Frame, topic: str, queue_id: int, draft: Draft, size: int, now_ms: int
+    ) -> SendFuture:
+        future = SendFuture(self._core.sender, self._core.encoder.numbers.next(now_ms))
+        # the block's end asks for all of them
+        future.seen = True
+        frame.put(topic, queue_id, draft, size, future, True)
+        return future
+
+
+class Values:
+    """What a member knows of its group's offsets, as the broker compares them."""
+
+    def __init__(self) -> None:
+        self._known: dict[Queue, tuple[Hashable, int]] = {}
+
+    def moves(self, inputs: Mapping[Queue, Input]) -> dict[str, dict[int, tuple[int, int]]]:
+        """What a block of these inputs moves: each queue from where it is, or is taken to be."""
+        made: dict[str, dict[int, tuple[int, int]]] = {}
+        for name, (begin, end, claim) in inputs.items():
+            known = self._known.get(name)
+            if known is None or known[0] is not claim:
+                known = self._known[name] = claim, begin
+            made.setdefault(name[0], {})[name[1]] = known[1], end
+        return made
+
+    def stored(self, inputs: Mapping[Queue, Input]) -> None:
+        """A block of these inputs is stored."""
+        for name, (_, end, claim) in inputs.items():
+            self._known[name] = claim, end
+
+    def moved(self, inputs: Mapping[Queue, Input], error: OffsetsMoved) -> dict[Queue, int] | None:
+        """A block was refused: where queues go on instead. None: the same block may be sent again,
+        as nobody has worked exactly once on those queues before."""
+        found = {
+            (topic, queue): offset
+            for topic, queues in error.offsets.items()
+            for queue, offset in queues.items()
+            if (topic, queue) in inputs
+        }
+        is_first = bool(found)
+        for name, offset in found.items():
+            is_first &= offset == NONE and self._known[name][1] != NONE
+            self._known[name] = inputs[name].claim, offset
+        if is_first:
+            return None
+        # without a value there is nothing that a block could begin at but what it has read
+        return {
+            name: found[name] if found.get(name, NONE) != NONE else each.begin
+            for name, each in inputs.items()
+        }
+
+    def forget(self, inputs: Mapping[Queue, Input]) -> None:
+        """Nobody knows whether a block of these inputs is stored: the next one finds out."""
+        for name in inputs:
+            self._known.pop(name, None)
