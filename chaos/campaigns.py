@@ -20,6 +20,7 @@ from penstock.chaos.crashes.recovery import recovery_round
 from penstock.chaos.machine.leaks import Baseline
 from penstock.chaos.running.bells import bells_round
 from penstock.chaos.running.clock import clock_round
+from penstock.chaos.running.exactly_once import exactly_once_round
 from penstock.chaos.running.frozen import frozen_round
 from penstock.chaos.running.kills import kills_round
 from penstock.chaos.running.memory import memory_round
@@ -63,6 +64,7 @@ KINDS: dict[str, Kind] = {
     "memory": Kind(memory_round, 1),
     "attack": Kind(attack_round, 2),
     "mixed": Kind(mixed_round, 3),
+    "exactly": Kind(exactly_once_round, 3),
 }
 
 

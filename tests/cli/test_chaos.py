@@ -39,6 +39,7 @@ DONE_BY = {
     "memory": ("greedy request", "out of memory: refused"),
     "attack": ("key dense", "many parts", "foreign key", "long filters"),
     "mixed": ("harm among others",),
+    "exactly": (".+ killed while copying",),
 }
 
 

@@ -608,3 +608,21 @@ def memory_kept(memory_allocator: Any) -> None:
 def inflow_not_watched(inflow: Any) -> None:
     """Nobody watches what clients send that never becomes a request."""
     inflow.Inflow.look = lambda self, drained, held_bytes: False
+
+
+@canary("actors.writer.exact_offsets", "exactly")
+def offsets_never_compared(exact_offsets: Any) -> None:
+    """The writer stores a block wherever the offsets of its inputs are."""
+    exact_offsets.ExactOffsets.check = lambda self, move: None
+
+
+@canary("actors.writer.exact_offsets", "exactly")
+def offsets_forgotten(exact_offsets: Any) -> None:
+    """A new writer compares with nothing, for it has not read what the one before knew."""
+
+    def compare_known(self: Any, move: Any, real: Any = exact_offsets.ExactOffsets.check) -> None:
+        if move.group in self._offsets:
+            real(self, move)
+
+    exact_offsets.ExactOffsets.begin = lambda self, next_offset: None
+    exact_offsets.ExactOffsets.check = compare_known

@@ -1,0 +1,124 @@
+"""A program that copies a topic with a change, exactly once, and that may die at any point.
+
+    python -m penstock.chaos.clients.copier STORE SEED
+
+Several of them at once read the same queues, without knowing of each other: whatever one believes
+about what is done, the broker's word counts. It goes on for ever; a broker that is away is waited
+for. What it makes of an input is `outputs_of`, which whoever judges it knows too.
+"""
+
+from __future__ import annotations
+
+import random
+import sys
+from collections.abc import Mapping
+
+from penstock.client.block_producer import BlockProducer
+from penstock.client.consumer import Consumer
+from penstock.client.core.blocks import Input, Queue
+from penstock.client.core.message import Message
+from penstock.client.exactly_once import BlockOutputs, ExactlyOnce
+from penstock.shared.errors import BrokerTimeout, ConnectError, StoreUnavailable
+
+FROM, TO = "copied", ("copies-even", "copies-odd")
+GROUP = "copiers"
+# of one block at most
+MOST = 20
+_WAIT_MS = 60_000
+
+
+def outputs_of(body: bytes) -> list[tuple[str, bytes]]:
+    """Each input goes to one of two topics, and each third one to both."""
+    number = int(body)
+    made = [(TO[number % 2], b"%d=%d" % (number, number * number))]
+    if not number % 3:
+        made.append((TO[1 - number % 2], b"%d third" % number))
+    return made
+
+
+class Reading:
+    """The inputs, as a plain consumer has them: it reads on from wherever it is told."""
+
+    def __init__(self, store: str) -> None:
+        self._store = store
+        self._at: dict[int, int] = {}
+        self._consumer: Consumer | None = None
+        self._waiting: list[Message] = []
+        self._taken: list[Message] = []
+
+    def take(self, most: int) -> list[Message]:
+        """Up to that many messages of one queue; none where there are none soon."""
+        if self._consumer is None:
+            start = self._at or "earliest"
+            self._consumer = Consumer(
+                store=self._store, topic=FROM, start=start, wait_for_broker_ms=_WAIT_MS
+            )
+        if not self._waiting:
+            self._waiting = self._consumer.poll(0.2)
+        first = self._waiting[:1]
+        taken = [each for each in self._waiting if each.queue_id == first[0].queue_id][:most]
+        self._waiting = self._waiting if not taken else self._without(taken)
+        self._taken += taken
+        return taken
+
+    def _without(self, taken: list[Message]) -> list[Message]:
+        gone = {(each.queue_id, each.queue_offset) for each in taken}
+        return [each for each in self._waiting if (each.queue_id, each.queue_offset) not in gone]
+
+    def inputs(self) -> Mapping[Queue, Input]:
+        found: dict[Queue, Input] = {}
+        for each in self._taken:
+            name = FROM, each.queue_id
+            begin = self._at.get(each.queue_id, 0)
+            found[name] = Input(begin, each.queue_offset + 1, 0)
+        return found
+
+    def done(self) -> None:
+        for name, each in self.inputs().items():
+            self._at[name[1]] = each.end
+        self._taken.clear()
+
+    def go_on(self, offsets: Mapping[Queue, int]) -> None:
+        self._at |= {queue: offset for (_, queue), offset in offsets.items()}
+        self._taken.clear()
+        self._waiting.clear()
+        self.close()
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None
+
+
+def copy(store: str, dice: random.Random) -> None:
+    """Copy until the broker is gone."""
+    reading = Reading(store)
+    work = ExactlyOnce(
+        GROUP, reading, lambda: BlockProducer(store=store, wait_for_broker_ms=_WAIT_MS)
+    )
+    try:
+        while True:
+            taken = reading.take(dice.randint(1, MOST))
+            if not taken:
+                continue
+            with BlockOutputs(work) as out:
+                for message in taken:
+                    for topic, body in outputs_of(bytes(message.body)):
+                        out.send(topic, body)
+    finally:
+        reading.close()
+        work.close()
+
+
+def main() -> None:
+    store, seed = sys.argv[1:]
+    dice = random.Random(int(seed))
+    while True:
+        try:
+            copy(store, dice)
+        except (BrokerTimeout, ConnectError, StoreUnavailable) as error:
+            print(f"copier {seed}: {error}", file=sys.stderr, flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,184 @@
+"""Programs that copy a topic exactly once, killed with whatever of the broker they talk to.
+
+Several copy the same queues at the same time, so each also meets what another has done. Inputs
+are fed all the while. When every input has had its effect the outputs must be the function of the
+inputs: nothing missing, nothing twice, and each queue of outputs whole.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from signal import SIGKILL
+from typing import NamedTuple
+
+from penstock.chaos.arena import Arena, any_settings
+from penstock.chaos.broker import Broker
+from penstock.chaos.clients.copier import FROM, TO, outputs_of
+from penstock.client.consumer import Consumer
+from penstock.client.producer import Producer
+
+PROGRAMS = 2
+QUEUES = 3
+# Of a round.
+STRIKES = 12
+# How long all inputs may take to have had their effect, after the last strike.
+SETTLE_S = 90.0
+# What is struck, and how often of a hundred times.
+STRUCK = {"program": 40, "writer": 20, "coordinator": 10, "reput": 5, "flusher": 5, "broker": 20}
+
+
+class Verdict(NamedTuple):
+    """What was struck, and which outputs are missing, or there more often than they should be."""
+
+    struck: Counter[str]
+    inputs: int
+    outputs: int
+    missing: list[bytes]
+    twice: list[bytes]
+
+    def __str__(self) -> str:
+        struck = ", ".join(f"{count} x {name}" for name, count in sorted(self.struck.items()))
+        return (
+            f"{self.struck.total()} kills ({struck}): {self.inputs:,} inputs, {self.outputs:,} "
+            f"outputs, {len(self.missing)} missing, {len(self.twice)} twice"
+        )
+
+
+def exactly_once_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    with arena.room() as room:
+        found = run_exactly_once(room, any_settings(dice), STRIKES, dice)
+    for kind, count in found.struck.items():
+        arena.report.add_fault(f"{kind} killed while copying", count)
+    wrong = [f"an output is missing: {body.decode()}" for body in found.missing]
+    wrong += [f"an output is there twice: {body.decode()}" for body in found.twice]
+    arena.report.add_violations(wrong, replay)
+
+
+class _Program:
+    """One copier, started again whenever it is killed."""
+
+    def __init__(self, broker: Broker, said: Path, seed: int) -> None:
+        self._store, self._said, self._seed = broker.store, said, seed
+        self.start()
+
+    def start(self) -> None:
+        self._seed += 1000
+        with self._said.open("ab") as said:
+            self._process = subprocess.Popen(
+                [
+                    sys.executable,
+                    "-m",
+                    "penstock.chaos.clients.copier",
+                    self._store,
+                    str(self._seed),
+                ],
+                stdout=said,
+                stderr=said,
+                env=os.environ | {"PYTHONUNBUFFERED": "1"},
+            )
+
+    @property
+    def has_failed(self) -> bool:
+        """It ended by itself: it never does."""
+        return self._process.poll() is not None
+
+    def kill(self) -> None:
+        self._process.send_signal(SIGKILL)
+        self._process.wait()
+
+
+def run_exactly_once(
+    place: Path,
+    settings: Mapping[str, object],
+    strikes: int,
+    dice: random.Random,
+    inputs_each: int = 50,
+) -> Verdict:
+    """Strike so often, and feed `inputs_each` inputs after each time; what came of it."""
+    struck: Counter[str] = Counter()
+    with ExitStack() as stack:
+        broker = stack.enter_context(_running(place, settings))
+        feeder = stack.enter_context(Producer(store=broker.store, timeout_ms=120_000))
+        feeder.create_topic(FROM, QUEUES)
+        for topic in TO:
+            feeder.create_topic(topic, QUEUES)
+        programs = [
+            stack.enter_context(_program(broker, place / f"copier-{number}", number))
+            for number in range(PROGRAMS)
+        ]
+        number = 0
+        for _ in range(strikes):
+            for _ in range(inputs_each):
+                feeder.send(FROM, b"%d" % number)
+                number += 1
+            time.sleep(dice.uniform(0, 0.4))  # the moment is what varies
+            kind = dice.choices(list(STRUCK), list(STRUCK.values()))[0]
+            _strike(kind, broker, programs, dice)
+            struck[kind] += 1
+        feeder.flush(SETTLE_S)
+        wanted = Counter(each for at in range(number) for each in outputs_of(b"%d" % at))
+        found = _outputs(broker, wanted.total(), programs)
+    missing, twice = wanted - found, found - wanted
+    return Verdict(
+        struck,
+        number,
+        found.total(),
+        [body for _, body in missing.elements()],
+        [body for _, body in twice.elements()],
+    )
+
+
+def _strike(kind: str, broker: Broker, programs: list[_Program], dice: random.Random) -> None:
+    if kind == "program":
+        program = dice.choice(programs)
+        program.kill()
+        program.start()
+    elif kind == "broker":
+        broker.kill()
+        broker.start()
+    else:
+        broker.strike(kind, SIGKILL)
+
+
+def _outputs(broker: Broker, wanted: int, programs: list[_Program]) -> Counter[tuple[str, bytes]]:
+    """All outputs, once there are as many as there should be and no more come."""
+    until = time.monotonic() + SETTLE_S
+    before = -1
+    while True:
+        found: Counter[tuple[str, bytes]] = Counter()
+        for topic in TO:
+            with Consumer(store=broker.store, topic=topic, follow=False) as consumer:
+                found.update((topic, bytes(message.body)) for message in consumer)
+        settled = found.total() == before
+        before = found.total()
+        if before >= wanted and settled or time.monotonic() > until:
+            return found
+        assert not any(program.has_failed for program in programs), "a copier has ended"
+        time.sleep(0.5)
+
+
+@contextmanager
+def _running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
+    broker = Broker(place, settings)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.clear()
+
+
+@contextmanager
+def _program(broker: Broker, said: Path, seed: int) -> Iterator[_Program]:
+    program = _Program(broker, said, seed)
+    try:
+        yield program
+    finally:
+        program.kill()

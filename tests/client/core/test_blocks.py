@@ -1,0 +1,139 @@
+"""Blocks without a broker: what a member believes of offsets, and what it does when it is wrong."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.client.core.blocks import Input, Queue, Values
+from penstock.shared.errors import OffsetsMoved
+from penstock.shared.messaging.offsets_record import NONE
+
+TOPIC = "in"
+
+
+class Log:
+    """The broker's side: present values, and which inputs have had their effect, how often."""
+
+    def __init__(self, queues: int) -> None:
+        self.values: dict[int, int] = {}
+        self.effects: dict[int, list[int]] = {queue: [] for queue in range(queues)}
+
+    def store(self, moves: dict[int, tuple[int, int]], inputs: dict[int, range]) -> None:
+        """Raises OffsetsMoved."""
+        wrong = {
+            queue: self.values.get(queue, NONE)
+            for queue, (before, _) in moves.items()
+            if before != self.values.get(queue, NONE)
+        }
+        if wrong:
+            raise OffsetsMoved("moved", json.dumps({TOPIC: wrong}))
+        for queue, (_, to) in moves.items():
+            self.values[queue] = to
+            self.effects[queue] += inputs[queue]
+
+
+class Member:
+    """Reads from where it is told, with holes where a filter leaves messages out."""
+
+    def __init__(self, log: Log, starts: dict[int, int]) -> None:
+        self.log, self.at, self.values = log, dict(starts), Values()
+        self.claims = dict.fromkeys(starts, 0)
+
+    def claim(self, queue: int, offset: int) -> None:
+        """The queue has been with somebody else."""
+        self.claims[queue] += 1
+        self.at[queue] = offset
+
+    def work(self, counts: dict[int, int], *, unheard: bool = False) -> None:
+        """One block; its answer may be `unheard`."""
+        inputs: dict[Queue, Input] = {}
+        for queue, count in counts.items():
+            begin = self.at[queue]
+            inputs[TOPIC, queue] = Input(begin, begin + count, self.claims[queue])
+        ranges = {queue: range(each.begin, each.end) for (_, queue), each in inputs.items()}
+        while True:
+            try:
+                self.log.store(self.values.moves(inputs)[TOPIC], ranges)
+            except OffsetsMoved as error:
+                back = self.values.moved(inputs, error)
+                if back is None:
+                    continue
+                for (_, queue), offset in back.items():
+                    self.at[queue] = offset
+                return
+            if unheard:
+                self.values.forget(inputs)  # and the inputs come again
+                return
+            self.values.stored(inputs)
+            for queue, each in ranges.items():
+                self.at[queue] = each.stop
+            return
+
+
+STEPS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.dictionaries(st.integers(0, 1), st.integers(1, 4), min_size=1),
+        st.sampled_from(["heard", "heard", "unheard", "claims from zero", "claims at the value"]),
+    ),
+    max_size=40,
+)
+
+
+@given(STEPS)
+def test_each_input_has_its_effect_once_in_order_whatever_members_believe(
+    steps: list[tuple[int, dict[int, int], str]],
+) -> None:
+    log = Log(2)
+    members = [Member(log, {0: 0, 1: 0}) for _ in range(3)]
+    for who, counts, what in steps:
+        member = members[who]
+        for queue in counts if what.startswith("claims") else ():
+            known = log.values.get(queue, 0)
+            member.claim(queue, known if what.endswith("value") else 0)
+        member.work(counts, unheard=what == "unheard")
+    for queue, effects in log.effects.items():
+        assert effects == list(range(log.values.get(queue, 0)))
+
+
+@given(STEPS)
+def test_a_member_that_is_alone_goes_on_after_at_most_one_step_back(
+    steps: list[tuple[int, dict[int, int], str]],
+) -> None:
+    log = Log(2)
+    member = Member(log, {0: 0, 1: 0})
+    for _, counts, what in steps:
+        member.work(counts, unheard=what == "unheard")
+    for _ in range(3):
+        before = dict(log.values)
+        member.work({0: 1, 1: 1})
+    assert log.values == {0: before.get(0, 0) + 1, 1: before.get(1, 0) + 1}
+
+
+def test_a_group_s_first_block_is_sent_a_second_time_and_begins_where_it_has_read() -> None:
+    values = Values()
+    inputs: dict[Queue, Input] = {(TOPIC, 0): Input(40, 45, 1)}
+    assert values.moves(inputs) == {TOPIC: {0: (40, 45)}}
+    refused = OffsetsMoved("moved", json.dumps({TOPIC: {"0": NONE}}))
+    assert values.moved(inputs, refused) is None
+    assert values.moves(inputs) == {TOPIC: {0: (NONE, 45)}}
+    values.stored(inputs)
+    assert values.moves({(TOPIC, 0): Input(47, 50, 1)}) == {TOPIC: {0: (45, 50)}}, (
+        "holes are passed"
+    )
+
+
+@pytest.mark.parametrize(("present", "goes_on"), [(50, 50), (10, 10)])
+def test_who_began_elsewhere_than_the_log_says_goes_on_there(present: int, goes_on: int) -> None:
+    values = Values()
+    inputs: dict[Queue, Input] = {(TOPIC, 0): Input(40, 45, 1), (TOPIC, 1): Input(3, 5, 1)}
+    values.moves(inputs)
+    refused = OffsetsMoved("moved", json.dumps({TOPIC: {"0": present}}))
+    assert values.moved(inputs, refused) == {(TOPIC, 0): goes_on, (TOPIC, 1): 3}
+    # what lies before it has expired: the queue begins later, and the value is the log's
+    later: dict[Queue, Input] = {(TOPIC, 0): Input(60, 61, 1)}
+    assert values.moves(later) == {TOPIC: {0: (present, 61)}}
