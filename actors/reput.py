@@ -39,6 +39,7 @@ from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.retry import Retry
+from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import DirectorySyncFailed, QueueWindows
 
 # What one cycle walks at most; the heartbeat comes between.
@@ -71,6 +72,10 @@ class Reput(Actor):
             [(key.topic.encode(), key.queue_id) for _, key in self._table.keys(0, self._count)]
         )
         self._windows = QueueWindows(StorePaths(config.store), config, self._numbers)
+        # What the queues hold already counts: they go on after it.
+        self._order: SlotOrder[int, tuple[int, int, bytes]] = SlotOrder(
+            lambda queue: self._table.max_offset(queue) if queue < self._count else None
+        )
 
     def work(self) -> int:
         bound, now_ms = self._positions[self._bound], self._stage.clock.monotonic_ms()
@@ -170,30 +175,36 @@ class Reput(Actor):
             self._positions.publish("queue_count", self._count)
 
     def _possible(self, rows: bytes) -> bytes:
-        """The rows without those that jump, and with one for each message that is missing.
+        """The rows without those that jump or name another's slot, and with one for each message
+        that is missing.
 
         Of which queue a record is no checksum covers. So only what was there before this process is
         looked at like that: no writer makes such records. The slot of a missing one leads to the
         next of its queue, and consumers pass over it.
         """
-        ends, kept = dict[int, int](), []
+        kept = []
         for row in ROW.iter_unpack(rows):
             queue, queue_offset, entry = row
             position, _, _ = ENTRY.unpack(entry)
-            is_old = queue < self._count
-            end = ends.get(queue, self._table.max_offset(queue) if is_old else queue_offset)
-            if queue_offset > end:
-                topic, queue_id = self._numbers.names[queue]
-                place = f"queue {topic.decode()}/{queue_id} goes on at {queue_offset} behind {end}"
-                if jumps(queue_offset, end, position, self._positions["log_start"]):
-                    self._stage.report(f"the record at {position} is passed over: {place}")
-                    continue
-                if not self._log.damaged:  # else its slots point to the damage: see _fill
-                    self._stage.report(f"messages are missing in front of {position}: {place}")
-                    kept.append(rows_of(queue, end, entry * (queue_offset - end)))
-            ends[queue] = max(end, queue_offset + 1)
-            kept.append(ROW.pack(*row))
+            end = self._order.end(queue, queue_offset)
+            place = f"{self._name(queue)} goes on at {queue_offset} behind {end}"
+            is_ahead = queue_offset > end
+            if is_ahead and jumps(queue_offset, end, position, self._positions["log_start"]):
+                self._stage.report(f"the record at {position} is passed over: {place}")
+                continue
+            accepted, has_slot = self._order.take(queue, queue_offset, row)
+            if accepted is not None:
+                kept.append(ROW.pack(*accepted))
+            if is_ahead and not self._log.damaged:  # else its slots point to the damage: see _fill
+                self._stage.report(f"messages are missing in front of {position}: {place}")
+                kept.append(rows_of(queue, end, entry * (queue_offset - end)))
+            if has_slot:
+                kept.append(ROW.pack(*row))
         return b"".join(kept)
+
+    def _name(self, queue: int) -> str:
+        topic, queue_id = self._numbers.names[queue]
+        return f"queue {topic.decode()}/{queue_id}"
 
     def _fill(self, rows: bytes) -> bytes:
         """Messages between were lost with the damage: their entries point to it, never nowhere."""

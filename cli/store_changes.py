@@ -16,7 +16,8 @@ from penstock.cli.output import few, output_option, print_json, printable, progr
 from penstock.cli.settings import config_option, set_option
 
 if TYPE_CHECKING:
-    from penstock.maintenance.repair import RangeRepair, Repair
+    from penstock.maintenance.repair import Repair
+    from penstock.maintenance.repair_ranges import RangeRepair
     from penstock.shared.config import Config
 
 EXIT_PROBLEM = 1

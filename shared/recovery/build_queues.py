@@ -2,9 +2,9 @@
 
 A message that damage took keeps its slot, with an entry that points to the damage, as the reput
 does it. Where nobody knows what was there, the entry points to the next record of its queue, and
-readers see that it is not what they asked for. A record whose queue offset cannot be, because no
-log had room for this many messages before it, is left out and named: no checksum covers that
-number.
+readers see that it is not what they asked for. A record whose queue offset cannot be is left out
+and named, for no checksum covers that number: no log had room for this many messages before it, or
+the slot is another message's (slot_order.py).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.next_steps import repair
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
+from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import QueueWindows
 from penstock.shared.store.directory import StoreDirectory
 
@@ -69,8 +70,10 @@ class QueueBuilder:
         self._windows = QueueWindows(target, config, self._numbers)
         self._levels_ms = parse_delay_levels(config.message_delay_level)
         self.done = BuiltQueues()
+        # of records it knows slot and entry
+        self._order: SlotOrder[Queue, tuple[int, bytes]] = SlotOrder(is_known=self._was_there)
         # the next slot of each queue
-        self.ends: dict[Queue, int] = {}
+        self.ends = self._order.ends
         # the last entry of each that the log has
         self._last: dict[Queue, bytes] = {}
         # [start, stop) of each damage in log order, and the entry that points to the newest one
@@ -86,6 +89,14 @@ class QueueBuilder:
             self._take(at, stop)
             if progress:
                 progress(stop - start, total)
+        self._order.finish()
+        overtaken = self._order.overtaken
+        for _, entry in (*self._order.left_out, *self._order.undecided, *overtaken):
+            self.done.misplaced.append(ENTRY.unpack(entry)[0])
+        self.done.misplaced.sort()
+        self.done.entries -= len(overtaken)
+        missing = (each for of_queue in self._order.missing.values() for each in of_queue)
+        self.done.lost += sum(stop - start for start, stop in missing)
         self._keep_lost_tails()
 
     def close(self) -> None:
@@ -128,39 +139,49 @@ class QueueBuilder:
         lost, runs, all_in = [], [], self._only is None
         for key, of_queue in by_queue(found.rows, self._numbers).items():
             for slot, entries in of_queue if self._only is None or key in self._only else ():
-                if self._is_misplaced(key, slot, entries):
+                end = self._order.end(key, slot)
+                if self._is_misplaced(end, slot, entries):
                     all_in = False
                     continue
-                lost.append(self._lost_before(key, slot, bytes(entries[: ENTRY.size])))
-                runs.append((key, slot, entries))
-                # A slot that comes again, below the end, must not take the end back.
-                self.ends[key] = max(self.ends.get(key, 0), slot + len(entries) // ENTRY.size)
-                self._last[key] = bytes(entries[-ENTRY.size :])
-                self.done.entries += len(entries) // ENTRY.size
+                first, count = bytes(entries[: ENTRY.size]), len(entries) // ENTRY.size
+                accepted, has_slot = self._order.take(key, slot, (slot, first), count)
+                if accepted is not None:
+                    runs.append((key, *accepted))
+                if not has_slot:
+                    slot, entries = slot + 1, entries[ENTRY.size :]
+                all_in = all_in and has_slot and accepted is None
+                lost.append(self._lost_before(key, end, slot, first))
+                runs.append((key, slot, bytes(entries)))
+                self._last[key] = bytes(entries[-ENTRY.size :]) or self._last[key]
+                self.done.entries += len(entries) // ENTRY.size + (accepted is not None)
         # Usually nothing is left out, and the rows go on as the loop has made them.
         rows = found.rows if all_in else b"".join([self._rows(*run) for run in runs])
         self._windows.put(b"".join((*lost, rows)))
 
-    def _is_misplaced(self, key: Queue, slot: int, entries: bytearray) -> bool:
+    def _was_there(self, key: Queue, slot: int, record: tuple[int, bytes]) -> bool:
+        """Whether the queue's old files have this entry there."""
+        for queue in self._store.queues():
+            if (queue.topic.encode(), queue.queue_id) == key:
+                is_there = queue.first_slot <= slot < queue.max_offset
+                return is_there and bytes(queue.entries(slot, slot + 1)) == record[1]
+        return False
+
+    def _is_misplaced(self, end: int, slot: int, entries: bytearray) -> bool:
         (position, _, _) = ENTRY.unpack_from(entries)
         # Of a queue's first record any queue offset is believed: those before may have expired. Of
         # a run only the first is looked at, because the others follow it one by one.
-        if jumps(slot, self.ends.get(key, slot), position, self._store.log_start):
+        if jumps(slot, end, position, self._store.log_start):
             self.done.misplaced.append(position)
             return True
         return False
 
-    def _lost_before(self, key: Queue, slot: int, entry: bytes) -> bytes:
-        """Rows for the slots between what a queue has and `slot`: those of lost messages.
+    def _lost_before(self, key: Queue, end: int, slot: int, entry: bytes) -> bytes:
+        """Rows for the slots between a queue's `end` and `slot`: those of lost messages.
 
         `entry` is the slot's own.
         """
-        before = self.ends.get(key, slot)
-        if slot <= before:
-            return b""
         # without damage in the log nobody knows what it was: then the next one comes twice
-        self.done.lost += slot - before
-        return self._rows(key, before, (self._lost or entry) * (slot - before))
+        return self._rows(key, end, (self._lost or entry) * (slot - end)) if slot > end else b""
 
     def _rows(self, key: Queue, slot: int, entries: bytes | bytearray) -> bytes:
         return rows_of(self._numbers.number(*key), slot, bytes(entries))

@@ -274,23 +274,35 @@ def test_it_is_drained_when_all_that_was_written_is_dispatched(
     assert reput.drained()
 
 
-@pytest.mark.parametrize(("bent", "entries"), [(1 << 40, [0, 1, 3, 3, 4]), (3, [0, 1, 2, 3, 4])])
+@pytest.mark.parametrize(
+    ("number", "bent", "entries"),
+    [
+        (2, 1 << 40, [0, 1, 3, 3, 4]),
+        (2, 3, [0, 1, 2, 3, 4]),
+        (2, 1, [0, 1, 3, 3, 4]),
+        (3, 1, [0, 1, 2, 4, 4]),
+    ],
+)
 def test_a_record_whose_queue_offset_is_damaged_keeps_nobody_from_the_others(
-    pipeline: Callable[..., Any], work: Callable[..., None], bent: int, entries: list[int]
+    pipeline: Callable[..., Any],
+    work: Callable[..., None],
+    number: int,
+    bent: int,
+    entries: list[int],
 ) -> None:
-    """Found at a start; no checksum covers it. One that jumps is passed over, and the slot that it
-    had leads to the next message of its queue."""
+    """Found at a start; no checksum covers it. One that jumps is passed over, one that names the
+    slot of another does not get it, and the slot that it had leads to the next of its queue."""
     broker = pipeline(**MAPPED)
     starts = [0, *(broker.append() for _ in range(5))]
     with (broker.paths.commit_log / segment_name(0)).open("r+b") as file:
-        file.seek(starts[2] + AT_QUEUE_OFFSET)
+        file.seek(starts[number] + AT_QUEUE_OFFSET)
         file.write(bent.to_bytes(8, "big"))
     _reach(broker)
     reput = broker.start(Reput)
     work(reput)
     assert broker.positions["dispatched"] == broker.positions["wrote"]
     found = [position for position, _ in _entries(broker, QueueKey("orders", 0))]
-    assert found == [starts[number] for number in entries]
+    assert found == [starts[each] for each in entries]
     assert broker.queues() == {QueueKey("orders", 0): (0, 5)}
 
 

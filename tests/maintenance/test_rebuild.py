@@ -16,6 +16,7 @@ from penstock.maintenance.verify import verify_store
 from penstock.shared.clock import SystemClock
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import segment_name
 
 Contents = dict[str, bytes]
@@ -102,6 +103,27 @@ def test_a_record_whose_queue_offset_cannot_be_is_left_out_and_named(
     found = _tree(store.paths.consume_queue)
     assert found.keys() == before.keys()
     assert sum(a != b for name in found for a, b in _entries(found[name], before[name])) == 1
+
+
+@pytest.mark.parametrize("bit", [0, 1, 2])
+@pytest.mark.parametrize("number", range(12))
+@pytest.mark.parametrize("field", ["queue", "offset"])
+def test_a_record_that_names_another_message_s_slot_does_not_get_it(
+    stopped_store: Callable[..., Any], twelve: list[Record], field: str, number: int, bit: int
+) -> None:
+    """Of a queue's number, too: then the old entry says whose slot it is."""
+    store = stopped_store(twelve)
+    before = _tree(store.paths.consume_queue)
+    at = store.starts()[number]
+    log = store.log()
+    log[at + (AT_QUEUE_OFFSET + 7 if field == "offset" else AT_QUEUE_OFFSET - 5)] ^= 1 << bit
+    store.write_log(log)
+    _rebuild(store)
+    found = _tree(store.paths.consume_queue)
+    for name in before:
+        for old, new in _entries(before[name], found.get(name, bytes(1000))):
+            (position, size, _) = ENTRY.unpack(old)
+            assert old == new or position == at or not size
 
 
 def _entries(*queues: bytes) -> Iterator[tuple[bytes, bytes]]:

@@ -24,7 +24,7 @@ from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record, decode_record
 from penstock.shared.formats.record_check import Kind
-from penstock.shared.formats.record_layout import store_timestamp_ms
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET, store_timestamp_ms
 from penstock.shared.formats.tombstone import LOST, LostMessage, lay_out
 from penstock.shared.layout import segment_name
 from penstock.shared.memory.positions import Positions
@@ -155,6 +155,38 @@ def test_a_queue_offset_that_cannot_be_is_damage(
     store.write_log(log)
     assert [each.lost for each in _repair(store).ranges] == [[LostMessage("orders", 0, 4)]]
     _assert_repaired(store, whole, {(0, 4)})
+
+
+@pytest.mark.parametrize("unclean", [False, True])
+@pytest.mark.parametrize(
+    ("number", "bit"), [(6, 0), (6, 1), (7, 1), (2, 0), (4, 0), (0, 0), (0, 2)]
+)
+def test_a_queue_offset_that_another_message_has_is_damage(
+    stopped_store: Callable[..., Any], twelve: list[Record], number: int, bit: int, unclean: bool
+) -> None:
+    """One bit, which no checksum covers: the message whose slot it names is served all the same."""
+    store = stopped_store(twelve, unclean=unclean)
+    start = store.starts()[number]
+    whole = _records(store.paths.root)
+    log = store.log()
+    log[start + AT_QUEUE_OFFSET + 7] ^= 1 << bit
+    store.write_log(log)
+    (found,) = _repair(store).ranges
+    own = LostMessage("orders", number % 2, number // 2)
+    assert (found.lost, found.damage.position) == ([own], start)
+    _assert_repaired(store, whole, {(number % 2, number // 2)})
+
+
+def test_a_topic_that_was_made_again_is_no_damage(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record]
+) -> None:
+    """RocketMQ's: its queues begin at 0 again, and the log has the old messages, too."""
+    store = stopped_store([make_record(body=bytes([65 + number]) * 400) for number in range(7)])
+    log = store.log()
+    for number, start in enumerate(store.starts()[4:-1]):
+        log[start + AT_QUEUE_OFFSET + 7] = number
+    store.write_log(log)
+    assert plan_repair(store.paths, store.config).ranges == []
 
 
 def test_a_wrong_configuration_is_not_a_wrong_store(

@@ -1,0 +1,132 @@
+"""Which records have the queue offset that they name, where one names a slot that another has.
+
+No checksum covers that number by default. A flipped bit in it sends a record to the slot of a whole
+message of its queue, and whoever comes last would be served there. What tells them apart is the
+order along the log, in which each record of a queue follows the one before it by one:
+
+    105 106 107 108 ... 170 [107] 172    the second 107 stands where 171 was to come: left out
+    41 42 [107] 44 45 ... 106 107 108    the second 107 follows 106: it takes the slot
+    0 1 2 ... 170 0 1 2 3                goes on from there: RocketMQ made the topic again
+
+A record that goes back to a slot that is taken is therefore doubted until the next of its queue has
+come. Where two that name one slot stand next to each other, the second has it if nothing leads up
+to the first. Else it may be the first or the second that is of another queue: then the caller may
+know, or the first stays. Bytes and files stay out: what a record is, the caller says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, NamedTuple, TypeVar
+
+Queue = TypeVar("Queue")
+Record = TypeVar("Record")
+
+
+class _Doubted(NamedTuple, Generic[Record]):
+    """A record, the slot that it names, and whether the one before it named it too."""
+
+    record: Record
+    slot: int
+    is_again: bool
+
+
+class SlotOrder(Generic[Queue, Record]):
+    """Takes the records of a log in their order, and says which have their slots."""
+
+    def __init__(
+        self,
+        end_of: Callable[[Queue], int | None] = lambda queue: None,
+        is_known: Callable[[Queue, int, Record], bool] = lambda queue, slot, record: False,
+    ) -> None:
+        """`end_of` says where a queue goes on that has slots already; None: with any slot.
+        `is_known` says that this record is known to have been in this slot."""
+        self._end_of = end_of
+        self._is_known = is_known
+        # of each queue: its highest slot plus one, and what follows its last record in the log
+        self.ends: dict[Queue, int] = {}
+        self._next: dict[Queue, int] = {}
+        # [start, stop) of slots below the end that no record has
+        self.missing: dict[Queue, list[tuple[int, int]]] = {}
+        # records that nothing leads up to, by the slot that they took
+        self._ahead: dict[Queue, dict[int, Record]] = {}
+        self._doubted: dict[Queue, _Doubted[Record]] = {}
+        # Records without a slot: those that never had one; whose slot a later one has taken; and
+        # that never had one, though it may be theirs.
+        self.left_out: list[Record] = []
+        self.overtaken: list[Record] = []
+        self.undecided: list[Record] = []
+
+    def end(self, queue: Queue, slot: int) -> int:
+        """The highest slot of a queue plus one; `slot` where nothing is known of it yet."""
+        if queue not in self.ends:
+            known = self._end_of(queue)
+            self.ends[queue] = slot if known is None else known
+            if known is not None:
+                self._next[queue] = known
+        return self.ends[queue]
+
+    def take(
+        self, queue: Queue, slot: int, record: Record, count: int = 1
+    ) -> tuple[Record | None, bool]:
+        """A record, and `count` - 1 more that follow it slot by slot, which always have theirs.
+
+        The record before it, if that was doubted and has its slot after all; and whether this one
+        has its own. If not, it is doubted or left out.
+        """
+        end, expected = self.end(queue, slot), self._next.get(queue)
+        accepted = self._resolve(queue, slot)
+        ahead = self._ahead.setdefault(queue, {})
+        is_again = slot + 1 == expected
+        if is_again and slot < end:
+            has_slot = slot in ahead or self._is_known(queue, slot, record)
+        else:
+            # several that follow each other are more likely right than what they go back over
+            has_slot = slot >= end or slot == expected or count > 1
+            has_slot = has_slot or self._is_missing(queue, slot)
+        if not has_slot and count > 1:
+            self.undecided.append(record)
+        elif not has_slot:
+            self._doubted[queue] = _Doubted(record, slot, is_again)
+        for number in [each for each in ahead if slot <= each < slot + count]:
+            if number > slot or has_slot:
+                self.overtaken.append(ahead.pop(number))
+        if slot > end:
+            self.missing.setdefault(queue, []).append((end, slot))
+        if slot > end or slot and expected is None:
+            ahead[slot] = record
+        self._fill(queue, slot, slot + count)
+        self.ends[queue] = max(end, slot + count)
+        self._next[queue] = slot + count
+        return accepted, has_slot
+
+    def finish(self) -> None:
+        """The log has ended: who is doubted stays out, though it may be the first of a topic that
+        was made again."""
+        self.undecided += [each.record for each in self._doubted.values()]
+        self._doubted.clear()
+
+    def _resolve(self, queue: Queue, slot: int) -> Record | None:
+        """The doubted record of a queue, if it has its slot because `slot` comes next."""
+        doubted = self._doubted.pop(queue, None)
+        if doubted is None:
+            return None
+        if doubted.is_again and slot != doubted.slot + 2:
+            self.undecided.append(doubted.record)
+        elif not doubted.is_again and slot == doubted.slot + 1:
+            return doubted.record
+        else:
+            self.left_out.append(doubted.record)
+        return None
+
+    def _is_missing(self, queue: Queue, slot: int) -> bool:
+        return any(start <= slot < stop for start, stop in self.missing.get(queue, ()))
+
+    def _fill(self, queue: Queue, start: int, stop: int) -> None:
+        if queue in self.missing:
+            self.missing[queue] = [
+                (low, high)
+                for first, last in self.missing[queue]
+                for low, high in ((first, min(last, start)), (max(first, stop), last))
+                if low < high
+            ]

@@ -1,0 +1,116 @@
+"""Which records have the queue offset that they name, by the order in which they lie in the log."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from penstock.shared.queue.slot_order import SlotOrder
+
+Order = SlotOrder[str, int]
+
+
+def _walk(order: Order, slots: list[int], queue: str = "q") -> dict[int, int]:
+    """Slot -> the number of the record that has it in the end."""
+    served: dict[int, int] = {}
+    for number, slot in enumerate(slots):
+        accepted, has_slot = order.take(queue, slot, number)
+        if accepted is not None:
+            served[slots[accepted]] = accepted
+        if has_slot:
+            served[slot] = number
+    order.finish()
+    return served
+
+
+@pytest.mark.parametrize(
+    ("slots", "served", "left_out", "overtaken", "undecided", "missing"),
+    [
+        ([5, 6, 7], [(5, 0), (6, 1), (7, 2)], [], [], [], []),
+        ([5, 8, 9], [(5, 0), (8, 1), (9, 2)], [], [], [], [(6, 8)]),
+        # back to a slot that is taken, and then on as if nothing had been
+        ([5, 6, 7, 6, 9], [(5, 0), (6, 1), (7, 2), (9, 4)], [3], [], [], [(8, 9)]),
+        # ahead of its time: what it left out comes, and then whose slot that is
+        ([5, 8, 7, 8, 9], [(5, 0), (7, 2), (8, 3), (9, 4)], [], [1], [], [(6, 7)]),
+        # by one, which makes two of the same slot next to each other
+        ([5, 7, 7, 8], [(5, 0), (7, 2), (8, 3)], [], [1], [], [(6, 7)]),
+        # the same the other way round: the next one is missing
+        ([5, 6, 6, 8], [(5, 0), (6, 1), (8, 3)], [2], [], [], [(7, 8)]),
+        # nothing leads up to the first record of a queue
+        ([1, 1, 2], [(1, 1), (2, 2)], [], [0], [], []),
+        # a record of another queue: nothing here tells which of the two it is
+        ([5, 6, 6, 7], [(5, 0), (6, 1), (7, 3)], [], [], [2], []),
+        # the topic was made again
+        ([0, 1, 2, 0, 1], [(0, 3), (1, 4), (2, 2)], [], [], [], []),
+        # or damage at the end: nobody comes after it who could tell
+        ([0, 1, 2, 0], [(0, 0), (1, 1), (2, 2)], [], [], [3], []),
+    ],
+)
+def test_a_record_has_the_slot_that_it_names_or_another_one_has_it(
+    slots: list[int],
+    served: list[tuple[int, int]],
+    left_out: list[int],
+    overtaken: list[int],
+    undecided: list[int],
+    missing: list[tuple[int, int]],
+) -> None:
+    order = Order()
+    assert sorted(_walk(order, slots).items()) == served
+    assert (order.left_out, order.overtaken, order.undecided) == (left_out, overtaken, undecided)
+    assert order.missing.get("q", []) == missing
+    assert order.ends == {"q": max(slots) + 1}
+
+
+def test_what_is_known_of_a_slot_decides_between_two_next_to_each_other() -> None:
+    order = Order(is_known=lambda queue, slot, record: (queue, slot, record) == ("q", 6, 2))
+    assert _walk(order, [5, 6, 6, 7]) == {5: 0, 6: 2, 7: 3}
+    assert order.undecided == []
+
+
+def test_a_queue_that_holds_something_goes_on_behind_it() -> None:
+    order = Order(lambda queue: 3)
+    assert order.end("q", 9) == 3
+    assert _walk(order, [1, 3, 5]) == {3: 1, 5: 2}
+    assert (order.left_out, order.missing) == ([0], {"q": [(4, 5)]})
+    again = Order(lambda queue: 3)
+    assert _walk(again, [1, 2, 3]) == {1: 0, 2: 1, 3: 2}, "from where a predecessor had come to"
+
+
+def test_runs_and_single_records_are_judged_alike() -> None:
+    order = Order()
+    assert order.take("q", 5, 0, 3) == (None, True)
+    assert order.take("q", 7, 1, 2) == (None, False), "the first is 7 again, the second is 8"
+    assert (order.undecided, order.ends) == ([1], {"q": 9})
+    assert order.take("q", 20, 2) == (None, True)
+    assert order.take("q", 9, 3, 13) == (None, True), "it has all that was missing, and 20"
+    assert (order.overtaken, order.missing["q"], order.ends) == ([2], [], {"q": 22})
+    assert order.take("q", 0, 4, 2) == (None, True), "the topic was made again"
+
+
+@given(
+    st.lists(st.sampled_from("ab"), min_size=3, max_size=40),
+    st.integers(0, 39),
+    st.integers(0, 6),
+)
+def test_a_flipped_bit_of_one_record_takes_no_slot_from_another(
+    queues: list[str], bent: int, bit: int
+) -> None:
+    """Of a slot number; each record is that of its queue that comes next."""
+    bent %= len(queues)
+    nexts = {"a": 0, "b": 0}
+    order = Order(lambda queue: 0)
+    served: dict[tuple[str, int], int] = {}
+    named: list[tuple[str, int]] = []
+    for number, queue in enumerate(queues):
+        slot = nexts[queue]
+        nexts[queue] += 1
+        named.append((queue, slot ^ 1 << bit if number == bent else slot))
+        accepted, has_slot = order.take(*named[-1], number)
+        if accepted is not None:
+            served[named[accepted]] = accepted
+        if has_slot:
+            served[named[-1]] = number
+    order.finish()
+    for number, place in enumerate(named):
+        assert number == bent or served[place] == number
