@@ -10,7 +10,7 @@ from penstock.client.aio_consumer import Consumer
 from penstock.client.aio_producer import Producer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.broker_address import Store
-from penstock.client.connection import Where
+from penstock.client.where import Where
 from penstock.shared.wire.introduction import Serves
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import structs
 
+from penstock.client.aio_requesting import Requesting
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
@@ -38,6 +39,7 @@ from penstock.client.core.sending.queue_faults import QueueFaults
 from penstock.client.core.sending.routes import Question, create_request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
+from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
@@ -52,7 +54,7 @@ MAX_WAITING_BYTES = 64 << 20
 _AT_ONCE = None, None, None
 
 
-class Producer:
+class Producer(Requesting):
     """Sends messages from a coroutine. See `penstock.client.Producer` for the arguments.
 
         async with Producer(store="./store") as producer:
@@ -84,6 +86,7 @@ class Producer:
         self._compression = check_compression(compression), over_bytes
         self._address = BrokerAddress("producers", endpoint, store, timeout_ms, wait_for_broker_ms)
         self._started: AioSendLoop | None = None
+        self._where, self._requester = Where(None, endpoint, store), None
 
     async def __aenter__(self) -> Producer:
         address = self._address
@@ -103,6 +106,7 @@ class Producer:
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """What was accepted before an error of the block is sent all the same."""
+        await self._end_requests()
         await self._loop.close()
         if error is not None:
             self._loop.leave()

@@ -35,10 +35,10 @@ class BlockProducer(Producer):
 
         Raises InvalidMessage, QueueNotFound; then nothing is sent.
         """
-        self._check_usable()
+        self._loop.check_usable()
         with self._lock:
             self._wait_for_room()
-            self._check_usable()
+            self._loop.check_usable()
             future = block.send(group, moves, self._now_ms())
             if self._loop.asleep:
                 self._loop.wake()

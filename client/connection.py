@@ -5,68 +5,14 @@ It holds no socket: what it makes are ordinary clients, which it closes when its
 
 from __future__ import annotations
 
-import os
-import re
 from contextlib import ExitStack
 from typing import Any
 
-from penstock.client.broker_address import (
-    Store,
-    as_seen_from,
-    check_one,
-    check_store,
-    not_served,
-)
+from penstock.client.broker_address import Store
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
-from penstock.shared.wire.ask_broker import ask_broker
-from penstock.shared.wire.endpoint import parse_endpoint
-from penstock.shared.wire.introduction import ENDPOINT_OF, Greeted, Serves
-
-_SCHEMES = ("tcp:", "ipc:")
-# A directory of such a name can be given as ./NAME, or as store="NAME".
-_LIKE_ENDPOINT = re.compile(r"[^/\\]+:[0-9]+|[a-z]+://.*")
-# How long the broker may take to say who it is.
-TIMEOUT_MS = 30_000
-
-
-class Where:
-    """Which broker a text means: an endpoint begins with tcp: or ipc:, all else is a store."""
-
-    def __init__(self, target: Store | None, endpoint: str | None, store: Store | None) -> None:
-        if target is not None and isinstance(target, str) and target.startswith(_SCHEMES):
-            check_one(target, store if endpoint is None else endpoint)
-            endpoint = target
-        elif target is not None:
-            check_one(endpoint, target)
-            store = target
-        check_one(endpoint, store)
-        if store is not None:
-            check_store(store)
-            if isinstance(target, str) and _LIKE_ENDPOINT.fullmatch(target):
-                parse_endpoint(target)  # raises: it lacks the tcp://
-        if endpoint is not None:
-            parse_endpoint(endpoint)
-        self.endpoint, self.store = endpoint, store
-        self.name = endpoint if store is None else os.fspath(store)
-        self._broker: Greeted | None = None
-
-    def arguments(self, serves: Serves) -> dict[str, Any]:
-        """What a client of that kind is told. By endpoint, the broker is asked for the others.
-
-        Raises ConnectError.
-        """
-        if self.endpoint is None:
-            return {"store": self.store}
-        if self._broker is None:
-            self._broker = ask_broker(self.endpoint, TIMEOUT_MS)
-        if serves == self._broker.serves:
-            return {"endpoint": self.endpoint}
-        there = getattr(as_seen_from(self.endpoint, self._broker), ENDPOINT_OF[serves])
-        if not there:
-            raise not_served(self.endpoint, serves)
-        return {"endpoint": there}
+from penstock.client.where import Where as Where
 
 
 class Connection:

@@ -26,6 +26,12 @@ class ConsumerState:
         return self._core.starts
 
     @property
+    def is_placed(self) -> bool:
+        """Whether the broker has said where the queues are: what is stored from then on is read,
+        also with start="latest"."""
+        return self._core.described
+
+    @property
     def left(self) -> int:
         """How many offsets are left until the end, in all queues together, without `follow`."""
         return self._core.left

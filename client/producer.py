@@ -10,7 +10,6 @@ from __future__ import annotations
 import threading
 import warnings
 from collections.abc import Iterable, Mapping
-from typing import NoReturn
 
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
@@ -39,7 +38,9 @@ from penstock.client.core.sending.queue_faults import QueueFaults
 from penstock.client.core.sending.routes import Question, create_request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
+from penstock.client.requesting import Requesting
 from penstock.client.send_loop import SendLoop
+from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.formats.compression import check_compression
@@ -56,7 +57,7 @@ __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
 
 
-class Producer:
+class Producer(Requesting):
     """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
 
         with Producer(store="./store") as producer:
@@ -91,6 +92,7 @@ class Producer:
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        self._where, self._requester = Where(None, endpoint, store), None
         check_bool("ring", ring)
         faults = check_bool("send_latency_fault_enable", send_latency_fault_enable)
         check_compression(compression)
@@ -152,7 +154,7 @@ class Producer:
         loop, core = self._loop, self._core
         intake, take = self._intake, self._take
         if loop.closing:
-            self._refuse_use()
+            self._loop.refuse_use()
         if ack or not wait:
             ack = check_ack(ack, wait)
         future: SendFuture | None = None
@@ -160,7 +162,7 @@ class Producer:
             if intake.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
             if loop.closing:  # by another thread while this one waited: nobody would answer
-                self._refuse_use()
+                self._loop.refuse_use()
             now = self._now_ms()
             plain = properties is None and flag is NO_FLAG and wait is True and selector is None
             if plain and delay is None and deliver_at is None and delay_level is None:
@@ -215,7 +217,7 @@ class Producer:
 
         Raises InvalidArgument for what is no handle, and, like the broker, when its time has come.
         """
-        self._check_usable()
+        self._loop.check_usable()
         with self._lock:
             self._wait_for_room()
             topic, later = recall_of(handle, now := self._now_ms())
@@ -242,13 +244,13 @@ class Producer:
         stores the others after them. For the rest see `send`; no body is compressed, and the
         bodies together are no larger than one message may be.
         """
-        self._check_usable()
+        self._loop.check_usable()
         ack = check_ack(ack, wait)
         core = self._core
         future: SendFuture | None = None
         with self._lock:
             self._wait_for_room()
-            self._check_usable()
+            self._loop.check_usable()
             now = self._now_ms()
             if shard is None and selector is None and wait is True:
                 take = self._take_batch
@@ -269,7 +271,7 @@ class Producer:
         says how many there are, and of which topics.
         """
         seconds = check_timeout(timeout)
-        self._check_usable()
+        self._loop.check_usable()
         with self._settled:
             if not self._settled.wait_for(lambda: not self._intake.unsettled, seconds):
                 raise self._core.timeouts.flush(self._intake.unsettled, timeout)
@@ -306,6 +308,8 @@ class Producer:
         except BaseException:
             self._loop.leave()
             raise
+        finally:
+            self._end_requests()
         self._loop.stop()
         lost = self._loop.take_lost()
         if lost is not None:
@@ -313,6 +317,7 @@ class Producer:
 
     def _disconnect(self) -> None:
         """Close at once: what has no outcome is given up."""
+        self._end_requests()
         self._loop.leave()
 
     @property
@@ -333,6 +338,7 @@ class Producer:
                 if not isinstance(error, KeyboardInterrupt):
                     raise
             finally:
+                self._end_requests()
                 self._loop.leave()
 
     def __del__(self) -> None:
@@ -349,10 +355,10 @@ class Producer:
         self, request: Question, timeout: float
     ) -> messages.Routed | messages.TopicList:
         seconds = check_timeout(timeout)
-        self._check_usable()
+        self._loop.check_usable()
         found: list[messages.Routed | messages.TopicList | PenstockError] = []
         with self._settled:
-            self._check_usable()
+            self._loop.check_usable()
             number = self._core.routes.request(request)
             self._loop.wake()
 
@@ -368,25 +374,10 @@ class Producer:
             if not in_time:
                 raise self._core.timeouts.question(timeout)
             if not found:  # another thread has closed the producer
-                self._refuse_use()
+                self._loop.refuse_use()
         if isinstance(found[0], PenstockError):
             raise found[0]
         return found[0]
-
-    def _check_usable(self) -> None:
-        if self._loop.closing:
-            self._refuse_use()
-
-    def _refuse_use(self) -> NoReturn:
-        if self._loop.is_forked:
-            raise StoreUnavailable(
-                "the producer belongs to another process",
-                "this one is a fork of it",
-                "make one after the fork",
-            )
-        raise StoreUnavailable(
-            "the producer is closed", self._address.name, "make another one: Producer(endpoint)"
-        )
 
     def _wait_for_room(self) -> None:
         room = self._settled.wait_for(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import threading
+from typing import NoReturn
 
 import zmq
 
@@ -60,6 +61,22 @@ class SendLoop:
 
     def __repr__(self) -> str:
         return f"<producer of {self._name}>"
+
+    def check_usable(self) -> None:
+        """Raises StoreUnavailable where no message is taken any more."""
+        if self.closing:
+            self.refuse_use()
+
+    def refuse_use(self) -> NoReturn:
+        if self.is_forked:
+            raise StoreUnavailable(
+                "the producer belongs to another process",
+                "this one is a fork of it",
+                "make one after the fork",
+            )
+        raise StoreUnavailable(
+            "the producer is closed", self._name, "make another one: Producer(endpoint)"
+        )
 
     def start(self) -> None:
         """Run in a thread."""

@@ -101,7 +101,8 @@ class ConsumerCore:
         self._asked_ms = self._silent_since_ms = 0
         self._pending: bytes | None = None
         self._unread: tuple[messages.Pulled, bytes | memoryview] | None = None
-        self._described = False
+        # whether the broker has said where the queues begin and end: nothing later is missed
+        self.described = False
         self._known = 0
         self._ends: dict[int, int] = {}
         self._end_at: Mapping[int, int] | int = {}
@@ -141,7 +142,7 @@ class ConsumerCore:
     @property
     def finished(self) -> bool:
         """Whether everything that was there at the start has been taken."""
-        return self._described and not self._parts and self._all_asked
+        return self.described and not self._parts and self._all_asked
 
     @property
     def _all_asked(self) -> bool:
@@ -155,7 +156,7 @@ class ConsumerCore:
         if self._pending is None:
             direct = self._files.usable(now_ms)
             enough = DIRECT_AHEAD_BYTES if direct else AHEAD_BYTES
-            if self._described and (self._ahead_bytes >= enough or self._all_asked):
+            if self.described and (self._ahead_bytes >= enough or self._all_asked):
                 return []
             self._pending = encode(self._next(direct))
             self._silent_since_ms = now_ms
@@ -191,7 +192,7 @@ class ConsumerCore:
 
     def _next(self, direct: bool) -> messages.Pull | messages.Describe:
         self._named = self.aim.run
-        return self._pull(direct) if self._described else self._describe()
+        return self._pull(direct) if self.described else self._describe()
 
     def _describe(self) -> messages.Describe:
         self._request += 1
@@ -275,7 +276,7 @@ class ConsumerCore:
             )
         self._known = sum(1 for queue in answer.queues if queue.max_offset)
         self.starts = dict(self.cursors)
-        self._described = True
+        self.described = True
 
     def _first(self, queue: messages.QueueRange) -> int:
         if queue.queue_id in self._given:

@@ -41,6 +41,14 @@ class Timeouts:
             f"the broker has not answered within {timeout_s} s", self._where, STATUS
         )
 
+    def reply(self, topic: str, correlation_id: str, timeout_s: float) -> BrokerTimeout:
+        """Somebody waited for the reply to a request."""
+        return BrokerTimeout(
+            f"no reply has come within {timeout_s} s",
+            f"to request {correlation_id} of topic {topic}",
+            "the request is stored: see whether somebody consumes the topic, or wait for longer",
+        )
+
     @property
     def _where(self) -> str:
         return self.endpoint if self.connected else f"{self.endpoint} (there is no connection)"

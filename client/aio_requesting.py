@@ -1,0 +1,192 @@
+"""Request and reply for asyncio: what an `aio.Producer` does of it.
+
+Replies are read as the synchronous requester does (requester.py), by a task that begins with the
+first request and ends with the producer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from penstock.client.aio_consumer import Consumer
+from penstock.client.broker_address import BrokerAddress
+from penstock.client.core.message import Message
+from penstock.client.core.requests import check_wait, merged
+from penstock.client.core.sending.encoding import Body, Keys
+from penstock.client.core.sending.frames import Receipt
+from penstock.client.core.sending.producer_core import ProducerCore
+from penstock.client.core.sending.selectors import Selector
+from penstock.client.core.timeouts import Timeouts
+from penstock.client.requester import LOOK_S
+from penstock.client.where import Where
+from penstock.shared.errors import BrokerTimeout, StoreUnavailable
+from penstock.shared.messaging.request_reply import (
+    CORRELATION_ID,
+    new_client_id,
+    new_correlation_id,
+    replies_to,
+    reply_to,
+    reply_topic,
+    request_properties,
+)
+
+Send = Callable[[dict[str, str]], asyncio.Future[Receipt]]
+
+
+class Requester:
+    """The requests of one producer that wait for replies, and the task that reads those."""
+
+    def __init__(
+        self, where: Where, ip: bytes, timeouts: Timeouts, make_topic: Callable[[], Awaitable[None]]
+    ) -> None:
+        """`make_topic` makes the reply topic, unless it is there."""
+        self._where, self._timeouts, self._make_topic = where, timeouts, make_topic
+        self._client_id = new_client_id(ip)
+        self._beginning = asyncio.Lock()
+        self._task: asyncio.Task[None] | None = None
+        self._waiting: dict[str, asyncio.Future[Message]] = {}
+
+    async def request(self, send: Send, topic: str, timeout: float) -> Message:
+        """Send what makes a request with these properties; the reply. See `Producer.request`."""
+        correlation_id = new_correlation_id()
+        try:
+            async with asyncio.timeout(timeout):
+                async with self._beginning:
+                    if self._task is None or self._task.done():
+                        await self._begin()
+                reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
+                self._waiting[correlation_id] = reply
+                own = request_properties(correlation_id, self._client_id, int(timeout * 1000))
+                await send(own)
+                return await reply
+        except BrokerTimeout:
+            raise  # a TimeoutError too: of the broker's silence, and not of this time
+        except TimeoutError:
+            raise self._timeouts.reply(topic, correlation_id, timeout) from None
+        finally:
+            self._waiting.pop(correlation_id, None)
+
+    async def _begin(self) -> None:
+        """Read the replies that are stored from now on."""
+        await self._make_topic()
+        # by endpoint the broker is asked for the consumers', which may block
+        where = await asyncio.to_thread(self._where.arguments, "consumers")
+        consumer = Consumer(
+            **where,
+            topic=reply_topic(),
+            start="latest",
+            sql=replies_to(self._client_id),
+            timeout_ms=self._timeouts.timeout_ms,
+        )
+        await consumer.__aenter__()
+        try:
+            while not consumer.is_placed:
+                await consumer.poll(LOOK_S)
+        except BaseException:
+            await consumer.__aexit__()
+            raise
+        self._task = asyncio.create_task(self._read(consumer), name="penstock-requester")
+
+    async def _read(self, consumer: Consumer) -> None:
+        """Until it is cancelled; what fails, fails those who wait, and the next request begins."""
+        try:
+            async for message in consumer:
+                waiting = self._waiting.get(message.properties.get(CORRELATION_ID, ""))
+                # the first reply counts; one whose request has ended is dropped
+                if waiting is not None and not waiting.done():
+                    waiting.set_result(message)
+        except Exception as error:
+            for waiting in self._waiting.values():
+                if not waiting.done():
+                    waiting.set_exception(error)
+        finally:
+            await consumer.__aexit__()
+
+    async def close(self) -> None:
+        """End the task, and tell those that still wait."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.wait({self._task})
+        for waiting in self._waiting.values():
+            if not waiting.done():
+                closed = StoreUnavailable("the producer was closed", self._timeouts.endpoint)
+                waiting.set_exception(closed)
+
+
+class Requesting:
+    """The two sides of request and reply, for a producer."""
+
+    _address: BrokerAddress
+    _core: ProducerCore
+    _where: Where
+    _requester: Requester | None
+
+    if TYPE_CHECKING:
+        # the producer's
+        send: Callable[..., asyncio.Future[Receipt]]
+        topics: Callable[[], Awaitable[dict[str, int]]]
+        create_topic: Callable[[str, int], Awaitable[int]]
+
+    async def request(
+        self,
+        topic: str,
+        body: Body,
+        *,
+        timeout: float = 3.0,
+        tags: str | None = None,
+        keys: Keys = None,
+        shard: str | None = None,
+        queue: int | None = None,
+        selector: Selector | None = None,
+        properties: Mapping[str, str] | None = None,
+        flag: int = 0,
+    ) -> Message:
+        """Send a message and wait for its reply. See `penstock.client.Producer`."""
+        seconds = check_wait(timeout)
+        if self._requester is None:
+            ip = await asyncio.to_thread(self._address.local_ip)
+            if self._requester is None:  # else another request was here meanwhile
+                timeouts = self._core.timeouts
+                self._requester = Requester(self._where, ip, timeouts, self._make_reply_topic)
+
+        def send(own: dict[str, str]) -> asyncio.Future[Receipt]:
+            return self.send(
+                topic,
+                body,
+                tags=tags,
+                keys=keys,
+                shard=shard,
+                queue=queue,
+                selector=selector,
+                properties=merged(properties, own),
+                flag=flag,
+            )
+
+        return await self._requester.request(send, topic, seconds)
+
+    def reply(
+        self,
+        request: Message,
+        body: Body,
+        *,
+        tags: str | None = None,
+        keys: Keys = None,
+        properties: Mapping[str, str] | None = None,
+        ack: str = "",
+    ) -> asyncio.Future[Receipt]:
+        """Answer a message that was sent by `request`; await the future for the reply's Receipt."""
+        topic, own = reply_to(request.properties)
+        named: dict[str, Any] = {"tags": tags, "keys": keys, "ack": ack}
+        return self.send(topic, body, properties=merged(properties, own), **named)
+
+    async def _end_requests(self) -> None:
+        if self._requester is not None:
+            await self._requester.close()
+
+    async def _make_reply_topic(self) -> None:
+        if reply_topic() not in await self.topics():
+            await self.create_topic(reply_topic(), 1)

@@ -1,0 +1,240 @@
+"""Request and reply through a broker: from threads, from coroutines, in time, too late, never."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from penstock.client import Consumer, Message, Producer, aio, requester
+from penstock.shared.errors import (
+    BrokerTimeout,
+    InvalidArgument,
+    InvalidMessage,
+    QueueNotFound,
+    StoreUnavailable,
+)
+from penstock.shared.messaging.request_reply import reply_topic
+
+WAIT_S = 20.0
+
+
+@pytest.fixture
+def producer(broker: Any) -> Iterator[Producer]:
+    with Producer(broker.produce) as producer:
+        yield producer
+
+
+@contextmanager
+def replier(broker: Any, topic: str, replies: int = 1) -> Iterator[list[Message]]:
+    """Somebody who answers every message of the topic with its body in capitals."""
+    seen: list[Message] = []
+    ending = threading.Event()
+
+    def work() -> None:
+        with Producer(broker.produce) as producer, Consumer(broker.consume, topic) as consumer:
+            while not ending.is_set():
+                for message in consumer.poll(0.05):
+                    seen.append(message)
+                    for number in range(replies):
+                        body = message.body.upper() + b"!" * number
+                        producer.reply(message, body, tags="answer", keys="k").result(WAIT_S)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    try:
+        yield seen
+    finally:
+        ending.set()
+        thread.join()
+
+
+def test_a_request_is_answered(broker: Any, producer: Producer) -> None:
+    with replier(broker, "asked") as seen:
+        reply = producer.request(
+            "asked", b"how much?", timeout=WAIT_S, tags="t", keys="q 1", properties={"own": "x"}
+        )
+    assert (reply.body, reply.tags, reply.keys) == (b"HOW MUCH?", "answer", "k")
+    (request,) = seen
+    assert (request.tags, request.keys, request.properties["own"]) == ("t", "q 1", "x")
+    # RocketMQ's form on both sides
+    sent, came = dict(request.properties), dict(reply.properties)
+    assert (sent["CLUSTER"], sent["TTL"]) == ("DefaultCluster", "20000")
+    assert reply.topic == "DefaultCluster_REPLY_TOPIC" and came["MSG_TYPE"] == "reply"
+    for name in ("CORRELATION_ID", "REPLY_TO_CLIENT", "TTL"):
+        assert came[name] == sent[name], name
+    assert producer.topics()[reply_topic()] == 1
+
+
+def test_many_threads_have_each_its_own_reply(broker: Any, producer: Producer) -> None:
+    with replier(broker, "many"), ThreadPoolExecutor(16) as pool:
+        bodies = [b"request %d" % number for number in range(200)]
+
+        def ask(body: bytes) -> bytes:
+            return producer.request("many", body, timeout=60.0).body
+
+        assert list(pool.map(ask, bodies)) == [body.upper() for body in bodies]
+
+
+def test_two_requesters_see_their_own_replies_alone(broker: Any, producer: Producer) -> None:
+    with replier(broker, "two"), Producer(broker.produce) as other:
+        for number in range(5):
+            ours, theirs = b"ours %d" % number, b"theirs %d" % number
+            assert producer.request("two", ours, timeout=WAIT_S).body == ours.upper()
+            assert other.request("two", theirs, timeout=WAIT_S).body == theirs.upper()
+
+
+def test_of_two_replies_the_first_counts(broker: Any, producer: Producer) -> None:
+    with replier(broker, "twice", replies=2):
+        for number in range(3):
+            body = b"request %d" % number
+            assert producer.request("twice", body, timeout=WAIT_S).body == body.upper()
+
+
+def test_without_a_reply_it_is_a_timeout_and_a_late_one_reaches_nobody(
+    broker: Any, producer: Producer
+) -> None:
+    with replier(broker, "early"):
+        producer.request("early", b"makes the reply topic", timeout=WAIT_S)
+    producer.create_topic("late", 1)
+    with pytest.raises(BrokerTimeout, match=r"no reply has come within 0\.3 s: to request .* late"):
+        producer.request("late", b"first", timeout=0.3)
+    with replier(broker, "late") as seen:
+        # the replier answers the first one too, before it comes to the second
+        assert producer.request("late", b"second", timeout=WAIT_S).body == b"SECOND"
+    assert [message.body for message in seen] == [b"first", b"second"]
+
+
+def test_after_a_pause_it_begins_at_the_end_again(
+    broker: Any, producer: Producer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(requester, "IDLE_S", 0.0)
+    with replier(broker, "paused"):
+        for number in range(4):
+            body = b"request %d" % number
+            assert producer.request("paused", body, timeout=WAIT_S).body == body.upper()
+
+
+def test_a_request_that_cannot_be_sent_fails_at_once(producer: Producer) -> None:
+    producer.create_topic("small", 1)
+    producer.send("small", b"known").result(WAIT_S)
+    with pytest.raises(QueueNotFound):
+        producer.request("small", b"x", timeout=WAIT_S, queue=5)
+
+
+def test_what_is_no_request_has_no_reply(broker: Any, producer: Producer) -> None:
+    producer.send("plain", b"x").result(WAIT_S)
+    with Consumer(broker.consume, "plain", follow=False) as consumer:
+        (message,) = consumer
+    with pytest.raises(InvalidMessage, match="asks for no reply.*CORRELATION_ID, REPLY_TO_CLIENT"):
+        producer.reply(message, b"y")
+
+
+@pytest.mark.parametrize("timeout", [None, 0, -1, "3", True])
+def test_a_request_waits_for_some_seconds(producer: Producer, timeout: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        producer.request("t", b"x", timeout=timeout)
+
+
+@pytest.mark.parametrize("properties", [{"TTL": "1"}, {"CORRELATION_ID": "x"}, [("a", "b")]])
+def test_a_requests_own_properties_are_not_the_senders(producer: Producer, properties: Any) -> None:
+    with pytest.raises(InvalidMessage):
+        producer.request("t", b"x", timeout=1.0, properties=properties)
+
+
+def test_who_waits_when_the_producer_is_closed_is_told(broker: Any) -> None:
+    producer = Producer(broker.produce)
+    errors: list[BaseException] = []
+
+    def ask() -> None:
+        try:
+            producer.request("closed", b"x", timeout=2.0)
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=ask) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    with Consumer(broker.consume, "closed") as consumer:
+        found = 0
+        while found < 2:
+            found += len(consumer.poll(WAIT_S))
+    producer.close()
+    for thread in threads:
+        thread.join()
+    assert len(errors) == 2
+    for error in errors:
+        assert isinstance(error, StoreUnavailable | BrokerTimeout)
+    with pytest.raises(StoreUnavailable):
+        producer.request("closed", b"x")
+
+
+def test_a_requester_that_is_killed_harms_nobody(broker: Any, producer: Producer) -> None:
+    code = f"""
+import sys
+from penstock.client import Producer
+producer = Producer({broker.produce!r})
+producer.request("orphans", b"never read", timeout=60.0)
+"""
+    child = subprocess.Popen([sys.executable, "-c", code])
+    with Consumer(broker.consume, "orphans") as consumer:
+        (message,) = consumer.poll(WAIT_S)
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        assert producer.reply(message, b"too late").result(WAIT_S).topic == reply_topic()
+    with replier(broker, "orphans"):
+        assert producer.request("orphans", b"mine", timeout=WAIT_S).body == b"MINE"
+
+
+def test_the_reply_goes_on_when_the_broker_is_named_by_its_store(broker: Any) -> None:
+    with Producer(store=broker.store) as producer, replier(broker, "by-store"):
+        assert producer.request("by-store", b"a", timeout=WAIT_S).body == b"A"
+
+
+def test_coroutines_ask_and_answer(broker: Any) -> None:
+    async def answer() -> None:
+        async with (
+            aio.Producer(broker.produce) as producer,
+            aio.Consumer(broker.consume, "aio-asked") as consumer,
+        ):
+            async for message in consumer:
+                await producer.reply(message, message.body.upper(), tags="a")
+
+    async def test() -> None:
+        replier = asyncio.create_task(answer())
+        async with aio.Producer(broker.produce) as producer:
+            asked = [
+                producer.request("aio-asked", b"request %d" % number, timeout=60.0)
+                for number in range(100)
+            ]
+            replies = await asyncio.gather(*asked)
+            assert [each.body for each in replies] == [b"REQUEST %d" % n for n in range(100)]
+            await producer.create_topic("aio-unanswered", 1)
+            with pytest.raises(BrokerTimeout, match="no reply has come"):
+                await producer.request("aio-unanswered", b"x", timeout=0.2)
+            with pytest.raises(InvalidMessage):
+                producer.reply(await nobody_asked(broker), b"x")
+            waiting = asyncio.create_task(producer.request("aio-unanswered", b"x", timeout=WAIT_S))
+            async with aio.Consumer(broker.consume, "aio-unanswered", start=1) as consumer:
+                await anext(aiter(consumer))
+        with pytest.raises(StoreUnavailable, match="the producer was closed"):
+            await waiting
+        replier.cancel()
+        await asyncio.wait({replier})
+
+    asyncio.run(asyncio.wait_for(test(), 90))
+
+
+async def nobody_asked(broker: Any) -> Message:
+    async with aio.Producer(broker.produce) as producer:
+        await producer.send("aio-plain", b"x")
+    async with aio.Consumer(broker.consume, "aio-plain", follow=False) as consumer:
+        return await anext(aiter(consumer))
