@@ -77,6 +77,9 @@ class StorePaths:
         self.exact_offsets = self.own / "exact-offsets.json"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"
+        self.scheduler = self.own / "scheduler"
+        self.timers = self.own / "timers"
+        self.delay_offsets = self.root / "config" / "delayOffset.json"
         self.quarantined = self.own / "quarantine.json"
         self.quarantine = self.own / "quarantine"
 

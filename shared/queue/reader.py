@@ -75,6 +75,11 @@ class QueueReader:
         return self._topics.get(topic, {})
 
     @property
+    def queued(self) -> int:
+        """The log offset up to which all queues have their entries."""
+        return self._positions["queued"]
+
+    @property
     def topics(self) -> Set[str]:
         """Those that had had a message at the last look."""
         return self._topics.keys()

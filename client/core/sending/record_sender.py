@@ -259,7 +259,7 @@ class RecordSender:
         error = error_from_status(
             answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
         )
-        if not answer.session:
+        if not answer.session and not answer.request:
             self._fail_all(error)  # the writer does not understand this sender
         elif answer.session == self._session and answer.request in self._in_flight:
             self._answered_ms = now_ms

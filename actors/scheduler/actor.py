@@ -1,0 +1,233 @@
+"""The scheduler: delivers messages that wait, by level or for any time, when their time has come.
+
+Owns:     `delivered`, `undelivered`, `pending_delayed`, `delay_floor`; config/delayOffset.json;
+          penstock/scheduler; penstock/timers/.
+Reads:    `queued`, `wrote`, `wrote_timestamp`, `dispatched`, `log_start`; the queues of
+          SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, and the log; config/topics.json.
+Hears:    answers of the writer, whose client it is; nobody rings it, it looks at every tick.
+Notifies: nobody.
+On crash: the next one goes on at what was saved last, and sends all that its predecessor may have
+          sent since once more, marked as a retry. A copy is made of the record that waits and of
+          nothing else, so the writer finds those that are stored, and stores the others.
+
+Nothing comes early: the clock that counts is the one that stamps messages. What waits stays in the
+log: `delay_floor` holds the cleaner back, and what would wait longer than segments stay is stored
+once more, at the log's end.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import zmq
+
+from penstock.actors.scheduler.copies import MOST_WAITING_BYTES, Batch, Targets, put_frames
+from penstock.actors.scheduler.keeping import Keeping
+from penstock.actors.scheduler.levels import Level
+from penstock.actors.scheduler.progress import Progress, ProgressFile
+from penstock.actors.scheduler.rolling import Rolling
+from penstock.actors.scheduler.surroundings import NO_DOUBT, Doubt, Surroundings
+from penstock.actors.scheduler.taken_over import Deliveries
+from penstock.actors.scheduler.timer_files import TimerFiles
+from penstock.actors.scheduler.timers import Timers
+from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.errors import OffsetOutOfRange, PenstockError, TopicNotFound
+from penstock.shared.faults import crash_point
+from penstock.shared.formats.delay_levels import parse_delay_levels
+from penstock.shared.formats.record import pack_host
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.layout import StorePaths
+from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.queue.reader import QueueReader
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import Appended
+from penstock.shared.wire.sockets import dial
+
+# The same trouble is told again after this time.
+SAY_MS = 60_000
+
+
+class Scheduler(Actor):
+    """Delivers what waits."""
+
+    def __init__(self, stage: Stage) -> None:
+        self._stage = stage
+        self._config = stage.config
+        self._clock = stage.clock
+        self._positions = stage.positions
+        self._paths = StorePaths(stage.config.store)
+
+    def start(self) -> None:
+        config, run, positions = self._config, self._stage.run, self._positions
+        with self._stage.disk:
+            self._file = ProgressFile(self._paths.scheduler, self._paths.delay_offsets)
+            self._files = TimerFiles(self._paths.timers)
+            self._progress, foreign = self._file.load()
+            progress = self._progress
+            if not progress.run:  # files without it say nothing
+                self._files.clear()
+        doubt = self._doubt(progress, foreign)
+        self._sender = RecordSender(
+            run.run_id, "scheduler", self._stage.generation, "durable", progress.floor
+        )
+        self._queues = QueueReader(config, run, positions)
+        self._deliveries = Deliveries(
+            config, positions, self._queues.log, positions["wrote_timestamp"] if foreign else -1
+        )
+        self._targets = Targets(self._paths.topics)
+        around = Surroundings(
+            self._queues,
+            self._sender,
+            self._targets,
+            Shape(len(pack_host(config.broker_ip, 1)), config.enabled_append_prop_crc),
+            doubt,
+            self._deliveries,
+        )
+        delays = parse_delay_levels(config.message_delay_level)
+        self._levels = [
+            Level(number, delay_ms, progress.levels.get(number, 0), around)
+            for number, delay_ms in enumerate(delays, 1)
+        ]
+        self._timers = Timers(around, self._files)
+        same_boot = progress.boot == run.boot_id
+        self._timers.start(progress, progress.indexed if same_boot else progress.synced)
+        self._rolling = Rolling(self._timers, self._files, around)
+        self._rolling.start(progress)
+        progress.boot, progress.run, progress.clean = run.boot_id, run.run_id, False
+        now_ms = self._clock.monotonic_ms()
+        self._keeping = Keeping(self._stage, self._file, self._files, progress, now_ms)
+        self._said: dict[str, int] = {}
+        self._made_ms = 0
+        self._socket = dial(self._stage.context, run.endpoints.produce_ipc)
+        self._stage.listen(self._socket)
+
+    def _doubt(self, progress: Progress, foreign: bool) -> Doubt:
+        """What the last life may have put without saying so."""
+        if progress.clean or foreign:
+            return NO_DOUBT
+        due_ms = self._positions["wrote_timestamp"]
+        if progress.run == self._stage.run.run_id:
+            # what it has sent may not be stored yet, and cannot have been due later than now
+            due_ms = max(due_ms, self._clock.now_ms())
+        return Doubt(due_ms, self._positions["wrote"])
+
+    # --- work ---
+
+    def work(self) -> int:
+        monotonic_ms = self._clock.monotonic_ms()
+        # store times never go back, and so does what is compared with them
+        now_ms = max(self._clock.now_ms(), self._positions["wrote_timestamp"])
+        self._targets.look(monotonic_ms)
+        done = self._hear(monotonic_ms)
+        if not self._stage.stopping:
+            done += self._read_ahead()
+            done += self._put_due(now_ms, monotonic_ms)
+        self._send(monotonic_ms)
+        self._keeping.turn(self._levels, self._timers, self._rolling, self._sender, now_ms)
+        if not done:
+            self._queues.rest(monotonic_ms)
+        return done
+
+    def _read_ahead(self) -> int:
+        with self._stage.disk:
+            try:
+                return self._timers.read_ahead()
+            except OSError as error:
+                self._say("timers cannot be kept, trying again", error)
+                return 0
+
+    def _put_due(self, now_ms: int, monotonic_ms: int) -> int:
+        done = 0
+        for level in self._levels:
+            if self._sender.waiting_bytes > MOST_WAITING_BYTES:
+                return done
+            done += level.turn(now_ms, monotonic_ms)
+        if self._sender.waiting_bytes <= MOST_WAITING_BYTES:
+            done += self._timers.turn(now_ms)
+        return done + self._rolling.turn()
+
+    def _send(self, now_ms: int) -> None:
+        for topic in self._targets.missing:
+            self._make_topic(topic, now_ms)
+        for parts in self._sender.outgoing(now_ms):
+            try:
+                self._socket.send_multipart(parts, zmq.NOBLOCK)
+            except zmq.Again:
+                self._sender.not_connected(now_ms)
+                return
+
+    def _make_topic(self, topic: str, now_ms: int) -> None:
+        """A group's topic of retries, which nobody has made yet."""
+        if now_ms - self._made_ms < TICK_MS:
+            return
+        self._made_ms = now_ms
+        with suppress(zmq.Again):  # asked again soon
+            request = messages.encode(messages.CreateTopic(1, topic, 1, self._stage.run.run_id))
+            self._socket.send_multipart((request,), zmq.NOBLOCK)
+
+    def _hear(self, now_ms: int) -> int:
+        heard = 0
+        while True:
+            try:
+                parts = self._socket.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            self._sender.received(parts, now_ms)
+            heard += 1
+        for batch, outcome in self._sender.outcomes():
+            crash_point("schedule.answered")
+            self._settle(batch, outcome)
+        if self._sender.trouble is not None:
+            self._say("what is due cannot be stored now", self._sender.trouble)
+        return heard
+
+    def _settle(self, batch: Batch, outcome: Appended | PenstockError) -> None:
+        if isinstance(outcome, Appended):
+            batch.owner.settle(batch, True)
+            return
+        again = isinstance(outcome, OffsetOutOfRange)
+        if again:
+            self._say("a message may be delivered twice", outcome)
+        elif len(batch.copies) == 1:
+            topic = batch.copies[0].topic.decode("utf-8", "replace")
+            again = isinstance(outcome, TopicNotFound) and topic in self._targets.missing
+            if not again:
+                self._say("a delayed message cannot be delivered", outcome)
+                batch.owner.settle(batch, False)
+                return
+        parts: list[Batch] = []
+        for each in zip(batch.copies, batch.notes, strict=True):
+            parts += put_frames(self._sender, batch.owner, [each], False)
+        batch.owner.again(batch, parts)
+
+    def _say(self, what: str, why: Exception) -> None:
+        """Once a minute at most: what goes on for an hour is no news each time."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._said.get(what, -SAY_MS) >= SAY_MS:
+            self._said[what] = now_ms
+            self._stage.report(f"{what}: {why}")
+
+    # --- the rest of an actor ---
+
+    def idle_ms(self) -> int:
+        """Until the next message is due, or the sender has something to repeat."""
+        now_ms = max(self._clock.now_ms(), self._positions["wrote_timestamp"])
+        due = [level.due_ms for level in self._levels] + [self._timers.next_ms]
+        waits = [at - now_ms for at in due if at >= 0]
+        sender_ms = self._sender.wait_ms(self._clock.monotonic_ms())
+        return max(1, min([TICK_MS, sender_ms, *waits]))
+
+    def release_deleted(self) -> None:
+        self._queues.release_deleted(self._clock.monotonic_ms())
+        self._deliveries.release_deleted()
+
+    def drained(self) -> bool:
+        """Whether all that was sent has its outcome; what is not due waits for the next run."""
+        return not len(self._sender) or self._sender.trouble is not None
+
+    def close(self) -> None:
+        self._socket.close(linger=0)
+        self._keeping.end(self._levels, self._timers, self._rolling, self._sender)
+        self._deliveries.close()
+        self._queues.close()
+        self._file.close()

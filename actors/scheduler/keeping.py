@@ -1,0 +1,179 @@
+"""What the scheduler keeps of how far it is: saved, shown, and told to the cleaner.
+
+each 200 ms    penstock/scheduler, which survives any process
+each 5 s       config/delayOffset.json, on disk, for RocketMQ
+each 30 s      the timers' files, on disk: a thread waits for that
+each minute    whether what waits is about to expire
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.actors.scheduler.levels import Level
+from penstock.actors.scheduler.progress import Progress, ProgressFile
+from penstock.actors.scheduler.rolling import Rolling
+from penstock.actors.scheduler.timer_files import TimerFiles
+from penstock.actors.scheduler.timers import Timers
+from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.faults import crash_point
+from penstock.shared.layout import StorePaths, is_segment_name
+from penstock.shared.process.actor import Stage
+
+SAVE_MS, DOCUMENT_MS, SYNC_MS, LOOK_MS = 200, 5000, 30_000, 60_000
+HOUR_MS = 3_600_000
+# After this part of the time that segments are reserved, what waits in them is stored again.
+ROLL_SHARE = 2
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+class Keeping:
+    """Saves one scheduler's progress."""
+
+    def __init__(
+        self,
+        stage: Stage,
+        file: ProgressFile,
+        files: TimerFiles,
+        progress: Progress,
+        now_ms: int,
+    ) -> None:
+        self._stage, self._file, self._files = stage, file, files
+        self._positions, self._clock = stage.positions, stage.clock
+        self._commit_log = StorePaths(stage.config.store).commit_log
+        self._progress = progress
+        self._saved: bytes = b""
+        self._save_ms = self._document_ms = self._sync_ms = now_ms
+        self._look_ms = now_ms - LOOK_MS
+        self._document: dict[int, int] = dict(progress.levels)
+        self._sync: _Sync | None = None
+        self._error = ""
+
+    def turn(
+        self,
+        levels: Sequence[Level],
+        timers: Timers,
+        rolling: Rolling,
+        sender: RecordSender,
+        wall_ms: int,
+    ) -> None:
+        """Do what it is time for."""
+        now_ms = self._clock.monotonic_ms()
+        if now_ms - self._save_ms < SAVE_MS:
+            return
+        self._save_ms = now_ms
+        try:
+            with self._stage.disk:
+                self._note(levels, timers, rolling, sender)
+                self._sync_files(now_ms, timers)
+                timers.tidy()
+                if now_ms - self._look_ms >= LOOK_MS:
+                    self._look_ms = now_ms
+                    if timers.pending > 0:
+                        self._begin_roll(timers, rolling, wall_ms)
+                self._save(now_ms, wall_ms)
+            self._error = ""
+        except OSError as error:
+            if str(error) != self._error:
+                self._stage.report(f"what is delivered cannot be noted: {error}; trying again")
+            self._error = str(error)
+        self._show(levels, timers)
+
+    def end(
+        self, levels: Sequence[Level], timers: Timers, rolling: Rolling, sender: RecordSender
+    ) -> None:
+        """The last save of this life. Raises OSError."""
+        if self._sync is not None:
+            self._sync.join()
+        self._note(levels, timers, rolling, sender)
+        self._progress.clean = not len(sender)
+        self._file.save_document(self._progress, self._clock.now_ms())
+        self._show(levels, timers)
+
+    def _note(
+        self, levels: Sequence[Level], timers: Timers, rolling: Rolling, sender: RecordSender
+    ) -> None:
+        progress = self._progress
+        progress.levels = {each.level: each.done for each in levels if each.done}
+        progress.delivered_ms = timers.delivered_ms()
+        progress.indexed, place = timers.saved_index()
+        # with nothing on its way, what is sent from now on is stored after all that there is
+        floor = sender.floor if len(sender) else self._positions["wrote"]
+        progress.floor = floor if place < 0 else min(floor, place)
+        # what stands below them has expired
+        timers.rolls = [r for r in timers.rolls if r.below > self._positions["log_start"]]
+        progress.rolls = timers.rolls
+        progress.rolling, progress.rolled_minute = rolling.roll, rolling.minute
+
+    def _save(self, now_ms: int, wall_ms: int) -> None:
+        raw = msgspec.json.encode(msgspec.structs.replace(self._progress, number=0))
+        if raw != self._saved:
+            self._file.save(self._progress)
+            self._saved = raw
+        if now_ms - self._document_ms >= DOCUMENT_MS and self._document != self._progress.levels:
+            self._document_ms = now_ms
+            self._document = dict(self._progress.levels)
+            self._file.save_document(self._progress, wall_ms)
+
+    def _sync_files(self, now_ms: int, timers: Timers) -> None:
+        """Have the timers' files synced now and then; a thread waits for the disk."""
+        if self._sync is not None and not self._sync.is_alive():
+            if not self._sync.failed:
+                self._progress.synced = self._sync.index
+            self._sync = None
+        due = now_ms - self._sync_ms >= SYNC_MS
+        index, _ = timers.saved_index()
+        if due and self._sync is None and index > self._progress.synced:
+            self._sync_ms = now_ms
+            self._sync = _Sync(self._files.open_directory(), index)
+            self._sync.start()
+
+    def _begin_roll(self, timers: Timers, rolling: Rolling, wall_ms: int) -> None:
+        reserved_ms = self._stage.config.file_reserved_time_h * HOUR_MS
+        before_ms = self._clock.now_ms() - reserved_ms // ROLL_SHARE
+        below = max((roll.below for roll in timers.rolls), default=self._positions["log_start"])
+        start = below
+        for name in sorted(os.listdir(self._commit_log)):
+            if is_segment_name(name) and int(name) >= start:
+                written_ms = (self._commit_log / name).stat().st_mtime_ns // 1_000_000
+                if written_ms >= before_ms:
+                    break
+                below = int(name) + self._stage.config.mapped_file_size_commit_log_bytes
+        # the segment that is written to has nothing that could expire
+        segment = self._stage.config.mapped_file_size_commit_log_bytes
+        below = min(below, self._positions["wrote"] // segment * segment)
+        if below > start:
+            rolling.begin(below, wall_ms)
+
+    def _show(self, levels: Sequence[Level], timers: Timers) -> None:
+        positions = self._positions
+        places = [place for level in levels if (place := level.first_place()) >= 0]
+        floor = min([timers.first_place(), *places])
+        crash_point("schedule.before_floor")
+        # never back: what was below it may be gone
+        positions.publish("delay_floor", max(positions["delay_floor"], floor))
+        sources: list[Level | Timers] = [*levels, timers]
+        positions.publish("pending_delayed", max(0, sum(each.pending for each in sources)))
+        for name in ("delivered", "undelivered"):
+            # since the last look: the positions count for the run, whose lives may be several
+            positions.publish(name, positions[name] + sum(getattr(each, name) for each in sources))
+            for each in sources:
+                setattr(each, name, 0)
+
+
+class _Sync(threading.Thread):
+    """A sync of the file system that has the timers' files: they may be thousands."""
+
+    def __init__(self, handle: int, index: int) -> None:
+        super().__init__(daemon=True)
+        self._handle, self.index = handle, index
+        self.failed = False
+
+    def run(self) -> None:
+        self.failed = _libc.syncfs(self._handle) != 0
+        os.close(self._handle)

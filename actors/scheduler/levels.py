@@ -1,0 +1,147 @@
+"""The delay levels: each follows its queue of SCHEDULE_TOPIC_XXXX, and puts what is due.
+
+The consume queue's entries say when (see delay_levels), so nothing is read before its time. Levels
+do not wait for each other: each has its own frames and its own place.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import Any
+
+from penstock.actors.scheduler.copies import Batch, put_frames, put_in_place
+from penstock.actors.scheduler.surroundings import Surroundings
+from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+from penstock.shared.messaging.delivered import Copy, taken_apart
+
+# Entries that one look takes, and bytes of copies that one turn of a level makes at most.
+ENTRIES_AT_ONCE = 2000
+TURN_BYTES = 512 << 10
+
+
+class Level:
+    """One level. Everything below `done` has its outcome; what is below `next` has been put."""
+
+    def __init__(self, level: int, delay_ms: int, start: int, around: Surroundings) -> None:
+        self.level = level
+        self.next = self.done = start
+        self.due_ms = -1  # of the first that has not been put; -1: look
+        self.delivered = self.undelivered = 0
+        self._delay_ms = delay_ms
+        self._around = around
+        self._batches: deque[Batch] = deque()
+        # the first that seems to come much too late, and when it was seen: see _is_due
+        self._doubted: tuple[int, int] | None = None
+
+    def ends(self) -> tuple[int, int]:
+        """The queue's min and max offset; zeros where it has none."""
+        slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
+        return (0, 0) if slot is None else self._around.queues.range(slot)
+
+    def turn(self, now_ms: int, monotonic_ms: int) -> int:
+        """Put some of what is due; how many. `now_ms` is the clock that stamps messages."""
+        if self.due_ms > now_ms and self._doubted is None:
+            return 0
+        slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
+        if slot is None:
+            return 0
+        low, high = self._around.queues.range(slot)
+        if self.next < low:  # expired: RocketMQ passes over them, too
+            self._pass_over(low - self.next)
+            self.next = low
+        if self.next >= high:
+            self.due_ms = -1
+            return 0
+        stop = min(high, self.next + ENTRIES_AT_ONCE)
+        return self._put(self._around.queues.entries(slot, self.next, stop), now_ms, monotonic_ms)
+
+    def _put(self, raw: bytes, now_ms: int, monotonic_ms: int) -> int:
+        sure: list[tuple[Copy, Any]] = []
+        unsure: list[tuple[Copy, Any]] = []
+        size, first = 0, self.next
+        self.due_ms = -1
+        for position, length, due_ms in ENTRY.iter_unpack(raw):
+            if not self._is_due(due_ms, now_ms, monotonic_ms):
+                self.due_ms = due_ms
+                break
+            if size >= TURN_BYTES:
+                self.due_ms = now_ms
+                break
+            self.next += 1
+            if length == BLANK_SIZE:
+                continue
+            copy = self._copy(position, length, due_ms)
+            if copy is None:
+                self._pass_over(1)
+                continue
+            size += len(copy.record)
+            doubtful = self._around.doubt.holds(due_ms, position)
+            if not doubtful and unsure:
+                self._send(unsure, True)
+                unsure = []
+            (unsure if doubtful else sure).append((copy, self.next))
+        self._send(unsure, True)
+        self._send(sure, False)
+        if not self._batches:
+            self.done = self.next
+        return self.next - first
+
+    def _send(self, copies: list[tuple[Copy, Any]], doubtful: bool) -> None:
+        self._batches += put_frames(self._around.sender, self, copies, doubtful)
+
+    def _is_due(self, due_ms: int, now_ms: int, monotonic_ms: int) -> bool:
+        """Whether it is time. A message cannot have longer to wait than its level says, unless the
+        clock has gone back since it was stored: then it waits that long from now."""
+        if due_ms <= now_ms:
+            self._doubted = None
+            return True
+        if due_ms <= now_ms + self._delay_ms:
+            self._doubted = None
+            return False
+        if self._doubted is None or self._doubted[0] != self.next:
+            self._doubted = self.next, monotonic_ms
+        return monotonic_ms - self._doubted[1] >= self._delay_ms
+
+    def _copy(self, place: int, size: int, due_ms: int) -> Copy | None:
+        """What is delivered of the record there; None where there is none, or nowhere to go."""
+        record = self._around.record(place, size)
+        if record is None:
+            return None
+        return self._around.copy(taken_apart(record), due_ms, timed=False)
+
+    def _pass_over(self, count: int) -> None:
+        self.undelivered += count
+
+    def settle(self, batch: Batch, stored: bool) -> None:
+        """A frame has its outcome."""
+        batch.settled = True
+        if stored:
+            self.delivered += len(batch.copies)
+        else:
+            self._pass_over(len(batch.copies))
+        while self._batches and self._batches[0].settled:
+            self.done = self._batches.popleft().notes[-1]
+        if not self._batches:
+            self.done = self.next
+
+    def again(self, batch: Batch, parts: list[Batch]) -> None:
+        """Frames in the place of one that was refused."""
+        put_in_place(self._batches, batch, parts)
+
+    def first_place(self) -> int:
+        """The log offset of the first record that is not delivered; -1 where all are."""
+        slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
+        if slot is None:
+            return -1
+        low, high = self._around.queues.range(slot)
+        at = max(low, self.done)
+        if at >= high:
+            return -1
+        position, _, _ = ENTRY.unpack(self._around.queues.entries(slot, at, at + 1))
+        return int(position)
+
+    @property
+    def pending(self) -> int:
+        low, high = self.ends()
+        return max(0, high - max(low, self.done))

@@ -1,0 +1,151 @@
+"""How far the scheduler got: penstock/scheduler, and config/delayOffset.json for RocketMQ.
+
+    penstock/scheduler    two slots of 4096 bytes in turn: crc32, length, then JSON
+    delayOffset.json      {"dataVersion": ..., "offsetTable": {level: next queue offset}}
+
+A slot is written with one call, after what it counts is on disk: it survives the death of every
+process at once, and a power failure leaves an older one. The JSON follows every few seconds. Where
+it is not the one that this file belongs to, another broker has run in between, and it counts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zlib
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import OWN_FILE, make_directory
+from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
+
+SLOT_BYTES = 4096
+_HEAD_BYTES = 8
+# Rolls that are kept; each is some hours long.
+MOST_ROLLS = 32
+
+
+class Roll(msgspec.Struct, frozen=True, array_like=True):
+    """Timers stored below the log offset `below` and due after `after_ms` were stored again."""
+
+    below: int
+    after_ms: int
+
+
+class Progress(msgspec.Struct):
+    """What the next life goes on with.
+
+    Everything of a level below its offset is delivered; of the wheel queue's records below
+    `indexed` all are in the timers' files, and those due up to `delivered_ms` are delivered. Below
+    `synced` the files are on disk. No copy of anything else lies below the log offset `floor`.
+    """
+
+    levels: dict[int, int] = {}
+    indexed: int = 0
+    synced: int = 0
+    delivered_ms: int = -1
+    floor: int = 0
+    # whether everything that was sent had its outcome
+    clean: bool = False
+    boot: str = ""
+    run: str = ""
+    rolls: list[Roll] = []
+    # one that is under way: what it is, and the minute up to which it is done
+    rolling: Roll | None = None
+    rolled_minute: int = -1
+    number: int = 0
+    # of the versions of delayOffset.json that go with it
+    documents: list[str] = []
+
+
+_encode = msgspec.json.Encoder().encode
+_decoder = msgspec.json.Decoder(Progress)
+
+
+class ProgressFile:
+    """The file of one store. One process writes it."""
+
+    def __init__(self, path: Path, delay_offsets: Path) -> None:
+        self._delay_offsets = delay_offsets
+        make_directory(path.parent)
+        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)
+
+    def load(self) -> tuple[Progress, bool]:
+        """What the last life has left, and whether another broker may have run since.
+
+        Raises StoreDamaged where delayOffset.json cannot be read.
+        """
+        found = [each for slot in range(2) if (each := self._slot(slot)) is not None]
+        own = max(found, key=lambda each: each.number, default=None)
+        document = load_document(self._delay_offsets, _levels)
+        if own is not None and (document is None or self._digest() in own.documents):
+            return own, False
+        # RocketMQ has run: what it delivered it has counted, and nothing of ours is under way
+        kept = own or Progress()
+        return msgspec.structs.replace(kept, levels=document or {}, clean=True), True
+
+    def save(self, progress: Progress) -> None:
+        """Kept when this returns, whatever process dies; not synced. Raises OSError."""
+        progress.number += 1
+        raw = _encode(progress)
+        head = zlib.crc32(raw).to_bytes(4, "big") + len(raw).to_bytes(4, "big")
+        slot = (head + raw).ljust(SLOT_BYTES, b"\0")
+        assert len(slot) == SLOT_BYTES, "rolls are few"
+        os.pwrite(self._handle, slot, progress.number % 2 * SLOT_BYTES)
+        crash_point("schedule.saved")
+
+    def save_document(self, progress: Progress, now_ms: int) -> None:
+        """Save both, durably; the JSON's last version stays as .bak. Raises OSError."""
+        raw = encode_document(
+            {
+                "dataVersion": {"counter": progress.number, "stateVersion": 0, "timestamp": now_ms},
+                "offsetTable": {str(level): at for level, at in sorted(progress.levels.items())},
+            }
+        )
+        # whichever of the two versions a crash leaves, it goes with this
+        progress.documents = [self._digest(), _digest(raw)]
+        self.save(progress)
+        os.fdatasync(self._handle)
+        crash_point("schedule.before_json")
+        save_document(self._delay_offsets, raw)
+
+    def _digest(self) -> str:
+        try:
+            return _digest(self._delay_offsets.read_bytes())
+        except FileNotFoundError:
+            return ""
+
+    def _slot(self, number: int) -> Progress | None:
+        raw = os.pread(self._handle, SLOT_BYTES, number * SLOT_BYTES)
+        length = int.from_bytes(raw[4:_HEAD_BYTES], "big")
+        body = raw[_HEAD_BYTES : _HEAD_BYTES + length]
+        if not length or len(body) != length or zlib.crc32(body) != int.from_bytes(raw[:4], "big"):
+            return None
+        try:
+            return _decoder.decode(body)
+        except msgspec.MsgspecError:
+            return None  # another version's: then delayOffset.json counts
+
+    def close(self) -> None:
+        os.close(self._handle)
+
+
+def _levels(document: dict[str, Any]) -> dict[int, int] | None:
+    """Raises ValueError for an object of another form."""
+    if not document:
+        return None
+    table = document.get("offsetTable")
+    if not isinstance(table, dict):
+        raise ValueError("offsetTable is not an object")
+    found = {int(level): at for level, at in table.items()}
+    if not all(isinstance(at, int) and at >= 0 for at in found.values()):
+        raise ValueError(f"offsetTable holds no queue offset: {json.dumps(table)[:80]}")
+    return found
+
+
+def _digest(raw: bytes) -> str:
+    return blake2b(raw, digest_size=16).hexdigest()

@@ -1,0 +1,329 @@
+"""Messages for any time: from the wheel topic's queue into the files, and out when they are due.
+
+    wheel queue -> read ahead -> files by minute -> the minute at hand -> frames -> outcomes
+
+Two places say how far this is, and both are saved: `indexed`, of the queue, and `delivered_ms`, of
+time. A message that is found when its time has passed already holds `indexed` back until it has its
+outcome, so what one of the two leaves out the other has.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from collections import deque
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from penstock.actors.scheduler.copies import Batch, put_frames, put_in_place
+from penstock.actors.scheduler.due_heap import DueHeap, Held, held
+from penstock.actors.scheduler.progress import Progress
+from penstock.actors.scheduler.surroundings import Surroundings
+from penstock.actors.scheduler.timer_files import (
+    ENTRY,
+    MESSAGE,
+    MINUTE_MS,
+    RECALL,
+    Entries,
+    TimerFiles,
+)
+from penstock.shared.formats import queue_entry
+from penstock.shared.formats.record_layout import store_timestamp_ms
+from penstock.shared.formats.record_outline import raw_properties
+from penstock.shared.messaging.delayed import (
+    real_place,
+    recall_key,
+    recalled_key,
+    timer_due_ms,
+)
+from penstock.shared.messaging.delivered import Copy, Waiting, taken_apart
+from penstock.shared.messaging.system_topics import TIMER_TOPIC
+
+# Records of the wheel queue that one turn reads, and timers that one turn takes.
+READ_AT_ONCE = 2000
+TAKEN_AT_ONCE = 2000
+# A minute is loaded this long before it begins.
+AHEAD_MS = 500
+# A recall counts for messages that turn out to be due so much later than it says: one that was sent
+# with a relative time is due when the broker's clock says so, and its sender went by his.
+RECALL_MS = 10 * MINUTE_MS
+
+
+class _Note(NamedTuple):
+    due_ms: int
+    late: int
+
+
+class Timers:
+    """All timers of a store. `now_ms` in calls is the clock that stamps messages."""
+
+    def __init__(self, around: Surroundings, files: TimerFiles) -> None:
+        self._around, self._files, self._queues = around, files, around.queues
+        self.record = around.record
+        self._heap = DueHeap()
+        self._batches: deque[Batch] = deque()
+        self._recalled: dict[bytes, int] = {}
+        # looks at the queue that found late ones: where each began, in queue and log, and how many
+        self._late: dict[int, list[int]] = {}
+        self._looks = 0
+        # where the log was when the queue was last read to its end
+        self._read_to = 0
+        self.delivered = self.undelivered = self.pending = 0
+
+    def start(self, progress: Progress, first: int) -> None:
+        """Go on where the last life was; its files have what stands before `first` in the queue."""
+        self.rolls = list(progress.rolls)
+        self.indexed = first
+        # of these, what is due up to `delivered_ms` is delivered, and is not even looked at
+        self._known = progress.indexed
+        self.frontier_ms = self._delivered_ms = progress.delivered_ms
+        self._minute = max(0, progress.delivered_ms // MINUTE_MS) - 1
+        # nothing is loaded before all that the last life may have put into the files is there again
+        self._catch_up = max(self.indexed, self._ends()[1])
+        self._minutes = self._files.minutes()
+        self._known_minutes = set(self._minutes)
+        self.pending = sum(self._files.count(minute) for minute in self._minutes_left())
+        self._load_recalls()
+
+    def _minutes_left(self) -> list[int]:
+        return [minute for minute in self._minutes if (minute + 1) * MINUTE_MS > self._delivered_ms]
+
+    def _ends(self) -> tuple[int, int]:
+        slot = self._queues.queues(TIMER_TOPIC).get(0)
+        return (0, 0) if slot is None else self._queues.range(slot)
+
+    # --- from the queue into the files ---
+
+    def read_ahead(self) -> int:
+        """Put more of the wheel queue into the files; how many. Raises OSError."""
+        queued = self._around.queued()
+        slot = self._queues.queues(TIMER_TOPIC).get(0)
+        low, high = (0, 0) if slot is None else self._queues.range(slot)
+        start = max(low, self.indexed)
+        if slot is None or start >= high:
+            self.indexed, self._read_to = start, queued
+            return 0
+        raw = self._queues.entries(slot, start, min(high, start + READ_AT_ONCE))
+        found, position = [], -1
+        for number, (place, size, _) in enumerate(queue_entry.ENTRY.iter_unpack(raw)):
+            position = place if position < 0 and size != queue_entry.BLANK_SIZE else position
+            entry = self._entry(place, size, start + number)
+            if entry is not None:
+                found.append(entry)
+        entries = np.array(found, ENTRY)
+        if len(entries):
+            self._files.append(entries)
+            self._note(entries, start, position)
+        self.indexed = start + len(raw) // queue_entry.ENTRY.size
+        return self.indexed - start
+
+    def _entry(self, place: int, size: int, number: int) -> tuple[int, int, int, int] | None:
+        if size == queue_entry.BLANK_SIZE:
+            return None
+        record = self.record(place, size)
+        if record is None:
+            return None
+        properties = raw_properties(record)
+        due_ms = timer_due_ms(properties, store_timestamp_ms(record, 0))
+        if due_ms < 0 or number < self._known and due_ms <= self._delivered_ms:
+            return None
+        return due_ms, place, size, RECALL if recalled_key(properties) else MESSAGE
+
+    def _note(self, entries: Entries, start: int, position: int) -> None:
+        """What is due in a minute that is loaded goes there; what is late holds `indexed` back."""
+        self.pending += len(entries)
+        late = entries["due"] <= max(0, self.frontier_ms)
+        # Before all is read again no minute is loaded, and then the late ones are left out.
+        here = entries["due"] < max(0, self.loaded_to_ms) if self.caught_up else late
+        number = 0
+        if late.any():
+            self._looks = number = self._looks + 1
+            self._late[number] = [start, position, int(late.sum())]
+        if here.any():
+            marks = np.where(late, number, 0).astype(np.uint32)
+            self._heap.add(held(entries[here], marks[here]))
+        for minute in {*(entries["due"] // MINUTE_MS).tolist()} - self._known_minutes:
+            self._known_minutes.add(minute)
+            insort(self._minutes, minute)
+
+    @property
+    def caught_up(self) -> bool:
+        return self.indexed >= self._catch_up
+
+    # --- what is due ---
+
+    def turn(self, now_ms: int) -> int:
+        """Put some of what is due; how many."""
+        if not self.caught_up:
+            return 0
+        taken = self._heap.take(now_ms, TAKEN_AT_ONCE)
+        if len(taken) < TAKEN_AT_ONCE:
+            self._load_next(now_ms)
+        if not len(taken):
+            if not 0 <= self._heap.next_ms <= now_ms:
+                self.frontier_ms = max(self.frontier_ms, min(now_ms, self.loaded_to_ms - 1))
+            return 0
+        full = len(taken) == TAKEN_AT_ONCE
+        self._put(taken)
+        last_ms = int(taken["due"][-1])
+        self.frontier_ms = max(self.frontier_ms, last_ms - 1 if full else last_ms)
+        return len(taken)
+
+    @property
+    def loaded_to_ms(self) -> int:
+        return (self._minute + 1) * MINUTE_MS
+
+    @property
+    def next_ms(self) -> int:
+        """When there is something to do next; -1 where nobody knows."""
+        due_ms = self._heap.next_ms
+        rest = self.minutes_after(self._minute)
+        if rest and (due_ms < 0 or rest[0] * MINUTE_MS - AHEAD_MS < due_ms):
+            due_ms = rest[0] * MINUTE_MS - AHEAD_MS
+        return due_ms
+
+    def _load_next(self, now_ms: int) -> None:
+        """Load the next minute with a file, when it is near and the one before it is taken."""
+        due_ms = self._heap.next_ms
+        if 0 <= due_ms <= now_ms:
+            return
+        reach = (now_ms + AHEAD_MS) // MINUTE_MS
+        while self._minute < reach:
+            nearer = self.minutes_after(self._minute)
+            self._minute = min(nearer[0], reach) if nearer else reach
+            entries = self._files.load(self._minute)
+            entries = entries[entries["due"] > max(0, self._delivered_ms)]
+            entries = self.not_rolled(entries)
+            if len(entries):
+                self._heap.add(held(entries))
+                return
+
+    def not_rolled(self, entries: Entries) -> Entries:
+        """Those that were not stored again since."""
+        before = len(entries)
+        for roll in self.rolls:
+            entries = entries[(entries["at"] >= roll.below) | (entries["due"] <= roll.after_ms)]
+        self.pending -= before - len(entries)
+        return entries
+
+    def minutes_after(self, minute: int) -> list[int]:
+        """Minutes with a file that come later."""
+        return self._minutes[bisect_right(self._minutes, minute) :]
+
+    def _put(self, taken: Held) -> None:
+        sure: list[tuple[Copy, Any]] = []
+        unsure: list[tuple[Copy, Any]] = []
+        for due_ms, place, size, _, late in taken.tolist():
+            copy = self._copy(due_ms, place, size)
+            if copy is None:
+                self._over(_Note(due_ms, late))
+            elif self._around.doubt.holds(due_ms, place):
+                unsure.append((copy, _Note(due_ms, late)))
+            else:
+                sure.append((copy, _Note(due_ms, 0)))
+        for copies, doubtful in ((unsure, True), (sure, False)):
+            self._batches += put_frames(self._around.sender, self, copies, doubtful)
+
+    def _copy(self, due_ms: int, place: int, size: int) -> Copy | None:
+        """What is delivered of the record there; None where there is nothing to deliver."""
+        record = self.record(place, size)
+        if record is None:
+            self.undelivered += 1
+            return None
+        waiting = taken_apart(record)
+        if waiting.due_ms != due_ms:
+            return None
+        if key := recalled_key(waiting.properties):
+            self._recalled[key] = due_ms
+            return None
+        if self._recalled and self._is_recalled(waiting):
+            return None
+        copy = self._around.copy(waiting, due_ms, timed=True)
+        self.undelivered += copy is None
+        return copy
+
+    def _is_recalled(self, waiting: Waiting) -> bool:
+        place = real_place(waiting.properties)
+        if place is None:
+            return False
+        own = waiting.unique_key.decode("utf-8", "replace")
+        return recall_key(place[0].decode("utf-8", "replace"), own).encode() in self._recalled
+
+    # --- outcomes ---
+
+    def settle(self, batch: Batch, stored: bool) -> None:
+        """A frame has its outcome."""
+        batch.settled = True
+        for note in batch.notes:
+            self._over(note)
+        if stored:
+            self.delivered += len(batch.copies)
+        else:
+            self.undelivered += len(batch.copies)
+        while self._batches and self._batches[0].settled:
+            self._batches.popleft()
+
+    def _over(self, note: _Note) -> None:
+        self.pending -= 1
+        if note.late and note.late in self._late:
+            look = self._late[note.late]
+            look[2] -= 1
+            if not look[2]:
+                del self._late[note.late]
+
+    def again(self, batch: Batch, parts: list[Batch]) -> None:
+        """Frames in the place of one that was refused."""
+        put_in_place(self._batches, batch, parts)
+
+    def delivered_ms(self) -> int:
+        """All in the files that is due up to then has its outcome, but for late ones."""
+        waiting = [
+            note.due_ms
+            for batch in self._batches
+            if not batch.settled
+            for note in batch.notes
+            if not note.late
+        ]
+        found = min(waiting) - 1 if waiting else self.frontier_ms
+        self._delivered_ms = max(self._delivered_ms, min(found, self.frontier_ms))
+        return self._delivered_ms
+
+    def saved_index(self) -> tuple[int, int]:
+        """(`indexed` as the next life is to take it, where the record is that holds it back)."""
+        first = min(self._late.values(), default=None)
+        return (self.indexed, -1) if first is None else (first[0], first[1])
+
+    def first_place(self) -> int:
+        """A log offset below which no message waits."""
+        if not self._batches and not len(self._heap) and not self.minutes_after(self._minute):
+            return self._read_to
+        after = [roll.below for roll in self.rolls if roll.after_ms <= self._delivered_ms]
+        return max(after, default=0)
+
+    # --- files ---
+
+    def _load_recalls(self) -> None:
+        """What was taken back lately, and whose message may still come."""
+        for minute in self._minutes:
+            begin_ms = minute * MINUTE_MS
+            if begin_ms + MINUTE_MS <= self._delivered_ms - RECALL_MS:
+                continue
+            if begin_ms > self._delivered_ms:
+                break
+            entries = self._files.load(minute)
+            for due_ms, place, size, _ in entries[entries["kind"] == RECALL].tolist():
+                record = self.record(place, size)
+                if record is not None and due_ms <= self._delivered_ms:
+                    self._recalled[recalled_key(raw_properties(record))] = due_ms
+
+    def tidy(self) -> None:
+        """Forget what is over. Raises OSError."""
+        before_ms = self._delivered_ms - RECALL_MS
+        if self._recalled:
+            self._recalled = {k: due for k, due in self._recalled.items() if due >= before_ms}
+        # the minute that is loaded is over when the next one is
+        over = [m for m in self._minutes if (m + 1) * MINUTE_MS <= before_ms and m < self._minute]
+        if over:
+            self._files.drop(iter(over))
+            self._minutes = self._minutes[len(over) :]
+            self._known_minutes -= {*over}
