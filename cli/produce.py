@@ -81,7 +81,7 @@ Examples:
 @click.option(
     "--delay",
     type=Seconds(MAX_DELAY_S),
-    help="Deliver so much later: seconds, or 500ms, 10s, 90m, 2h; up to 40 days.",
+    help="Deliver later by this: seconds, or 500ms, 10s, 90m, 2h; up to 40 days.",
 )
 @click.option("--deliver-at", type=Moment(), help="Deliver at this time, or at these ms of 1970.")
 @click.option(

@@ -119,6 +119,12 @@ POINTS: dict[str, str] = {
     "group.journaled": "what has changed is in the journal, nobody has an answer",
     "group.noted": "the journal names the offsets' file that is to come, which is not there",
     "group.saved": "the offsets' file is replaced, the journal is the one before",
+    # scheduler
+    "schedule.mid_index": "some timers stand in their files, others that were read do not",
+    "schedule.put": "what is due is on its way to the writer, and nothing says so",
+    "schedule.answered": "the disk has what was due, and nothing says so",
+    "schedule.saved": "how far it is stands in penstock/scheduler, delayOffset.json is older",
+    "schedule.before_json": "both versions of delayOffset.json are named, the old one is there",
     # a start, which is the supervisor's, in order
     "geometry.written": "the sizes of a store's files are written down, none may be there",
     "recover.mid_pool": "a segment has what the pool had for it, the next one has not",

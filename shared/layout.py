@@ -6,7 +6,7 @@
     ROOT/checkpoint                                 five times and offsets in one 4096-byte page
     ROOT/abort                                      pid; there while a broker runs, or after a crash
     ROOT/lock                                       "lock"; byte 0 is locked by the running broker
-    ROOT/config/topics.json, consumerFilter.json    RocketMQ's JSON
+    ROOT/config/topics.json, consumerFilter.json, delayOffset.json    RocketMQ's JSON
     ROOT/config/consumerOffset.json                 how far each group has come in each queue
     ROOT/config/subscriptionGroup.json              the groups and their settings
     ROOT/penstock/groups                            claims, and offsets newer than that file

@@ -13,7 +13,8 @@ On crash: the next one brings to its end what the last one had begun. What goes 
           first segment that is still there, and what did not go is struck off the list.
 
 The segment with the last record stays, whatever its age, and so does whatever is not flushed, not
-dispatched, or past the record at which the next start would begin its scan. Of a damaged log
+dispatched, or past the record at which the next start would begin its scan; and what has a message
+in it, or after it, that is delayed and not delivered. Of a damaged log
 nothing goes before somebody has looked at it.
 """
 
@@ -183,7 +184,7 @@ class Cleaner(Actor):
         positions = self._positions
         needed = min(
             load_checkpoint(self._paths.checkpoint).confirm_offset,
-            *(positions[name] for name in ("committed", "flushed", "dispatched_record")),
+            *(positions[n] for n in ("committed", "flushed", "dispatched_record", "delay_floor")),
         )
         if positions["unsaved_offsets"]:  # the only place where a group's offsets stand
             needed = min(needed, positions["unsaved_offsets"])

@@ -1,10 +1,10 @@
 """The scheduler: delivers messages that wait, by level or for any time, when their time has come.
 
-Owns:     `delivered`, `undelivered`, `pending_delayed`, `delay_floor`; config/delayOffset.json;
+Owns:     `pending_delayed`, `delivered`, `undelivered`, `delay_floor`; config/delayOffset.json;
           penstock/scheduler; penstock/timers/.
 Reads:    `queued`, `wrote`, `wrote_timestamp`, `dispatched`, `log_start`; the queues of
           SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, and the log; config/topics.json.
-Hears:    answers of the writer, whose client it is; nobody rings it, it looks at every tick.
+Hears:    answers of the writer, whose client it is; it looks at every tick.
 Notifies: nobody.
 On crash: the next one goes on at what was saved last, and sends all that its predecessor may have
           sent since once more, marked as a retry. A copy is made of the record that waits and of
@@ -133,7 +133,7 @@ class Scheduler(Actor):
             try:
                 return self._timers.read_ahead()
             except OSError as error:
-                self._say("timers cannot be kept, trying again", error)
+                self._tell("timers cannot be kept, trying again", error)
                 return 0
 
     def _put_due(self, now_ms: int, monotonic_ms: int) -> int:
@@ -155,6 +155,8 @@ class Scheduler(Actor):
             except zmq.Again:
                 self._sender.not_connected(now_ms)
                 return
+            if len(parts) > 1:
+                crash_point("schedule.put")
 
     def _make_topic(self, topic: str, now_ms: int) -> None:
         """A group's topic of retries, which nobody has made yet."""
@@ -178,7 +180,7 @@ class Scheduler(Actor):
             crash_point("schedule.answered")
             self._settle(batch, outcome)
         if self._sender.trouble is not None:
-            self._say("what is due cannot be stored now", self._sender.trouble)
+            self._tell("what is due cannot be stored now", self._sender.trouble)
         return heard
 
     def _settle(self, batch: Batch, outcome: Appended | PenstockError) -> None:
@@ -187,12 +189,12 @@ class Scheduler(Actor):
             return
         again = isinstance(outcome, OffsetOutOfRange)
         if again:
-            self._say("a message may be delivered twice", outcome)
+            self._tell("a message may be delivered twice", outcome)
         elif len(batch.copies) == 1:
             topic = batch.copies[0].topic.decode("utf-8", "replace")
             again = isinstance(outcome, TopicNotFound) and topic in self._targets.missing
             if not again:
-                self._say("a delayed message cannot be delivered", outcome)
+                self._tell("a delayed message cannot be delivered", outcome)
                 batch.owner.settle(batch, False)
                 return
         parts: list[Batch] = []
@@ -200,7 +202,7 @@ class Scheduler(Actor):
             parts += put_frames(self._sender, batch.owner, [each], False)
         batch.owner.again(batch, parts)
 
-    def _say(self, what: str, why: Exception) -> None:
+    def _tell(self, what: str, why: Exception) -> None:
         """Once a minute at most: what goes on for an hour is no news each time."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._said.get(what, -SAY_MS) >= SAY_MS:

@@ -28,7 +28,7 @@ LOOK_MS = 100
 
 
 class Owner(Protocol):
-    """Who has put frames, and is told what became of them."""
+    """A level, or the timers: it has put frames, and is told what became of them."""
 
     def settle(self, batch: Batch, stored: bool) -> None:
         """A frame has its outcome, which is the last word."""

@@ -21,7 +21,6 @@ from penstock.actors.scheduler.rolling import Rolling
 from penstock.actors.scheduler.timer_files import TimerFiles
 from penstock.actors.scheduler.timers import Timers
 from penstock.client.core.sending.record_sender import RecordSender
-from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths, is_segment_name
 from penstock.shared.process.actor import Stage
 
@@ -154,7 +153,6 @@ class Keeping:
         positions = self._positions
         places = [place for level in levels if (place := level.first_place()) >= 0]
         floor = min([timers.first_place(), *places])
-        crash_point("schedule.before_floor")
         # never back: what was below it may be gone
         positions.publish("delay_floor", max(positions["delay_floor"], floor))
         sources: list[Level | Timers] = [*levels, timers]

@@ -84,7 +84,7 @@ class ProgressFile:
         document = load_document(self._delay_offsets, _levels)
         if own is not None and (document is None or self._digest() in own.documents):
             return own, False
-        # RocketMQ has run: what it delivered it has counted, and nothing of ours is under way
+        # RocketMQ has run: what it delivered it has counted, and nothing is under way
         kept = own or Progress()
         return msgspec.structs.replace(kept, levels=document or {}, clean=True), True
 

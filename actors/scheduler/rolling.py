@@ -17,7 +17,6 @@ from penstock.actors.scheduler.progress import MOST_ROLLS, Progress, Roll
 from penstock.actors.scheduler.surroundings import Surroundings
 from penstock.actors.scheduler.timer_files import MINUTE_MS, TimerFiles
 from penstock.actors.scheduler.timers import Timers
-from penstock.shared.faults import crash_point
 from penstock.shared.messaging.delivered import Copy, rolled, taken_apart
 
 # What is due sooner is delivered, and not stored again.
@@ -69,7 +68,6 @@ class Rolling:
         if not later:
             self._timers.rolls.append(self.roll)
             self.roll, self.minute = None, -1
-            crash_point("schedule.rolled")
             return 0
         self._next_minute = later[0]
         self._doubted_minute = self._doubted_minute if self._doubted_minute == later[0] else -1

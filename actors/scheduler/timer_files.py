@@ -87,7 +87,6 @@ class TimerFiles:
         """Remove files whose minutes are over."""
         for minute in minutes:
             self._path(minute).unlink(missing_ok=True)
-            crash_point("schedule.dropped")
 
     def clear(self) -> None:
         """Remove all: they are built again from the wheel topic."""

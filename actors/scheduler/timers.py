@@ -44,8 +44,8 @@ READ_AT_ONCE = 2000
 TAKEN_AT_ONCE = 2000
 # A minute is loaded this long before it begins.
 AHEAD_MS = 500
-# A recall counts for messages that turn out to be due so much later than it says: one that was sent
-# with a relative time is due when the broker's clock says so, and its sender went by his.
+# A recall counts for messages that turn out to be due later than it says, by up to this: one that
+# was sent with a relative time is due by the broker's clock, and its sender went by his own.
 RECALL_MS = 10 * MINUTE_MS
 
 

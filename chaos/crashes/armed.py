@@ -38,6 +38,7 @@ BELLS = _named("bell.")
 CLEANER = _named("clean.")
 OFFLINE = _named("repair.", "rebuild.")
 GROUPS = _named("group.")
+DELAYS = _named("schedule.")
 SUPERVISOR = _named(
     "file.", "geometry.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair"
 )
@@ -45,7 +46,7 @@ SUPERVISOR = _named(
 SENDERS = frozenset({"ring.taken", "ring.filled"})
 # what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
-ACTORS = frozenset(POINTS) - BELLS - CLEANER - GROUPS - OFFLINE - SUPERVISOR - SENDERS
+ACTORS = frozenset(POINTS) - BELLS - CLEANER - GROUPS - DELAYS - OFFLINE - SUPERVISOR - SENDERS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
 # right before a store to a position: a frozen actor has looked at its generation by then
 FROZEN = frozenset(

@@ -20,6 +20,7 @@ from penstock.chaos.broker import Broker
 from penstock.chaos.crashes.armed import (
     ACTORS,
     CLEANER,
+    DELAYS,
     FROZEN,
     GROUPS,
     OFFLINE,
@@ -30,6 +31,7 @@ from penstock.chaos.crashes.armed import (
     Armed,
     not_reached,
 )
+from penstock.chaos.crashes.delays import die_in_delays
 from penstock.chaos.crashes.groups import die_in_groups
 from penstock.chaos.crashes.repairs import die_in_repair
 from penstock.chaos.crashes.senders import die_sending
@@ -158,6 +160,7 @@ WAYS = {
     "die sending": Way(die_sending, SENDERS),
     "die cleaning": Way(die_cleaning, CLEANER),
     "die in groups": Way(die_in_groups, GROUPS),
+    "die in delays": Way(die_in_delays, DELAYS),
     "die in a start or stop": Way(die_in_start, SUPERVISOR),
     "die in a repair": Way(die_in_repair, OFFLINE),
 }

@@ -100,6 +100,15 @@ ROSTER = (
         serves=("transaction", "transaction_ipc"),
         needs_numpy=True,
     ),
+    # Nobody notifies it either: messages that wait are due at least a second after they are stored,
+    # and what was due already may be a tick late.
+    ActorRow(
+        "scheduler",
+        "penstock.actors.scheduler:Scheduler",
+        start_rank=9,
+        stop_rank=-2,
+        needs_numpy=True,
+    ),
     # Nobody notifies it either: it looks at every tick.
     ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=0),
 )

@@ -94,6 +94,8 @@ class Pipeline:
             create_pool(self.run.pool, POOL_BYTES)
         self.clock = ManualClock()
         self.positions = Positions(self.run.positions, owner="supervisor")
+        # nothing waits: a scheduler says where, once it has looked
+        self.positions.initialise("delay_floor", 1 << 62)
         self._living: dict[int, tuple[Actor | None, Stage]] = {}
         self._clients: list[Any] = []
         self._context: zmq.Context[Any] = zmq.Context()

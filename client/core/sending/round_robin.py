@@ -74,7 +74,9 @@ class RoundRobin:
         """A frame takes no more messages; it has some of these topics."""
         share = max(1, QUEUES_OF_A_FRAME // max(1, len(topics)))
         for topic in topics:
-            few = self._few[topic]
+            few = self._few.get(topic)
+            if few is None:
+                continue  # one in which messages wait for another topic
             if self._had[topic] or len(few.chosen) > share:  # else all have their turns, and go on
                 few.give_back(self._had[topic])
                 self._choose(topic, share)

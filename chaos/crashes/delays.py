@@ -1,0 +1,115 @@
+"""Delayed messages of all kinds while the scheduler is killed at every point of its work.
+
+Each message says in its body when it may come. In the end each that was acknowledged is in its
+queue once, was not stored there before its time, and those of a level are in their order.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from pathlib import Path
+
+from penstock.chaos.arena import Arena
+from penstock.chaos.broker import Broker
+from penstock.chaos.crashes.armed import SMALL, Armed
+from penstock.client.consumer import Consumer
+from penstock.client.core.message import Message
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.producer import Producer
+from penstock.shared.errors import PenstockError
+
+TOPIC, QUEUES = "delayed", 4
+# Longer than the longest delay here, and a restart.
+WAIT_S = 40
+_LEVEL_MS = 1000
+
+
+def die_in_delays(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
+    """The scheduler, at every point."""
+    broker = Broker(place, SMALL, environment=armed.environment())
+    broker.start()
+    load = DelayLoad(broker, dice)
+    try:
+
+        def moved() -> None:
+            arena.moved()
+            load.step()
+
+        wrong = armed.await_all(broker, moved)
+        return wrong + load.finish()
+    finally:
+        load.close()
+        broker.stop()
+
+
+class DelayLoad:
+    """A producer of delayed messages, and what it knows of them."""
+
+    def __init__(self, broker: Broker, dice: random.Random) -> None:
+        self._broker, self._dice = broker, dice
+        self._producer = Producer(broker.produce)
+        self._producer.create_topic(TOPIC, QUEUES)
+        self._sent: list[tuple[str, SendFuture]] = []
+
+    def step(self, count: int = 20) -> None:
+        """Some more messages: by level, at a time, after a time; one of them is in the past."""
+        for _ in range(count):
+            number, kind = len(self._sent), self._dice.randrange(4)
+            now_ms = time.time_ns() // 1_000_000
+            wait_ms = self._dice.randint(1, 2000)
+            body = f"{number} {now_ms + (_LEVEL_MS if kind == 0 else wait_ms)} {kind}"
+            queue = self._dice.randrange(QUEUES)
+            if kind == 0:
+                future = self._producer.send(TOPIC, body.encode(), queue=queue, delay_level=1)
+            elif kind == 1:
+                delay = wait_ms / 1000
+                future = self._producer.send(TOPIC, body.encode(), queue=queue, delay=delay)
+            else:
+                at_ms = now_ms + wait_ms
+                future = self._producer.send(TOPIC, body.encode(), queue=queue, deliver_at=at_ms)
+            self._sent.append((body, future))
+
+    def finish(self) -> list[str]:
+        """Wait for all of them; what is wrong."""
+        known, unsure = set[str](), set[str]()
+        for body, future in self._sent:
+            try:
+                future.result(WAIT_S)
+                known.add(body)
+            except PenstockError:
+                unsure.add(body)
+        found: list[Message] = []
+        deadline = time.monotonic() + WAIT_S
+        with Consumer(self._broker.consume, topic=TOPIC, start="earliest") as consumer:
+            while time.monotonic() < deadline and len({each.body for each in found}) < len(known):
+                found += consumer.poll(timeout=0.5)
+            found += consumer.poll(timeout=3)
+        return judge(known, unsure, found)
+
+    def close(self) -> None:
+        self._producer._disconnect()
+
+
+def judge(known: set[str], unsure: set[str], found: list[Message]) -> list[str]:
+    """What is wrong with the messages that came: each known one once and not early."""
+    counts = Counter(each.body.decode() for each in found)
+    wrong = []
+    if lost := known - counts.keys():
+        wrong.append(f"{len(lost)} delayed messages are lost, such as {min(lost)}")
+    if twice := [body for body, count in counts.items() if count > 1]:
+        wrong.append(f"{len(twice)} delayed messages came twice, such as {min(twice)}")
+    if others := counts.keys() - known - unsure:
+        wrong.append(f"messages came that nobody sent, such as {min(others)}")
+    last: dict[int, int] = {}
+    for each in found:
+        number, due_ms, kind = (int(word) for word in each.body.decode().split())
+        if each.store_timestamp_ms < due_ms:
+            early_ms = due_ms - each.store_timestamp_ms
+            wrong.append(f"message {number} came {early_ms} ms early")
+        if kind == 0 and counts[each.body.decode()] == 1:
+            if number < last.get(each.queue_id, -1):
+                wrong.append(f"message {number} of a level stands after {last[each.queue_id]}")
+            last[each.queue_id] = number
+    return wrong[:10]
