@@ -33,7 +33,8 @@ from penstock.shared.recovery.open_store import open_store
 from penstock.shared.wire import messages
 
 # The cleaner decides by the use of the real disk, which is no function of a seed. The coordinator
-# has no part in what is stored, and hears of connections from ZeroMQ itself. Nothing is delayed here.
+# has no part in what is stored, and hears of connections from ZeroMQ itself. Nothing waits
+# here for a scheduler.
 _LEFT_OUT = ("cleaner", "coordinator", "scheduler")
 # Downstream first: a bell is heard by whoever has started before.
 ACTORS: dict[str, Any] = {
