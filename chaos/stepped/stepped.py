@@ -35,7 +35,7 @@ from penstock.shared.wire import messages
 # The cleaner decides by the use of the real disk, which is no function of a seed. The coordinator
 # has no part in what is stored, and hears of connections from ZeroMQ itself. Nothing waits
 # here for a scheduler.
-_LEFT_OUT = ("cleaner", "coordinator", "scheduler")
+_LEFT_OUT = ("cleaner", "coordinator", "scheduler", "transactions")
 # Downstream first: a bell is heard by whoever has started before.
 ACTORS: dict[str, Any] = {
     name: import_actor(name) for name in reversed(start_order()) if name not in _LEFT_OUT
