@@ -10,6 +10,8 @@ from typing import Any
 
 from penstock.client.broker_address import Store
 from penstock.client.consumer import Consumer
+from penstock.client.group_consumer import GroupConsumer
+from penstock.client.group_options import Topics
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
 from penstock.client.where import Where as Where
@@ -48,6 +50,16 @@ class Connection:
         """A consumer of a topic. Raises ConnectError; for the arguments see Consumer."""
         where = self._where.arguments("consumers")
         return self._made.enter_context(Consumer(**where, topic=topic, **arguments))
+
+    def group(self, group: str, topics: Topics, **arguments: Any) -> GroupConsumer:
+        """A member of a consumer group, which joins with the first message that is asked for.
+
+        For the arguments see GroupConsumer. Raises ConnectError.
+        """
+        where = {"endpoint": self._where.endpoint, "store": self._where.store}
+        return self._made.enter_context(
+            GroupConsumer(**where, group=group, topics=topics, **arguments)
+        )
 
     def query(self, **arguments: Any) -> MessageQuery:
         """For single messages. Raises ConnectError; for the arguments see MessageQuery."""

@@ -203,17 +203,18 @@ class ConsumerCore:
         # a consumer of some queues only must not be woken by others
         known = self._known if self._queues is None else _ANY_NUMBER
         wait_ms = min(WAIT_MS, self._timeout_ms // 2)
-        cursors = dict(self.cursors)
+        cursors = self._asked_cursors()
         ends: dict[int, int] = {}
         if not self._follow:
             cursors = {queue: at for queue, at in cursors.items() if at < self._ends[queue]}
             ends = {queue: self._ends[queue] for queue in cursors}
         wanted = None if self._selection is None else self._selection.subscription(ends)
         most = DIRECT_PULL_BYTES if direct else PULL_BYTES
-        request, run = self._request, self.aim.run
-        return messages.Pull(
-            request, self.topic, cursors, known, most, wait_ms, wanted, direct, run
-        )
+        asked = self._request, self.topic, cursors, known, most, wait_ms, wanted, direct
+        return messages.Pull(*asked, self.aim.run)
+
+    def _asked_cursors(self) -> dict[int, int]:
+        return dict(self.cursors)
 
     def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
         """Take an answer of the broker."""

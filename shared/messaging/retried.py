@@ -17,13 +17,12 @@ from penstock.shared.formats.message_id import offset_message_id
 from penstock.shared.formats.properties import DELAY, WAIT, decode_properties, encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_crc import PROP_CRC
+from penstock.shared.messaging.delayed import REAL_QUEUE, REAL_TOPIC, TIMER_PROPERTIES
 from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 RETRY_TOPIC = "RETRY_TOPIC"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
-REAL_TOPIC = "REAL_TOPIC"
-REAL_QUEUE = "REAL_QID"
 # Why a handler gave the message back the last time; Penstock's own.
 RETRY_REASON = "RETRY_REASON"
 MAX_REASON_CHARACTERS = 512
@@ -33,11 +32,7 @@ FIRST_LEVEL = 3
 NEVER_AGAIN = -1
 
 # Of the way that a message has come, and of nothing that the next record says of itself.
-_OF_ITS_WAY = (
-    *(PROP_CRC, DELAY, REAL_TOPIC, REAL_QUEUE, "TRAN_MSG"),
-    *("TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_MS", "TIMER_OUT_MS"),
-    *("TIMER_ENQUEUE_MS", "TIMER_DEQUEUE_MS", "TIMER_ROLL_TIMES", "TIMER_DEL_UNIQKEY"),
-)
+_OF_ITS_WAY = (PROP_CRC, DELAY, REAL_TOPIC, REAL_QUEUE, "TRAN_MSG", *TIMER_PROPERTIES)
 
 
 def is_spent(times: int, max_times: int, level: int = 0) -> bool:

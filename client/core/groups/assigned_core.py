@@ -1,0 +1,150 @@
+"""A consumer core whose queues come and go while it runs: those that a member has claims on.
+
+It begins without any queue and asks nobody what there is: offsets come from the coordinator. Which
+queues a pull names is decided when it leaves, so a pull that the reader holds for some queues does
+not see one that is added, or goes on. After `STALE_MS` it is replaced: by then it is known to be
+held, and what an answer brings is not thrown away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.client.core.consumer_core import REPEAT_MS, ConsumerCore, _Part
+from penstock.client.core.message import Message
+from penstock.client.core.selection import Selection
+from penstock.client.core.start import StartAt
+from penstock.shared.errors import PenstockError
+
+STALE_MS = 20
+
+
+class Taken(NamedTuple):
+    """What has come of one queue: messages in order, all with offsets below `stop`."""
+
+    queue_id: int
+    messages: list[Message]
+    size: int
+    stop: int
+
+
+class AssignedCore(ConsumerCore):
+    """Reads the queues that it is told to, each from where it is told."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        topic: str,
+        *,
+        selection: Selection | None,
+        timeout_ms: int,
+        max_body_bytes: int,
+        direct: bool,
+        everything: StartAt | None = None,
+    ) -> None:
+        """With `everything` it reads all queues of the topic, from there on."""
+        super().__init__(
+            endpoint,
+            topic,
+            0,
+            start=everything or StartAt(),
+            queues=None if everything else (),
+            selection=selection,
+            timeout_ms=timeout_ms,
+            max_body_bytes=max_body_bytes,
+            direct=direct,
+        )
+        self._described = everything is None
+        self._paused: set[int] = set()
+        # what the pull that is on its way names
+        self._named_queues: set[int] = set()
+        self._stale_since_ms = -1
+
+    @property
+    def _active(self) -> set[int]:
+        return self.cursors.keys() - self._paused
+
+    @property
+    def _all_asked(self) -> bool:
+        return not self._active
+
+    def _asked_cursors(self) -> dict[int, int]:
+        self._named_queues = self._active
+        self._stale_since_ms = -1
+        return {queue_id: self.cursors[queue_id] for queue_id in self._named_queues}
+
+    def add(self, queue_id: int, offset: int) -> None:
+        """Read a queue from there on; a queue that is read already goes there."""
+        self.remove(queue_id)
+        self.cursors[queue_id] = offset
+
+    def remove(self, queue_id: int) -> None:
+        """Forget a queue, and what has come of it."""
+        if self.cursors.pop(queue_id, None) is None:
+            return
+        self._paused.discard(queue_id)
+        gone = [part for part in self._parts if part.queue_id == queue_id]
+        for part in gone:
+            self._parts.remove(part)
+            self._ahead_bytes -= part.place[1] - part.place[0]
+        if queue_id in self._named_queues:
+            # Its answer would move a cursor that is not there. The others' cursors have not moved.
+            self._pending = self._unread = None
+
+    def begin_at(self, offsets: Mapping[int, int]) -> None:
+        """With `everything`, before the first request: where queues that are known go on."""
+        self._given = dict(offsets)
+
+    def pause(self, queue_id: int, paused: bool) -> None:
+        """Ask for nothing more of this queue, or go on."""
+        if paused:
+            self._paused.add(queue_id)
+        else:
+            self._paused.discard(queue_id)
+
+    def is_paused(self, queue_id: int) -> bool:
+        return queue_id in self._paused
+
+    def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
+        if self._pending is not None and not self._active <= self._named_queues:
+            if self._stale_since_ms < 0:
+                self._stale_since_ms = now_ms
+            elif now_ms - self._stale_since_ms >= STALE_MS and not self.has_unread:
+                self._pending = None
+        return super().outgoing(now_ms)
+
+    def wait_ms(self, now_ms: int) -> int:
+        if self._pending is None:
+            idle = self._all_asked or self._ahead_bytes > 0 or self.has_unread
+            return REPEAT_MS if idle else 0
+        waits = super().wait_ms(now_ms)
+        return min(waits, STALE_MS) if self._stale_since_ms >= 0 else waits
+
+    def fetched(self, records: memoryview | None) -> None:
+        # meanwhile another thread may have removed a queue, and with it the answer
+        if self.has_unread:
+            super().fetched(records)
+
+    def take_queue(self) -> Taken | None:
+        """The next part that has come, or None. Raises what `take` raises."""
+        if not self._parts:
+            if self._refused is not None:
+                error, self._refused = self._refused, None
+                raise error
+            return None
+        part = self._parts[0]
+        try:
+            found = self._messages(part)
+        except PenstockError:
+            self._go_back()
+            raise
+        self._parts.popleft()
+        size = part.place[1] - part.place[0]
+        self._ahead_bytes -= size
+        return Taken(part.queue_id, found, size, part.stop)
+
+    def _skip(self, queue_id: int, cursor: int, min_offset: int) -> None:
+        super()._skip(queue_id, cursor, min_offset)
+        # without messages, but what is committed has to pass them too
+        self._parts.append(_Part(queue_id, min_offset, min_offset, min_offset, b"", (0, 0)))

@@ -1,0 +1,353 @@
+"""One member and the coordinator: bytes in, bytes out, and who has which queue. Times are passed.
+
+    Join -> Joined -> divide -> Claim  -> Claimed      `claims` has it
+                            \\-> revoke -> Release      once nothing of it is in hand
+
+Each member divides for itself; a claim says who really has a queue. What the coordinator does not
+answer is sent again, and every request may be: a second one changes nothing. A coordinator that is
+not there keeps nobody from working for as long as the claims certainly stand: `lease_ends_ms`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.client.core.aim import Aim
+from penstock.client.core.groups.strategies import QueueName, Strategy, divide
+from penstock.shared.errors import PenstockError, error_from_status
+from penstock.shared.wire.group_messages import (
+    MAX_CLAIMS,
+    Changed,
+    Claim,
+    Claimed,
+    Commit,
+    Committed,
+    GroupRequest,
+    HeldClaim,
+    Join,
+    Joined,
+    Leave,
+    Left,
+    Model,
+    QueueCommit,
+    Release,
+    Released,
+    StartRule,
+    SubscriptionData,
+    decode_group_answer,
+)
+from penstock.shared.wire.messages import Refused, WireMessage, encode
+
+REPEAT_MS = 500
+# How soon a queue that another member has is asked for again, if nothing is heard; each time twice
+# as long, up to the second number.
+CLAIM_AGAIN_MS = 50
+MAX_CLAIM_AGAIN_MS = 1000
+# How long an orderly member works on without a word. [RocketMQ's ProcessQueue.isLockExpired]
+ORDERLY_LEASE_MS = 30_000
+UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
+
+Queue = tuple[str, int]
+
+
+class MemberOptions(NamedTuple):
+    """What a member says of itself."""
+
+    group: str
+    client_id: str
+    subscriptions: tuple[SubscriptionData, ...]
+    strategy: Strategy
+    session_timeout_ms: int
+    model: Model = "clustering"
+    start: StartRule = "last"
+    start_timestamp_ms: int = 0
+    orderly: bool = False
+
+
+class _Asked:
+    __slots__ = ("request", "sent_ms", "first_ms")
+
+    def __init__(self, request: GroupRequest) -> None:
+        self.request = request
+        self.sent_ms = self.first_ms = -1
+
+
+class Membership:
+    """One member's side of its group."""
+
+    def __init__(self, options: MemberOptions) -> None:
+        self.options = options
+        self.aim = Aim()
+        self.joined: Joined | None = None
+        # queue -> epoch of the claim
+        self.claims: dict[Queue, int] = {}
+        self.wanted: set[Queue] = set()
+        self.assigned: Mapping[str, frozenset[int]] | None = None
+        # what was claimed since `take_gained` was called: queue -> offset
+        self._gained: dict[Queue, int] = {}
+        self._lost: list[Queue] = []
+        self.refused: PenstockError | None = None
+        self.left = self.leaving = False
+        # the answered commits of each queue
+        self.committed: dict[Queue, int] = {}
+        self._number = 0
+        self._asked: dict[int, _Asked] = {}
+        self._join_at_ms = 0
+        self._joins: dict[int, int] = {}
+        self._heard_ms = -1
+        self._claim_at_ms = 0
+        self._claim_pause_ms = CLAIM_AGAIN_MS
+        self._known = True
+
+    # --- what the member has ---
+
+    def take_gained(self) -> dict[Queue, int]:
+        """Queues that are the member's now, and where to go on in each."""
+        gained, self._gained = self._gained, {}
+        return gained
+
+    def take_lost(self) -> list[Queue]:
+        """Queues that somebody else has, or whose offset was set: they are left without a word."""
+        lost, self._lost = self._lost, []
+        return lost
+
+    @property
+    def revoked(self) -> list[Queue]:
+        """Queues of the member that are another one's by now: to be released when possible."""
+        return [queue for queue in self.claims if queue not in self.wanted]
+
+    @property
+    def lease_ends_ms(self) -> int:
+        """Until when nobody else can have been given the member's queues; -1 before it joined."""
+        if self._heard_ms < 0:
+            return -1
+        options = self.options
+        return self._heard_ms + (
+            ORDERLY_LEASE_MS if options.orderly else options.session_timeout_ms
+        )
+
+    # --- what it asks ---
+
+    def commit(self, offsets: Mapping[Queue, int]) -> None:
+        """Say how far queues are done. One that is not the member's is left out."""
+        if (entries := self._entries(offsets)) and not self.has_asked(Commit):
+            self._ask(Commit(self._next(), self.options.group, self.options.client_id, entries))
+
+    def assign(self, queues: Mapping[str, frozenset[int]] | None) -> None:
+        """Have these queues of these topics instead of a part of them; None: divide again."""
+        self.assigned = queues
+        if self.joined is not None:
+            self._divide(self.joined)
+        self._claim_at_ms = 0
+
+    def release(self, offsets: Mapping[Queue, int]) -> None:
+        """Commit these (-1: nothing to say) and give them up."""
+        if entries := self._entries(offsets):
+            self._ask(Release(self._next(), self.options.group, self.options.client_id, entries))
+            for each in entries:
+                self.claims.pop((each.topic, each.queue_id), None)
+
+    def leave(self) -> None:
+        """Say good-bye, after all releases. `left` says when that is answered."""
+        self.leaving = True
+        self._asked = {
+            number: each
+            for number, each in self._asked.items()
+            if isinstance(each.request, Commit | Release)
+        }
+        self._ask(Leave(self._next(), self.options.group, self.options.client_id))
+
+    def has_asked(self, kind: type[WireMessage]) -> bool:
+        """Whether such a request has no answer yet."""
+        return any(isinstance(each.request, kind) for each in self._asked.values())
+
+    def _entries(self, offsets: Mapping[Queue, int]) -> tuple[QueueCommit, ...]:
+        found = [
+            QueueCommit(*queue, offset, self.claims[queue])
+            for queue, offset in offsets.items()
+            if queue in self.claims
+        ]
+        return tuple(found[:MAX_CLAIMS])
+
+    def _next(self) -> int:
+        self._number += 1
+        return self._number
+
+    def _ask(self, request: GroupRequest) -> None:
+        self._asked[request.request] = _Asked(request)
+
+    def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
+        """What is to be sent now."""
+        if not self.leaving:
+            self._join_if_due(now_ms)
+            if now_ms >= self._claim_at_ms and not self.has_asked(Claim):
+                self._claim(now_ms)
+        out: list[tuple[bytes, ...]] = []
+        for asked in self._asked.values():
+            # what a coordinator that does not know this member would refuse waits for the join
+            if not self._known and not isinstance(asked.request, Join | Leave):
+                continue
+            if asked.sent_ms >= 0 and now_ms - asked.sent_ms < REPEAT_MS:
+                continue
+            asked.sent_ms = now_ms
+            if asked.first_ms < 0:
+                asked.first_ms = now_ms
+            out.append((encode(asked.request),))
+        return out
+
+    def not_connected(self, now_ms: int) -> None:
+        """What was to be sent could not: again soon."""
+        self.aim.away = True
+        for asked in self._asked.values():
+            asked.sent_ms = min(asked.sent_ms, now_ms - REPEAT_MS + 20)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing has to be sent, unless something comes in or is asked."""
+        if self.left:
+            return REPEAT_MS
+        due = [each.sent_ms + REPEAT_MS for each in self._asked.values()]
+        if not self.leaving and not self.has_asked(Join):
+            due.append(self._join_at_ms)
+        if not self.leaving and self._lacks and not self.has_asked(Claim):
+            due.append(self._claim_at_ms)
+        return max(0, min(due, default=now_ms + REPEAT_MS) - now_ms)
+
+    def _join_if_due(self, now_ms: int) -> None:
+        if now_ms < self._join_at_ms or self.has_asked(Join):
+            return
+        options, number = self.options, self._next()
+        held = tuple([HeldClaim(*queue, epoch) for queue, epoch in self.claims.items()])
+        self._joins[number] = now_ms
+        self._join_at_ms = now_ms + options.session_timeout_ms // 3
+        self._ask(
+            Join(
+                number,
+                options.group,
+                options.client_id,
+                options.subscriptions,
+                options.session_timeout_ms,
+                options.model,
+                options.start,
+                options.start_timestamp_ms,
+                options.orderly,
+                held[:MAX_CLAIMS],
+                self.aim.run,
+            )
+        )
+
+    @property
+    def _lacks(self) -> set[Queue]:
+        """Queues to be claimed; who broadcasts to all of a group needs no claims."""
+        if self.options.model == "broadcasting":
+            return set()
+        return self.wanted - self.claims.keys()
+
+    def _claim(self, now_ms: int) -> None:
+        by_topic: dict[str, list[int]] = {}
+        for topic, queue_id in sorted(self._lacks):
+            by_topic.setdefault(topic, []).append(queue_id)
+        for topic, queue_ids in by_topic.items():
+            ids, options = tuple(queue_ids[:MAX_CLAIMS]), self.options
+            self._ask(Claim(self._next(), options.group, options.client_id, topic, ids))
+        if by_topic:
+            self._claim_at_ms = now_ms + self._claim_pause_ms
+            self._claim_pause_ms = min(2 * self._claim_pause_ms, MAX_CLAIM_AGAIN_MS)
+
+    # --- what it is told ---
+
+    def received(self, parts: Iterable[bytes | memoryview], now_ms: int) -> None:
+        """Take what the coordinator says. Raises ProtocolError for what is no message of it."""
+        answer = decode_group_answer(bytes(next(iter(parts))))
+        if isinstance(answer, Refused):
+            if self.aim.heard(answer):
+                self._refuse(answer)
+            return
+        self.aim.away, self.aim.elsewhere = False, None
+        if isinstance(answer, Changed):
+            self._drop(answer.reset)
+            self._join_at_ms = now_ms
+            self._claim_pause_ms = CLAIM_AGAIN_MS
+            return
+        asked = self._asked.pop(answer.request, None)
+        if asked is None:
+            return
+        if isinstance(answer, Joined):
+            self._take_joined(answer, asked, now_ms)
+        elif isinstance(answer, Claimed):
+            self._take_claimed(answer)
+        elif isinstance(answer, Committed):
+            self._take_committed(asked.request)
+            self._drop(answer.lost)
+        elif isinstance(answer, Released):
+            self._take_committed(asked.request)
+        elif isinstance(answer, Left):
+            self.left = True
+
+    def _refuse(self, answer: Refused) -> None:
+        if answer.status == UNKNOWN_MEMBER and not self.leaving:
+            # the same requests go out again once it knows this member
+            self._known = False
+            self._join_at_ms = 0
+            return
+        asked = self._asked.pop(answer.request, None)
+        if asked is not None and isinstance(asked.request, Leave):
+            self.left = True  # it has no such member, which is what was asked for
+        elif asked is not None and not self.leaving:
+            self.refused = error_from_status(
+                answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
+            )
+
+    def _take_joined(self, answer: Joined, asked: _Asked, now_ms: int) -> None:
+        # by the first sending: the answer may be to that one, and the session counts from there
+        self._heard_ms = max(self._heard_ms, asked.first_ms)
+        first, changed = self.joined is None, True
+        if self.joined is not None:
+            changed = answer.version != self.joined.version
+        self.joined, was_known, self._known = answer, self._known, True
+        self._join_at_ms = min(self._join_at_ms, now_ms + answer.heartbeat_ms)
+        if not was_known:
+            for each in self._asked.values():
+                each.sent_ms = -1
+        self._drop(answer.lost)
+        if first or changed:
+            self._divide(answer)
+            self._claim_at_ms, self._claim_pause_ms = now_ms, CLAIM_AGAIN_MS
+
+    def _divide(self, joined: Joined) -> None:
+        options, self.wanted = self.options, set()
+        for topic, read_queues in [(each.topic, each.read_queues) for each in joined.topics]:
+            queues = [QueueName(topic, joined.broker_name, number) for number in range(read_queues)]
+            if self.assigned is not None and topic in self.assigned:
+                part = [queue for queue in queues if queue.queue_id in self.assigned[topic]]
+            else:
+                part = divide(options.strategy, queues, joined.members, options.client_id)
+            self.wanted |= {(topic, queue.queue_id) for queue in part}
+
+    def _take_claimed(self, answer: Claimed) -> None:
+        unwanted = {}
+        for queue in answer.queues:
+            name = answer.topic, queue.queue_id
+            is_new = self.claims.get(name) != queue.epoch
+            self.claims[name] = queue.epoch
+            if name not in self.wanted:
+                unwanted[name] = -1
+            elif is_new:
+                self._gained[name] = self.committed[name] = queue.offset
+        if unwanted:
+            self.release(unwanted)
+
+    def _take_committed(self, request: GroupRequest) -> None:
+        assert isinstance(request, Commit | Release)
+        for each in request.commits:
+            if each.offset >= 0:
+                self.committed[each.topic, each.queue_id] = each.offset
+
+    def _drop(self, lost: Iterable[HeldClaim]) -> None:
+        for each in lost:
+            name = each.topic, each.queue_id
+            if self.claims.get(name) == each.epoch:
+                del self.claims[name]
+                self._gained.pop(name, None)
+                self._lost.append(name)
+                self._claim_at_ms = 0

@@ -1,0 +1,266 @@
+"""What a member has in hand of one queue: RocketMQ's ProcessQueue, in runs instead of a tree.
+
+    put() -> waiting -> take() -> in hand -> finish()      -> committed below the oldest unfinished
+                  ^                   |
+                  +---- give_back() --+   later, or at once
+
+Messages come in the queue's order and may be finished in any. An offset is committed only when all
+messages below it are finished, so one that hangs holds the offset, and what is finished above it is
+handled again after a crash and not otherwise. Times are passed in; no sockets, no threads.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+from penstock.client.core.message import Message
+
+# When a queue is not pulled any more, until fewer wait. [pullThresholdForQueue and its like]
+MAX_MESSAGES = 1000
+MAX_BYTES = 100 << 20
+MAX_SPAN = 2000
+
+
+class Lot:
+    """Messages that came together, and which of them are finished, a byte each."""
+
+    __slots__ = ("messages", "size", "finished", "left", "given")
+
+    def __init__(self, messages: list[Message], size: int) -> None:
+        self.messages, self.size = messages, size
+        self.finished = bytearray(len(messages))
+        self.left = len(messages)
+        # the first ones, which have been handed out at least once
+        self.given = 0
+
+
+class Handful:
+    """Some neighbours of a lot that are in somebody's hands since `given_ms`."""
+
+    __slots__ = ("queue", "lot", "start", "stop", "given_ms", "parted")
+
+    def __init__(self, queue: ProcessQueue, lot: Lot, start: int, stop: int, given_ms: int) -> None:
+        self.queue, self.lot = queue, lot
+        self.start, self.stop, self.given_ms = start, stop, given_ms
+        # places that have become handfuls of their own
+        self.parted: set[int] = set()
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    @property
+    def messages(self) -> list[Message]:
+        lot = self.lot
+        if len(self) == len(lot.messages):
+            return lot.messages
+        return lot.messages[self.start : self.stop]
+
+    @property
+    def unfinished(self) -> Iterator[int]:
+        """Places in the lot."""
+        at = self.start
+        while (at := self.lot.finished.find(0, at, self.stop)) >= 0:
+            if at not in self.parted:
+                yield at
+            at += 1
+
+    @property
+    def is_finished(self) -> bool:
+        return next(self.unfinished, -1) < 0
+
+    def part(self, place: int) -> Handful:
+        """The message at this place of the lot by itself."""
+        self.parted.add(place)
+        return Handful(self.queue, self.lot, place, place + 1, self.given_ms)
+
+
+class ProcessQueue:
+    """One queue's messages between pull and commit."""
+
+    def __init__(self, topic: str, queue_id: int, offset: int, epoch: int, orderly: bool) -> None:
+        self.topic, self.queue_id, self.epoch = topic, queue_id, epoch
+        self._orderly = orderly
+        self._lots: deque[Lot] = deque()
+        # those of them of which something was never handed out
+        self._fresh: deque[Lot] = deque()
+        self._again: list[tuple[int, Lot, int, int]] = []
+        # in the order in which they were handed out
+        self._in_hand: dict[Handful, None] = {}
+        self._next = offset
+        # what has been answered as committed
+        self.committed = offset
+        self.count = self.bytes = 0
+        # nothing of it is handed out, or handled, any more
+        self.dropped = False
+        # an orderly queue whose handler has failed waits until then
+        self.suspended_until_ms = 0
+        # queue offset -> how often the handler has failed here, on top of what the record says
+        self.failures: dict[int, int] = {}
+
+    # --- in ---
+
+    def put(self, messages: list[Message], size: int, stop: int) -> None:
+        """Take what was pulled: `size` bytes of records with offsets below `stop`."""
+        if messages:
+            lot = Lot(messages, size)
+            self._lots.append(lot)
+            self._fresh.append(lot)
+            self.count += len(messages)
+            self.bytes += size
+        self._next = stop
+
+    def is_full(self, max_messages: int, max_bytes: int, max_span: int) -> bool:
+        """Whether it is not to be pulled now. Orderly queues have no gaps to bound."""
+        if self.count >= max_messages or self.bytes >= max_bytes:
+            return True
+        return not self._orderly and self._lots != deque() and self.span >= max_span
+
+    @property
+    def span(self) -> int:
+        """How far the oldest and the newest unfinished message are from each other, in offsets."""
+        if not self._lots:
+            return 0
+        newest = self._lots[-1].messages[-1].queue_offset
+        return newest - self.committable
+
+    # --- out ---
+
+    def has_work(self, now_ms: int) -> bool:
+        """Whether `take` would give something."""
+        if self.dropped or now_ms < self.suspended_until_ms or self._orderly and self._in_hand:
+            return False
+        if self._orderly and self._again:
+            return self._again[0][0] <= now_ms  # nothing overtakes the oldest
+        return bool(self._fresh) or any(due <= now_ms for due, *_ in self._again)
+
+    def due_ms(self) -> int:
+        """When something that waits is to be handed out; a time long after all if nothing is."""
+        again = self._again[:1] if self._orderly else self._again
+        times = [max(due, self.suspended_until_ms) for due, *_ in again]
+        if self._fresh and not (self._orderly and again):
+            times.append(self.suspended_until_ms)
+        return min(times, default=1 << 62)
+
+    def take(self, most: int, now_ms: int) -> Handful | None:
+        """Hand out up to `most` messages, what was given back first; None if there is nothing."""
+        if not self.has_work(now_ms):
+            return None
+        if (old := self._take_again(most, now_ms)) is not None:
+            return self._hand_out(*old, now_ms)
+        if not self._fresh:
+            return None
+        lot = self._fresh[0]
+        start, stop = lot.given, min(len(lot.messages), lot.given + most)
+        lot.given = stop
+        if stop == len(lot.messages):
+            self._fresh.popleft()
+        return self._hand_out(lot, start, stop, now_ms)
+
+    def _take_again(self, most: int, now_ms: int) -> tuple[Lot, int, int] | None:
+        """Neighbours of a lot that were given back, are due, and nobody has finished since."""
+        for place, (due, lot, start, stop) in enumerate(self._again):
+            if due > now_ms:
+                continue
+            del self._again[place]
+            first = lot.finished.find(0, start, stop)
+            if first < 0:
+                return self._take_again(most, now_ms)
+            end = lot.finished.find(1, first, stop)
+            cut = min(stop if end < 0 else end, first + most)
+            if cut < stop:
+                self._again.insert(place, (due, lot, cut, stop))
+            return lot, first, cut
+        return None
+
+    def _hand_out(self, lot: Lot, start: int, stop: int, now_ms: int) -> Handful:
+        handful = Handful(self, lot, start, stop, now_ms)
+        self._in_hand[handful] = None
+        return handful
+
+    @property
+    def has_returned(self) -> bool:
+        """Whether something waits that was handed out before."""
+        return bool(self._again)
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing of it is in anybody's hands."""
+        return not self._in_hand
+
+    def held_since(self, before_ms: int) -> Handful | None:
+        """The one that is longest in hand, if it was handed out before that time."""
+        oldest = next(iter(self._in_hand), None)
+        return oldest if oldest is not None and oldest.given_ms < before_ms else None
+
+    # --- finished, or not ---
+
+    def finish(self, handful: Handful, start: int, stop: int) -> None:
+        """The messages at these places of its lot are done. What is done already stays so, and what
+        goes a way of its own is left out."""
+        lot = handful.lot
+        for place in sorted(handful.parted):
+            if start <= place < stop:
+                self._finish(lot, start, place)
+                start = place + 1
+        self._finish(lot, start, stop)
+        if handful.is_finished:
+            self._in_hand.pop(handful, None)
+
+    def _finish(self, lot: Lot, start: int, stop: int) -> None:
+        if start >= stop:
+            return
+        fresh = lot.finished.count(0, start, stop)
+        if fresh:
+            lot.finished[start:stop] = b"\1" * (stop - start)
+            lot.left -= fresh
+            self.count -= fresh
+            self._drop_finished()
+
+    def part(self, handful: Handful, place: int) -> Handful:
+        """One message of a handful goes a way of its own; the others may be finished without it."""
+        single = handful.part(place)
+        self._in_hand[single] = None
+        if handful.is_finished:
+            self._in_hand.pop(handful, None)
+        return single
+
+    def cut(self, handful: Handful, place: int) -> Handful:
+        """What is from this place on, in a handful of its own; the rest stays in this one."""
+        rest = Handful(self, handful.lot, place, handful.stop, handful.given_ms)
+        rest.parted = handful.parted
+        handful.stop = place
+        self._in_hand[rest] = None
+        if handful.is_finished:
+            self._in_hand.pop(handful, None)
+        return rest
+
+    def holds(self, handful: Handful) -> bool:
+        """Whether it is in hand still, and was not taken back."""
+        return handful in self._in_hand
+
+    def give_back(self, handful: Handful, due_ms: int) -> None:
+        """What is unfinished of it is handed out again from that time on, in its order."""
+        if self._in_hand.pop(handful, self) is self:
+            return  # it was taken from these hands before
+        runs: list[list[int]] = []
+        for at in handful.unfinished:
+            if runs and runs[-1][1] == at:
+                runs[-1][1] += 1
+            else:
+                runs.append([at, at + 1])
+        back = [(due_ms, handful.lot, start, stop) for start, stop in runs]
+        # orderly: only one handful is out at a time, so what comes back is the oldest
+        self._again = back + self._again if self._orderly else self._again + back
+
+    def _drop_finished(self) -> None:
+        while self._lots and not self._lots[0].left:
+            self.bytes -= self._lots.popleft().size
+
+    @property
+    def committable(self) -> int:
+        """All below this offset is done."""
+        if not self._lots:
+            return self._next
+        lot = self._lots[0]
+        return lot.messages[lot.finished.find(0)].queue_offset

@@ -1,0 +1,205 @@
+"""The messages that a member gives back, on their way into the log: retries and dead letters.
+
+    put -> its topic is there -> frame -> outcome
+
+Their records are made already (shared/messaging/retried.py). A message counts as finished when its
+next record is stored, so nothing here is given up: where the broker is another run by now, what has
+no outcome goes out again as a retry, which the writer recognises. No sockets; times are passed in.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from msgspec.structs import replace
+
+from penstock.client.core.aim import Aim
+from penstock.client.core.sending.record_sender import RecordSender
+from penstock.shared.errors import ConnectError, InvalidArgument, PenstockError, error_from_status
+from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_crc import PROP_CRC_ROOM
+from penstock.shared.messaging.delayed import REAL_TOPIC
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import QueueRun, encode
+
+# Of one frame: what waits while others are on their way goes out together.
+FRAME_BYTES = 64 << 10
+MAX_FRAMES = 4
+REPEAT_MS = 500
+
+
+class SendBack:
+    """One member's retries and dead letters."""
+
+    def __init__(self, name: str) -> None:
+        self.aim = Aim()
+        self._name = f"member/{name}/{os.urandom(8).hex()}"
+        self._generation = 0
+        self._sender: RecordSender | None = None
+        self._run = ""
+        self._shape: messages.Welcome | None = None
+        self._waiting: deque[tuple[Record, Any]] = deque()
+        # frames on their way: number -> what is in them
+        self._frames: dict[int, list[tuple[Record, Any]]] = {}
+        self._frame = 0
+        # topics to be made: name -> (queues, request, when it was sent)
+        self._making: dict[str, tuple[int, int, int]] = {}
+        self._made: set[str] = set()
+        self._outcomes: list[tuple[Any, PenstockError | None]] = []
+
+    def __len__(self) -> int:
+        """Messages without an outcome."""
+        return len(self._waiting) + sum(map(len, self._frames.values()))
+
+    def put(self, record: Record, tag: Any) -> None:
+        """Take a record as it is to be stored. Its outcome bears the `tag`."""
+        self._waiting.append((record, tag))
+
+    def outcomes(self) -> list[tuple[Any, PenstockError | None]]:
+        """What is stored, or why not, since the last call."""
+        found, self._outcomes = self._outcomes, []
+        return found
+
+    def need_topic(self, topic: str, queues: int) -> None:
+        """Records are about to be put into a topic that is made when it is first used."""
+        if topic not in self._made and topic not in self._making:
+            self._making[topic] = queues, len(self._made) + len(self._making) + 1, -REPEAT_MS
+
+    # --- out ---
+
+    def outgoing(self, now_ms: int) -> Iterator[tuple[bytes, ...]]:
+        """Everything to be sent now, in order."""
+        if not self and not self._making:
+            return
+        sender = self._the_sender()
+        for topic, (queues, request, sent_ms) in self._making.items():
+            if now_ms - sent_ms >= REPEAT_MS:
+                self._making[topic] = queues, request, now_ms
+                yield (encode(messages.CreateTopic(request, topic, queues, self.aim.run)),)
+        if self._shape is not None and not self._making:
+            while self._waiting and len(self._frames) < MAX_FRAMES:
+                self._pack(sender)
+        yield from sender.outgoing(now_ms)
+
+    def _the_sender(self) -> RecordSender:
+        if self._sender is not None and self._run == self.aim.run:
+            return self._sender
+        floor = 0 if self._sender is None else self._sender.floor
+        self._generation += 1
+        self._run = self.aim.run
+        self._sender = RecordSender(self._run, self._name, self._generation, stored_after=floor)
+        # in their order; the run before may have stored them
+        for number, entries in self._frames.items():
+            self._put(self._sender, number, entries, maybe_stored=True)
+        return self._sender
+
+    def _pack(self, sender: RecordSender) -> None:
+        entries, size = [self._waiting.popleft()], 0
+        while self._waiting and (size := size + len(entries[-1][0].body) + 512) < FRAME_BYTES:
+            entries.append(self._waiting.popleft())
+        self._frame += 1
+        self._frames[self._frame] = entries
+        self._put(sender, self._frame, entries)
+
+    def _put(
+        self,
+        sender: RecordSender,
+        number: int,
+        entries: Sequence[tuple[Record, Any]],
+        maybe_stored: bool = False,
+    ) -> None:
+        runs = [QueueRun(record.topic, record.queue_id, 1) for record, _ in entries]
+        raw = b"".join([self._encoded(record) for record, _ in entries])
+        sender.put(runs, raw, number, maybe_stored)
+
+    def _encoded(self, record: Record) -> bytes:
+        """As this broker wants it: room for its address, and for a checksum where it keeps one."""
+        shape = self._shape
+        assert shape is not None, "frames are packed once the broker has said how"
+        room = PROP_CRC_ROOM if shape.prop_crc else b""
+        properties = record.properties
+        if room and properties and not properties.endswith(b"\x02"):
+            properties += b"\x02"
+        return encode_record(
+            replace(record, properties=properties + room, store_host=bytes(shape.store_host_bytes))
+        )
+
+    def not_connected(self, now_ms: int) -> None:
+        self.aim.away = True
+        for topic, (queues, request, _) in self._making.items():
+            self._making[topic] = queues, request, now_ms - REPEAT_MS + 20
+        if self._sender is not None:
+            self._sender.not_connected(now_ms)
+
+    def wait_ms(self, now_ms: int) -> int:
+        """How long nothing has to be sent, unless something comes in or is put."""
+        waits = [max(0, sent_ms + REPEAT_MS - now_ms) for _, _, sent_ms in self._making.values()]
+        if self and self._sender is not None:
+            waits.append(self._sender.wait_ms(now_ms))
+        elif self:
+            waits.append(0)
+        return min(waits, default=REPEAT_MS)
+
+    # --- in ---
+
+    def received(self, parts: Sequence[bytes | memoryview], now_ms: int) -> None:
+        """Take an answer of the broker. Raises ProtocolError for anything else."""
+        header = bytes(parts[0])
+        answer = messages.decode_produce_answer(header)
+        if not self.aim.heard(answer):
+            return
+        if isinstance(answer, messages.Welcome):
+            self._shape = answer
+        if isinstance(answer, messages.Routed):
+            self._topic_made(answer.topic)
+            return
+        if isinstance(answer, messages.Refused) and not answer.session:
+            topic = next((t for t, m in self._making.items() if m[1] == answer.request), "")
+            if topic:
+                self._not_made(topic, answer)
+                return
+        if self._sender is not None:
+            self._sender.received([header], now_ms)
+            for number, outcome in self._sender.outcomes():
+                self._settle(number, outcome)
+
+    def _topic_made(self, topic: str) -> None:
+        if self._making.pop(topic, None) is not None:
+            self._made.add(topic)
+
+    def _not_made(self, topic: str, answer: messages.Refused) -> None:
+        error = error_from_status(answer.status, answer.what, answer.value, answer.hint)
+        if isinstance(error, InvalidArgument):
+            self._topic_made(topic)  # it is there, with more queues
+            return
+        del self._making[topic]
+        lost = [each for each in self._waiting if _real_topic(each[0]) == topic]
+        self._waiting = deque(each for each in self._waiting if each not in lost)
+        self._outcomes += [(tag, error) for _, tag in lost]
+
+    def _settle(self, number: int, outcome: messages.Appended | PenstockError) -> None:
+        entries = self._frames[number]
+        if isinstance(outcome, ConnectError):
+            # it is for another run of the broker: the frame waits until that one is found
+            if self._run == self.aim.run:
+                self._run = "gone"
+            return
+        del self._frames[number]
+        error = outcome if isinstance(outcome, PenstockError) else None
+        if error is not None and len(entries) > 1:
+            # which of them was meant is not said
+            for entry in entries:
+                self._frame += 1
+                self._frames[self._frame] = [entry]
+                assert self._sender is not None
+                self._put(self._sender, self._frame, [entry])
+            return
+        self._outcomes += [(tag, error) for _, tag in entries]
+
+
+def _real_topic(record: Record) -> str:
+    return decode_properties(record.properties).get(REAL_TOPIC, record.topic)

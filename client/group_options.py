@@ -1,0 +1,127 @@
+"""From the arguments of a group consumer to what its core needs. Pure but for the clock's time."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from penstock.client.core.arguments import check_at_least, check_bool, check_text, wrong_type
+from penstock.client.core.groups.member_core import Settings
+from penstock.client.core.groups.membership import MemberOptions
+from penstock.client.core.groups.strategies import Strategy, strategy_of
+from penstock.client.core.selection import Selection, choose
+from penstock.client.core.start import StartAt, parse_start
+from penstock.shared.errors import InvalidArgument
+from penstock.shared.filters.message_filter import SQL92, TAG
+from penstock.shared.messaging.system_topics import retry_topic
+from penstock.shared.names import check_group, check_topic
+from penstock.shared.wire.group_messages import StartRule, SubscriptionData
+
+MIN_SESSION_MS = 1000
+
+
+class Sql(NamedTuple):
+    """An SQL92 condition on properties, where a subscription may also be tags."""
+
+    condition: str
+
+
+Topics = str | Iterable[str] | Mapping[str, str | Sql]
+GroupStart = str | int | dt.datetime
+
+
+class GroupOptions(NamedTuple):
+    """What a member is asked to be, and which messages of each topic it wants."""
+
+    member: MemberOptions
+    settings: Settings
+    selections: dict[str, Selection | None]
+    start: StartAt
+
+
+def check_topics(topics: Topics, tags: str, sql: str) -> dict[str, str | Sql]:
+    """Each topic with its tags or its condition. Raises InvalidArgument."""
+    if isinstance(topics, str):
+        topics = [topics]
+    if isinstance(topics, Mapping):
+        if tags or sql:
+            raise InvalidArgument(
+                "tags or sql are given beside a mapping of topics",
+                tags or sql,
+                'say it for each topic: topics={"orders": "TagA || TagB", "bills": Sql("a > 3")}',
+            )
+        found = dict(topics)
+    elif isinstance(topics, Iterable):
+        found = {topic: Sql(sql) if sql else tags for topic in topics}
+    else:
+        raise wrong_type(InvalidArgument, "topics", topics, "a topic, or a list of such")
+    if not found:
+        raise InvalidArgument("no topic is named", "topics=[]", 'name one: topics="orders"')
+    for topic in found:
+        check_topic(check_text("a topic", topic))
+    return found
+
+
+def parse_group_start(start: GroupStart, now_ms: int) -> tuple[StartRule, int]:
+    """Where queues begin of which the group has no offset: the rule, and for a time the time."""
+    if start in ("last", "latest"):
+        return "last", 0
+    if start in ("first", "earliest"):
+        return "first", 0
+    try:
+        at = parse_start(start, now_ms)
+    except InvalidArgument as error:
+        raise InvalidArgument(error.what, error.value, _START) from None
+    if at.at_ms < 0:
+        raise InvalidArgument("a group cannot begin at one offset", start, _START)
+    return "timestamp", at.at_ms
+
+
+_START = 'write "last", "first", a time (2026-01-02T03:04), or how long ago (-15m)'
+
+
+def group_options(
+    group: str,
+    topics: Topics,
+    *,
+    client_id: str,
+    tags: str,
+    sql: str,
+    start: GroupStart,
+    broadcasting: bool,
+    strategy: str | Strategy,
+    orderly: bool,
+    session_timeout_ms: int,
+    settings: Settings,
+    now_ms: int,
+) -> GroupOptions:
+    """All of it, checked. Raises InvalidArgument and FilterError."""
+    check_group(check_text("group", group))
+    for name in ("max_messages", "max_bytes", "max_span", "commit_ms"):
+        check_at_least(name, getattr(settings, name), 1)
+    chosen = check_topics(topics, tags, sql)
+    if not check_bool("broadcasting", broadcasting):
+        chosen.setdefault(retry_topic(group), "*")
+    subscriptions, selections = [], {}
+    for topic, wanted in chosen.items():
+        kind, text = (SQL92, wanted.condition) if isinstance(wanted, Sql) else (TAG, wanted)
+        text = check_text(f"the tags of {topic}", text)
+        selections[topic] = (
+            choose("", text, group, now_ms) if kind == SQL92 else choose(text, "", "", now_ms)
+        )
+        subscriptions.append(SubscriptionData(topic, kind, text or "*", now_ms))
+    rule, at_ms = parse_group_start(start, now_ms)
+    member = MemberOptions(
+        group,
+        client_id,
+        tuple(subscriptions),
+        strategy_of(strategy),
+        check_at_least("session_timeout_ms", session_timeout_ms, MIN_SESSION_MS),
+        "broadcasting" if broadcasting else "clustering",
+        rule,
+        at_ms,
+        check_bool("orderly", orderly),
+    )
+    begin = {"last": StartAt(latest=True), "first": StartAt()}.get(rule, StartAt(at_ms=at_ms))
+    return GroupOptions(member, settings, selections, begin)

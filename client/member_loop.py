@@ -1,0 +1,297 @@
+"""A group member's sockets and the thread that serves them, whatever its program is doing.
+
+So a handler that takes long, or a program that does not poll, keeps its membership: the thread
+sends heartbeats, fetches ahead, commits, and sends back. Handlers run in other threads, which take
+from the core and report to it under `lock`; `changed` tells them that there may be something.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import zmq
+
+from penstock.client import leaving
+from penstock.client.broker_address import BrokerAddress
+from penstock.client.core.aim import Aim
+from penstock.client.core.groups.assigned_core import AssignedCore
+from penstock.client.core.groups.member_core import MemberCore
+from penstock.client.lost_connection import LostConnection
+from penstock.shared.clock import Clock
+from penstock.shared.errors import ConnectError, PenstockError
+from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
+
+_log = logging.getLogger("penstock")
+
+# How long a closing member waits for the coordinator to say good-bye.
+LEAVE_MS = 2000
+# A shorter frame is copied: to keep ZeroMQ's frame alive costs more memory than the copy.
+_LONG_FRAME_BYTES = 64 << 10
+Parts = Sequence[bytes | memoryview]
+
+
+class Line:
+    """One socket of a member, and where its broker is."""
+
+    def __init__(
+        self, context: Any, address: BrokerAddress, aim: Aim, longest: int, poller: zmq.Poller
+    ) -> None:
+        self._address, self._aim = address, aim
+        address.give(aim)
+        self.socket: zmq.Socket[bytes] = dial(context, address.endpoint, longest)
+        self.lost = LostConnection(self.socket)
+        poller.register(self.socket, zmq.POLLIN)
+        poller.register(self.lost.events, zmq.POLLIN)
+
+    def look_after(self, now_ms: int, given_up: Callable[[int], None] | None = None) -> None:
+        """Connect again where that is needed."""
+        if self._aim.away:
+            self._address.follow(self.socket, self._aim, now_ms)
+        is_given_up = self.lost.dial_again(self._address.endpoint, now_ms)
+        if is_given_up and self._aim.away and given_up is not None:
+            given_up(int(self.socket.maxmsgsize))
+
+    def received(self) -> Iterator[list[bytes | memoryview]]:
+        """The contents of what is there: a copy of a short frame, of a long one a view."""
+        while True:
+            try:
+                frames = self.socket.recv_multipart(zmq.NOBLOCK, copy=False)
+            except zmq.Again:
+                return
+            yield [part.buffer if len(part) >= _LONG_FRAME_BYTES else part.bytes for part in frames]
+
+    def send(self, out: Sequence[tuple[bytes, ...]]) -> bool:
+        """Whether there was a connection for all of it."""
+        for parts in out:
+            try:
+                self.socket.send_multipart(parts, zmq.NOBLOCK)
+            except zmq.Again:
+                return False
+        return True
+
+    def close(self) -> None:
+        self.lost.close()
+        self.socket.close(linger=100)
+
+
+class MemberLoop:
+    """Owns sockets and thread of one member. Whoever uses the core holds `lock`."""
+
+    def __init__(
+        self,
+        core: MemberCore,
+        addresses: dict[str, BrokerAddress],
+        longest: int,
+        clock: Clock,
+        save: Callable[[MemberCore, bool], None] | None = None,
+    ) -> None:
+        """`addresses` by whom they serve; `save` keeps the offsets of a topic that is broadcast."""
+        self.core, self._clock, self._save = core, clock, save
+        self.lock = threading.RLock()
+        self.changed = threading.Condition(self.lock)
+        # of those that wait for messages: one is woken, and wakes the next while there is more
+        self.work = threading.Condition(self.lock)
+        self.listeners: set[Callable[[], None]] = set()
+        self.asleep = self.closing = self.ended = self.is_forked = False
+        self.error: BaseException | None = None
+        self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
+        self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        self._poller = zmq.Poller()
+        self._poller.register(self._waker, zmq.POLLIN)
+
+        def line(serves: str, aim: Aim, longest: int) -> Line:
+            return Line(self._context, addresses[serves], aim, longest, self._poller)
+
+        self._group = line("members", core.membership.aim, PRODUCE_ANSWER_BYTES)
+        self._produce = line("producers", core.send_back.aim, PRODUCE_ANSWER_BYTES)
+        self._readers = [
+            (reader, line("consumers", reader.aim, longest)) for reader in core.readers.values()
+        ]
+        self._thread = threading.Thread(target=self._run, name="penstock-member", daemon=True)
+
+    def __repr__(self) -> str:
+        options = self.core.options
+        return f"<member {options.client_id} of group {options.group}>"
+
+    def start(self) -> None:
+        leaving.enter(self)
+        self._thread.start()
+
+    def now_ms(self) -> int:
+        return self._clock.monotonic_ms()
+
+    def wall_ms(self) -> int:
+        return self._clock.now_ms()
+
+    def wake(self) -> None:
+        """Have the thread take a turn now; `lock` is held."""
+        if self.asleep and not self.ended:
+            self.asleep = False
+            os.eventfd_write(self._waker, 1)
+
+    def tell(self) -> None:
+        """Tell all that wait for the core that it has changed; `lock` is held."""
+        self.changed.notify_all()
+        self.work.notify_all()
+        for each in list(self.listeners):
+            each()
+
+    def offer(self, now_ms: int) -> None:
+        """Wake one that waits for messages, if there are some; `lock` is held."""
+        if self.core.has_work(now_ms):
+            self.work.notify()
+            for each in list(self.listeners):
+                each()
+
+    def take_error(self) -> BaseException | None:
+        """What went wrong since the last call; `lock` is held."""
+        error, self.error = self.error, None
+        return error
+
+    # --- the end ---
+
+    def drain(self, timeout_s: float | None) -> bool:
+        """Hand out nothing more, and wait until nobody works on anything; whether that is so."""
+        with self.lock:
+            self.core.close()
+            self.tell()
+            self.wake()
+            return self.changed.wait_for(lambda: self.ended or self.core.is_drained, timeout_s)
+
+    def stop(self) -> None:
+        """Release everything, say good-bye, end the thread."""
+        with self.lock:
+            if not self.closing:
+                self.closing = True
+                self.core.close()
+                self.core.leave()
+                self.wake()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def finish(self) -> None:
+        """The process ends: nobody works on anything any more."""
+
+    def leave(self) -> None:
+        self.stop()
+
+    def forked(self) -> None:
+        """This is another process, which has no such thread."""
+        self.closing = self.ended = self.is_forked = True
+
+    # --- the thread ---
+
+    def _run(self) -> None:
+        until_ms = -1
+        try:
+            while not self.core.membership.left:
+                self._turn()
+                if self.closing:
+                    now_ms = self.now_ms()
+                    until_ms = until_ms if until_ms >= 0 else now_ms + LEAVE_MS
+                    if now_ms >= until_ms:
+                        break
+        except BaseException as error:
+            with self.lock:
+                self.error = error
+            _log.exception("%r has failed", self)
+        finally:
+            self._end()
+
+    def _turn(self) -> None:
+        now_ms = self.now_ms()
+        for reader, line in self._readers:
+            line.look_after(now_ms, reader.given_up)
+            for answer in line.received():
+                with self.lock:
+                    self._guarded(partial(reader.received, answer, now_ms))
+                self._fetch(reader, now_ms)
+        self._group.look_after(now_ms)
+        self._produce.look_after(now_ms)
+        core = self.core
+        told = list(self._group.received()), list(self._produce.received())
+        with self.lock:
+            for parts in told[0]:
+                self._guarded(partial(core.membership.received, parts, now_ms))
+            for parts in told[1]:
+                self._guarded(partial(core.send_back.received, parts, now_ms))
+            self._guarded(partial(core.turn, now_ms))
+            out = core.membership.outgoing(now_ms), list(core.send_back.outgoing(now_ms))
+            pulls = [self._pulls(reader, now_ms) for reader, _ in self._readers]
+            self.offer(now_ms)
+            self.changed.notify_all()
+        if self._save is not None:
+            self._guarded(partial(self._save, core, False))
+        self._send(out, pulls)
+        with self.lock:
+            wait_ms = core.wait_ms(self.now_ms())
+            self.asleep = wait_ms > 0
+        for ready, _ in self._poller.poll(wait_ms):
+            if ready == self._waker:
+                os.eventfd_read(self._waker)
+            for line in (self._group, self._produce, *(each for _, each in self._readers)):
+                if ready == line.lost.events:
+                    line.lost.take(self.now_ms())
+        with self.lock:
+            self.asleep = False
+
+    def _send(
+        self,
+        out: tuple[list[tuple[bytes, ...]], list[tuple[bytes, ...]]],
+        pulls: list[list[tuple[bytes, ...]]],
+    ) -> None:
+        now_ms = self.now_ms()
+        if not self._group.send(out[0]):
+            with self.lock:
+                self.core.membership.not_connected(now_ms)
+        if not self._produce.send(out[1]):
+            with self.lock:
+                self.core.send_back.not_connected(now_ms)
+        for (reader, line), each in zip(self._readers, pulls, strict=True):
+            if not line.send(each):
+                with self.lock:
+                    reader.not_connected(now_ms)
+
+    def _fetch(self, reader: AssignedCore, now_ms: int) -> None:
+        if reader.has_unread:
+            # without the lock: a disk may take its time
+            records = reader.fetch(now_ms)
+            with self.lock:
+                reader.fetched(records)
+
+    def _pulls(self, reader: AssignedCore, now_ms: int) -> list[tuple[bytes, ...]]:
+        found: list[tuple[bytes, ...]] = []
+
+        def ask() -> None:
+            found.extend(reader.outgoing(now_ms))
+
+        self._guarded(ask)
+        return found
+
+    def _guarded(self, step: Callable[[], Any]) -> None:
+        """An error is the program's to see; what can be gone on with goes on meanwhile."""
+        try:
+            step()
+        except ConnectError as error:
+            _log.warning("%r: %s", self, error)
+        except PenstockError as error:
+            with self.lock:
+                self.error = error
+                self.tell()
+
+    def _end(self) -> None:
+        leaving.discard(self)
+        with self.lock:
+            self.closing = self.ended = True
+            self.tell()
+            os.close(self._waker)
+        if self._save is not None:
+            self._guarded(partial(self._save, self.core, True))
+        for line in (self._group, self._produce, *(each for _, each in self._readers)):
+            line.close()
+        self._context.term()

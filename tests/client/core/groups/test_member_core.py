@@ -1,0 +1,418 @@
+"""Members of a group and a plain model of the broker, on wires that lose what is on its way.
+
+The coordinator of the model is a dictionary of claims; it says good-bye to members that are killed
+or frozen. However members come and go: nothing that was answered as committed is handed out again,
+no two living members have a queue, and everything is handled in the end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+from hypothesis.stateful import run_state_machine_as_test as run
+
+from penstock.client.core.groups.assigned_core import AssignedCore
+from penstock.client.core.groups.member_core import Back, MemberCore, Settings
+from penstock.client.core.groups.membership import MemberOptions
+from penstock.client.core.groups.process_queue import Handful
+from penstock.client.core.groups.strategies import Averagely
+from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.wire import group_messages as wire
+from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode
+
+GROUP, TOPIC, QUEUES = "CG", "orders", 3
+SESSION_MS = 15_000
+
+
+class Coordinator:
+    """Who is in the group, who has which queue, and how far each is done."""
+
+    def __init__(self) -> None:
+        self.members: dict[str, int] = {}
+        self.version = self.epoch = 1
+        self.owners: dict[int, tuple[str, int]] = {}
+        self.offsets: dict[int, int] = {}
+        self.changed: set[str] = set()
+
+    def answer(self, header: bytes) -> bytes | None:
+        request = wire.decode_group_request(header)
+        assert isinstance(request, wire.Join | wire.Leave | wire.Claim | wire.Commit | wire.Release)
+        client = request.client_id
+        if isinstance(request, wire.Join):
+            return encode(self._join(request))
+        if isinstance(request, wire.Leave):
+            self.drop(client)
+            return encode(wire.Left(request.request, GROUP))
+        if client not in self.members:
+            told = request.request, 0, "UNKNOWN_MEMBER", "no such member", "", ""
+            return encode(messages.Refused(*told))
+        if isinstance(request, wire.Claim):
+            return encode(self._claim(request))
+        lost = []
+        for each in request.commits:
+            if self.owners.get(each.queue_id) != (client, each.epoch):
+                lost.append(wire.HeldClaim(TOPIC, each.queue_id, each.epoch))
+                continue
+            if each.offset >= 0:
+                assert each.offset >= self.offsets[each.queue_id], "an offset went back"
+                self.offsets[each.queue_id] = each.offset
+            if isinstance(request, wire.Release):
+                del self.owners[each.queue_id]
+                self.changed |= self.members.keys()
+        if isinstance(request, wire.Release):
+            return encode(wire.Released(request.request, GROUP))
+        return encode(wire.Committed(request.request, GROUP, tuple(lost)))
+
+    def _join(self, request: wire.Join) -> wire.Joined:
+        if request.client_id not in self.members:
+            self.members[request.client_id] = 0
+            self._change()
+        lost = []
+        for each in request.held:
+            owner = self.owners.setdefault(each.queue_id, (request.client_id, each.epoch))
+            if owner != (request.client_id, each.epoch):
+                lost.append(each)
+        ids = tuple(sorted(self.members))
+        topics = (wire.TopicQueues(TOPIC, QUEUES),)
+        usual = 5000, "broker-a", 16, 1, 900_000
+        return wire.Joined(request.request, GROUP, self.version, ids, topics, *usual, tuple(lost))
+
+    def _claim(self, request: wire.Claim) -> wire.Claimed:
+        given, taken = [], []
+        for queue_id in request.queue_ids:
+            owner = self.owners.get(queue_id)
+            if owner is None:
+                self.epoch += 1
+                owner = self.owners[queue_id] = request.client_id, self.epoch
+            if owner[0] == request.client_id:
+                offset = self.offsets.setdefault(queue_id, 0)
+                given.append(wire.ClaimedQueue(queue_id, offset, owner[1]))
+            else:
+                taken.append(queue_id)
+        return wire.Claimed(request.request, GROUP, TOPIC, tuple(given), tuple(taken))
+
+    def drop(self, client: str) -> None:
+        """It has left, or is dead."""
+        if self.members.pop(client, None) is not None:
+            self.owners = {q: owner for q, owner in self.owners.items() if owner[0] != client}
+            self._change()
+
+    def _change(self) -> None:
+        self.version += 1
+        self.changed |= self.members.keys()
+
+
+class Writer:
+    """Stores what is sent back, and finds copies of it by nothing: sessions never break here."""
+
+    def __init__(self) -> None:
+        self.stored: list[Record] = []
+        self.end = 0
+
+    def answer(self, parts: tuple[bytes, ...]) -> bytes | None:
+        request = messages.decode_produce_request(parts[0])
+        if isinstance(request, messages.Hello):
+            told = request.producer, request.session, request.next_seq, self.end, 0, 0, 1
+            return encode(messages.Welcome(*told))
+        if isinstance(request, messages.CreateTopic):
+            return encode(messages.Routed(request.request, request.topic, request.queues))
+        assert isinstance(request, messages.Append)
+        at, runs = 0, []
+        for number, _ in enumerate(request.runs):
+            record = decode_record(parts[1], at)
+            at += record.total_size
+            self.stored.append(record)
+            runs.append(messages.StoredRun(number, 0, self.end + at))
+        self.end += at
+        answer = request.producer, request.session, request.seq, tuple(runs), 1, bytes(8)
+        return encode(messages.Appended(*answer))
+
+
+class Member:
+    """One member, its wires, and what it has in hand."""
+
+    def __init__(self, name: str, orderly: bool, now_ms: int) -> None:
+        subscription = wire.SubscriptionData(TOPIC, "TAG", "*", 1)
+        options = MemberOptions(
+            GROUP, name, (subscription,), Averagely(), SESSION_MS, start="first", orderly=orderly
+        )
+        usual: dict[str, Any] = {"timeout_ms": 10**6, "max_body_bytes": 1000, "direct": False}
+        reader = AssignedCore("tcp://x:1", TOPIC, selection=None, **usual)
+        limits = Settings(max_messages=5, max_span=5, commit_ms=10, suspend_ms=100)
+        self.core = MemberCore(options, limits, {TOPIC: reader})
+        self.reader, self.name = reader, name
+        self.hands: list[Handful] = []
+
+    def exchange(
+        self, world: World, now_ms: int, lossy: Callable[[], bool] = lambda: False
+    ) -> None:
+        """One turn of the member's loop, with a broker that answers at once, or not at all."""
+        core = self.core
+        if self.name in world.coordinator.changed and not lossy():
+            world.coordinator.changed.discard(self.name)
+            core.membership.received([encode(wire.Changed(0, GROUP))], now_ms)
+        for (header,) in core.membership.outgoing(now_ms):
+            if not lossy():
+                answer = world.coordinator.answer(header)
+                if answer is not None and not lossy():
+                    core.membership.received([answer], now_ms)
+        for parts in list(core.send_back.outgoing(now_ms)):
+            answer = world.writer.answer(parts)
+            if answer is not None:
+                core.send_back.received([answer], now_ms)
+        core.turn(now_ms)
+        for parts in self.reader.outgoing(now_ms):
+            if not lossy():
+                pulled = world.reader.answer(parts, 3, True)
+                if pulled is not None and not lossy():
+                    self.reader.received(pulled, now_ms)
+        core.turn(now_ms)
+
+    def take(self, now_ms: int) -> Handful | None:
+        handful = self.core.take(2, now_ms)
+        if handful is not None:
+            self.hands.append(handful)
+        return handful
+
+
+class World:
+    def __init__(self, reader: Any) -> None:
+        self.coordinator, self.writer, self.reader = Coordinator(), Writer(), reader
+
+
+class AnyGroup(RuleBasedStateMachine):
+    """Members come, work, leave in order, die and freeze."""
+
+    def __init__(self, make_reader: Callable[..., Any]) -> None:
+        super().__init__()
+        self.world = World(make_reader(declared=QUEUES))
+        self.members: list[Member] = []
+        self.frozen: list[Member] = []
+        self.now_ms = 1000
+        self.names = 0
+        self.handled: set[tuple[int, int]] = set()
+
+    @initialize(orderly=st.booleans())
+    def begin(self, orderly: bool) -> None:
+        self.orderly = orderly
+
+    @rule()
+    def one_joins(self) -> None:
+        if len(self.members) < 4:
+            self.names += 1
+            self.members.append(Member(f"10.0.0.1@c{self.names}", self.orderly, self.now_ms))
+
+    @rule(queue_id=st.integers(0, QUEUES - 1), count=st.integers(1, 6))
+    def messages_come(self, queue_id: int, count: int) -> None:
+        self.world.reader.append(queue_id, count)
+
+    @rule(data=st.data())
+    def one_takes_its_turn(self, data: st.DataObject) -> None:
+        for member in self._some(data):
+            member.exchange(self.world, self.now_ms, lambda: data.draw(st.integers(0, 5)) == 0)
+
+    @rule(data=st.data())
+    def one_takes_messages(self, data: st.DataObject) -> None:
+        for member in self._some(data):
+            handful = member.take(self.now_ms)
+            if handful is not None:
+                self._check_handed_out(handful)
+
+    def _check_handed_out(self, handful: Handful) -> None:
+        queue = handful.queue
+        committed = self.world.coordinator.offsets[queue.queue_id]
+        assert all(each.queue_offset >= committed for each in handful.messages)
+
+    @rule(data=st.data(), ends=st.sampled_from(["done", "back", "untouched"]))
+    def one_ends_what_it_has(self, data: st.DataObject, ends: str) -> None:
+        for member in self._some(data):
+            for handful in member.hands[:1]:
+                member.hands.remove(handful)
+                self._end(member, handful, ends)
+
+    def _end(self, member: Member, handful: Handful, ends: str) -> None:
+        core = member.core
+        if ends == "untouched":
+            core.untouched(handful, self.now_ms)
+            return
+        places = list(handful.unfinished)
+        if ends == "back" and places:
+            fail = core.failed if self.orderly else core.back
+            fail(handful, Back(places[-1], 0, "why"), self.now_ms)
+            if self.orderly:
+                return
+        if core._has(handful.queue):
+            found = (handful.lot.messages[each] for each in places)
+            self.handled |= {(each.queue_id, each.queue_offset) for each in found}
+        core.done(handful, handful.start, handful.stop)
+
+    @rule(data=st.data())
+    def one_leaves_in_order(self, data: st.DataObject) -> None:
+        for member in self._some(data):
+            for handful in member.hands:
+                member.core.untouched(handful, self.now_ms)
+            member.core.close()
+            member.core.leave()
+            for _ in range(20):
+                self.now_ms += 600
+                member.exchange(self.world, self.now_ms)
+            assert member.core.membership.left
+            self.members.remove(member)
+
+    @rule(data=st.data())
+    def one_is_killed(self, data: st.DataObject) -> None:
+        for member in self._some(data):
+            self.members.remove(member)
+            self.world.coordinator.drop(member.name)
+
+    @rule(data=st.data())
+    def one_is_frozen_for_long(self, data: st.DataObject) -> None:
+        for member in self._some(data):
+            self.members.remove(member)
+            self.frozen.append(member)
+            self.world.coordinator.drop(member.name)
+
+    @rule()
+    def the_frozen_come_back(self) -> None:
+        if self.frozen:
+            self.now_ms += 2 * SESSION_MS
+            for member in self.members:
+                member.exchange(self.world, self.now_ms)
+        for member in self.frozen:
+            # it has not been heard for its session: nothing is handed out before it has joined
+            assert self.orderly or member.core.take(1, self.now_ms) is None
+        self.members += self.frozen
+        self.frozen = []
+
+    @rule(ms=st.sampled_from([10, 200, 600, 1200]))
+    def time_passes(self, ms: int) -> None:
+        self.now_ms += ms
+
+    def _some(self, data: st.DataObject) -> Iterator[Member]:
+        if self.members:
+            yield data.draw(st.sampled_from(self.members))
+
+    @invariant()
+    def a_queue_has_one_owner(self) -> None:
+        for queue_id, (owner, epoch) in self.world.coordinator.owners.items():
+            for member in self.members:
+                claim = member.core.membership.claims.get((TOPIC, queue_id))
+                if claim == epoch:
+                    assert member.name == owner
+
+    def teardown(self) -> None:
+        if not hasattr(self, "orderly"):
+            return
+        self.the_frozen_come_back()
+        self.one_joins()
+        ends = {q: len(queue.bodies) for q, queue in self.world.reader.queues.items()}
+        offsets = self.world.coordinator.offsets
+        for _ in range(400):
+            self.now_ms += 100
+            for member in self.members:
+                member.exchange(self.world, self.now_ms)
+                member.take(self.now_ms)
+                while member.hands:
+                    self._end(member, member.hands.pop(), "done")
+            if all(offsets.get(queue, 0) == end for queue, end in ends.items()):
+                break
+        else:
+            raise AssertionError(f"committed are {offsets} of {ends}")
+        again = {
+            (each.queue_id, each.queue_offset) for each in map(_origin, self.world.writer.stored)
+        }
+        everything = {(queue, at) for queue, end in ends.items() for at in range(end)}
+        assert everything <= self.handled | again
+
+
+def _origin(record: Record) -> Any:
+    """Which message a record in the delay topic is of: the model's bodies say it."""
+    queue_id, _, offset = record.body.decode().partition("/")
+    assert decode_properties(record.properties)["RETRY_TOPIC"] == TOPIC
+    return Record(TOPIC, b"", queue_id=int(queue_id), queue_offset=int(offset))
+
+
+def test_whoever_comes_goes_or_dies_everything_is_handled(make_reader: Callable[..., Any]) -> None:
+    machine: Any = partial(AnyGroup, make_reader)
+    run(machine, settings=settings(max_examples=100, stateful_step_count=40))
+
+
+@pytest.fixture
+def world(make_reader: Callable[..., Any]) -> World:
+    return World(make_reader(declared=QUEUES))
+
+
+def joined(world: World, *names: str, orderly: bool = False) -> list[Member]:
+    members = [Member(name, orderly, 0) for name in names]
+    for now_ms in range(1000, 6000, 100):
+        for member in members:
+            member.exchange(world, now_ms)
+    return members
+
+
+def test_two_members_share_the_queues_as_the_strategy_says(world: World) -> None:
+    first, second = joined(world, "a", "b")
+    assert sorted(first.core.queues) == [(TOPIC, 0), (TOPIC, 1)]
+    assert sorted(second.core.queues) == [(TOPIC, 2)]
+
+
+def test_a_queue_waits_for_the_handler_that_has_it_before_it_goes(world: World) -> None:
+    (first,) = joined(world, "a", orderly=True)
+    world.reader.append(2, 2)
+    first.exchange(world, 6000)
+    handful = first.take(6000)
+    assert handful is not None and handful.queue.queue_id == 2
+    second = Member("b", True, 6000)
+    for now_ms in range(6100, 20_000, 100):
+        for member in (second, first):
+            member.exchange(world, now_ms)
+    assert (TOPIC, 2) not in second.core.queues
+    first.core.done(handful, handful.start, handful.stop)
+    for now_ms in range(20_000, 22_000, 100):
+        for member in (second, first):
+            member.exchange(world, now_ms)
+    assert second.core.offsets[TOPIC, 2] == 2
+
+
+def test_a_message_in_hand_for_too_long_comes_again(world: World) -> None:
+    (member,) = joined(world, "a")
+    world.reader.append(0, 1)
+    member.exchange(world, 6000)
+    handful = member.take(6000)
+    assert handful is not None
+    for now_ms in [*range(10_000, 900_000, 4000), *range(900_000, 910_000, 100)]:
+        member.exchange(world, now_ms)
+    assert [each.topic for each in world.writer.stored] == ["SCHEDULE_TOPIC_XXXX"]
+    assert world.coordinator.offsets[0] == 1
+    # the handler's word comes too late, and changes nothing
+    member.core.done(handful, handful.start, handful.stop)
+    member.core.back(handful, Back(handful.start), 960_000)
+    member.exchange(world, 961_000)
+    assert len(world.writer.stored) == 1
+
+
+def test_an_orderly_message_that_always_fails_is_a_dead_letter_in_the_end(world: World) -> None:
+    (member,) = joined(world, "a", orderly=True)
+    world.reader.append(0, 2)
+    now_ms, tries = 6000, 0
+    while not world.writer.stored:
+        now_ms += 100
+        member.exchange(world, now_ms)
+        handful = member.take(now_ms)
+        if handful is not None and not world.writer.stored:
+            tries += 1
+            assert handful.messages[0].queue_offset == 0, "nothing overtakes it"
+            member.core.failed(handful, Back(handful.start, 0, "no"), now_ms)
+    assert tries == 17
+    assert handful is not None
+    (dead,) = world.writer.stored
+    assert (dead.topic, dead.reconsume_times) == ("%DLQ%CG", 17)
+    assert handful.messages[0].queue_offset == 1

@@ -1,0 +1,171 @@
+"""What is in hand of a queue, compared with a plain model: a dictionary of offsets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from hypothesis.stateful import run_state_machine_as_test as run
+
+from penstock.client.core.groups.process_queue import Handful, ProcessQueue
+from penstock.client.core.message import Message
+from penstock.shared.formats.record import Record, encode_record
+
+
+def message(offset: int) -> Message:
+    return Message(encode_record(Record("orders", b"x", queue_offset=offset)))
+
+
+class AnyUse(RuleBasedStateMachine):
+    """Messages come with gaps; handfuls are finished, parted, cut and given back in any order."""
+
+    orderly = False
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.queue = ProcessQueue("orders", 0, 10, 1, self.orderly)
+        self.next = 10
+        self.unfinished: set[int] = set()
+        self.out: list[Handful] = []
+        self.now_ms = 0
+        # each offset that waits to be handed out, and from when on
+        self.waiting: dict[int, int] = {}
+
+    def offsets(self, handful: Handful) -> list[int]:
+        places = handful.unfinished
+        return [handful.lot.messages[place].queue_offset for place in places]
+
+    @rule(gaps=st.lists(st.integers(0, 3), max_size=6), rest=st.integers(0, 2))
+    def messages_come(self, gaps: list[int], rest: int) -> None:
+        made, at = [], self.next
+        for gap in gaps:
+            at += gap
+            made.append(at)
+            at += 1
+        self.next = at + rest
+        self.queue.put([message(each) for each in made], 10 * len(made), self.next)
+        self.unfinished |= set(made)
+        self.waiting |= dict.fromkeys(made, 0)
+
+    @rule(most=st.integers(1, 4))
+    def some_are_handed_out(self, most: int) -> None:
+        due = [each for each, when in self.waiting.items() if when <= self.now_ms]
+        handful = self.queue.take(most, self.now_ms)
+        if self.orderly and self.out:
+            assert handful is None
+        elif handful is None:
+            # an orderly queue waits for its oldest message
+            assert not due or self.orderly and min(self.unfinished) not in due
+        else:
+            found = self.offsets(handful)
+            assert 1 <= len(found) <= most
+            assert set(found) <= set(due)
+            assert found == sorted(found)
+            if self.orderly:
+                assert found[0] == min(self.unfinished)
+            for each in found:
+                del self.waiting[each]
+            self.out.append(handful)
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def some_are_finished(self, data: st.DataObject) -> None:
+        handful = data.draw(st.sampled_from(self.out))
+        start = data.draw(st.integers(handful.start, handful.stop - 1))
+        stop = data.draw(st.integers(start + 1, handful.stop))
+        places = [each for each in handful.unfinished if start <= each < stop]
+        self.unfinished -= {handful.lot.messages[each].queue_offset for each in places}
+        self.queue.finish(handful, start, stop)
+        self._forget_finished()
+
+    @precondition(lambda self: self.out and not self.orderly)
+    @rule(data=st.data())
+    def one_goes_its_own_way(self, data: st.DataObject) -> None:
+        handful = data.draw(st.sampled_from(self.out))
+        place = data.draw(st.sampled_from(list(handful.unfinished)))
+        self.out.append(self.queue.part(handful, place))
+        self._forget_finished()
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), later_ms=st.sampled_from([0, 50]))
+    def one_is_given_back(self, data: st.DataObject, later_ms: int) -> None:
+        handful = data.draw(st.sampled_from(self.out))
+        if data.draw(st.booleans()):
+            place = data.draw(st.integers(handful.start, handful.stop - 1))
+            rest = self.queue.cut(handful, place)
+            if self.queue.holds(rest):
+                self.out.append(rest)
+            handful = rest
+        self.waiting |= dict.fromkeys(self.offsets(handful), self.now_ms + later_ms)
+        self.queue.give_back(handful, self.now_ms + later_ms)
+        self._forget_finished()
+
+    def _forget_finished(self) -> None:
+        self.out = [each for each in self.out if self.queue.holds(each)]
+
+    @rule()
+    def time_passes(self) -> None:
+        self.now_ms += 50
+
+    @invariant()
+    def nothing_is_committed_above_what_is_unfinished(self) -> None:
+        assert self.queue.committable == min(self.unfinished, default=self.next)
+        assert self.queue.count == len(self.unfinished)
+        assert self.queue.is_idle == (not self.out)
+        if not self.unfinished:
+            assert self.queue.bytes == 0
+
+    @invariant()
+    def nothing_is_in_two_hands(self) -> None:
+        found = [each for handful in self.out for each in self.offsets(handful)]
+        assert len(found) == len(set(found))
+        assert not set(found) & self.waiting.keys()
+        assert set(found) | self.waiting.keys() == self.unfinished
+
+
+class OrderlyUse(AnyUse):
+    orderly = True
+
+
+def test_any_use_is_as_the_model_says() -> None:
+    run(AnyUse, settings=settings(max_examples=150, stateful_step_count=40))
+
+
+def test_an_orderly_queue_is_handed_out_from_its_oldest_message_on() -> None:
+    run(OrderlyUse, settings=settings(max_examples=150, stateful_step_count=40))
+
+
+def test_a_queue_is_full_by_count_bytes_and_span() -> None:
+    queue = ProcessQueue("orders", 0, 0, 1, False)
+    limits: Any = {"max_messages": 3, "max_bytes": 100, "max_span": 10}
+    assert not queue.is_full(**limits)
+    queue.put([message(0), message(10)], 50, 11)
+    assert queue.is_full(**limits)  # the span
+    handful = queue.take(1, 0)
+    assert handful is not None
+    queue.finish(handful, 0, 1)
+    assert not queue.is_full(**limits)
+    queue.put([message(11), message(12)], 1, 13)
+    assert queue.is_full(**limits)  # the count
+    big = ProcessQueue("orders", 0, 0, 1, False)
+    big.put([message(0)], 100, 1)
+    assert big.is_full(**limits)
+
+
+def test_an_offset_that_a_filter_has_passed_is_committed() -> None:
+    queue = ProcessQueue("orders", 0, 5, 1, False)
+    queue.put([], 0, 900)
+    assert queue.committable == 900
+
+
+def test_what_is_in_hand_longest_is_found() -> None:
+    queue = ProcessQueue("orders", 0, 0, 1, False)
+    queue.put([message(0), message(1)], 2, 2)
+    first, second = queue.take(1, 1000), queue.take(1, 2000)
+    assert first is not None and second is not None
+    assert queue.held_since(1500) is first
+    assert queue.held_since(1000) is None
+    queue.finish(first, 0, 1)
+    assert queue.held_since(2500) is second
