@@ -33,6 +33,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "consume": ("penstock.cli.consume:consume", "Print messages of a topic, or follow it."),
     "query": ("penstock.cli.query:query", "Find messages by key or by id."),
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
+    "groups": ("penstock.cli.groups:groups", "Consumer groups: members, offsets, lag."),
     "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
     "config": ("penstock.cli.settings:config", "Show a broker's settings and where they are from."),
     "recovery": (

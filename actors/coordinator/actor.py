@@ -17,6 +17,7 @@ and only then sends the answers. So a claim is valid when its owner hears of it.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import zmq
@@ -50,6 +51,8 @@ MAX_REQUEST_BYTES = 1 << 20
 ANSWERS_WAITING = 256
 LINGER_MS = 200
 SOON_MS = 10
+# How long a reset waits for messages that were acknowledged before it to reach their queues.
+CATCH_UP_MS = 1000
 # A member of the coordinator before has this many heartbeats to show up.
 HEARTBEATS_TO_RETURN = 3
 
@@ -202,6 +205,7 @@ class Coordinator(Actor):
         if not reads and (refused := self._files.refuses):
             raise refused
         answer: WireMessage
+        work: Any
         match request:
             case words.Join():
                 answer = self._join(peer, frame, request, now_ms)
@@ -219,7 +223,7 @@ class Coordinator(Actor):
             case words.Leave():
                 answer = self._requests.leave(request)
             case words.DescribeGroup():
-                work: Any = self._operators.describe(request)
+                work = self._operators.describe(request)
                 self._long.add(("describe", peer), peer, request.request, work)
                 return
             case words.ListGroups():
@@ -227,7 +231,11 @@ class Coordinator(Actor):
                 self._long.add(("list", peer), peer, request.request, work)
                 return
             case words.ResetOffsets():
-                answer = self._operators.reset(request)
+                self._topics.expire()
+                self._look_at_topics(now_ms)
+                work = self._operators.reset(request, self._catches_up(now_ms))
+                self._long.add(("reset", peer), peer, request.request, work)
+                return
             case words.SetGroup():
                 answer = self._operators.put(request)
             case _:
@@ -246,6 +254,17 @@ class Coordinator(Actor):
         if request.model == "clustering" and not self._topics.queues(retry_topic(request.group)):
             self._retry_topics.want(request.group, max(1, answer.retry_queue_nums))
         return answer
+
+    def _catches_up(self, now_ms: int) -> Callable[[], bool]:
+        """Whether the queues have what was acknowledged until now, or will not have it soon."""
+        positions, clock = self._stage.positions, self._clock
+        acknowledged = positions["flushed" if self._stage.config.sync_flush else "wrote"]
+
+        def is_queued() -> bool:
+            waited_ms = clock.monotonic_ms() - now_ms
+            return bool(positions["queued"] >= acknowledged) or waited_ms > CATCH_UP_MS
+
+        return is_queued
 
     def _heard(self, request: words.Claim | words.Commit | words.Release, now_ms: int) -> None:
         member = self._members.member(request.group, request.client_id)

@@ -122,8 +122,13 @@ class OperatorRequests:
         for (topic, queue_id), seat in sorted(found.items(), key=lambda each: each[0]):
             yield topic, queue_id, seat
 
-    def reset(self, request: ResetOffsets) -> OffsetsReset:
-        """Set offsets, or only say what would change. Raises PenstockError, and changes nothing."""
+    def reset(
+        self, request: ResetOffsets, is_queued: Callable[[], bool]
+    ) -> Generator[None, None, OffsetsReset]:
+        """Set offsets, or only say what would change, once all that was acknowledged before
+        `is_queued`. Raises PenstockError, and changes nothing."""
+        while not is_queued():
+            yield
         group, topic = check_group(request.group), check_topic(request.topic)
         if group not in self._names():
             raise self._no_group(group)

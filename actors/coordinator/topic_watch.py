@@ -26,6 +26,10 @@ class TopicWatch:
         """Queues that can be read; 0 where there is no such topic."""
         return self._queues.get(topic, 0)
 
+    def expire(self) -> None:
+        """Have the next look come at once: somebody speaks of a topic that may be new."""
+        self._look_ms = 0
+
     def changed(self, now_ms: int) -> set[str]:
         """Topics that have another number of queues since the last look. Raises OSError."""
         if now_ms < self._look_ms:
