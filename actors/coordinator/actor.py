@@ -55,6 +55,8 @@ SOON_MS = 10
 CATCH_UP_MS = 1000
 # A member of the coordinator before has this many heartbeats to show up.
 HEARTBEATS_TO_RETURN = 3
+# Under more requests than it can read, silent members are looked for this often all the same.
+LATEST_BURIAL_MS = 2000
 
 
 class Coordinator(Actor):
@@ -64,6 +66,7 @@ class Coordinator(Actor):
         self._stage = stage
         self._clock = stage.clock
         self._unread = UnreadAnswers()
+        self._buried_ms = stage.clock.monotonic_ms()
         # peer, request's number, answer, whether it is of something that must be in the journal
         self._answers: list[tuple[bytes, int, WireMessage | PenstockError, bool]] = []
 
@@ -154,7 +157,9 @@ class Coordinator(Actor):
             done += 1
         ended = self._long.work()
         self._answers += [(*each, True) for each in ended]
-        self._bury(now_ms)
+        # Who is there shows when all is read that has come: this process may have been held up.
+        if done < REQUESTS_AT_ONCE or now_ms - self._buried_ms > LATEST_BURIAL_MS:
+            self._bury(now_ms)
         self._look_at_topics(now_ms)
         self._write_down_and_answer(now_ms)
         done += self._retry_topics.work(now_ms)
@@ -275,6 +280,7 @@ class Coordinator(Actor):
 
     def _bury(self, now_ms: int) -> None:
         """Members that are silent, or whose connection is gone, are members no more."""
+        self._buried_ms = now_ms
         for member in self._members.dead(now_ms):
             self._remove(member, now_ms)
         for group, client in self._members.keeps_over(now_ms):

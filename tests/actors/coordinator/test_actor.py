@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+import resource
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 
-from penstock.actors.coordinator import Coordinator
+from penstock.actors.coordinator import Coordinator, group_files
+from penstock.actors.coordinator.membership import GRACE_MS, ORDERLY_KEEP_MS
+from penstock.actors.coordinator.notifications import GATHER_MS
+from penstock.actors.reput import Reput
+from penstock.actors.writer import Writer
+from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.store.topics import load_topics, save_topics
 from penstock.shared.wire import group_messages as words
-from penstock.shared.wire.messages import encode
+from penstock.shared.wire.messages import Refused, encode
 
 GROUP, TOPIC = "CG", "orders"
 SESSION_MS = 15_000
@@ -38,6 +46,12 @@ class MemberByHand:
                 return answer
             self.told.append(answer)
             found = self.broker.ask(self.coordinator, self.socket)
+
+    def list_groups(self) -> Any:
+        self._number += 1
+        header = encode(words.ListGroups(self._number))
+        found = self.broker.ask(self.coordinator, self.socket, header)
+        return words.decode_group_answer(found[0][0])
 
     def join(self, *topics: str, **named: Any) -> Any:
         subscriptions = [words.SubscriptionData(each, "TAG", "*", 1) for each in topics or (TOPIC,)]
@@ -71,7 +85,8 @@ def coordinator(pipeline: Callable[..., Any]) -> Callable[..., Started]:
     """The broker, its coordinator, and what makes a member; "orders" has four queues."""
 
     def make(queues: int = 4, **settings: object) -> Started:
-        broker = pipeline(**settings)
+        # what the test appends stands in the segments at once
+        broker = pipeline(transient_store_pool_enable=False, **settings)
         topics = load_topics(broker.paths.topics)
         topics.put(TOPIC, queues, 1)
         save_topics(broker.paths.topics, topics)
@@ -117,3 +132,431 @@ def test_a_queue_is_one_members_until_it_gives_it_up_and_goes_on_where_it_was(
     assert after.offset == 3 and after.epoch > epoch
     assert first.commit((0, 1, epoch)).lost == (words.HeldClaim(TOPIC, 0, epoch),)
     assert second.claim(0).queues == (after,), "asked again it is the same claim"
+
+
+def test_what_was_answered_outlives_a_kill_and_a_claim_too(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first, second = member("a"), member("b")
+    first.join(), second.join()
+    got = first.claim(0).queues[0]
+    first.commit((0, 7, got.epoch))
+    broker.crash(actor)
+    again = broker.start(Coordinator)
+    first.coordinator = second.coordinator = again
+    # nobody has said a word to the new one, and the queue is still the first one's
+    second.join()
+    assert second.claim(0).taken == (0,)
+    assert first.commit((0, 8, got.epoch)).lost == ()
+    joined = first.join(held=(words.HeldClaim(TOPIC, 0, got.epoch),))
+    assert joined.members == ("a", "b") and joined.lost == ()
+    first.commit((0, 9, got.epoch), kind=words.Release)
+    assert second.claim(0).queues[0].offset == 9
+
+
+def test_a_journal_that_a_crash_has_cut_short_is_read_as_far_as_it_goes(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join()
+    got = first.claim(0).queues[0]
+    first.commit((0, 5, got.epoch))
+    broker.crash(actor)
+    journal = broker.paths.group_journal
+    journal.write_bytes(journal.read_bytes() + b"\0\0\1\0half a block")
+    first.coordinator = broker.start(Coordinator)
+    assert first.commit((0, 6, got.epoch)).lost == ()
+
+
+def test_offsets_are_saved_in_rocketmqs_file_and_another_brokers_file_counts(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator(flush_consumer_offset_interval_ms=5000)
+    first = member("a")
+    first.join()
+    got = first.claim(0).queues[0]
+    first.commit((0, 5, got.epoch))
+    file = broker.paths.consumer_offsets
+    assert not file.exists()
+    broker.clock.advance(5000)
+    actor.work()
+    saved = json.loads(file.read_text())
+    assert saved["offsetTable"] == {"orders@CG": {"0": 5}}
+    assert saved["groupTopicMap"] == {"CG": ["orders"]}
+    assert "\t" in file.read_text() and saved["dataVersion"]["counter"] == 1
+    first.commit((0, 6, got.epoch))
+    broker.crash(actor)
+    # as a RocketMQ broker writes it: bare keys, and rows that only it knows
+    file.write_text(
+        '{"dataVersion":{"counter":9,"stateVersion":0,"timestamp":1},"offsetTable":'
+        '{"orders@CG":{0:50,1:7},"t@g@broadcast":{0:1}},"x":1}'
+    )
+    actor = broker.start(Coordinator)
+    second = member("b")
+    second.coordinator = actor
+    second.join()
+    (zero, one) = second.claim(0, 1).queues
+    assert (zero.offset, one.offset) == (50, 7) and zero.epoch > got.epoch
+    broker.stop(actor)
+    saved = json.loads(file.read_text())
+    assert saved["offsetTable"] == {"orders@CG": {"0": 50, "1": 7}, "t@g@broadcast": {"0": 1}}
+    assert saved["x"] == 1 and saved["dataVersion"]["counter"] == 10
+
+
+def test_a_crash_around_a_save_keeps_what_came_after_it(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Killed(Exception):
+        pass
+
+    def die(name: str) -> None:
+        if name == point:
+            raise Killed
+
+    for point in ("group.noted", "group.saved"):
+        broker, actor, member = coordinator()
+        first = member("a")
+        first.join()
+        got = first.claim(0).queues[0]
+        first.commit((0, 5, got.epoch))
+        broker.clock.advance(6000)
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(group_files, "crash_point", die)
+            actor.work()
+        broker.crash(actor)
+        first.coordinator = broker.start(Coordinator)
+        assert first.commit((0, 6, got.epoch)).lost == (), point
+
+
+def test_a_member_whose_connection_is_gone_gives_its_queues_to_others_after_a_moment(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first, second = member("a"), member("b")
+    first.join(), second.join()
+    first.hear()
+    first.claim(0)
+    assert second.claim(0).taken == (0,)
+    first.socket.close()
+    while not actor._members._gone:
+        actor.work()
+    broker.clock.advance(GRACE_MS - 1)
+    assert second.join().members == ("a", "b")
+    broker.clock.advance(1)
+    assert second.hear() == words.Changed(0, GROUP)
+    assert second.join().members == ("b",)
+    assert second.claim(0).queues
+
+
+def test_a_member_that_comes_back_at_once_has_never_been_away(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    joined = first.join()
+    got = first.claim(0, 1).queues
+    first.socket.close()
+    while not actor._members._gone:
+        actor.work()
+    back = member("a")
+    held = tuple(words.HeldClaim(TOPIC, each.queue_id, each.epoch) for each in got[:1])
+    again = back.join(held=held)
+    assert again.version == joined.version and again.lost == ()
+    broker.clock.advance(GRACE_MS)
+    assert back.join(held=held).members == ("a",)
+    assert back.claim(0).queues == got[:1]
+    # what it did not name is another's by right, and its own only by a new claim
+    assert back.claim(1).queues[0].epoch > got[1].epoch
+
+
+def test_a_silent_member_is_none_after_its_session_and_an_orderly_one_keeps_its_queues(
+    coordinator: Callable[..., Started],
+) -> None:
+    for orderly in (False, True):
+        broker, actor, member = coordinator()
+        first, second = member("a"), member("b")
+        stays = {"orderly": orderly, "session_timeout_ms": 600_000}
+        first.join(orderly=orderly), second.join(**stays)
+        got = first.claim(0).queues[0]
+        assert second.claim(0).taken == (0,)
+        broker.clock.advance(SESSION_MS + 1000)
+        actor.work()
+        assert second.join(**stays).members == ("b",)
+        assert second.claim(0).taken == ((0,) if orderly else ())
+        refused = first.commit((0, 1, got.epoch))
+        assert isinstance(refused, Refused) and refused.status == "UNKNOWN_MEMBER"
+        if orderly:
+            broker.clock.advance(ORDERLY_KEEP_MS - SESSION_MS - 1000)
+            actor.work()
+            assert second.claim(0).queues
+        lost = first.join(held=(words.HeldClaim(TOPIC, 0, got.epoch),)).lost
+        assert lost == (words.HeldClaim(TOPIC, 0, got.epoch),)
+
+
+def test_a_member_that_was_silent_has_its_queues_back_where_nobody_took_them(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join()
+    got = first.claim(0).queues[0]
+    broker.clock.advance(SESSION_MS + 1000)
+    actor.work()
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    assert first.join(held=held).lost == ()
+    assert first.commit((0, 1, got.epoch)).lost == ()
+
+
+def test_leaving_hands_over_at_once(coordinator: Callable[..., Started]) -> None:
+    _, _, member = coordinator()
+    first, second = member("a"), member("b")
+    first.join(), second.join()
+    first.claim(0)
+    second.claim(0)
+    assert isinstance(first.leave(), words.Left) and isinstance(first.leave(), words.Left)
+    assert second.hear() == words.Changed(0, GROUP)
+    assert second.join().members == ("b",) and second.claim(0).queues
+
+
+def test_many_changes_are_told_once(coordinator: Callable[..., Started]) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join()
+    others = [member(f"b{number}") for number in range(5)]
+    for other in others:
+        other.join()
+    assert first.hear() == words.Changed(0, GROUP), "of the first, at once"
+    actor.work()
+    assert not first.socket.poll(20)
+    broker.clock.advance(GATHER_MS)
+    assert first.hear() == words.Changed(0, GROUP), "of all others, together"
+    assert len(first.join().members) == 6
+    broker.clock.advance(GATHER_MS)
+    actor.work()
+    assert not first.socket.poll(20)
+
+
+def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    first, other = member("a"), member("x", group="OTHER")
+    version = first.join().version
+    other.join("elsewhere")
+    topics = load_topics(broker.paths.topics)
+    topics.put(TOPIC, 6, 2)
+    save_topics(broker.paths.topics, topics)
+    broker.clock.advance(1000)
+    assert first.hear() == words.Changed(0, GROUP)
+    joined = first.join()
+    assert joined.topics[0].read_queues == 6 and joined.version > version
+    assert not other.socket.poll(20)
+
+
+# --- where a group begins ---
+
+
+@pytest.mark.parametrize(
+    ("rule", "at"), [("last", 5), ("first", 2), ("timestamp", 4)], ids=lambda value: str(value)
+)
+def test_a_new_group_begins_by_its_rule_where_the_queue_is_not_young(
+    coordinator: Callable[..., Started], work: Callable[..., None], rule: str, at: int
+) -> None:
+    broker, _, member = coordinator(file_reserved_time_h=0)
+    times = []
+    for _ in range(5):
+        broker.clock.advance(1000)
+        times.append(broker.clock.now_ms())
+        broker.append()
+    _dispatch(broker, work)
+    _expire(broker, 2)
+    first = member("a")
+    first.join(start=rule, start_timestamp_ms=times[4])
+    assert first.claim(0).queues[0].offset == at
+
+
+def test_a_young_queue_is_read_from_its_beginning_whatever_the_rule(
+    coordinator: Callable[..., Started], work: Callable[..., None]
+) -> None:
+    broker, _, member = coordinator()
+    broker.append(3)
+    _dispatch(broker, work)
+    first = member("a")
+    first.join(start="last")
+    assert [each.offset for each in first.claim(0, 1).queues] == [0, 0]
+
+
+def test_where_a_group_begins_is_decided_once(
+    coordinator: Callable[..., Started], work: Callable[..., None]
+) -> None:
+    """RocketMQ asks again at the next start, and passes over what came in between."""
+    broker, actor, member = coordinator()
+    broker.append(3)
+    _dispatch(broker, work)
+    _expire(broker, 1)
+    first = member("a")
+    first.join(start="last")
+    assert first.claim(0).queues[0].offset == 3
+    first.leave()
+    broker.append(4)
+    _dispatch(broker, work)
+    broker.crash(actor)
+    second = member("b")
+    second.coordinator = broker.start(Coordinator)
+    second.join(start="last")
+    assert second.claim(0).queues[0].offset == 3
+
+
+def _dispatch(broker: Any, work: Callable[..., None]) -> None:
+    """Have what was appended in queues."""
+    for name in ("committed", "flushed"):
+        broker.positions.initialise(name, broker.positions["wrote"])
+    reput = broker.start(Reput)
+    work(reput)
+    broker.crash(reput)
+
+
+def _expire(broker: Any, min_offset: int) -> None:
+    """As the cleaner does, for the first queue."""
+    table = QueueTable(broker.run.queues, writable=True)
+    table.publish_min_offset(0, min_offset)
+    table.close()
+
+
+# --- what is refused ---
+
+
+def test_bad_requests_are_refused_with_the_reason_and_hurt_nobody(
+    coordinator: Callable[..., Started],
+) -> None:
+    _, _, member = coordinator(auto_create_subscription_group=False)
+    first = member("a")
+    assert first.join().status == "SUBSCRIPTION_GROUP_NOT_EXIST"
+    assert first.ask(words.SetGroup, {}).settings["retryMaxTimes"] == 16
+    assert first.claim(0).status == "UNKNOWN_MEMBER"
+    assert first.commit((0, 1, 1)).status == "UNKNOWN_MEMBER"
+    assert first.join("no topic's name").status == "INVALID_ARGUMENT"
+    assert first.join(session_timeout_ms=1).status == "INVALID_ARGUMENT"
+    assert isinstance(first.join(), words.Joined)
+    assert first.claim(0, topic="../x").status == "INVALID_ARGUMENT"
+    assert first.claim(99).taken == (99,)
+    assert member("b").join(model="broadcasting").status == "INVALID_ARGUMENT"
+    assert member("c", group="a group").join().status == "INVALID_ARGUMENT"
+    assert first.ask(words.SetGroup, {"consumeEnable": False}).settings["consumeEnable"] is False
+    assert member("d").join().status == "NO_PERMISSION"
+    assert isinstance(first.join(), words.Joined), "who is there stays"
+
+
+def test_a_broadcasting_member_claims_nothing(coordinator: Callable[..., Started]) -> None:
+    _, _, member = coordinator()
+    first = member("a")
+    assert first.join(model="broadcasting").topics[0].read_queues == 4
+    assert first.claim(0).status == "INVALID_ARGUMENT"
+
+
+def test_a_disk_that_refuses_the_journal_refuses_claims_until_it_takes_it_again(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, _, member = coordinator()
+    first = member("a")
+    first.join()
+    got = first.claim(0).queues[0]
+    with _no_file_longer_than(broker.paths.group_journal.stat().st_size + 10):
+        refused = first.commit((0, 1, got.epoch))
+        assert refused.status == "SERVICE_NOT_AVAILABLE" and broker.positions["group_error"]
+        assert first.commit((0, 2, got.epoch)).status == "SERVICE_NOT_AVAILABLE"
+    broker.clock.advance(1000)
+    first.coordinator.work()
+    assert not broker.positions["group_error"]
+    assert first.commit((0, 3, got.epoch)).lost == ()
+
+
+@contextmanager
+def _no_file_longer_than(size: int) -> Iterator[None]:
+    """The kernel refuses to write more, as on a full disk: of a long write it takes a part."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+# --- operators ---
+
+
+def test_an_operator_sees_members_queues_and_lag(
+    coordinator: Callable[..., Started], work: Callable[..., None]
+) -> None:
+    broker, _, member = coordinator(queues=2)
+    broker.append(3)
+    _dispatch(broker, work)
+    first = member("a")
+    first.join()
+    got = first.claim(0, 1).queues
+    first.commit((0, 1, got[0].epoch))
+    broker.clock.advance(4000)
+    info = first.ask(words.DescribeGroup)
+    assert info.exists and [each.client_id for each in info.members] == ["a"]
+    zero, one = info.queues
+    assert (zero.offset, zero.owner, zero.min_offset, zero.max_offset) == (1, "a", 0, 3)
+    assert zero.lag_ms == 4000 and zero.lag_bytes > 0
+    assert (one.offset, one.max_offset, one.lag_ms, one.lag_bytes) == (0, 0, 0, 0)
+    assert first.list_groups().groups == {GROUP: (1, 2)}
+    unknown = member("x", group="UNKNOWN").ask(words.DescribeGroup)
+    assert not unknown.exists and unknown.queues == ()
+
+
+def test_a_reset_moves_offsets_and_takes_the_queues_from_their_owners(
+    coordinator: Callable[..., Started], work: Callable[..., None]
+) -> None:
+    broker, actor, member = coordinator()
+    broker.append(5)
+    _dispatch(broker, work)
+    first = member("a")
+    first.join()
+    got = first.claim(0, 1).queues
+    first.commit((0, 4, got[0].epoch))
+    assert first.ask(words.ResetOffsets, TOPIC, {0: 9}).status == "INVALID_ARGUMENT"
+    assert first.ask(words.ResetOffsets, TOPIC, {9: 0}).status == "QUEUE_NOT_EXIST"
+    tried = first.ask(words.ResetOffsets, TOPIC, {0: 2}, dry_run=True)
+    assert tried.offsets == {0: (4, 2)} and not first.told
+    assert first.ask(words.ResetOffsets, TOPIC, {0: 2, 2: 0}).offsets == {0: (4, 2), 2: (-1, 0)}
+    assert first.hear() == words.Changed(0, GROUP, (words.HeldClaim(TOPIC, 0, got[0].epoch),))
+    assert first.commit((0, 5, got[0].epoch)).lost, "what it did before the reset says nothing"
+    assert first.commit((1, 0, got[1].epoch)).lost == ()
+    assert first.claim(0).queues[0].offset == 2
+
+
+def test_a_group_is_deleted_when_nobody_is_in_it(coordinator: Callable[..., Started]) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join()
+    first.claim(0)
+    assert first.ask(words.DeleteGroup).status == "INVALID_ARGUMENT"
+    first.leave()
+    assert isinstance(first.ask(words.DeleteGroup), words.GroupSet)
+    assert first.ask(words.DeleteGroup).status == "SUBSCRIPTION_GROUP_NOT_EXIST"
+    broker.stop(actor)
+    assert json.loads(broker.paths.consumer_offsets.read_text())["offsetTable"] == {}
+    table = json.loads(broker.paths.subscription_groups.read_text())["subscriptionGroupTable"]
+    assert table == {}
+
+
+def test_the_first_member_of_a_group_makes_it_and_its_topic_of_retries(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    writer = broker.start(Writer)
+    first = member("a")
+    first.join()
+    while not load_topics(broker.paths.topics).queues("%RETRY%CG"):
+        actor.work(), writer.work()
+    broker.clock.advance(2000)
+    actor.work()
+    saved = json.loads(broker.paths.subscription_groups.read_text())
+    entry = saved["subscriptionGroupTable"]["CG"]
+    assert entry["groupName"] == "CG" and entry["retryMaxTimes"] == 16
+    assert entry["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
