@@ -49,7 +49,7 @@ MAX_MEMBERS_PER_GROUP = 1000
 MAX_SEATS = 1 << 18
 MAX_SUBSCRIPTION_CHARACTERS = 64 << 10
 LEAST_SESSION_MS, MOST_SESSION_MS = 100, 600_000
-# How often members show up: a third of a session, and more often while that costs next to nothing.
+# How often members show up: twice in a session at least, and more often while that costs little.
 MOST_HEARTBEATS_PER_S = 500
 LEAST_HEARTBEAT_MS = 1000
 BUSY_MS = 1000
@@ -110,7 +110,7 @@ class MemberRequests:
 
     def heartbeat_ms(self, session_ms: int) -> int:
         """How often a member is to show up: the more there are, the less often."""
-        return max(1, min(session_ms // 3, self.most_heartbeat_ms))
+        return max(1, min(session_ms * 2 // 5, self.most_heartbeat_ms))
 
     @property
     def most_heartbeat_ms(self) -> int:

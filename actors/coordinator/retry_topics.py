@@ -10,15 +10,16 @@ from typing import Any
 
 import zmq
 
-from penstock.shared.errors import ProtocolError
+from penstock.shared.errors import ProtocolError, StoreUnavailable
 from penstock.shared.messaging.system_topics import retry_topic
 from penstock.shared.wire import messages
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
-AGAIN_MS = 500
-# Of those that have no answer yet.
+# What has no answer by then is asked again: the writer may be a new one.
+AGAIN_MS = 5000
 MAX_WANTED = 10_000
-AT_ONCE = 256
+# As many requests of one client wait at the writer.
+MAX_ASKED = 64
 
 
 class RetryTopics:
@@ -28,40 +29,40 @@ class RetryTopics:
         self.socket = dial(context, endpoint, PRODUCE_ANSWER_BYTES)
         self._run_id = run_id
         self._number = 0
-        # topic -> (queues, when it is asked for); and which topic a request is for
-        self._wanted: dict[str, tuple[int, int]] = {}
-        self._asked: dict[int, str] = {}
-
-    @property
-    def waits(self) -> bool:
-        return bool(self._wanted)
+        # topic -> queues, in the order in which they are asked for
+        self._wanted: dict[str, int] = {}
+        # request -> (topic, when it was asked for); oldest first
+        self._asked: dict[int, tuple[str, int]] = {}
 
     def want(self, group: str, queues: int) -> None:
         """Have a group's topic made. Of too many at once some are left; a later join asks again."""
-        topic = retry_topic(group)
-        if topic not in self._wanted and len(self._wanted) < MAX_WANTED:
-            self._wanted[topic] = queues, 0
+        if len(self._wanted) < MAX_WANTED:
+            self._wanted.setdefault(retry_topic(group), queues)
 
     def work(self, now_ms: int) -> int:
-        """Take answers, and ask for what is due."""
+        """Take answers, and ask for more."""
         done = self._receive()
-        for topic, (queues, due_ms) in list(self._wanted.items())[:AT_ONCE]:
-            if now_ms < due_ms:
-                continue
-            self._number += 1
-            request = messages.CreateTopic(self._number, topic, queues, self._run_id)
-            try:
-                self.socket.send(messages.encode(request), zmq.NOBLOCK)
-            except zmq.Again:
-                break  # the writer is being replaced
-            self._asked[self._number] = topic
-            # at the end: others come before it is asked for again
-            del self._wanted[topic]
-            self._wanted[topic] = queues, now_ms + AGAIN_MS
-            done += 1
-        if not self._wanted:
-            self._asked.clear()
+        for number, (_, asked_ms) in list(self._asked.items()):
+            if now_ms - asked_ms < AGAIN_MS:
+                break
+            del self._asked[number]
+        if len(self._asked) < min(MAX_ASKED, len(self._wanted)):
+            under_way = {topic for topic, _ in self._asked.values()}
+            for topic in [each for each in self._wanted if each not in under_way]:
+                if len(self._asked) >= MAX_ASKED or not self._ask(topic, now_ms):
+                    break
+                done += 1
         return done
+
+    def _ask(self, topic: str, now_ms: int) -> bool:
+        self._number += 1
+        request = messages.CreateTopic(self._number, topic, self._wanted[topic], self._run_id)
+        try:
+            self.socket.send(messages.encode(request), zmq.NOBLOCK)
+        except zmq.Again:
+            return False  # the writer is being replaced
+        self._asked[self._number] = topic, now_ms
+        return True
 
     def _receive(self) -> int:
         done = 0
@@ -71,12 +72,12 @@ class RetryTopics:
                 answer = messages.decode_produce_answer(self.socket.recv_multipart(zmq.NOBLOCK)[0])
             except ProtocolError:
                 continue  # nothing that was asked for
-            if isinstance(answer, messages.Routed):
-                self._wanted.pop(answer.topic, None)
-                self._asked.pop(answer.request, None)
-            elif isinstance(answer, messages.Refused):
-                # no name of a topic, or the table of queues is full: the next join asks again
-                self._wanted.pop(self._asked.pop(answer.request, ""), None)
+            if not isinstance(answer, messages.Routed | messages.Refused):
+                continue
+            topic, _ = self._asked.pop(answer.request, ("", 0))
+            # any other refusal is for good, as far as is known here: the next join asks again
+            if isinstance(answer, messages.Routed) or answer.status != StoreUnavailable.status:
+                self._wanted.pop(topic, None)
         return done
 
     def close(self) -> None:

@@ -1,9 +1,10 @@
 """New topics, in turns: what changes config/topics.json takes a disk some ms, and others wait.
 
-What has come meanwhile is done with one change of the file, one request of each peer, and a change
-is followed by a pause of many times its length. So a client that makes topics without end takes a
-bounded share of the writer's time, and a single new topic waits for nobody. Lists of all topics
-have turns of the same kind: one at a time, and none while too many are unread.
+What has come meanwhile is done with one change of the file, one request of each peer in its turn
+until AT_ONCE are taken, and a change is followed by a pause of many times its length. So a client
+that makes topics without end takes a bounded share of the writer's time, and a single new topic
+waits for nobody. Lists of all topics have turns of the same kind: one at a time, and none while too
+many are unread.
 """
 
 from __future__ import annotations
@@ -100,8 +101,8 @@ class TopicTurns:
         if not self._waiting or began_ms < self._next_ms:
             return []
         asked: list[tuple[bytes, Request]] = []
-        for peer in list(self._waiting)[:AT_ONCE]:
-            requests = self._waiting.pop(peer)
+        while self._waiting and len(asked) < AT_ONCE:
+            peer, requests = self._waiting.popitem(last=False)
             asked.append((peer, requests.popleft()))
             if requests:
                 self._waiting[peer] = requests  # to the end of the line

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.actors.writer.topic_admin import TopicAdmin
-from penstock.actors.writer.topic_turns import MAX_OF_PEER, PAUSE, TopicTurns
+from penstock.actors.writer.topic_turns import AT_ONCE, MAX_OF_PEER, PAUSE, TopicTurns
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
 from penstock.shared.store.topics import load_topics
@@ -119,7 +119,9 @@ def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_o
     for number in range(MAX_OF_PEER):
         assert turns.ask(b"evil", CreateTopic(number, f"evil-{number}", 1)) is None
     assert isinstance(turns.ask(b"evil", CreateTopic(99, "evil-99", 1)), Refused)
-    assert len(made.answers()) == 1
+    assert len(made.answers()) == AT_ONCE
+    for number in range(MAX_OF_PEER):
+        assert turns.ask(b"evil", CreateTopic(number, f"more-{number}", 1)) is None
     assert turns.ask(b"honest", CreateTopic(1, "orders", 4)) is None
     assert made.answers() == [], "it is too soon"
     made.clock.advance(PAUSE * DISK_MS - 1)
