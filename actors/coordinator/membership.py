@@ -84,6 +84,10 @@ class Membership:
         found = self.groups.get(group)
         return None if found is None else found.members.get(client)
 
+    def has(self, join: Join) -> bool:
+        """Whether it is a heartbeat, of a member that is known."""
+        return self.member(join.group, join.client_id) is not None
+
     def join(self, join: Join, peer: bytes, connection: int, now_ms: int, version: int) -> Member:
         """A new member, or one that is heard again. `version` is for a group that is not there.
 

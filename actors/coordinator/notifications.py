@@ -17,7 +17,7 @@ from penstock.actors.coordinator.membership import Member, Membership
 from penstock.shared.wire.group_messages import Changed, HeldClaim
 
 # After telling a group of a change the next one waits for this long.
-GATHER_MS = 50
+GATHER_MS = 200
 
 
 class Notifications:
