@@ -7,9 +7,11 @@ from contextlib import AsyncExitStack
 from typing import Any
 
 from penstock.client.aio_consumer import Consumer
+from penstock.client.aio_group_consumer import GroupConsumer
 from penstock.client.aio_producer import Producer
 from penstock.client.aio_query import MessageQuery
 from penstock.client.broker_address import Store
+from penstock.client.group_options import Topics
 from penstock.client.where import Where
 from penstock.shared.wire.introduction import Serves
 
@@ -45,6 +47,12 @@ class Connection:
         where = await self._arguments("consumers")
         consumer = Consumer(**where, topic=topic, **arguments)
         return await self._made.enter_async_context(consumer)
+
+    async def group(self, group: str, topics: Topics, **arguments: Any) -> GroupConsumer:
+        """A member of a consumer group. Raises ConnectError."""
+        endpoint, store = self._where.endpoint, self._where.store
+        member = GroupConsumer(endpoint, group, topics, store=store, **arguments)
+        return await self._made.enter_async_context(member)
 
     async def query(self, **arguments: Any) -> MessageQuery:
         """An open MessageQuery. Raises ConnectError."""

@@ -56,9 +56,9 @@ class Connection:
 
         For the arguments see GroupConsumer. Raises ConnectError.
         """
-        where = {"endpoint": self._where.endpoint, "store": self._where.store}
+        endpoint, store = self._where.endpoint, self._where.store
         return self._made.enter_context(
-            GroupConsumer(**where, group=group, topics=topics, **arguments)
+            GroupConsumer(endpoint, group, topics, store=store, **arguments)
         )
 
     def query(self, **arguments: Any) -> MessageQuery:

@@ -73,6 +73,7 @@ class GroupMember:
         wait_for_broker_ms: int = 0,
         clock: Clock | None = None,
     ) -> None:
+        super().__init__()
         self._clock = clock or SystemClock()
         self._pid = os.getpid()
         self._stopping = False
@@ -218,20 +219,26 @@ class GroupMember:
         until = None if timeout is None else time.monotonic() + timeout
         with loop.lock:
             while True:
-                now_ms = loop.now_ms()
-                error = loop.take_error()
-                if error is not None:
-                    raise error
+                handful = self.take_handful(most)
+                if handful is not None:
+                    loop.offer(loop.now_ms())
+                    return handful
                 if self._stopping or loop.closing:
                     return None
-                handful = loop.core.take(most, now_ms)
-                if handful is not None:
-                    loop.offer(now_ms)
-                    return handful
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
                     return None
                 loop.work.wait(left)
+
+    def take_handful(self, most: int) -> Handful | None:
+        """What is there, without waiting; the lock is held. Raises what went wrong meanwhile."""
+        loop = self.loop
+        error = loop.take_error()
+        if error is not None:
+            raise error
+        if self._stopping or loop.closing:
+            return None
+        return loop.core.take(most, loop.now_ms())
 
     def stop(self) -> None:
         """Hand out nothing more: `run` and the iteration end, `poll` returns nothing."""

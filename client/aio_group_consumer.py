@@ -1,0 +1,169 @@
+"""The asyncio twin of penstock.client.group_consumer.
+
+The same thread talks to the broker: so a coroutine that blocks the event loop does not lose its
+membership. Handlers are coroutines, and run in the event loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from penstock.client.core.arguments import check_at_least, check_timeout
+from penstock.client.core.groups.member_core import Back
+from penstock.client.core.groups.process_queue import Handful
+from penstock.client.group_consumer import CLOSE_S, MAX_POLL
+from penstock.client.group_control import GroupControl, not_committed
+from penstock.client.group_member import GroupMember
+from penstock.client.group_message import Batch, GroupMessage
+from penstock.client.group_workers import judge_into, report
+from penstock.client.stop_signals import stop_signals
+
+_log = logging.getLogger("penstock")
+AsyncHandler = Callable[[Any], Awaitable[Any]]
+
+
+class GroupConsumer(GroupMember, GroupControl):
+    """A member of a group, in a coroutine. See `penstock.client.GroupConsumer`.
+
+    async with GroupConsumer(store="./store", group="billing", topics="orders") as consumer:
+        async for message in consumer:
+            await book(message.body)
+            message.ack()
+    """
+
+    _told: asyncio.Event
+    _events: asyncio.AbstractEventLoop
+
+    async def __aenter__(self) -> GroupConsumer:
+        self._told, self._events = asyncio.Event(), asyncio.get_running_loop()
+        loop = await asyncio.to_thread(self._open)
+        with loop.lock:
+            loop.listeners.add(self._tell)
+        return self
+
+    def _tell(self) -> None:
+        # called by the member's thread
+        self._events.call_soon_threadsafe(self._told.set)
+
+    async def _next(self, most: int, timeout: float | None) -> Handful | None:
+        """What is to be handled next; None after the timeout, or when stopped."""
+        loop = self.loop
+        until = None if timeout is None else time.monotonic() + timeout
+        while True:
+            self._told.clear()
+            with loop.lock:
+                handful = self.take_handful(most)
+                if handful is not None:
+                    loop.offer(loop.now_ms())
+                    return handful
+                if self._stopping or loop.closing:
+                    return None
+            left = None if until is None else until - time.monotonic()
+            if left is not None and left <= 0:
+                return None
+            try:
+                await asyncio.wait_for(self._told.wait(), left)
+            except TimeoutError:
+                return None
+
+    async def __aiter__(self) -> AsyncIterator[GroupMessage]:
+        while (handful := await self._next(self._pace.most, None)) is not None:
+            self._iterated, place = handful, handful.start
+            began = time.perf_counter()
+            try:
+                for message in handful.messages:
+                    queue = handful.queue
+                    if self._stopping or queue.dropped or not queue.holds(handful):
+                        break
+                    place += 1
+                    yield GroupMessage(message, handful, place - 1, self._judge)
+            finally:
+                self._give_back_from(handful, place)
+            self._pace.took(time.perf_counter() - began, len(handful))
+
+    async def run(self, handler: AsyncHandler, workers: int = 20, batch: int = 1) -> None:
+        """Await `handler(message)` for each message, up to `workers` at once, until `stop` is
+        called or the task is cancelled; then handlers that run end first. The consumer is closed
+        by that."""
+        check_at_least("workers", workers, 1)
+        check_at_least("batch", batch, 1)
+
+        async def work() -> None:
+            while (handful := await self._next(batch, None)) is not None:
+                await self._handle(handler, handful, batch)
+
+        crew = [asyncio.create_task(work()) for _ in range(workers)]
+        try:
+            with stop_signals(self.stop):
+                # the first error ends all: handlers raise none, so it is the broker's
+                done, _ = await asyncio.wait(crew, return_when=asyncio.FIRST_EXCEPTION)
+            error = next((each.exception() for each in done if each.exception()), None)
+        finally:
+            self.stop()
+            await asyncio.wait(crew, timeout=CLOSE_S)
+            await self.close()
+        if error is not None:
+            raise error
+
+    async def _handle(self, handler: AsyncHandler, handful: Handful, batch: int) -> None:
+        verdicts: dict[int, Back] = {}
+        judge, place = judge_into(verdicts), handful.start
+        given: Any = Batch(handful, judge)
+        try:
+            if handful.queue.dropped:
+                return
+            await handler(given if batch > 1 else given[0])
+            place = handful.stop
+        except Exception as error:
+            _log.warning("the handler of %r has failed", handful.messages[0], exc_info=error)
+            reason = f"{type(error).__name__}: {error}"
+            verdicts.update({at: Back(at, 0, reason) for at in handful.unfinished})
+            place = handful.stop
+        finally:
+            report(self.loop, handful, place, verdicts)
+
+    async def poll(
+        self, timeout: float | None = 1.0, most: int = MAX_POLL
+    ) -> Sequence[GroupMessage]:
+        """Up to `most` messages of one queue; empty after the timeout, or when stopped."""
+        check_at_least("most", most, 1)
+        handful = await self._next(most, check_timeout(timeout))
+        return () if handful is None else self._keep(handful)
+
+    async def commit(self, timeout: float | None = 10.0) -> None:
+        """Everything that `poll` has returned is done, and on return the broker knows it.
+
+        Raises BrokerTimeout.
+        """
+        seconds = check_timeout(timeout)
+        loop = self.loop
+        with loop.lock:
+            answered = self._begin_commit()
+        until = None if seconds is None else time.monotonic() + seconds
+        while True:
+            with loop.lock:
+                if answered():
+                    return
+            if until is not None and time.monotonic() > until:
+                raise not_committed(self._options.member.group, timeout)
+            await asyncio.sleep(0.002)  # the answer comes within some ms, by the other thread
+
+    async def close(self, timeout: float | None = CLOSE_S) -> None:
+        """Stop; wait up to `timeout` seconds for handlers that run; hand the queues over."""
+        check_timeout(timeout)
+        self._stopping = True
+        if not self._is_open:
+            return
+        loop = self.loop
+        with loop.lock:
+            loop.listeners.discard(self._tell)
+        self._take_back()
+        await asyncio.to_thread(loop.drain, timeout)
+        await asyncio.to_thread(loop.stop)
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self.close()

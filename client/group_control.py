@@ -1,0 +1,166 @@
+"""What a program says to its member of a group, the same for synchronous and asyncio code.
+
+Nothing here waits longer than for the lock, so nothing here differs between the two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+from penstock.client.core.arguments import check_at_least, check_whole
+from penstock.client.core.groups.member_core import Back
+from penstock.client.core.groups.process_queue import Handful
+from penstock.client.group_message import Batch
+from penstock.client.group_workers import Pace, settle
+from penstock.client.member_loop import MemberLoop
+from penstock.shared.errors import BrokerTimeout, InvalidArgument
+
+Partition = tuple[str, int]
+
+
+class GroupControl:
+    """Where a member is, and where it is to go on."""
+
+    def __init__(self) -> None:
+        self._pace = Pace()
+        # what `poll` has returned and nobody has acknowledged: `commit` does
+        self._polled: list[Handful] = []
+        self._iterated: Handful | None = None
+
+    @property
+    def loop(self) -> MemberLoop:
+        raise NotImplementedError
+
+    def _open(self) -> MemberLoop:
+        raise NotImplementedError
+
+    @property
+    def assignment(self) -> dict[Partition, int]:
+        """The queues that are this member's, (topic, queue), and how far each is done."""
+        with self.loop.lock:
+            return self.loop.core.offsets
+
+    @property
+    def committed(self) -> dict[Partition, int]:
+        """How far the broker has answered that queues are done: nobody is given it again."""
+        with self.loop.lock:
+            return dict(self.loop.core.membership.committed)
+
+    def seek(self, topic: str, queue_id: int, offset: int) -> None:
+        """Go on at another offset of a queue that is this member's. What was returned of it and is
+        not committed does not count any more. Raises InvalidArgument.
+        """
+        check_at_least("offset", offset, 0)
+        with self.loop.lock:
+            self._check_own([(topic, queue_id)])
+            self.loop.core.seek((topic, queue_id), offset)
+            self.loop.wake()
+
+    def pause(self, *queues: Partition) -> None:
+        """Return nothing more of these queues, (topic, queue), until `resume`; of all without any.
+
+        They stay this member's. Raises InvalidArgument.
+        """
+        self._pause(queues, True)
+
+    def resume(self, *queues: Partition) -> None:
+        """Go on with paused queues; with all without any."""
+        self._pause(queues, False)
+
+    def _pause(self, queues: Iterable[Partition], paused: bool) -> None:
+        with self.loop.lock:
+            core = self.loop.core
+            chosen = list(queues)
+            self._check_own(chosen)
+            core.pause(chosen or list(core.queues), paused)
+            self.loop.wake()
+
+    def assign(self, queues: Mapping[str, Iterable[int]] | None) -> None:
+        """Have these queues of these topics, and no others of them, whoever else is a member; None:
+        divide them with the others again. A queue that another member has is waited for.
+        """
+        chosen = None
+        if queues is not None:
+            chosen = {
+                topic: frozenset(check_whole("a queue", each) for each in ids)
+                for topic, ids in queues.items()
+            }
+        loop = self._open()
+        with loop.lock:
+            loop.core.assign(chosen)
+            loop.wake()
+
+    def _check_own(self, queues: Iterable[Partition]) -> None:
+        own = self.loop.core.queues
+        for each in queues:
+            if each not in own:
+                names = ", ".join(f"{topic}/{queue}" for topic, queue in sorted(own))
+                raise InvalidArgument(
+                    "this queue is not the member's", f"{each[0]}/{each[1]}", f"it has: {names}"
+                )
+
+    def _judge(self, handful: Handful, place: int, back: Back | None) -> None:
+        """A message that was iterated or polled is done, or is to come again."""
+        loop, core = self.loop, self.loop.core
+        with loop.lock:
+            if back is not None and core.options.orderly:
+                core.failed(handful, back, loop.now_ms())
+            elif back is not None:
+                core.back(handful, back, loop.now_ms(), loop.wall_ms())
+            elif place < 0:
+                core.done(handful, handful.start, handful.stop)
+            else:
+                core.done(handful, place, place + 1)
+            settle(loop, core, handful.queue)
+
+    def _keep(self, handful: Handful) -> Batch:
+        """It is about to be returned by `poll`."""
+        with self.loop.lock:
+            self._polled = [each for each in self._polled if each.queue.holds(each)]
+            self._polled.append(handful)
+        return Batch(handful, self._judge)
+
+    def _give_back_from(self, handful: Handful, place: int) -> None:
+        """What is from this place on was not handled, and is handed out again."""
+        loop, queue = self.loop, handful.queue
+        with loop.lock:
+            if place < handful.stop and queue.holds(handful):
+                loop.core.untouched(queue.cut(handful, place), loop.now_ms())
+                settle(loop, loop.core, queue)
+
+    def _take_back(self) -> None:
+        """What was returned and never acknowledged is for others."""
+        with self.loop.lock:
+            for handful in (*self._polled, *([self._iterated] if self._iterated else [])):
+                if handful.queue.holds(handful):
+                    self.loop.core.untouched(handful, self.loop.now_ms())
+            self._polled, self._iterated = [], None
+
+    def _begin_commit(self) -> Callable[[], bool]:
+        """What was polled is done; says whether the broker knows by now. The lock is held."""
+        loop = self.loop
+        core = loop.core
+        polled, self._polled = self._polled, []
+        for handful in polled:
+            core.done(handful, handful.start, handful.stop)
+        wanted = core.offsets
+        held = {name: core.queues[name] for name in wanted}
+        core.commit(loop.now_ms())
+        loop.wake()
+
+        def answered() -> bool:
+            known = core.membership.committed
+            return loop.ended or all(
+                known.get(name, -1) >= offset or core.queues.get(name) is not held[name]
+                for name, offset in wanted.items()
+            )
+
+        return answered
+
+
+def not_committed(group: str, timeout_s: float | None) -> BrokerTimeout:
+    return BrokerTimeout(
+        "offsets have not been committed",
+        f"group {group}, {timeout_s} s",
+        "they are still being sent: commit again; penstock status shows the broker",
+    )

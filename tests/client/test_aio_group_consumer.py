@@ -1,0 +1,106 @@
+"""The asyncio member of a group: the same shapes as the synchronous one, in coroutines."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any
+
+import pytest
+
+from penstock.client import Producer
+from penstock.client.aio import GroupConsumer
+from penstock.client.aio_connection import Connection
+
+WAIT_S = 30
+
+
+@pytest.fixture
+def topic(broker: Any, request: pytest.FixtureRequest) -> str:
+    name = "a" + format(abs(hash(request.node.name)) % 10**9)
+    with Producer(store=broker.store) as producer:
+        producer.create_topic(name, 2)
+        for number in range(20):
+            producer.send(name, b"%d" % number, queue=number % 2)
+    return name
+
+
+def numbers() -> list[bytes]:
+    return [b"%d" % number for number in range(20)]
+
+
+def test_iterating_and_acknowledging(broker: Any, topic: str) -> None:
+    async def some(count: int) -> list[bytes]:
+        found = []
+        async with (
+            Connection(store=broker.store) as connection,
+            await connection.group(topic, topic, start="first") as consumer,
+        ):
+            async for message in consumer:
+                found.append(message.body)
+                message.ack()
+                if len(found) == count:
+                    break
+        return found
+
+    first = asyncio.run(some(7))
+    assert sorted(first + asyncio.run(some(13)), key=int) == numbers()
+
+
+def test_handlers_are_coroutines_that_run_beside_each_other(broker: Any, topic: str) -> None:
+    found: list[bytes] = []
+    running = most = 0
+
+    async def main() -> None:
+        async with GroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+
+            async def handle(message: Any) -> None:
+                nonlocal running, most
+                running += 1
+                most = max(most, running)
+                await asyncio.sleep(0.02)
+                running -= 1
+                found.append(message.body)
+                if len(found) == 20:
+                    consumer.stop()
+
+            await consumer.run(handle, workers=8)
+
+    asyncio.run(main())
+    assert sorted(found, key=int) == numbers()
+    assert 1 < most <= 8
+
+
+def test_by_hand(broker: Any, topic: str) -> None:
+    async def main(count: int) -> list[bytes]:
+        found: list[bytes] = []
+        async with GroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+            while len(found) < count:
+                batch = await consumer.poll(WAIT_S, most=5)
+                found += [message.body for message in batch]
+                await consumer.commit()
+            assert not await consumer.poll(0.1) or count < 20
+        return found
+
+    first = asyncio.run(main(10))
+    assert len(first) >= 10
+    assert sorted(first + asyncio.run(main(20 - len(first))), key=int) == numbers()
+
+
+def test_a_loop_that_is_blocked_keeps_its_membership(broker: Any, topic: str) -> None:
+    async def main() -> None:
+        async with GroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first", session_timeout_ms=1000
+        ) as consumer:
+            async for message in consumer:
+                time.sleep(2.5)  # more than two sessions
+                message.ack()
+                break
+            await consumer.commit()
+            assert consumer.committed[message.topic, message.queue_id] == 1
+
+    asyncio.run(main())
