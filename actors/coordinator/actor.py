@@ -2,10 +2,11 @@
 
 Owns:     penstock/groups, config/consumerOffset.json, config/subscriptionGroup.json; the group
           endpoint; `closed_members`, `group_count`, `member_count`, `group_error`.
-Reads:    config/topics.json, the queue table, consume queues and log (where a group begins, how
-          far it lags).
+Reads:    config/topics.json, penstock/exact-offsets.json, the queue table, consume queues and log
+          (where a group begins, how far it lags).
 Hears:    members and operators at its endpoint; ZeroMQ, that a connection has ended.
-Says:     answers; Changed to members; CreateTopic to the writer, for the topics of retries.
+Says:     answers; Changed to members; to the writer CreateTopic, for the topics of retries, and
+          an operator's offsets of groups that work exactly once.
 On crash: the next one reads the offsets' file and the journal: who had which queue, with which
           epoch, and who was a member. Members come back by themselves; those that do not by the
           end of their session have gone. Nothing was answered that is not in the journal, so
@@ -26,6 +27,7 @@ from penstock.actors.coordinator.claims import Claims
 from penstock.actors.coordinator.connections import Connections
 from penstock.actors.coordinator.group_files import GroupFiles
 from penstock.actors.coordinator.lag import Lag
+from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.long_requests import LongRequests
 from penstock.actors.coordinator.member_requests import MemberRequests
 from penstock.actors.coordinator.membership import ORDERLY_KEEP_MS, Member, Membership
@@ -83,15 +85,17 @@ class Coordinator(Actor):
         self._topics = TopicWatch(paths.topics)
         self._topics.changed(clock.monotonic_ms())
         self._tell = Notifications(self._members)
+        self._log = LogOffsets(self._stage, self._queues, self._claims, self._tell)
         self._requests = MemberRequests(
             config, self._members, self._claims, self._files, self._topics,
             StartOffsets(self._queues, self._stage.positions), self._tell, clock.now_ms,
         )  # fmt: skip
         self._operators = OperatorRequests(
             self._members, self._claims, self._files, self._topics, Lag(self._queues),
-            self._tell, clock.now_ms, clock.monotonic_ms,
+            self._tell, self._log, clock.now_ms, clock.monotonic_ms,
         )  # fmt: skip
         self._load()
+        self._log.begin()
         self._long = LongRequests(clock.monotonic_ms)
         self._reception = Reception("members", run, config.store)
         self._limit = self._stage.connection_limit(config.max_connections)
@@ -139,7 +143,10 @@ class Coordinator(Actor):
                 self._members.kept[owner] = now_ms + ORDERLY_KEEP_MS
         self._changes()  # all of it is in the files
         if entries:
-            self._files.begin(self._head(), self._rest())
+            # the file has offsets of the last save, and what has moved since may have no claim
+            self._files.begin(
+                self._head(), [*self._claims.rows(saved=False), *self._members.rows()]
+            )
         else:
             self._files.begin(Head((), self._claims.next_epoch), ())
 
@@ -165,6 +172,7 @@ class Coordinator(Actor):
         # Who is there shows when all is read that has come: this process may have been held up.
         if done < REQUESTS_AT_ONCE or now_ms - self._buried_ms > LATEST_BURIAL_MS:
             self._bury(now_ms)
+        done += self._log.work(now_ms)
         self._look_at_topics(now_ms)
         self._write_down_and_answer(now_ms)
         done += self._retry_topics.work(now_ms)
@@ -195,6 +203,7 @@ class Coordinator(Actor):
         self._files.save(self._claims.offsets, self._head(), self._rest)
         self._files.close()
         self._retry_topics.close()
+        self._log.close()
         self._connections.close()
         self._socket.close(linger=LINGER_MS)
         self._queues.close()

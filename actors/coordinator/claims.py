@@ -200,12 +200,13 @@ class Claims:
         found, self._changes = self._changes, []
         return found
 
-    def rows(self) -> Iterator[Row]:
-        """The rows that consumerOffset.json cannot say: those with an epoch."""
+    def rows(self, saved: bool = True) -> Iterator[Row]:
+        """The rows that consumerOffset.json cannot say: those with an epoch. Where it is not
+        `saved` as it is now, all rows."""
         for group, topics in self._groups.items():
             for topic, seats in topics.items():
                 for queue_id, seat in seats.items():
-                    if seat.epoch:
+                    if seat.epoch or not saved:
                         yield Row(group, topic, queue_id, seat.offset, seat.epoch, seat.owner)
 
     def load(self, row: Row) -> None:

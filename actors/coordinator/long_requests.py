@@ -1,6 +1,7 @@
 """Work for answers that may take long, in turns: each request gets a step, and others are served.
 
-A step is one queue. One request of a kind from one asker is kept, and not begun twice.
+A step is one queue; one that yields True waits for somebody else, and the next one comes in the
+next turn. One request of a kind from one asker is kept, and not begun twice.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ TURN_MS = 5
 MAX_WAITING = 20_000
 BUSY_MS = 100
 
-Work = Generator[None, None, Any]
+Work = Generator[bool | None, None, Any]
 
 
 class _Waiting(NamedTuple):
@@ -55,10 +56,11 @@ class LongRequests:
         """A step for each in its turn, for a moment: (peer, request, answer or PenstockError)."""
         ended: list[tuple[bytes, int, Any]] = []
         until_ms = self._monotonic_ms() + TURN_MS
-        while self._waiting:
+        idle = 0
+        while idle < len(self._waiting):
             key, turn = self._waiting.popitem(last=False)
             try:
-                next(turn.work)
+                idle = idle + 1 if next(turn.work) else 0
             except StopIteration as end:
                 ended.append((turn.peer, turn.request, end.value))
             except PenstockError as error:

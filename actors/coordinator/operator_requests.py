@@ -10,11 +10,13 @@ from collections.abc import Callable, Generator, Iterator
 from penstock.actors.coordinator.claims import NONE, Claims, Seat
 from penstock.actors.coordinator.group_files import GroupFiles
 from penstock.actors.coordinator.lag import Lag
+from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.member_requests import MAX_GROUPS, MAX_SEATS
 from penstock.actors.coordinator.membership import Membership
 from penstock.actors.coordinator.notifications import Notifications
 from penstock.actors.coordinator.topic_watch import TopicWatch
 from penstock.shared.errors import BrokerBusy, GroupNotFound, InvalidArgument, QueueNotFound
+from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
 from penstock.shared.wire.group_messages import (
@@ -45,11 +47,12 @@ class OperatorRequests:
         topics: TopicWatch,
         lag: Lag,
         tell: Notifications,
+        log: LogOffsets,
         now_ms: Callable[[], int],
         monotonic_ms: Callable[[], int],
     ) -> None:
         self._members, self._claims, self._files = members, claims, files
-        self._topics, self._lag, self._tell = topics, lag, tell
+        self._topics, self._lag, self._tell, self._log = topics, lag, tell, log
         self._now_ms, self._monotonic_ms = now_ms, monotonic_ms
 
     def list_all(self, request: ListGroups) -> Generator[None, None, GroupList]:
@@ -124,11 +127,11 @@ class OperatorRequests:
 
     def reset(
         self, request: ResetOffsets, is_queued: Callable[[], bool]
-    ) -> Generator[None, None, OffsetsReset]:
+    ) -> Generator[bool | None, None, OffsetsReset]:
         """Set offsets, or only say what would change, once all that was acknowledged before
         `is_queued`. Raises PenstockError, and changes nothing."""
         while not is_queued():
-            yield
+            yield True
         group, topic = check_group(request.group), check_topic(request.topic)
         if group not in self._names():
             raise self._no_group(group)
@@ -151,7 +154,10 @@ class OperatorRequests:
         for queue_id, offset in request.offsets.items():
             seat = self._claims.seat(group, (topic, queue_id))
             found[queue_id] = (seat.offset if seat else NONE), offset
-            if not request.dry_run:
+        if not request.dry_run:
+            # first what blocks are compared with: the other way round they would take it back
+            yield from self._log.reset(group, topic, dict(request.offsets))
+            for queue_id, offset in request.offsets.items():
                 owner, held = self._claims.reset(group, (topic, queue_id), offset)
                 if owner:
                     self._tell.reset(group, owner, held)
@@ -183,11 +189,12 @@ class OperatorRequests:
         return GroupSet(request.request, group, {})
 
     def _names(self) -> set[str]:
-        return {
+        known = {
             *self._files.groups.names(),
             *self._claims.groups(),
             *self._members.groups,
         }
+        return {name for name in known if not name.startswith(SYSTEM_GROUP_PREFIX)}
 
     def _no_group(self, group: str) -> GroupNotFound:
         return GroupNotFound(

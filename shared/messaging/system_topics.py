@@ -24,6 +24,10 @@ OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 # The offsets of groups that read, work and write exactly once; Penstock's own.
 OFFSETS_TOPIC = "rmq_sys_penstock_offsets"
+# Whose row in consumerOffset.json says how far that was looked through.
+OFFSETS_GROUP = "CID_RMQ_SYS_PENSTOCK_OFFSETS"
+# Groups of the broker's own begin with this; nobody is shown them.
+SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 
 # Those that records are sent to which have the form that this room gives them, and how many queues
 # each has. No user makes, changes or lists them.

@@ -1,0 +1,162 @@
+"""Groups that work exactly once: the coordinator follows what their blocks have stored."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.actors.coordinator import Coordinator
+from penstock.actors.flusher import Flusher
+from penstock.actors.reput import Reput
+from penstock.actors.writer import Writer
+from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_of
+from penstock.shared.messaging.system_topics import OFFSETS_GROUP, OFFSETS_TOPIC
+from penstock.shared.store.topics import load_topics, save_topics
+from penstock.shared.wire import group_messages as words
+from penstock.shared.wire.messages import encode
+
+GROUP, TOPIC, SESSION_MS = "CG", "orders", 15_000
+
+
+class Bench:
+    def __init__(self, pipeline: Callable[..., Any], frame: Callable[..., bytes]) -> None:
+        self.broker = pipeline()
+        self._frame = frame
+        topics = load_topics(self.broker.paths.topics)
+        topics.put(TOPIC, 4, 1)
+        topics.put(OFFSETS_TOPIC, 1, 1)
+        save_topics(self.broker.paths.topics, topics)
+        self.broker.allocate(2)
+        for queue in range(4):
+            self.broker.append(30, queue_id=queue)
+        self._others: list[Any] = []
+        self.begin()
+
+    def begin(self) -> None:
+        self.coordinator = self.broker.start(Coordinator)
+        self.group = self.broker.client(self.broker.run.endpoints.group)
+        self._number = 0
+        self.ask(words.Join, "a", (words.SubscriptionData(TOPIC, "TAG", "*", 1),), SESSION_MS)
+
+    def move(self, group: str = GROUP, **queues: tuple[int, int]) -> None:
+        """A block is stored, without outputs."""
+        moves = {TOPIC: {int(name[1:]): each for name, each in queues.items()}}
+        body, properties = move_of(group, moves)
+        raw = self._frame(OFFSETS_TOPIC, 0, [body], properties=properties)
+        self.broker.append_frame(OFFSETS_TOPIC, 0, raw)
+
+    def follow(self) -> None:
+        """All that is stored is in its queues, and the coordinator has looked."""
+        if not self._others:
+            self._others = [self.broker.start(each) for each in (Committer, Flusher, Reput)]
+        for _ in range(4):
+            self.broker.clock.advance(10)
+            for each in (*self._others, self.coordinator):
+                while each.work():
+                    continue
+
+    def ask(self, kind: type, *fields: Any) -> Any:
+        self._number += 1
+        parts = encode(kind(self._number, GROUP, *fields))
+        found = self.broker.ask(self.coordinator, self.group, parts)
+        while not (answer := words.decode_group_answer(found[0][0])).request:
+            self.told = answer
+            found = self.broker.ask(self.coordinator, self.group)
+        return answer
+
+    def groups(self) -> Any:
+        self._number += 1
+        found = self.broker.ask(
+            self.coordinator, self.group, encode(words.ListGroups(self._number))
+        )
+        return words.decode_group_answer(found[0][0])
+
+    def offsets(self, group: str = GROUP) -> dict[int, int]:
+        found = self.coordinator._claims.offsets().get(group, {}).get(TOPIC, {})
+        return {queue: offset for queue, offset in found.items()}
+
+    def restart(self) -> None:
+        self.broker.crash(self.coordinator)
+        self.begin()
+
+
+@pytest.fixture
+def bench(pipeline: Callable[..., Any], frame: Callable[..., bytes]) -> Bench:
+    return Bench(pipeline, frame)
+
+
+def test_what_blocks_have_stored_moves_the_group_s_offsets_and_is_followed_once(
+    bench: Bench, frame: Callable[..., bytes]
+) -> None:
+    bench.move(q0=(NONE, 5), q1=(NONE, 7))
+    bench.move(q0=(5, 9))
+    body, properties = begin_of(GROUP, 3)
+    raw = frame(OFFSETS_TOPIC, 0, [body], properties=properties)
+    bench.broker.append_frame(OFFSETS_TOPIC, 0, raw)
+    bench.follow()
+    assert bench.offsets() == {0: 9, 1: 7}
+    # what is committed otherwise is not taken back by a coordinator that starts again
+    claimed = bench.ask(words.Claim, "a", TOPIC, (0,)).queues[0]
+    assert claimed.offset == 9
+    bench.ask(words.Commit, "a", (words.QueueCommit(TOPIC, 0, 12, claimed.epoch),))
+    bench.restart()
+    bench.follow()
+    assert bench.offsets() == {0: 12, 1: 7}
+    bench.move(q1=(7, 8))
+    bench.restart()
+    bench.follow()
+    assert bench.offsets() == {0: 12, 1: 8}
+
+
+def test_the_file_has_these_offsets_as_any_others_and_nobody_is_shown_the_broker_s_own(
+    bench: Bench,
+) -> None:
+    bench.move(q2=(NONE, 5))
+    bench.follow()
+    bench.broker.stop(bench.coordinator)
+    table = json.loads(bench.broker.paths.consumer_offsets.read_bytes())["offsetTable"]
+    assert table[f"{TOPIC}@{GROUP}"] == {"2": 5}
+    assert table[f"{OFFSETS_TOPIC}@{OFFSETS_GROUP}"] == {"0": 1}
+    bench.begin()
+    assert OFFSETS_GROUP not in bench.groups().groups
+
+
+def test_an_operator_s_record_in_the_log_ends_the_claims_on_its_queue(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.ask(words.Claim, "a", TOPIC, (0,))
+    bench.move(q0=(ANY, 2))
+    bench.follow()
+    assert bench.ask(words.Claim, "a", TOPIC, (0,)).queues[0].offset == 2
+    assert [(each.topic, each.queue_id) for each in bench.told.reset] == [(TOPIC, 0)]
+
+
+def test_a_reset_of_what_blocks_have_moved_goes_by_the_log_and_others_do_not(bench: Bench) -> None:
+    bench.move(q0=(NONE, 5))
+    bench.follow()
+    bench.broker._end = None
+    writer = bench.broker.start(Writer)
+    before = bench.broker.positions["wrote"]
+    answer = bench.ask(words.ResetOffsets, TOPIC, {1: 3})
+    assert answer.offsets == {1: (-1, 3)} and bench.broker.positions["wrote"] == before
+    bench._number += 1
+    request = encode(words.ResetOffsets(bench._number, GROUP, TOPIC, {0: 1, 1: 2}))
+    bench.group.send(request)
+    until = time.monotonic() + 20
+    while not bench.group.poll(1):
+        assert time.monotonic() < until
+        for each in (writer, *bench._others, bench.coordinator):
+            each.work()
+        bench.broker.clock.advance(1)
+    answer = words.decode_group_answer(bench.group.recv_multipart()[0])
+    assert answer.offsets == {0: (5, 1), 1: (3, 2)}, answer
+    assert bench.broker.positions["wrote"] > before
+    writer._exact.turn()
+    assert writer._exact._offsets == {GROUP: {TOPIC: {0: 1}}}
+    bench.follow()
+    assert bench.offsets() == {0: 1, 1: 2}
