@@ -13,6 +13,7 @@ from msgspec import structs
 
 from penstock.client.aio_requesting import Requesting
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
+from penstock.client.aio_transacting import AioListener, Transacting
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.core.delays import (
@@ -54,7 +55,7 @@ MAX_WAITING_BYTES = 64 << 20
 _AT_ONCE = None, None, None
 
 
-class Producer(Requesting):
+class Producer(Requesting, Transacting):
     """Sends messages from a coroutine. See `penstock.client.Producer` for the arguments.
 
         async with Producer(store="./store") as producer:
@@ -75,6 +76,8 @@ class Producer(Requesting):
         ring: bool = True,
         send_latency_fault_enable: bool = False,
         wait_for_broker_ms: int = 0,
+        group: str | None = None,
+        on_check: AioListener | None = None,
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
@@ -87,6 +90,7 @@ class Producer(Requesting):
         self._address = BrokerAddress("producers", endpoint, store, timeout_ms, wait_for_broker_ms)
         self._started: AioSendLoop | None = None
         self._where, self._requester = Where(None, endpoint, store), None
+        self._group, self._on_check, self._talks = group, on_check, None
 
     async def __aenter__(self) -> Producer:
         address = self._address
@@ -102,12 +106,14 @@ class Producer(Requesting):
         address.give(self._core.routes.aim)
         self._started = AioSendLoop(self._core, settled, address, self._timeout_ms, self._clock)
         self._started.start()
+        await self._begin_transactions()
         return self
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """What was accepted before an error of the block is sent all the same."""
         await self._end_requests()
         await self._loop.close()
+        await self._end_transactions()
         if error is not None:
             self._loop.leave()
         elif (lost := self._core.failures.take()) is not None:

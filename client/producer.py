@@ -40,6 +40,8 @@ from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
 from penstock.client.requesting import Requesting
 from penstock.client.send_loop import SendLoop
+from penstock.client.transacting import Transacting
+from penstock.client.transaction_loop import Listener
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
@@ -57,7 +59,7 @@ __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
 
 
-class Producer(Requesting):
+class Producer(Requesting, Transacting):
     """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
 
         with Producer(store="./store") as producer:
@@ -74,7 +76,8 @@ class Producer(Requesting):
     `compression` is "zlib", "lz4" or "zstd"; RocketMQ's clients read them all. A broker that is
     busy is asked again, in order, as long as `timeout_ms` allows; then that is BrokerBusy. With
     `ring` a producer that sends much to a broker on this machine does so through shared memory.
-    With `send_latency_fault_enable` queues that were refused or slow rest for a while.
+    With `send_latency_fault_enable` queues that were refused or slow rest for a while. With a
+    `group` it has transactions: see Transacting.
     """
 
     def __init__(
@@ -89,6 +92,8 @@ class Producer(Requesting):
         ring: bool = True,
         send_latency_fault_enable: bool = False,
         wait_for_broker_ms: int = 0,
+        group: str | None = None,
+        on_check: Listener | None = None,
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
@@ -118,6 +123,7 @@ class Producer(Requesting):
         address.give(self._core.routes.aim)
         self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
         self._loop.start()
+        self._begin_transactions(group, on_check)
 
     def send(
         self,
@@ -310,6 +316,7 @@ class Producer(Requesting):
             raise
         finally:
             self._end_requests()
+            self._end_transactions()
         self._loop.stop()
         lost = self._loop.take_lost()
         if lost is not None:
@@ -318,6 +325,7 @@ class Producer(Requesting):
     def _disconnect(self) -> None:
         """Close at once: what has no outcome is given up."""
         self._end_requests()
+        self._end_transactions()
         self._loop.leave()
 
     @property
@@ -339,6 +347,7 @@ class Producer(Requesting):
                     raise
             finally:
                 self._end_requests()
+                self._end_transactions()
                 self._loop.leave()
 
     def __del__(self) -> None:

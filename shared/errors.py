@@ -121,6 +121,12 @@ class UnknownMember(PenstockError):
     status = "UNKNOWN_MEMBER"
 
 
+class TransactionEnded(PenstockError):
+    """The transaction has ended already, and not as was asked for."""
+
+    status = "TRANSACTION_ENDED"
+
+
 class NoPermission(PenstockError):
     """The group's or the topic's settings forbid it."""
 
@@ -276,6 +282,7 @@ BY_STATUS: dict[str, type[PenstockError]] = {
         QueueNotFound,
         GroupNotFound,
         UnknownMember,
+        TransactionEnded,
         NoPermission,
         MessageNotFound,
         StoreUnavailable,

@@ -22,7 +22,13 @@ from penstock.actors.transactions.half_table import (
     PUT_BACK,
     ROLLED_BACK,
 )
-from penstock.shared.errors import BrokerBusy, InvalidArgument, InvalidMessage, PenstockError
+from penstock.shared.errors import (
+    BrokerBusy,
+    InvalidArgument,
+    InvalidMessage,
+    PenstockError,
+    TransactionEnded,
+)
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_layout import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_MASK
 from penstock.shared.memory.positions import Positions
@@ -152,7 +158,7 @@ class Requests:
         if place is not None:
             return _answer(request.request, "commit", place)
         where = f"{quoted(half.topic)} {quoted(half.unique_key)}"
-        raise InvalidArgument(
+        raise TransactionEnded(
             "this transaction has ended, and how is not remembered any more",
             half.unique_key,
             f"see whether its message is there: penstock query unique-key {where}",

@@ -44,7 +44,6 @@ from penstock.shared.messaging.system_topics import (
 # RocketMQ's names of properties.
 TRAN_MSG = "TRAN_MSG"
 PGROUP = "PGROUP"
-TRANSACTION_ID = "__transactionId__"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
@@ -71,15 +70,35 @@ class Half(NamedTuple):
     first_offset: int  # of a record that was put back: the queue offset of the first one; or -1
 
 
-def half_properties(topic: str, queue_id: int, group: str, unique_key: str) -> dict[str, str]:
-    """What a message has besides its own properties while it is half."""
-    return {
-        TRAN_MSG: "true",
-        PGROUP: group,
-        TRANSACTION_ID: unique_key,
-        REAL_TOPIC: topic,
-        REAL_QID: str(queue_id),
-    }
+class HalfForm(NamedTuple):
+    """How a message of this producer group is sent that is half.
+
+    Nobody is asked for it before it is `immunity_s` seconds old; -1: as the broker is configured.
+    """
+
+    group: str
+    immunity_s: int = -1
+
+    @property
+    def topic(self) -> str:
+        return HALF_TOPIC
+
+    @property
+    def queue_id(self) -> int:
+        return 0
+
+    def properties(self, topic: str, queue_id: int) -> dict[str, str]:
+        """What a message for this queue has besides its own."""
+        found = half_properties(topic, queue_id, self.group)
+        if self.immunity_s >= 0:
+            found[CHECK_IMMUNITY] = str(self.immunity_s)
+        return found
+
+
+def half_properties(topic: str, queue_id: int, group: str) -> dict[str, str]:
+    """What a message has besides its own properties while it is half. A RocketMQ broker puts its
+    UNIQ_KEY there once more, as __transactionId__, and never reads that."""
+    return {TRAN_MSG: "true", PGROUP: group, REAL_TOPIC: topic, REAL_QID: str(queue_id)}
 
 
 def read_half(properties: bytes) -> Half:

@@ -32,6 +32,7 @@ from penstock.shared.formats.record_layout import HOST_V6_BYTES, SMALLEST_RECORD
 from penstock.shared.loops.active import KeyNumbers, RecordMaker, properties_of
 from penstock.shared.loops.forms import Draft
 from penstock.shared.messaging.delayed import TIMER_PROPERTIES, Delay
+from penstock.shared.messaging.half import HalfForm
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, MAX_TOPIC_BYTES, check_topic
 from penstock.shared.wire.messages import Welcome
 from penstock.shared.wire.produce_rules import check_batch, check_properties_size
@@ -43,6 +44,8 @@ COMPRESS_OVER_BYTES = 4096
 BLANK_RECORD_BYTES = SMALLEST_RECORD_BYTES + HOST_V6_BYTES - 8 + 1
 
 Body = bytes | bytearray | memoryview
+# of a message that is stored in a topic of RocketMQ's own before it comes into its real one
+WaitingForm = Delay | HalfForm
 # one text, in which blanks separate keys, or each key by itself
 Keys = str | list[str] | tuple[str, ...] | set[str] | frozenset[str] | None
 
@@ -181,7 +184,7 @@ class Encoder:
         check_batch(topic, body_bytes, self.terms.max_message_bytes or body_bytes)
         return made
 
-    def room(self, topic: str, draft: Draft, delay: Delay | None = None) -> int:
+    def room(self, topic: str, draft: Draft, delay: WaitingForm | None = None) -> int:
         """How many bytes the record has at most, for whatever broker it is made.
 
         Raises PropertiesTooLarge where what is added for the `delay` makes them so.
@@ -221,7 +224,7 @@ class Encoder:
         return self._maker.pack(into, named)
 
 
-def waiting_form(draft: Draft, topic: str, queue_id: int, delay: Delay) -> Draft:
+def waiting_form(draft: Draft, topic: str, queue_id: int, delay: WaitingForm) -> Draft:
     """The draft of a message for this queue, as it waits."""
     body, raw, flag, bits = (draft, b"", 0, 0) if isinstance(draft, bytes) else draft
     return body, raw + encode_properties(delay.properties(topic, queue_id)), flag, bits

@@ -18,6 +18,7 @@ import msgspec
 
 from penstock.client.core.arguments import check_timeout
 from penstock.client.core.delays import Recall, recall_handle
+from penstock.client.core.sending.encoding import WaitingForm
 from penstock.client.core.timeouts import no_outcome
 from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, StoreUnavailable
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, offset_message_id
@@ -290,9 +291,9 @@ class DelayedFuture(SendFuture):
         return msgspec.structs.replace(receipt, recall_handle=handle)
 
 
-def outcome_of(sender: Sender, key: int, topic: str, delay: Delay | None) -> SendFuture:
+def outcome_of(sender: Sender, key: int, topic: str, delay: WaitingForm | None) -> SendFuture:
     """The future of a message that is sent, or of one that waits first."""
-    if delay is None:
+    if not isinstance(delay, Delay):
         return SendFuture(sender, key)
     future = DelayedFuture(sender, key)
     future.topic, future.delay = topic, delay

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator
 from threading import Condition
 
 from penstock.client.core.sending.busy_broker import BusyBroker
-from penstock.client.core.sending.encoding import BatchMessage, Body, check_common
+from penstock.client.core.sending.encoding import BatchMessage, Body, WaitingForm, check_common
 from penstock.client.core.sending.failures import Failures
 from penstock.client.core.sending.frames import Frame, Sender, SendFuture, outcome_of
 from penstock.client.core.sending.moves import OF_ONE_RUN, Moves
@@ -36,7 +36,6 @@ from penstock.shared.errors import (
 )
 from penstock.shared.loops.active import Intake
 from penstock.shared.loops.forms import Plain
-from penstock.shared.messaging.delayed import Delay
 from penstock.shared.wire import messages
 
 PROBE_MS = 100
@@ -93,7 +92,7 @@ class ProducerCore:
         ack: str,
         wait: bool,
         now_ms: int,
-        delay: Delay | None = None,
+        delay: WaitingForm | None = None,
     ) -> SendFuture:
         """Take any message, sent at the clock's `now_ms`, where `intake.take` has not.
 

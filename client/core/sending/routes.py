@@ -13,14 +13,13 @@ from typing import NamedTuple
 
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_text, check_whole
-from penstock.client.core.sending.encoding import topic_bytes
+from penstock.client.core.sending.encoding import WaitingForm, topic_bytes
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.client.core.sending.selectors import SelectedBy
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.loops.forms import Draft
-from penstock.shared.messaging.delayed import Delay
 from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue
 from penstock.shared.wire import messages
@@ -49,8 +48,8 @@ class Parked(NamedTuple):
     batch: bool = False
     # queues that have refused it
     tried: tuple[int, ...] = ()
-    # where it is to come later
-    delay: Delay | None = None
+    # where it is to come later, or is half
+    delay: WaitingForm | None = None
 
     @property
     def is_fixed(self) -> bool:

@@ -91,7 +91,7 @@ class Scene:
         """Store a half message for orders/1."""
         self._number += 1
         key = f"KEY{self._number:04d}"
-        words = {"UNIQ_KEY": key} | half_properties("orders", 1, group, key) | more
+        words = {"UNIQ_KEY": key} | half_properties("orders", 1, group) | more
         record = Record(
             HALF_TOPIC,
             body,

@@ -19,7 +19,7 @@ HOST = bytes(8)
 
 
 def half(**more: str) -> Record:
-    words = {"UNIQ_KEY": "K1", **half_properties("orders", 1, "shop", "K1"), **more}
+    words = {"UNIQ_KEY": "K1", **half_properties("orders", 1, "shop"), **more}
     return Record(HALF_TOPIC, b"body", encode_properties(words), born_host=HOST)
 
 

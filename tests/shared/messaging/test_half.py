@@ -35,7 +35,7 @@ HOST = b"\x7f\0\0\1\0\0\x2a\x9f"
 
 
 def half(make_record: Maker, **more: str) -> Record:
-    words = OWN | half_properties("orders", 3, "shop", "K1") | more
+    words = OWN | half_properties("orders", 3, "shop") | more
     return make_record(
         topic="RMQ_SYS_TRANS_HALF_TOPIC",
         queue_id=0,
@@ -62,7 +62,7 @@ def test_a_half_record_says_where_it_belongs_and_who_can_be_asked(make_record: M
 
 @pytest.mark.parametrize("missing", ["TRAN_MSG", "PGROUP", "REAL_TOPIC", "REAL_QID", "UNIQ_KEY"])
 def test_what_lacks_a_property_of_a_half_record_is_none(missing: str) -> None:
-    words = OWN | half_properties("orders", 3, "shop", "K1")
+    words = OWN | half_properties("orders", 3, "shop")
     del words[missing]
     with pytest.raises(InvalidMessage):
         check_half(encode_properties(words))
@@ -73,7 +73,7 @@ def test_what_lacks_a_property_of_a_half_record_is_none(missing: str) -> None:
     [("TRAN_MSG", "false"), ("REAL_QID", "-1"), ("REAL_QID", "x"), ("DELAY", "3")],
 )
 def test_a_property_that_no_half_record_has_is_refused(name: str, value: str) -> None:
-    words = OWN | half_properties("orders", 3, "shop", "K1") | {name: value}
+    words = OWN | half_properties("orders", 3, "shop") | {name: value}
     with pytest.raises(InvalidMessage):
         check_half(encode_properties(words))
 
