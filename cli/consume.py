@@ -50,6 +50,7 @@ Examples:
   penstock consume orders -o table
   penstock consume orders --queue 0 --from 100 --to 200 -o plain > bodies
   penstock consume orders --tags 'paid || sent'
+  penstock consume orders --group billing --follow
   penstock consume orders --sql "amount > 100 AND TAGS = 'paid'"
 """
 )
@@ -69,6 +70,7 @@ Examples:
 )
 @click.option("--max", "most", type=COUNT, help="Stop after this many messages.")
 @click.option("--follow", is_flag=True, help="Wait for new messages instead of stopping.")
+@click.option("--group", help="As a member of this consumer group, which shares the topic.")
 @click.option("--queue", "queues", type=QUEUE_ID, multiple=True, help="Only this one; repeatable.")
 @click.option("--tags", default="", help="Only messages with one of these tags: 'TagA || TagB'.")
 @click.option("--sql", default="", help="Only messages that fulfil this SQL92 condition.")
@@ -91,6 +93,7 @@ def consume(
     end: str | None,
     most: int | None,
     follow: bool,
+    group: str | None,
     queues: tuple[int, ...],
     tags: str,
     sql: str,
@@ -104,12 +107,24 @@ def consume(
 
     Stops after the last message that was there at the start, unless --follow or --to is given. A
     time without an offset from UTC is this machine's. Exits with 1 when a body cannot be read.
+
+    With --group it shares the topic with the group's other members, begins where the group is (at
+    --from where the group is new), and acknowledges each message that it has printed.
     """
     from penstock.client.consumer import Consumer
 
     if follow and end is not None:
         raise click.UsageError("--follow has no end: leave it out, or --to")
     stop_when_unread()
+    if group is not None:
+        if end is not None or queues:
+            raise click.UsageError("the members of a group divide its queues: no --to, no --queue")
+        from penstock.cli.consume_group import print_as_member
+
+        where = {**broker_of(store, endpoint), "timeout_ms": int(timeout * 1000)}
+        where["wait_for_broker_ms"] = int(wait * 1000)
+        print_as_member(where, group, topic, start, most, follow, tags, sql, _printer(output))
+        return
     asked = {
         **broker_of(store, endpoint),
         "topic": topic,

@@ -34,6 +34,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "query": ("penstock.cli.query:query", "Find messages by key or by id."),
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
     "groups": ("penstock.cli.groups:groups", "Consumer groups: members, offsets, lag."),
+    "dlq": ("penstock.cli.dlq:dlq", "Dead letters: what groups could not handle."),
     "clean": ("penstock.cli.clean:clean", "Have a broker delete old messages now."),
     "config": ("penstock.cli.settings:config", "Show a broker's settings and where they are from."),
     "recovery": (

@@ -91,6 +91,27 @@ def retried(
     )
 
 
+def resent(record: Record, group: str) -> Record:
+    """A dead letter, or any message, to be given to its group once more: as if it had never failed,
+    and to no other group. Its own topic, first id and UNIQ_KEY stay."""
+    kept = decode_properties(record.properties)
+    for name in (*_OF_ITS_WAY, RETRY_REASON):
+        kept.pop(name, None)
+    kept.setdefault(RETRY_TOPIC, record.topic)
+    kept.setdefault(ORIGIN_MESSAGE_ID, offset_message_id(record.store_host, record.physical_offset))
+    return replace(
+        record,
+        topic=retry_topic(group),
+        queue_id=0,
+        properties=encode_properties(kept),
+        reconsume_times=0,
+        queue_offset=0,
+        physical_offset=0,
+        store_timestamp_ms=0,
+        prepared_transaction_offset=0,
+    )
+
+
 def shown_topic(topic: str, properties: dict[str, str], group: str) -> str:
     """What a consumer is told that the topic is: of its group's retries, where they came from."""
     return properties.get(RETRY_TOPIC, topic) if topic == retry_topic(group) else topic
