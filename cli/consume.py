@@ -115,23 +115,19 @@ def consume(
 
     if follow and end is not None:
         raise click.UsageError("--follow has no end: leave it out, or --to")
+    if group is not None and (end is not None or queues):
+        raise click.UsageError("the members of a group divide its queues: no --to, no --queue")
     stop_when_unread()
+    waits = {"timeout_ms": int(timeout * 1000), "wait_for_broker_ms": int(wait * 1000)}
+    where = {**broker_of(store, endpoint), **waits}
     if group is not None:
-        if end is not None or queues:
-            raise click.UsageError("the members of a group divide its queues: no --to, no --queue")
         from penstock.cli.consume_group import print_as_member
 
-        where = {**broker_of(store, endpoint), "timeout_ms": int(timeout * 1000)}
-        where["wait_for_broker_ms"] = int(wait * 1000)
-        print_as_member(where, group, topic, start, most, follow, tags, sql, _printer(output))
+        _check_readable(
+            print_as_member(where, group, topic, start, most, follow, tags, sql, _printer(output))
+        )
         return
-    asked = {
-        **broker_of(store, endpoint),
-        "topic": topic,
-        "queues": queues or None,
-        "timeout_ms": int(timeout * 1000),
-        "wait_for_broker_ms": int(wait * 1000),
-    }
+    asked = {**where, "topic": topic, "queues": queues or None}
     ends = None if end is None else _offsets(asked, end)
     with Consumer(**asked, start=start, follow=follow, tags=tags, sql=sql) as consumer:
         if ends is not None:
@@ -142,6 +138,10 @@ def consume(
             if count := consumer.skipped:
                 noun = "message" if count == 1 else "messages"
                 click.echo(f"{count} {noun} passed over: expired or lost", err=True)
+    _check_readable(unreadable)
+
+
+def _check_readable(unreadable: int) -> None:
     if unreadable:
         raise UnreadableBody(
             "messages have bodies that cannot be read",

@@ -25,7 +25,6 @@ from penstock.shared.errors import MessageNotFound, UnreadableBody
 
 if TYPE_CHECKING:
     from penstock.client.core.message import Message
-    from penstock.shared.formats.record import Record
 
 
 @click.group(cls=Group)
@@ -144,10 +143,6 @@ def resend(
     they are until they expire, so what is resent twice comes twice. Exits with 1 when there is no
     such message, or one could not be sent.
     """
-    from penstock.client.resender import Resender
-    from penstock.client.where import Where
-    from penstock.shared.messaging.system_topics import retry_topic
-
     where = broker_of(store, endpoint)
     chosen = [
         message
@@ -158,18 +153,8 @@ def resend(
         raise MessageNotFound(
             "no dead letter fits", key or group, f"see which there are: penstock dlq show {group}"
         )
-    sent = failed = 0
-    there = Where(None, where.get("endpoint"), where.get("store")).arguments("producers")
-    if dry_run:
-        sent = len(chosen)
-    else:
-        with progress("sending") as moved, Resender(**there, timeout_ms=int(timeout * 1000)) as out:
-            for record, error in out.send(_again(chosen, group), retry_topic(group), 1):
-                sent += error is None
-                if error is not None:
-                    failed += 1
-                    click.echo(f"{record.topic}: {error}", err=True)
-                moved(sent + failed, len(chosen))
+    sent = len(chosen) if dry_run else _send(chosen, group, where, timeout)
+    failed = len(chosen) - sent
     if output == "json":
         print_json({"group": group, "sent": sent, "failed": failed, "dry_run": dry_run})
     else:
@@ -234,11 +219,26 @@ def _letters(
                 yield message
 
 
-def _again(chosen: list[Message], group: str) -> Iterator[Record]:
+def _send(chosen: list[Message], group: str, where: dict[str, Any], timeout: float) -> int:
+    """Put them into the group's topic of retries; how many are there, the others are told of."""
+    from penstock.client.resender import Resender
+    from penstock.client.where import Where
     from penstock.shared.formats.record import decode_record
     from penstock.shared.messaging.retried import resent
+    from penstock.shared.messaging.system_topics import retry_topic
 
-    return (resent(decode_record(message.record), group) for message in chosen)
+    there = Where(None, where.get("endpoint"), where.get("store")).arguments("producers")
+    records = (resent(decode_record(message.record), group) for message in chosen)
+    sent = told = 0
+    with progress("sending") as moved, Resender(**there, timeout_ms=int(timeout * 1000)) as out:
+        for record, error in out.send(records, retry_topic(group), 1):
+            told += 1
+            if error is None:
+                sent += 1
+            else:
+                click.echo(f"{record.topic}: {error}", err=True)
+            moved(told, len(chosen))
+    return sent
 
 
 def _fields(message: Message) -> dict[str, Any]:
