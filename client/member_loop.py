@@ -234,9 +234,12 @@ class MemberLoop:
         for ready, _ in self._poller.poll(wait_ms):
             if ready == self._waker:
                 os.eventfd_read(self._waker)
-            for line in (self._group, self._produce, *(each for _, each in self._readers)):
+            for line in (self._group, self._produce):
                 if ready == line.lost.events:
                     line.lost.take(self.now_ms())
+            for reader, line in self._readers:
+                if ready == line.lost.events and line.lost.take(self.now_ms()):
+                    reader.connection_lost()
         with self.lock:
             self.asleep = False
 
