@@ -14,6 +14,7 @@ import pytest
 from penstock.actors.allocator import Allocator
 from penstock.actors.allocator import actor as allocator
 from penstock.actors.allocator.actor import UNLOCK_MS
+from penstock.actors.allocator.warm_segment import WarmSegment
 from penstock.shared.files import disk_space
 from penstock.shared.layout import segment_name
 from penstock.shared.process.retry import RETRY_MS
@@ -176,6 +177,23 @@ def test_a_warm_segment_is_touched_locked_and_unlocked_after_it_is_full(
     assert (_locked(broker, 0), _locked(broker, SEGMENT_BYTES)) == (0, SEGMENT_BYTES)
     broker.stop(allocator)
     assert _locked(broker, SEGMENT_BYTES) == 0
+
+
+def test_warming_goes_on_for_a_writer_that_has_room(
+    pipeline: Callable[..., Any], work: Callable[..., None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has asked for all that there is, and has it."""
+    monkeypatch.setattr(f"{WarmSegment.__module__}.STEP_PAGES", 1)
+    broker = pipeline(**WARM)
+    allocator = broker.start(Allocator)
+    work(allocator)
+    broker.positions.initialise("append_wanted", SEGMENT_BYTES)
+    broker.append()
+    for _ in range(3):
+        allocator.work()
+        assert broker.positions["allocated"] == SEGMENT_BYTES, "it is warmed before it counts"
+    work(allocator)
+    assert broker.positions["allocated"] == 2 * SEGMENT_BYTES
 
 
 def test_warming_stops_for_a_writer_that_waits(

@@ -13,7 +13,7 @@ from penstock.actors.flusher.queue_sync import ConsumeQueueSync
 from penstock.shared.config import Config
 from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.layout import StorePaths
+from penstock.shared.layout import StorePaths, segment_name
 from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.memory.positions import Positions
@@ -116,6 +116,36 @@ def test_a_little_growth_waits_for_more_and_is_said_to_be_missing(
     queues.put(0, 300, 420)
     assert complete(queues.sync, 2)
     assert synced == ["0/0", "0/8000"]
+
+
+def test_a_queue_that_was_just_added_hides_none_that_has_grown(
+    queues: Queues, synced: list[str]
+) -> None:
+    queues.table.add(0, QueueKey("t", 0), 5, 5)
+    queues.positions.initialise("queue_count", 1)
+    queues.numbers.number(b"t", 0)
+    queues.put(1, 0, 10)
+    assert complete(queues.sync, 0)
+    assert synced == ["1/0"]
+
+
+@pytest.mark.parametrize("has_expired", [False, True])
+def test_a_file_that_is_gone_is_no_failed_sync_if_it_has_expired(
+    queues: Queues, synced: list[str], has_expired: bool
+) -> None:
+    queues.put(0, 0, 500)
+    steps = queues.sync.sync(0)
+    while "0/0" not in synced:
+        next(steps)  # both are open by now, unless somebody closes them
+    queues.sync._files.close()
+    queues.paths.queue("t", 0).joinpath(segment_name(8000)).unlink()
+    if has_expired:
+        queues.table.publish_min_offset(0, 800)
+        list(steps)
+        assert synced == ["0/0"]
+    else:
+        with pytest.raises(FileNotFoundError):
+            list(steps)
 
 
 def test_every_segment_the_growth_touches_is_synced(queues: Queues, synced: list[str]) -> None:

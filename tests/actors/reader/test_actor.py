@@ -509,6 +509,25 @@ def test_no_queue_of_a_pull_starves_another(
     assert all(len(queues) < 3 for queues in served), "an answer has no room for all"
 
 
+def test_a_pull_for_many_queues_waits_only_while_all_together_are_few(
+    running: Callable[..., tuple[Any, Any, Client]],
+    work: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker, reader, first = running()
+    _store(broker, broker.start(Reput), work)
+    monkeypatch.setattr(f"{Reader.__module__}.MAX_HELD_CURSORS", 20)
+    pull = encode(Pull(1, "orders", {0: 1, **dict.fromkeys(range(1, 10), 0)}, 1, 1000, 10_000))
+    clients = [first, Client(broker, reader), Client(broker, reader)]
+    for number, each in enumerate(clients[:2], 1):
+        each.ask(pull, answers=0)
+        while len(reader._plain) < number:
+            reader.work()
+    assert broker.ask(reader, clients[2].socket, pull), "ten more are too many"
+    assert len(reader._plain) == 2
+    assert not any(each.socket.poll(0) for each in clients[:2])
+
+
 @pytest.mark.parametrize("filtered", [False, True])
 def test_where_too_many_wait_the_one_that_has_waited_longest_asks_again(
     running: Callable[..., tuple[Any, Any, Client]],

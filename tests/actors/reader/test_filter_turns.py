@@ -54,6 +54,17 @@ def test_a_wrong_filter_is_found_wrong_once(turns: FilterTurns) -> None:
     assert again.value is first.value
 
 
+def test_the_condition_of_a_group_is_written_down_and_no_other_filter_is(tmp_path: Path) -> None:
+    file = ConsumerFilterFile(tmp_path / "filters.json", ManualClock())
+    turns = FilterTurns(file, True)
+    for kind, group in ((SQL92, ""), (TAG, "tags"), (SQL92, "billing")):
+        asked = Subscription(kind, "a = 1" if kind == SQL92 else "a", {}, group, 7)
+        turns.filter_of(Pull(1, "orders", {0: 0}, 1, 100, 0, asked))
+    (written,) = file.filters.all()
+    named = (written["topic"], written["consumerGroup"], written["expression"])
+    assert (*named, written["clientVersion"]) == ("orders", "billing", "a = 1", 7)
+
+
 def test_a_new_question_takes_the_place_of_one_that_waits(turns: FilterTurns) -> None:
     assert turns.has_to_wait(b"one", pull(SQL92, LONG))
     assert not turns.has_to_wait(b"one", pull(TAG, "a", request=2))

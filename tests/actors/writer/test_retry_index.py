@@ -12,7 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from penstock.actors.writer.retry_index import MAX_BYTES, STEP_BYTES, RetryIndex, _Table
+from penstock.actors.writer.retry_index import (
+    _MARKS,
+    MAX_BYTES,
+    STEP_BYTES,
+    RetryIndex,
+    _Table,
+)
 from penstock.shared.errors import OffsetOutOfRange
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record
@@ -241,3 +247,15 @@ def test_tables_merge_and_lose_nothing(sizes: list[int], seed: int) -> None:
     }
     assert found == expected
     assert all(list(table.words) == sorted(table.words) for table in index._tables)
+
+
+def test_places_near_each_other_are_noted_once_and_push_no_far_one_out() -> None:
+    """Records begin anywhere, and each session names a place."""
+    index = RetryIndex(
+        lambda low, high, window_bytes=1: iter(()), lambda position: memoryview(b""), 1 << 40
+    )
+    index.mark(1000)
+    for number in range(3 * _MARKS):
+        index.mark((1 << 30) + number)
+    assert index._known_before(2000) == 1000
+    assert index._known_before(1 << 31) == 1 << 30

@@ -106,6 +106,19 @@ def test_who_asks_for_all_topics_without_an_end_has_one_list_in_its_turn(
     assert made.answers() == []
 
 
+def test_lists_wait_up_to_a_number_and_who_is_beyond_it_asks_again(
+    made: Turns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{TopicTurns.__module__}.MAX_WAITING", 2)
+    for peer in (b"one", b"two", b"three", b"one"):
+        assert made.turns.ask(peer, ListTopics(1)) is None
+    answered = []
+    for _ in range(4):
+        made.clock.advance(1000)
+        answered += [peer for peer, _ in made.answers()]
+    assert answered == [b"one", b"two"]
+
+
 def test_no_list_is_made_while_too_many_are_unread(made: Turns) -> None:
     assert made.turns.ask(b"one", ListTopics(1)) is None
     assert made.answers(room_bytes=SHORT_ANSWER_BYTES) == []

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from penstock.client import BatchMessage, Consumer, MessageQuery, Producer, aio
+from penstock.client.core.arguments import shown
 from penstock.shared.errors import InvalidArgument
 
 NOBODY = "tcp://127.0.0.1:1"
@@ -186,6 +187,12 @@ def test_what_is_wrong_is_named_with_what_came(
     own = not case.startswith(("topic", "ack", "wait"))
     assert error == ("InvalidMessage" if own else "InvalidArgument")
     assert said.startswith(what) and came.startswith(value), (said, came)
+
+
+@pytest.mark.parametrize("length", [10, 57, 58, 59, 1000])
+def test_a_value_is_shown_as_it_is_written_or_its_beginning(length: int) -> None:
+    text = repr("a" * length)
+    assert shown("a" * length) == (text if length + 2 <= 60 else f"{text[:57]}...")
 
 
 @pytest.mark.parametrize(("case", "keys"), RIGHT)

@@ -15,6 +15,7 @@ from penstock.shared.files.durable import (
     NewFile,
     data_ranges,
     drop_empty_last,
+    exchange,
     make_directory,
     make_file,
     make_files,
@@ -222,6 +223,26 @@ def test_writing_again_changes_nothing_and_notices_a_shorter_file(tmp_path: Path
         write_again(handle, 5000, 6000)
     assert caught.value.errno == errno.EIO
     os.close(handle)
+
+
+def test_two_names_change_places_and_both_are_durable(tmp_path: Path, synced: list[str]) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "tree").mkdir(parents=True)
+        (tmp_path / name / "tree" / name).touch()
+    exchange(tmp_path / "a" / "tree", tmp_path / "b" / "tree")
+    assert (tmp_path / "a" / "tree" / "b").exists() and (tmp_path / "b" / "tree" / "a").exists()
+    assert sorted(synced) == ["a", "b"]
+    with pytest.raises(FileNotFoundError, match="gone"):
+        exchange(tmp_path / "a" / "tree", tmp_path / "gone")
+
+
+def test_a_last_file_is_dropped_durably(tmp_path: Path, synced: list[str]) -> None:
+    (tmp_path / "1").write_bytes(b"x")
+    drop_empty_last(tmp_path)
+    assert synced == []
+    (tmp_path / "2").touch()
+    drop_empty_last(tmp_path)
+    assert synced == [tmp_path.name]
 
 
 def test_only_a_last_file_without_a_byte_is_dropped(tmp_path: Path) -> None:

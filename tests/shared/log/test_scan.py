@@ -152,3 +152,22 @@ def test_a_blank_of_the_last_bytes_of_a_segment_is_a_blank(
         (4096 - left, Kind.BLANK, left),
         (4096, Kind.RECORD, shorter + 300),
     ]
+
+
+@pytest.mark.parametrize("junk", [1, 2, 3, 91])
+def test_a_record_is_found_next_to_damage_of_any_length(
+    tmp_path: Path, make_record: Callable[..., Record], junk: int
+) -> None:
+    first = encode_record(make_record())
+    at = len(first) + junk
+    second = encode_record(make_record(queue_offset=1, physical_offset=at))
+    log = tmp_path / "commitlog"
+    log.mkdir()
+    (log / segment_name(0)).write_bytes((first + b"\x7f" * junk + second).ljust(SEGMENT, b"\0"))
+    with StoreDirectory(tmp_path) as store:
+        steps = [(at, found, size) for at, found, size, _, _ in store.scan_log()]
+    assert steps[:3] == [
+        (0, Kind.RECORD, len(first)),
+        (len(first), Kind.DAMAGED, junk),
+        (at, Kind.RECORD, len(second)),
+    ]

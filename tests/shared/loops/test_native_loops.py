@@ -197,6 +197,35 @@ def check_logs(seed: int, count: int) -> int:
     return passed
 
 
+def test_more_keys_than_there_is_room_for_at_first() -> None:
+    raw = b""
+    for number in range(3000):
+        keys = b"UNIQ_KEY\x01%d\x02KEYS\x01a%d b\x02" % (number, number)
+        raw += encode_record(Record("a", b"", keys, physical_offset=len(raw)))
+    found, twin = (
+        outcome(loops.dispatch, memoryview(raw), 0, numbers(), (), True)
+        for loops, numbers in (
+            (native, native.QueueNumbers),
+            (pure_walk, pure_queues.QueueNumbers),
+        )
+    )
+    assert found == twin and [len(each) for each in found.keys] == [9000] * 3
+
+
+@pytest.mark.parametrize(
+    ("queue_id", "number"),
+    [(5 + 2**32, 1), (5 - 2**32, 1), (5, 1 + 2**32), (5 + 2**64, 1), (5, 1 + 2**64)],
+)
+def test_a_run_beyond_what_a_word_holds_is_refused_as_the_twin_refuses_it(
+    queue_id: int, number: int
+) -> None:
+    shape = Shape(len(HOSTS[0]), False)
+    frame = encode_record(record(random.Random(1), shape, topic="a", queue_id=5))
+    asked = (frame, [(b"a", queue_id, number)], 1 << 20, 1 << 20, shape)
+    assert outcome(native.check_frame, *asked) == outcome(pure_frame.check_frame, *asked)
+    assert not isinstance(outcome(native.check_frame, *asked), list), "it is refused"
+
+
 @pytest.mark.parametrize("queue_id", [0, 2**31 - 1, -1, -(2**31)])
 @pytest.mark.parametrize(
     "queue_offset", [0, MAX_QUEUE_OFFSET - 1, MAX_QUEUE_OFFSET, 2**63 - 1, -1, -(2**63)]
