@@ -124,3 +124,45 @@ def restart(
     if output == "table":
         columns = ("GiB", "of", "acknowledged s", "most", "ready s", "CPU s", "recovery s", "read")
         print_table(columns, medians(results))
+
+
+@bench.command(
+    "delay",
+    epilog="""\b
+Examples:
+  penstock bench delay
+  penstock bench delay --messages 100000 --seconds 10 -o json
+  penstock bench delay --pending 10000000
+""",
+)
+@click.option(
+    "--messages", type=COUNT, default=1_000_000, show_default=True, help="To be delivered."
+)
+@click.option(
+    "--seconds", type=Finite(0.1, 3600), default=60, show_default=True, help="Within this time."
+)
+@click.option(
+    "--pending",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Others that wait meanwhile, for an hour to 39 days.",
+)
+@click.option("--size", type=COUNT, default=100, show_default=True, help="Bytes of a body.")
+@output_option
+def delay(messages: int, seconds: float, pending: int, size: int, output: str) -> None:
+    """How late messages come that are delayed to random times, and what waiting ones cost.
+
+    None may come early, none may be missing, none may come twice. With --pending the broker is
+    killed once they wait, and its start is measured too.
+    """
+    from penstock.bench.delay import bench_delay
+
+    with progress("delaying") as moved:
+        result = bench_delay(messages, seconds, pending, size, moved)
+    if output == "json":
+        print_json(result)
+        return
+    columns = ("messages", "p50 ms", "p99 ms", "most", "early", "lost", "twice", "MB", "start s")
+    row = (result.messages, result.p50_ms, result.p99_ms, result.max_ms, result.early)
+    print_table(columns, [(*row, result.lost, result.twice, result.memory_mb, result.start_s)])

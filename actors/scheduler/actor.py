@@ -21,7 +21,7 @@ from contextlib import suppress
 
 import zmq
 
-from penstock.actors.scheduler.copies import MOST_WAITING_BYTES, Batch, Targets, put_frames
+from penstock.actors.scheduler.copies import Batch, Targets, put_frames
 from penstock.actors.scheduler.keeping import Keeping
 from penstock.actors.scheduler.levels import Level
 from penstock.actors.scheduler.progress import Progress, ProgressFile
@@ -94,8 +94,12 @@ class Scheduler(Actor):
         self._rolling = Rolling(self._timers, self._files, around)
         self._rolling.start(progress)
         progress.boot, progress.run, progress.clean = run.boot_id, run.run_id, False
+        with self._stage.disk:
+            # before anything is sent: whoever comes after a death must not take this for a stop
+            self._file.save(progress)
         now_ms = self._clock.monotonic_ms()
         self._keeping = Keeping(self._stage, self._file, self._files, progress, now_ms)
+        self._timers_first = False
         self._said: dict[str, int] = {}
         self._made_ms = 0
         self._socket = dial(self._stage.context, run.endpoints.produce_ipc)
@@ -138,11 +142,16 @@ class Scheduler(Actor):
 
     def _put_due(self, now_ms: int, monotonic_ms: int) -> int:
         done = 0
+        # whoever comes last in one turn comes first in the next: nobody starves
+        self._levels.append(self._levels.pop(0))
+        if self._timers_first and self._sender.has_room:
+            done += self._timers.turn(now_ms)
+        self._timers_first = not self._timers_first
         for level in self._levels:
-            if self._sender.waiting_bytes > MOST_WAITING_BYTES:
+            if not self._sender.has_room:
                 return done
             done += level.turn(now_ms, monotonic_ms)
-        if self._sender.waiting_bytes <= MOST_WAITING_BYTES:
+        if self._sender.has_room:
             done += self._timers.turn(now_ms)
         return done + self._rolling.turn()
 

@@ -21,8 +21,6 @@ from penstock.shared.store.topics import Topics, load_topics
 from penstock.shared.wire.messages import QueueRun
 
 MOST_IN_FRAME = 1000
-# What may be on its way: beyond it the writer is what is waited for.
-MOST_WAITING_BYTES = 4 << 20
 # How often the file of topics is looked at.
 LOOK_MS = 100
 

@@ -47,6 +47,8 @@ class Keeping:
         self._commit_log = StorePaths(stage.config.store).commit_log
         self._progress = progress
         self._saved: bytes = b""
+        # of the last life, until it is known what of its work is stored
+        self._floor_before = progress.floor
         self._save_ms = self._document_ms = self._sync_ms = now_ms
         self._look_ms = now_ms - LOOK_MS
         self._document: dict[int, int] = dict(progress.levels)
@@ -104,6 +106,13 @@ class Keeping:
         # with nothing on its way, what is sent from now on is stored after all that there is
         floor = sender.floor if len(sender) else self._positions["wrote"]
         progress.floor = floor if place < 0 else min(floor, place)
+        if self._floor_before >= 0:
+            # what the last life put may be stored already, and is not asked for before its turn
+            levels_sure = all(each.is_sure for each in levels)
+            if levels_sure and timers.is_sure and rolling.is_sure:
+                self._floor_before = -1
+            else:
+                progress.floor = min(progress.floor, self._floor_before)
         # what stands below them has expired
         timers.rolls = [r for r in timers.rolls if r.below > self._positions["log_start"]]
         progress.rolls = timers.rolls

@@ -142,6 +142,19 @@ class Level:
         return int(position)
 
     @property
+    def is_sure(self) -> bool:
+        """Whether nothing is left that an earlier life may have put."""
+        slot = self._around.queues.queues(SCHEDULE_TOPIC).get(self.level - 1)
+        if slot is None or self._around.doubt.due_ms < 0:
+            return True
+        low, high = self._around.queues.range(slot)
+        at = max(low, self.done)
+        if at >= high:
+            return True
+        position, _, due_ms = ENTRY.unpack(self._around.queues.entries(slot, at, at + 1))
+        return not self._around.doubt.holds(due_ms, position)
+
+    @property
     def pending(self) -> int:
         low, high = self.ends()
         return max(0, high - max(low, self.done))

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from penstock.actors.scheduler.copies import MOST_WAITING_BYTES, Batch, put_frames, put_in_place
+from penstock.actors.scheduler.copies import Batch, put_frames, put_in_place
 from penstock.actors.scheduler.progress import MOST_ROLLS, Progress, Roll
 from penstock.actors.scheduler.surroundings import Surroundings
 from penstock.actors.scheduler.timer_files import MINUTE_MS, TimerFiles
@@ -45,6 +45,11 @@ class Rolling:
             )
             self._doubted_minute = later[0] if later else -1
 
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing is left that an earlier life may have stored again."""
+        return self._doubted_minute < 0
+
     def begin(self, below: int, now_ms: int) -> None:
         """Roll what stands below this log offset, unless something is rolled already."""
         if self.roll is None and len(self._timers.rolls) < MOST_ROLLS:
@@ -55,7 +60,7 @@ class Rolling:
         """Store some more again; how many."""
         if self.roll is None or not self._timers.caught_up:
             return 0
-        if self._sender.waiting_bytes > MOST_WAITING_BYTES:
+        if not self._sender.has_room:
             return 0
         if self._batches and not self._left:
             return 0  # the next minute begins when this one is safe

@@ -220,7 +220,7 @@ class Timers:
             elif self._around.doubt.holds(due_ms, place):
                 unsure.append((copy, _Note(due_ms, late)))
             else:
-                sure.append((copy, _Note(due_ms, 0)))
+                sure.append((copy, _Note(due_ms, late)))
         for copies, doubtful in ((unsure, True), (sure, False)):
             self._batches += put_frames(self._around.sender, self, copies, doubtful)
 
@@ -287,6 +287,11 @@ class Timers:
         found = min(waiting) - 1 if waiting else self.frontier_ms
         self._delivered_ms = max(self._delivered_ms, min(found, self.frontier_ms))
         return self._delivered_ms
+
+    @property
+    def is_sure(self) -> bool:
+        """Whether nothing is left that an earlier life may have put."""
+        return self.caught_up and self._delivered_ms >= self._around.doubt.due_ms and not self._late
 
     def saved_index(self) -> tuple[int, int]:
         """(`indexed` as the next life is to take it, where the record is that holds it back)."""

@@ -67,15 +67,12 @@ class Waiting(NamedTuple):
     tail: bytes
     properties: bytes
     record: memoryview
+    # when it is due, if it is one of the wheel topic; -1 where it does not say
+    due_ms: int
 
     @property
     def unique_key(self) -> bytes:
         return find_property(self.properties, _UNIQ_KEY)
-
-    @property
-    def due_ms(self) -> int:
-        """When it is due, if it is one of the wheel topic; -1 where it does not say."""
-        return timer_due_ms(self.properties, self.stored_ms)
 
 
 def taken_apart(record: memoryview) -> Waiting:
@@ -93,7 +90,8 @@ def taken_apart(record: memoryview) -> Waiting:
     else:
         topic_end = topic_at + 1 + record[topic_at]
     properties = bytes(record[topic_end + PROPERTIES_LENGTH_BYTES :])
-    return Waiting(head, stored_ms, tail, properties, record)
+    due_ms = timer_due_ms(properties, stored_ms)
+    return Waiting(head, stored_ms, tail, properties, record, due_ms)
 
 
 def delivered(waiting: Waiting, shape: Shape, timed: bool) -> Copy | None:

@@ -122,6 +122,11 @@ class RecordSender:
         return self._open
 
     @property
+    def has_room(self) -> bool:
+        """Whether what is put now leaves at once. Whoever waits for that makes fuller frames."""
+        return not self._waiting and len(self._in_flight) < MAX_IN_FLIGHT
+
+    @property
     def floor(self) -> int:
         """No copy of what has no outcome yet, or is put from now on, lies below this log offset.
 
