@@ -29,8 +29,8 @@ TOPIC, QUEUES = "bench", 4
 OUTCOME_S = 120
 # Between the last message that is sent and the first that is due.
 PAUSE_S = 2.0
-# What a producer in Python sends in a second at least; a sender that is slower moves the window.
-SENT_PER_S = 20_000
+# Sent before, to see how many a second this machine sends: the window begins when all are sent.
+TRIAL, TRIAL_TOPIC = 20_000, "trial"
 HOUR_MS, DAY_MS = 3_600_000, 86_400_000
 SETTINGS: dict[str, object] = {
     "mapped_file_size_commit_log_bytes": 256 << 20,
@@ -58,6 +58,7 @@ class Delay(msgspec.Struct, frozen=True):
     lost: int
     twice: int
     sent_per_s: int
+    scheduler_us: float  # CPU time of the scheduler for each message, from queue to queue
     memory_mb: float  # more than before anything waited
     start_s: float  # of a broker with the pending ones, killed before; 0 without
     load_1m: float
@@ -74,6 +75,7 @@ def bench_delay(messages: int, seconds: float, pending: int, size: int, moved: M
         broker.start()
         with Producer(broker.produce) as producer:
             producer.create_topic(TOPIC, QUEUES)
+            producer.create_topic(TRIAL_TOPIC, QUEUES)
         before_mb = memory_mb(broker)
         start_s = 0.0
         if pending:
@@ -84,9 +86,19 @@ def bench_delay(messages: int, seconds: float, pending: int, size: int, moved: M
             start_s = broker.start()
             _await_pending(broker, pending)
         memory = memory_mb(broker) - before_mb
-        lead_ms = round((messages / SENT_PER_S + PAUSE_S) * 1000)
+        first_ms = time.time_ns() // 1_000_000
+        trial = _send(broker, TRIAL, size, first_ms, 1000, moved, TRIAL_TOPIC)
+        lead_ms = round((1.5 * messages / trial + PAUSE_S) * 1000)
         first_ms = time.time_ns() // 1_000_000 + lead_ms
+        scheduler = psutil.Process(broker.actors()["scheduler"])
+        used = sum(scheduler.cpu_times()[:2])
         rate = _send(broker, messages, size, first_ms, round(seconds * 1000), moved)
+        if time.time_ns() // 1_000_000 > first_ms:
+            raise StoreUnavailable(
+                "the messages were not all sent before the first was due",
+                f"{rate:.0f} a second",
+                "measure on a quieter machine, or fewer: penstock bench delay --messages 100000",
+            )
         late, stored, counts = _receive(broker, messages, first_ms, seconds, moved)
         percentiles = np.percentile(late, [50, 99, 100]) if len(late) else np.zeros(3)
         return Delay(
@@ -101,6 +113,7 @@ def bench_delay(messages: int, seconds: float, pending: int, size: int, moved: M
             lost=int((counts == 0).sum()),
             twice=int((counts > 1).sum()),
             sent_per_s=round(rate),
+            scheduler_us=round((sum(scheduler.cpu_times()[:2]) - used) / messages * 1e6, 1),
             memory_mb=round(max(memory, memory_mb(broker) - before_mb), 1),
             start_s=round(start_s, 2),
             load_1m=round(psutil.getloadavg()[0], 1),
@@ -122,9 +135,15 @@ def memory_mb(broker: Broker) -> float:
 
 
 def _send(
-    broker: Broker, count: int, size: int, first_ms: int, span_ms: int, moved: Moved
+    broker: Broker,
+    count: int,
+    size: int,
+    first_ms: int,
+    span_ms: int,
+    moved: Moved,
+    topic: str = TOPIC,
 ) -> float:
-    """Send so many, each due at a moment of the span; how many a second that were."""
+    """Send this many, each due at a moment of the span; how many a second that were."""
     dice = random.Random(1)
     filler = bytes(max(0, size - _BODY.size))
     began = time.monotonic()
@@ -132,7 +151,7 @@ def _send(
         for number in range(count):
             due_ms = first_ms + dice.randrange(span_ms)
             body = _BODY.pack(number, due_ms) + filler
-            producer.send(TOPIC, body, queue=number % QUEUES, deliver_at=due_ms)
+            producer.send(topic, body, queue=number % QUEUES, deliver_at=due_ms)
             if not number % 10_000:
                 moved(number, count)
         producer.flush(OUTCOME_S)

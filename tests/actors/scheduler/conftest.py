@@ -1,0 +1,139 @@
+"""The actors that a delayed message passes, in this process, with a clock moved by hand."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.committer import Committer
+from penstock.actors.flusher import Flusher
+from penstock.actors.reput import Reput
+from penstock.actors.scheduler import Scheduler
+from penstock.actors.writer import Writer
+from penstock.shared.formats.properties import encode_properties
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.messaging.delayed import Delay, delayed
+from penstock.shared.queue.found_records import piece_of
+from penstock.shared.queue.reader import QueueReader
+from penstock.shared.wire.messages import Append, Appended, CreateTopic, Hello, QueueRun, encode
+from penstock.shared.wire.messages import decode_produce_answer as decode_produced
+
+HOST = pack_host("127.0.0.1", 4711)
+WAIT_S = 30
+QUEUES = 4
+
+
+class Scene:
+    """A broker whose actors are driven by `until`, one ms of its clock at each turn."""
+
+    def __init__(self, pipeline: Any) -> None:
+        self.broker = pipeline
+        pipeline.allocate(8)
+        pipeline.positions.initialise("delay_floor", 0)
+        self.writer = pipeline.start(Writer)
+        self.others = [pipeline.start(each) for each in (Committer, Flusher, Reput)]
+        self.generation = 1
+        self.actor: Any = None
+        self._produce = pipeline.client(pipeline.run.endpoints.produce)
+        self._session, self._seq, self._number = 1, 0, 0
+        self._say(encode(CreateTopic(1, "orders", QUEUES)))
+        self._say(encode(Hello(99, 1, 1, 0)))
+        self.start()
+
+    def start(self) -> None:
+        self.broker.positions.supervise("scheduler", generation=self.generation)
+        self.actor = self.broker.start(Scheduler, generation=self.generation)
+        self.generation += 1
+
+    def crash(self) -> None:
+        """The scheduler is killed, and another one started."""
+        self.broker.crash(self.actor)
+        self.actor = None
+        self.start()
+
+    def crash_writer(self) -> None:
+        self.broker.crash(self.writer)
+        self.writer = self.broker.start(Writer)
+        # what was sent on the old connection may be lost with it
+        self._produce = self.broker.client(self.broker.run.endpoints.produce)
+        self._session += 1
+        self._say(encode(Hello(99, self._session, self._seq + 1, 0)))
+
+    @property
+    def now_ms(self) -> int:
+        return int(self.broker.clock.now_ms())
+
+    def turn(self, ms: int = 1) -> None:
+        for actor in (self.writer, *self.others, *([self.actor] if self.actor else [])):
+            actor.work()
+        self.broker.clock.advance(ms)
+
+    def until(self, wanted: Callable[[], Any], why: str = "what is waited for", ms: int = 1) -> Any:
+        deadline = time.monotonic() + WAIT_S
+        while not (found := wanted()):
+            assert time.monotonic() < deadline, f"{why} does not come"
+            self.turn(ms)
+        return found
+
+    def _say(self, *parts: bytes) -> Any:
+        self.until(lambda: self._produce.poll(0, 2), "a connection")
+        self._produce.send_multipart(parts)
+        self.until(lambda: self._produce.poll(0), "an answer of the writer")
+        return decode_produced(self._produce.recv_multipart()[0])
+
+    def put(self, *records: Record) -> Appended:
+        self._seq += 1
+        runs = tuple(QueueRun(each.topic, each.queue_id, 1) for each in records)
+        header = Append(99, self._session, self._seq, runs, "written", False)
+        answer = self._say(encode(header), b"".join(map(encode_record, records)))
+        assert isinstance(answer, Appended), answer
+        return answer
+
+    def send(self, delay: Delay, queue: int = 1, **more: str) -> str:
+        """Send a message for a queue of orders that waits; its key."""
+        self._number += 1
+        key = f"KEY{self._number:04d}"
+        own = encode_properties({"UNIQ_KEY": key} | more)
+        record = Record("orders", key.encode(), own, queue, born_host=HOST)
+        self.put(delayed(record, delay))
+        return key
+
+    def queue(self, topic: str = "orders", queue_id: int = 1) -> list[Record]:
+        """All that stands in a queue by now."""
+        reader = QueueReader(self.broker.config, self.broker.run, self.broker.positions)
+        found: list[Record] = []
+        slot = reader.queues(topic).get(queue_id)
+        if slot is not None:
+            at, stop = reader.range(slot)
+            while at < stop:
+                piece, at = reader.read(slot, at, 1 << 20)
+                raw, place = bytes(piece_of([piece])), 0
+                while place < len(raw):
+                    found.append(decode_record(raw, place))
+                    place += found[-1].total_size
+        reader.close()
+        return found
+
+    def bodies(self, queue_id: int = 1) -> list[str]:
+        return [each.body.decode() for each in self.queue(queue_id=queue_id)]
+
+    def await_bodies(self, count: int, ms: int = 20) -> list[Record]:
+        """Wait until so many have come to queue 1, and some time more: nothing comes twice."""
+        self.until(lambda: len(self.queue()) >= count, f"message {count}", ms)
+        for _ in range(30):
+            self.turn(ms)
+        return self.queue()
+
+
+@pytest.fixture
+def scene(pipeline: Callable[..., Any]) -> Callable[..., Scene]:
+    return lambda **settings: Scene(pipeline(**settings))
+
+
+@pytest.fixture
+def dice() -> random.Random:
+    return random.Random(7)

@@ -1,0 +1,189 @@
+"""The scheduler: nothing early, everything once, whoever dies; what waits stays in the log."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.actors.scheduler.progress import ProgressFile
+from penstock.shared.formats.properties import decode_properties
+from penstock.shared.messaging.delayed import Delay, recall_key
+from penstock.shared.store.rocketmq_json import parse_fastjson
+
+Maker = Callable[..., Any]
+LEVEL_MS = (1000, 5000, 10_000)
+
+
+def test_by_level_a_message_comes_when_its_level_is_over_and_not_before(scene: Maker) -> None:
+    it = scene()
+    first, second = it.send(Delay(1)), it.send(Delay(2))
+    (one,) = it.await_bodies(1)
+    assert one.body.decode() == first
+    assert one.store_timestamp_ms >= it.queue("SCHEDULE_TOPIC_XXXX", 0)[0].store_timestamp_ms + 1000
+    assert decode_properties(one.properties)["DELAY"] == "1"
+    found = it.await_bodies(2)
+    assert [each.body.decode() for each in found] == [first, second]
+    waited = it.queue("SCHEDULE_TOPIC_XXXX", 1)[0].store_timestamp_ms
+    assert found[1].store_timestamp_ms >= waited + 5000
+
+
+def test_at_any_time_messages_come_in_the_order_of_their_times(
+    scene: Maker, dice: random.Random
+) -> None:
+    it = scene()
+    times = [it.now_ms + dice.randrange(100, 90_000) for _ in range(60)]
+    keys = {it.send(Delay(out_ms=at)): at for at in times}
+    found = it.await_bodies(60, ms=50)
+    assert len(found) == 60 == len({each.body for each in found})
+    for each in found:
+        due_ms = keys[each.body.decode()]
+        assert each.store_timestamp_ms - due_ms >= 0
+    assert [keys[each.body.decode()] for each in found] == sorted(times)
+
+
+def test_what_was_due_already_comes_at_once_and_a_relative_time_counts_from_the_store_time(
+    scene: Maker,
+) -> None:
+    it = scene()
+    late = it.send(Delay(out_ms=it.now_ms - 5000))
+    slow = it.send(Delay(out_ms=it.now_ms - 5000, delay_ms=3000))
+    found = it.await_bodies(2)
+    assert [each.body.decode() for each in found] == [late, slow]
+    stored = it.queue("rmq_sys_wheel_timer", 0)[1].store_timestamp_ms
+    assert found[1].store_timestamp_ms >= stored + 3000
+
+
+def test_a_recalled_message_does_not_come(scene: Maker) -> None:
+    it = scene()
+    due_ms = it.now_ms + 3000
+    gone = it.send(Delay(out_ms=due_ms))
+    stays = it.send(Delay(out_ms=due_ms))
+    it.send(Delay(out_ms=due_ms, recalls=gone))
+    (found,) = it.await_bodies(1)
+    assert found.body.decode() == stays
+    assert it.broker.positions["undelivered"] == 0 and it.broker.positions["pending_delayed"] == 0
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_whoever_is_killed_each_message_comes_once_and_none_early(scene: Maker, seed: int) -> None:
+    it, dice = scene(), random.Random(seed)
+    due: dict[str, int] = {}
+    level: list[str] = []
+    for _ in range(12):
+        for _ in range(5):
+            wait_ms = dice.choice([-50, 5, 300, 2500, 70_000])
+            due[it.send(Delay(out_ms=it.now_ms + wait_ms))] = it.now_ms + wait_ms
+        level.append(it.send(Delay(1)))
+        due[level[-1]] = it.now_ms
+        for _ in range(dice.randrange(40)):
+            it.turn(dice.choice([1, 7, 40]))
+        kind = dice.randrange(3)
+        if kind:
+            it.crash()
+        if kind != 1:
+            it.crash_writer()
+    found = it.await_bodies(len(due), ms=100)
+    bodies = [each.body.decode() for each in found]
+    assert sorted(bodies) == sorted(due), "each once"
+    assert [body for body in bodies if body in level] == level, "in the order of the level"
+    for each in found:
+        assert each.store_timestamp_ms >= due[each.body.decode()]
+
+
+def test_after_a_stop_in_order_nothing_is_doubted_and_rocketmq_finds_its_file(scene: Maker) -> None:
+    it = scene()
+    it.send(Delay(1))
+    it.await_bodies(1)
+    later = it.send(Delay(3))
+    it.broker.stop(it.actor)
+    it.actor = None
+    raw = (it.broker.paths.root / "config" / "delayOffset.json").read_text()
+    assert parse_fastjson(raw)["offsetTable"] == {"1": 1}
+    it.start()
+    found = it.await_bodies(2, ms=50)
+    assert found[1].body.decode() == later
+
+
+def test_another_brokers_delay_offsets_count(scene: Maker) -> None:
+    """It has run in between, and delivered the first message in its way."""
+    it = scene()
+    first = it.send(Delay(1))
+    second = it.send(Delay(1))
+    it.broker.stop(it.actor)
+    it.actor = None
+    file = it.broker.paths.root / "config" / "delayOffset.json"
+    file.write_text(json.dumps({"dataVersion": {"counter": 7}, "offsetTable": {"1": 1}}))
+    it.start()
+    it.until(lambda: it.bodies(), "the second", ms=50)
+    assert it.bodies() == [second] and first not in it.bodies()
+
+
+def test_without_delay_offsets_what_rocketmq_delivered_is_found(scene: Maker) -> None:
+    """A store that ran elsewhere: what is in the real topic already does not come once more."""
+    it = scene()
+    it.send(Delay(1))
+    timed = it.send(Delay(out_ms=it.now_ms + 900))
+    it.await_bodies(2)
+    waiting = it.send(Delay(1)), it.send(Delay(out_ms=it.now_ms + 700))
+    it.broker.stop(it.actor)
+    it.actor = None
+    for name in ("config/delayOffset.json", "config/delayOffset.json.bak", "penstock/scheduler"):
+        (it.broker.paths.root / name).unlink(missing_ok=True)
+    it.start()
+    found = [each.body.decode() for each in it.await_bodies(4)]
+    assert len(found) == 4 and {*waiting} < {*found} and found.count(timed) == 1
+
+
+def test_after_a_power_failure_timers_that_were_not_synced_are_read_again(scene: Maker) -> None:
+    it = scene()
+    keys = [it.send(Delay(out_ms=it.now_ms + 3000 + at)) for at in range(5)]
+    it.until(lambda: it.broker.positions["pending_delayed"] == 5, "the files")
+    it.broker.crash(it.actor)
+    it.actor = None
+    for file in it.broker.paths.timers.iterdir():
+        file.unlink()
+    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
+    progress, _ = kept.load()
+    progress.boot = "another"
+    kept.save(progress)
+    kept.close()
+    it.start()
+    assert [each.body.decode() for each in it.await_bodies(5)] == keys
+
+
+def test_the_cleaner_is_told_below_what_nothing_waits(scene: Maker) -> None:
+    it = scene()
+    positions = it.broker.positions
+    it.send(Delay(1))
+    place = positions["wrote"]
+    kept = it.send(Delay(2))
+    it.until(lambda: positions["delay_floor"] == place, "the first is delivered", ms=20)
+    for _ in range(5):
+        it.send(Delay(out_ms=it.now_ms - 1), queue=2)
+    it.until(lambda: len(it.queue(queue_id=2)) == 5, "the others", ms=20)
+    assert positions["delay_floor"] == place, "one waits still"
+    it.until(lambda: kept in it.bodies(), "the last", ms=50)
+    it.until(lambda: positions["delay_floor"] > place and not positions["pending_delayed"], ms=50)
+
+
+def test_a_topic_that_is_gone_holds_nobody_up(scene: Maker) -> None:
+    it = scene()
+    document = parse_fastjson(it.broker.paths.topics.read_text())
+    it.send(Delay(1))
+    kept = it.send(Delay(2), queue=3)
+    document["topicConfigTable"]["orders"]["writeQueueNums"] = 2
+    it.broker.paths.topics.write_text(json.dumps(document))
+    it.until(lambda: kept in it.bodies(1), "the queue that is left", ms=50)
+    del document["topicConfigTable"]["orders"]
+    gone = it.send(Delay(1))
+    it.broker.paths.topics.write_text(json.dumps(document))
+    it.until(lambda: it.broker.positions["undelivered"] == 1, "the count", ms=50)
+    assert gone not in it.bodies()
+
+
+def test_recall_keys_are_rocketmqs() -> None:
+    assert recall_key("orders", "K") == "orders+K"
