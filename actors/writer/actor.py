@@ -106,13 +106,13 @@ class Writer(Actor):
         self._inlet = self._stage.inlet(self._socket, "closed_producers")
 
     def work(self) -> int:
-        self._limit.tend(self._clock.monotonic_ms())
+        self._limit.tend(now_ms := self._clock.monotonic_ms())
         self._inlet.tend(self._retries.size_bytes + self._unread.size_bytes)
         done = self._release()
         if self._waiting is not None:
             self._store(self._waiting)
             done += self._waiting is None
-        self._held.note(self._is_blocked(), self._clock.monotonic_ms())
+        self._held.note(self._is_blocked(), now_ms)
         while done < FRAMES_AT_ONCE and self._may_receive():
             # records are looked at, and copied into the log, where ZeroMQ has put them
             parts = self._inlet.receive(copy=False)
@@ -141,8 +141,7 @@ class Writer(Actor):
         self._retries.release_deleted(now_ms)
 
     def drained(self) -> bool:
-        waiting = self._held or self._retries or self._topic_turns
-        if self._pending or self._waiting is not None or waiting:
+        if self._held or self._retries or self._topic_turns or self._pending or self._waiting:
             return False
         now_ms = self._clock.monotonic_ms()
         if self._drained_at_ms < 0:
@@ -222,7 +221,8 @@ class Writer(Actor):
             self._refuse(peer, 0, error)
 
     def _make_topics(self) -> int:
-        for peer, answer in (answers := self._topic_turns.turn(self._unread.room())):
+        answers = [] if self._topic_turns.idle else self._topic_turns.turn(self._unread.room())
+        for peer, answer in answers:
             self._unread.send(self._socket, peer, answer)
         return len(answers)
 
@@ -297,7 +297,7 @@ class Writer(Actor):
 
     def _look_for_retries(self) -> int:
         """Go on looking for what was sent again, for a moment; store what is new of it."""
-        steps, now_ms = 0, self._clock.monotonic_ms()
+        steps, now_ms = 0, self._clock.monotonic_ms() if self._retries else 0
         while self._retries and steps < RETRY_STEPS and not self._is_blocked():
             looked = self._retries.turn(now_ms)
             steps += 1

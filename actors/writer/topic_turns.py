@@ -56,6 +56,11 @@ class TopicTurns:
     def __bool__(self) -> bool:
         return bool(self._waiting)
 
+    @property
+    def idle(self) -> bool:
+        """Whether nobody waits, for a topic or for all of them."""
+        return not (self._waiting or self._lists)
+
     def ask(self, peer: bytes, request: Request | ListTopics) -> ProduceAnswer | None:
         """The answer to a request; None where it waits for its turn."""
         try:

@@ -67,11 +67,15 @@ class Inlet:
             return None
         peer = socket.recv(zmq.NOBLOCK, copy=False)
         parts: list[Any] = [peer.bytes if copy else peer]
-        while socket.get(zmq.RCVMORE):
+        more: Any = peer.more
+        while more:
             if len(parts) == MOST_PARTS:
                 self._drop()
                 return []
-            parts.append(socket.recv(zmq.NOBLOCK, copy=copy))
+            part: Any = socket.recv(zmq.NOBLOCK, copy=copy)
+            parts.append(part)
+            # to ask the socket takes as long as to receive, and a frame knows it
+            more = socket.get(zmq.RCVMORE) if copy else part.more
         self._inflow.took(peer, sum(map(len, parts)))
         return parts
 
