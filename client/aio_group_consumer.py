@@ -77,7 +77,8 @@ class GroupConsumer(GroupMember, GroupControl):
             try:
                 for message in handful.messages:
                     queue = handful.queue
-                    if self._stopping or queue.dropped or not queue.holds(handful):
+                    going_on = self.loop.may_go_on(queue) and queue.holds(handful)
+                    if self._stopping or not going_on:
                         break
                     place += 1
                     yield GroupMessage(message, handful, place - 1, self._judge)
@@ -114,7 +115,7 @@ class GroupConsumer(GroupMember, GroupControl):
         judge, place = judge_into(verdicts), handful.start
         given: Any = Batch(handful, judge)
         try:
-            if handful.queue.dropped:
+            if not self.loop.may_go_on(handful.queue):
                 return
             await handler(given if batch > 1 else given[0])
             place = handful.stop

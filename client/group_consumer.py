@@ -58,7 +58,8 @@ class GroupConsumer(GroupMember, GroupControl):
         try:
             for message in handful.messages:
                 # after `retry` in an orderly queue the others wait for it, and come again
-                if self._stopping or queue.dropped or not queue.holds(handful):
+                going_on = self.loop.may_go_on(queue) and queue.holds(handful)
+                if self._stopping or not going_on:
                     return
                 place += 1
                 yield GroupMessage(message, handful, place - 1, judge)

@@ -256,4 +256,5 @@ class GroupMember:
     def __del__(self) -> None:
         loop: MemberLoop | None = self.__dict__.get("_loop")
         if loop is not None and not loop.closing:
+            loop.abandoned = True
             warnings.warn(f"unclosed {self!r}", ResourceWarning, stacklevel=1, source=self)

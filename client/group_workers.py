@@ -94,14 +94,15 @@ class Workers:
                 loop.tell()
 
     def _handle_each(self, handful: Handful) -> None:
-        handler, queue, core = self._handler, handful.queue, self._source.loop.core
-        orderly = core.options.orderly
+        handler, queue, loop = self._handler, handful.queue, self._source.loop
+        orderly, may_go_on = loop.core.options.orderly, loop.may_go_on
         verdicts: dict[int, Back] = {}
         judge = judge_into(verdicts)
         began, place = time.perf_counter(), handful.start
         try:
             for message in handful.messages:
-                if queue.dropped or orderly and core.is_suspended(self._source.loop.now_ms()):
+                # each time: the process may have been frozen since the last one
+                if not may_go_on(queue):
                     break
                 try:
                     handler(GroupMessage(message, handful, place, judge))
@@ -113,13 +114,13 @@ class Workers:
         finally:
             # also when a worker ends by SystemExit: what it has begun is not lost
             self._pace.took(time.perf_counter() - began, place - handful.start)
-            report(self._source.loop, handful, place, verdicts)
+            report(loop, handful, place, verdicts)
 
     def _handle_batch(self, handful: Handful) -> None:
         verdicts: dict[int, Back] = {}
         place = handful.start
         try:
-            if not handful.queue.dropped:
+            if self._source.loop.may_go_on(handful.queue):
                 try:
                     self._handler(Batch(handful, judge_into(verdicts)))
                 except Exception as error:

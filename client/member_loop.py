@@ -21,6 +21,7 @@ from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.aim import Aim
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import MemberCore
+from penstock.client.core.groups.process_queue import ProcessQueue
 from penstock.client.lost_connection import LostConnection
 from penstock.shared.clock import Clock
 from penstock.shared.errors import ConnectError, PenstockError
@@ -98,6 +99,8 @@ class MemberLoop:
         self.work = threading.Condition(self.lock)
         self.listeners: set[Callable[[], None]] = set()
         self.asleep = self.closing = self.ended = self.is_forked = False
+        # set when nobody has the consumer any more; a finalizer must not wait
+        self.abandoned = False
         self.error: BaseException | None = None
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context(io_threads=1)
         self._waker = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -121,6 +124,13 @@ class MemberLoop:
     def start(self) -> None:
         leaving.enter(self)
         self._thread.start()
+
+    def may_go_on(self, queue: ProcessQueue) -> bool:
+        """Whether messages of a queue that were handed out may be begun: it is the member's still.
+
+        Needs no lock. A process that was frozen finds it out by its clock, before it has heard.
+        """
+        return not queue.dropped and not self.core.is_suspended(self._clock.monotonic_ms())
 
     def now_ms(self) -> int:
         return self._clock.monotonic_ms()
@@ -165,14 +175,17 @@ class MemberLoop:
 
     def stop(self) -> None:
         """Release everything, say good-bye, end the thread."""
+        self._begin_to_leave()
+        if self._thread.is_alive() and threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _begin_to_leave(self) -> None:
         with self.lock:
             if not self.closing:
                 self.closing = True
                 self.core.close()
                 self.core.leave()
                 self.wake()
-        if self._thread.is_alive() and threading.current_thread() is not self._thread:
-            self._thread.join()
 
     def finish(self) -> None:
         """The process ends: nobody works on anything any more."""
@@ -191,6 +204,8 @@ class MemberLoop:
         try:
             while not self.core.membership.left:
                 self._turn()
+                if self.abandoned:
+                    self._begin_to_leave()
                 if self.closing:
                     now_ms = self.now_ms()
                     until_ms = until_ms if until_ms >= 0 else now_ms + LEAVE_MS

@@ -289,3 +289,36 @@ def test_a_coordinator_that_dies_is_waited_for(broker_in: Any, tmp_path: Path) -
         consumer.commit(WAIT_S)
         assert sorted(found, key=int) == numbers(10)
         assert sum(at for (of, _), at in consumer.committed.items() if of == "orders") == 10
+
+
+def test_a_member_follows_its_broker_to_another_run(broker_in: Any, tmp_path: Path) -> None:
+    broker = broker_in(tmp_path)
+    with Producer(store=broker.store) as producer:
+        producer.create_topic("orders", 2)
+        for number in range(10):
+            producer.send("orders", b"%d" % number)
+    with GroupConsumer(
+        store=broker.store, group="g", topics="orders", start="first", max_times=0
+    ) as consumer:
+        found = take(consumer, 4)
+        consumer.commit()
+        broker.kill()
+        broker_in(tmp_path)
+        for message in consumer:
+            found.append(message.body)
+            message.retry()  # a dead letter, which the next broker has to store
+            if len(found) == 10:
+                break
+        wait_for(lambda: sum(consumer.committed.values()) == 10)
+    assert sorted(found, key=int) == numbers(10)
+    with Consumer(store=broker.store, topic="%DLQ%g", follow=False) as dead:
+        assert sorted((each.body for each in dead), key=int) == sorted(found[4:], key=int)
+
+
+def test_a_consumer_that_is_forgotten_leaves(broker: Any, topic: str) -> None:
+    forgotten = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
+    forgotten.poll(WAIT_S)
+    with pytest.warns(ResourceWarning, match="unclosed"):
+        del forgotten
+    with GroupConsumer(store=broker.store, group=topic, topics=topic, start="first") as heir:
+        assert sorted(take(heir, 20), key=int) == numbers()

@@ -147,6 +147,27 @@ def test_members_come_leave_and_are_killed_and_each_message_is_handled(
         no_queue_is_in_two_hands(members)
 
 
+@pytest.mark.parametrize("kind", ["any", "orderly"])
+def test_a_member_that_was_frozen_repeats_nothing_that_was_answered(
+    work: Any, programs: Callable[[str], Program], kind: str
+) -> None:
+    frozen = programs(kind)
+    wait_for(lambda: len(ended([frozen])) > 20, "it works")
+    frozen.process.send_signal(signal.SIGSTOP)
+    heir = programs(kind)
+    if kind == "any":  # an orderly one keeps its queues for a minute, as in RocketMQ
+        wait_for(lambda: len(ended([frozen, heir])) == QUEUES * EACH, "the heir has done the rest")
+    else:
+        wait_for(lambda: bool(heir.lines), "the heir is there")
+    frozen.process.send_signal(signal.SIGCONT)
+    wait_for(lambda: len(ended([frozen, heir])) == QUEUES * EACH, "everything is handled")
+    for each in (frozen, heir):
+        each.leave()
+    nothing_answered_comes_again(everything([frozen, heir]))
+    if kind == "orderly":
+        no_queue_is_in_two_hands([frozen, heir])
+
+
 def nothing_answered_comes_again(lines: list[Line]) -> None:
     sure: dict[int, int] = {}
     for line in lines:

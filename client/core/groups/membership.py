@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from penstock.client.core.aim import Aim
 from penstock.client.core.groups.strategies import QueueName, Strategy, divide
 from penstock.shared.errors import PenstockError, error_from_status
@@ -190,6 +192,8 @@ class Membership:
                 continue
             if asked.sent_ms >= 0 and now_ms - asked.sent_ms < REPEAT_MS:
                 continue
+            if isinstance(asked.request, Join) and asked.request.run != self.aim.run:
+                asked.request = replace(asked.request, run=self.aim.run)  # the broker has moved
             asked.sent_ms = now_ms
             if asked.first_ms < 0:
                 asked.first_ms = now_ms
