@@ -59,10 +59,11 @@ class Claims:
             seat.owner, seat.epoch = client, self._next_epoch
             self._next_epoch += 1
             self._owned.setdefault((group, client), set()).add(queue)
+            self._note(group, queue, seat)
         if seat.offset == NONE:
             assert offset != NONE, "a claim says where to go on"
             seat.offset = offset
-        self._note(group, queue, seat)
+            self._note(group, queue, seat)
         return Given(seat.offset, seat.epoch)
 
     def hold(self, group: str, client: str, held: HeldClaim) -> bool:

@@ -1,0 +1,236 @@
+"""Claims against a plain model, and the coordinator killed at any byte of its journal."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from penstock.actors.coordinator.claims import NONE, Claims
+from penstock.shared.progress.group_journal import (
+    Entry,
+    Gone,
+    Head,
+    Row,
+    decode_journal,
+    encode_block,
+    encode_journal,
+)
+from penstock.shared.wire.group_messages import HeldClaim
+
+GROUPS = st.sampled_from(("g", "h"))
+CLIENTS = st.sampled_from(("a", "b", "c"))
+QUEUES = st.tuples(st.sampled_from(("orders", "%RETRY%g")), st.integers(0, 1))
+OFFSETS = st.integers(0, 9)
+
+Key = tuple[str, tuple[str, int]]
+
+
+def restored(raw: bytes) -> Claims:
+    """What a new coordinator has of a journal."""
+    claims = Claims()
+    for entry in decode_journal(raw)[0]:
+        if isinstance(entry, Row):
+            claims.load(entry)
+        elif isinstance(entry, Gone):
+            claims.forget(entry.group)
+        elif isinstance(entry, Head):
+            claims.skip_epochs(entry.next_epoch)
+    claims.changes()
+    return claims
+
+
+class ClaimsMachine(RuleBasedStateMachine):
+    """The model: offset and owner of each queue, the epoch with which it was given, all epochs."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.claims = Claims()
+        self.raw = encode_journal(Head((), 1), [])
+        self.offsets: dict[Key, int] = {}
+        self.owners: dict[Key, tuple[str, int]] = {}
+        self.given: set[int] = set()
+        # claims that clients believe they have, rightly or not
+        self.believed: list[tuple[str, str, HeldClaim]] = []
+
+    def write(self) -> None:
+        """As the actor does before it answers."""
+        if changes := self.claims.changes():
+            self.raw += encode_block(changes)
+
+    @rule(group=GROUPS, client=CLIENTS, queue=QUEUES, start=OFFSETS)
+    def claim(self, group: str, client: str, queue: tuple[str, int], start: int) -> None:
+        key = group, queue
+        found = self.claims.claim(group, client, queue, start)
+        self.write()
+        owner = self.owners.get(key)
+        if owner is not None and owner[0] != client:
+            assert found is None
+            return
+        assert found is not None
+        assert found.offset == self.offsets.setdefault(key, start)
+        if owner is None:
+            assert found.epoch not in self.given, "no epoch is given twice"
+            self.given.add(found.epoch)
+            self.owners[key] = client, found.epoch
+            self.believed.append((group, client, HeldClaim(*queue, found.epoch)))
+        else:
+            assert found.epoch == owner[1]
+
+    @rule(data=st.data(), offset=OFFSETS)
+    def commit(self, data: Any, offset: int) -> None:
+        if not self.believed:
+            return
+        group, client, held = data.draw(st.sampled_from(self.believed))
+        queue = held.topic, held.queue_id
+        counts = self.claims.commit(group, client, queue, offset, held.epoch)
+        self.write()
+        assert counts == (self.owners.get((group, queue)) == (client, held.epoch))
+        if counts:
+            self.offsets[group, queue] = offset
+
+    @rule(data=st.data())
+    def release(self, data: Any) -> None:
+        if not self.believed:
+            return
+        group, client, held = data.draw(st.sampled_from(self.believed))
+        queue = held.topic, held.queue_id
+        was_own = self.claims.release(group, client, queue, held.epoch)
+        self.write()
+        assert was_own == (self.owners.get((group, queue)) == (client, held.epoch))
+        if was_own:
+            del self.owners[group, queue]
+
+    @rule(data=st.data())
+    def hold(self, data: Any) -> None:
+        """A member comes back with what it believes it has."""
+        if not self.believed:
+            return
+        group, client, held = data.draw(st.sampled_from(self.believed))
+        key = group, (held.topic, held.queue_id)
+        has = self.claims.hold(group, client, held)
+        self.write()
+        owner = self.owners.get(key)
+        assert not has or owner in (None, (client, held.epoch))
+        if has and owner is None:
+            newest = max(
+                each.epoch
+                for at, _, each in self.believed
+                if (at, (each.topic, each.queue_id)) == key
+            )
+            assert held.epoch == newest, "nobody has had the queue since"
+            self.owners[key] = client, held.epoch
+
+    @rule(group=GROUPS, client=CLIENTS)
+    def leave(self, group: str, client: str) -> None:
+        freed = self.claims.release_all(group, client)
+        self.write()
+        mine = [key for key, who in self.owners.items() if key[0] == group and who[0] == client]
+        assert sorted(freed) == sorted(queue for _, queue in mine)
+        for key in mine:
+            del self.owners[key]
+
+    @rule(group=GROUPS, queue=QUEUES, offset=OFFSETS)
+    def reset(self, group: str, queue: tuple[str, int], offset: int) -> None:
+        owner, _ = self.claims.reset(group, queue, offset)
+        self.write()
+        before = self.owners.pop((group, queue), None)
+        assert owner == (before[0] if before else "")
+        self.offsets[group, queue] = offset
+        self.believed = [
+            each
+            for each in self.believed
+            if (each[0], (each[2].topic, each[2].queue_id)) != (group, queue)
+        ]
+
+    @rule()
+    def kill(self) -> None:
+        """Another process, which has the journal alone."""
+        self.claims = restored(self.raw)
+
+    @rule()
+    def compact(self) -> None:
+        self.raw = encode_journal(Head((), self.claims.next_epoch), [*self._all_rows(self.claims)])
+
+    @staticmethod
+    def _all_rows(claims: Claims) -> list[Row]:
+        found = list(claims.rows())
+        # what has no epoch stands in the offsets' file
+        for group, topics in claims.offsets().items():
+            for topic, queues in topics.items():
+                for queue_id, offset in queues.items():
+                    seat = claims.seat(group, (topic, queue_id))
+                    if seat is not None and not seat.epoch:
+                        found.append(Row(group, topic, queue_id, offset, 0, ""))
+        return found
+
+    @invariant()
+    def agrees(self) -> None:
+        for (group, queue), offset in self.offsets.items():
+            seat = self.claims.seat(group, queue)
+            assert seat is not None and seat.offset == offset
+            owner = self.owners.get((group, queue))
+            assert (seat.owner, seat.epoch) == owner if owner else seat.owner == ""
+        owned = {
+            (group, queue)
+            for group, client in self.claims.owners()
+            for queue in self.claims.owned(group, client)
+        }
+        assert owned == self.owners.keys()
+
+
+TestClaims = ClaimsMachine.TestCase
+TestClaims.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+_STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(("claim", "commit", "commit", "release")),
+        CLIENTS,
+        QUEUES,
+        OFFSETS,
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+@settings(deadline=None, max_examples=40)
+@given(_STEPS, st.data())
+def test_a_kill_at_any_byte_of_the_journal_loses_nothing_that_was_answered(
+    steps: list[tuple[str, str, tuple[str, int], int]], data: Any
+) -> None:
+    """Each step is one block, answered when all of it is written."""
+    claims = Claims()
+    raw = encode_journal(Head((), 1), [])
+    states: list[tuple[int, dict[Key, tuple[int, str, int]]]] = [(len(raw), {})]
+    for what, client, queue, offset in steps:
+        seat = claims.seat("g", queue)
+        epoch = seat.epoch if seat else 0
+        if what == "claim":
+            claims.claim("g", client, queue, offset)
+        elif what == "commit":
+            claims.commit("g", client, queue, offset, epoch)
+        else:
+            claims.release("g", client, queue, epoch)
+        entries: list[Entry] = claims.changes()
+        raw += encode_block(entries) if entries else b""
+        states.append((len(raw), _state(claims)))
+    cut = data.draw(st.integers(states[0][0], len(raw)))
+    torn = raw[:cut] + data.draw(st.binary(max_size=20))
+    answered = [state for end, state in states if end <= cut][-1]
+    found = restored(torn)
+    assert _state(found) == answered
+    used = [epoch for _, _, epoch in answered.values()]
+    assert found.next_epoch > max(used, default=0)
+
+
+def _state(claims: Claims) -> dict[Key, tuple[int, str, int]]:
+    return {
+        (group, (topic, queue_id)): (seat.offset, seat.owner, seat.epoch)
+        for group in claims.groups()
+        for topic, seats in claims.topics(group).items()
+        for queue_id, seat in seats.items()
+        if seat.offset != NONE
+    }
