@@ -1,7 +1,7 @@
 """The one checker of a store's invariants: reads every record and queue entry, writes nothing.
 
 It walks the log once, checks each record, and hands it to the check of its queue; then come the
-checkpoint and the index files.
+checkpoint, the index files, and what is known of consumer groups.
 
 It shares code with what it checks. Records are told apart by `scan` and `outline`, which a start, a
 rebuild and a reader use too, and the chains of the index are made again by the function that the
@@ -20,6 +20,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.maintenance.verify_groups import check_groups
 from penstock.maintenance.verify_index_headers import check_index_files
 from penstock.maintenance.verify_index_items import IndexCheck
 from penstock.maintenance.verify_queues import QueueCheck
@@ -153,6 +154,7 @@ class _Verification:
             (queue.summary() for queue in self._queues.values()),
             key=lambda queue: (queue.topic, queue.queue_id),
         )
+        check_groups(self._store.paths, queues, self._found)
         return VerifyReport(
             directory=shown(self._store.paths.root),
             ok=self._found.problem_count == 0,

@@ -1,0 +1,74 @@
+"""The check of what a store says of consumer groups: offsets, settings, and their journal.
+
+A file that cannot be read is a problem. An offset past its queue's end is a note: a power failure
+may take messages that a group had read, and the group goes on at the end that there is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, TypeVar
+
+from penstock.maintenance.verify_report import Findings, QueueSummary
+from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.segments import shown
+from penstock.shared.layout import StorePaths
+from penstock.shared.progress.consumer_offsets import ConsumerOffsets
+from penstock.shared.progress.group_journal import Gone, Row, decode_journal
+from penstock.shared.progress.subscription_groups import SubscriptionGroups
+from penstock.shared.store.rocketmq_json import load_document
+
+# Of offsets past the end of a queue the first are named.
+MOST_NAMED = 20
+_Document = TypeVar("_Document")
+
+
+def check_groups(paths: StorePaths, queues: Iterable[QueueSummary], found: Findings) -> None:
+    """Check the three files, where there are any. Raises OSError for one that may not be read."""
+    _load(paths.subscription_groups, SubscriptionGroups, found)
+    offsets = _load(paths.consumer_offsets, ConsumerOffsets, found)
+    known = {(g, t, q): offset for g, t, q, offset in offsets.rows()} if offsets else {}
+    known |= _journal(paths.group_journal, found)
+    ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
+    past = [
+        f"group {group} is at {offset} of topic {topic}, queue {queue_id}, which ends at {end}"
+        for (group, topic, queue_id), offset in sorted(known.items())
+        if offset > (end := ends.get((topic, queue_id), 0))
+    ]
+    for text in past[:MOST_NAMED]:
+        found.note(text)
+    if len(past) > MOST_NAMED:
+        found.note(f"{len(past) - MOST_NAMED} more queues end before a group's offset")
+
+
+def _load(
+    file: Path, kind: Callable[[dict[str, Any]], _Document], found: Findings
+) -> _Document | None:
+    try:
+        return load_document(file, kind)
+    except StoreDamaged as error:
+        found.report("group-file", (shown(file), 0), None, f"{error.what}: {error.value}")
+        return None
+
+
+def _journal(file: Path, found: Findings) -> Mapping[tuple[str, str, int], int]:
+    """The offsets that are newer than the offsets' file."""
+    raw = b""
+    with suppress(FileNotFoundError):
+        raw = file.read_bytes()
+    entries, good = decode_journal(raw)
+    if raw and not good:
+        found.report("group-journal", (shown(file), 0), None, "it is no journal of groups")
+    elif good < len(raw):
+        found.note(
+            f"{shown(file)}: {len(raw) - good} bytes at its end are of a crash, and not read"
+        )
+    offsets: dict[tuple[str, str, int], int] = {}
+    for entry in entries:
+        if isinstance(entry, Row) and entry.offset >= 0:
+            offsets[entry.group, entry.topic, entry.queue_id] = entry.offset
+        elif isinstance(entry, Gone) and not entry.client_id:
+            offsets = {key: at for key, at in offsets.items() if key[0] != entry.group}
+    return offsets
