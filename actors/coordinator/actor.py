@@ -82,7 +82,7 @@ class Coordinator(Actor):
         self._members, self._claims = Membership(), Claims()
         self._files = GroupFiles(self._stage)
         self._queues = QueueReader(config, run, self._stage.positions)
-        self._topics = TopicWatch(paths.topics)
+        self._topics = TopicWatch(paths.topics, clock.monotonic_ms)
         self._topics.changed(clock.monotonic_ms())
         self._tell = Notifications(self._members)
         self._log = LogOffsets(self._stage, self._queues, self._claims, self._tell)

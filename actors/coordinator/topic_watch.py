@@ -1,23 +1,29 @@
 """How many queues topics have to read, as config/topics.json says; the writer changes it.
 
-Looked at now and then, by the file's inode and time: it is replaced as a whole.
+Looked at now and then, by the file's inode and time: it is replaced as a whole. A file of many
+topics takes a while to read, so while it changes all the time a pause follows that is many times
+as long.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.store.topics import Topics, load_topics
 
 LOOK_MS = 100
+# The pause after reading the file, in lengths of that.
+PAUSE = 19
 
 
 class TopicWatch:
     """The topics as they were at the last look."""
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, monotonic_ms: Callable[[], int]) -> None:
         self._file = file
+        self._monotonic_ms = monotonic_ms
         self._version: tuple[int, int, int] | None = None
         self._queues: dict[str, int] = {}
         self._look_ms = 0
@@ -42,6 +48,7 @@ class TopicWatch:
         version = found.st_ino, found.st_mtime_ns, found.st_size
         if version == self._version:
             return set()
+        began_ms = self._monotonic_ms()
         try:
             topics: Topics = load_topics(self._file)
         except StoreDamaged:
@@ -51,5 +58,7 @@ class TopicWatch:
             self._queues,
             {name: topics.read_queues(name) for name in topics.names()},
         )
+        took_ms = self._monotonic_ms() - began_ms
+        self._look_ms = now_ms + max(LOOK_MS, PAUSE * took_ms)
         either = before.keys() | self._queues.keys()
         return {name for name in either if before.get(name, 0) != self._queues.get(name, 0)}

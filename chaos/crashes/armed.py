@@ -60,7 +60,7 @@ FROZEN = frozenset(
 # met in every cycle, so it need not be the first time; the others are met now and then
 _OFTEN = {
     name
-    for name in _named("write.", "commit.", "flush.", "reput.", "ckpt.")
+    for name in _named("write.", "commit.", "flush.", "reput.", "ckpt.", "group.")
     if not name.endswith((".mid_record", ".end_of_file_blank", ".roll", ".new_cq_file"))
 } - {"reput.new_queue", "flush.mid_index"}
 _LATEST = {"file.tmp_written": 3, "file.renamed": 3, "rebuild.before_swap": 2, "sup.after_spawn": 7}

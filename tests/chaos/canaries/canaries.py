@@ -626,3 +626,15 @@ def offsets_forgotten(exact_offsets: Any) -> None:
 
     exact_offsets.ExactOffsets.begin = lambda self, next_offset: None
     exact_offsets.ExactOffsets.check = compare_known
+
+
+@canary("actors.coordinator.group_files", "points")
+def groups_answered_before_the_journal(group_files: Any) -> None:
+    """What a group's members are told is in the journal only with the change after it."""
+    write = group_files.GroupFiles.write_down
+
+    def write_later(self: Any, entries: Any) -> None:
+        late, self.late = getattr(self, "late", []), [*entries]
+        write(self, late)
+
+    group_files.GroupFiles.write_down = write_later
