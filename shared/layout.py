@@ -71,7 +71,6 @@ class StorePaths:
         self.queue_ends = self.own / "queue-ends"
         self.watermark = self.own / "watermark"
         self.transactions = self.own / "transactions"
-        self.consumer_offsets = self.root / "config" / "consumerOffset.json"
         self.retention = self.own / "retention.json"
         self.deletions = self.own / "deletions.json"
         self.exact_offsets = self.own / "exact-offsets.json"
