@@ -10,7 +10,7 @@
 //     {"op":"view","ids":FILE,"out":FILE}                see Reading
 //     {"op":"query","queries":FILE,"out":FILE}           see Reading
 //     {"op":"consume","group":"billing","topics":{"orders":"*"},"until":100,"idle_ms":20000,
-//      "orderly":false,"max_reconsume_times":16,"out":FILE}                      see Groups
+//      "settle_ms":0,"level":1,"orderly":false,"max_reconsume_times":16,"out":FILE}                      see Groups
 //     {"op":"strategies","cases":FILE,"out":FILE}        see Groups; needs no broker
 //     {"op":"committed","group":"billing","topic":"orders"}  {queue: [offset, max], ...}
 //     {"op":"close"}

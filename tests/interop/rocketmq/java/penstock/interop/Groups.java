@@ -1,8 +1,9 @@
 // Members of consumer groups: the official push consumer, and the official strategies.
 //
-// consume joins a group and ends when `until` messages have succeeded, or none has come for
-// `idle_ms`. A message fails as often as its property `fail` says, which counts by its reconsume
-// times. A line of the output is one call of the handler: {"topic","queue","offset","body","times",
+// consume joins a group and ends when `until` messages have succeeded and none has come for
+// `settle_ms`, or none has come for `idle_ms`. A message fails as often as its property `fail` says, which counts by its reconsume
+// times, and comes again by the delay `level`.
+// A line of the output is one call of the handler: {"topic","queue","offset","body","times",
 // "succeeded","at_ms"}.
 //
 // strategies divides queues: a line of the cases is {"strategy","queues":[[topic,broker,id],...],
@@ -43,7 +44,6 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 final class Groups {
     private static final String FAIL = "fail";
-    private static final int LEVEL_OF_ONE_SECOND = 1;
 
     private final String nameServer;
     private final String instance;
@@ -90,7 +90,7 @@ final class Groups {
                 });
             } else {
                 consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
-                    context.setDelayLevelWhenNextConsume(LEVEL_OF_ONE_SECOND);
+                    context.setDelayLevelWhenNextConsume(order.getIntValue("level"));
                     return handler.all(messages)
                         ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS
                         : ConsumeConcurrentlyStatus.RECONSUME_LATER;
@@ -100,8 +100,9 @@ final class Groups {
             try {
                 int until = order.getIntValue("until");
                 long idleMs = order.getLongValue("idle_ms");
-                while (succeeded.get() < until
-                    && System.currentTimeMillis() - lastMs.get() < idleMs) {
+                long settleMs = order.getLongValue("settle_ms");
+                while (System.currentTimeMillis() - lastMs.get()
+                    < (succeeded.get() < until ? idleMs : settleMs)) {
                     Thread.sleep(20);
                 }
             } finally {
