@@ -25,6 +25,7 @@ from penstock.chaos.running.frozen import frozen_round
 from penstock.chaos.running.kills import kills_round
 from penstock.chaos.running.memory import memory_round
 from penstock.chaos.running.mixed import mixed_round
+from penstock.chaos.running.transactions import transactions_round
 from penstock.chaos.stepped.events import events_round
 from penstock.chaos.storage.cut import cut_round
 from penstock.chaos.storage.damage import damage_round
@@ -65,6 +66,7 @@ KINDS: dict[str, Kind] = {
     "attack": Kind(attack_round, 2),
     "mixed": Kind(mixed_round, 3),
     "exactly": Kind(exactly_once_round, 3),
+    "transactions": Kind(transactions_round, 3),
 }
 
 

@@ -66,6 +66,12 @@ POINTS: dict[str, str] = {
     "write.before_publish": "all of a frame's bytes stand behind `wrote`",
     "write.publish": "`wrote` is moved, `wrote_timestamp` is not, and nobody has heard of it",
     "write.before_answer": "the disk has a frame, and its producer has not heard of it",
+    # transactions
+    "txn.sent": "a frame for the writer has left: copies of half messages, or their marks",
+    "txn.stored": "copies and marks are durable, and only the writer knows",
+    "txn.before_answer": "a transaction has ended, and its producer has not heard of it",
+    "txn.asked": "a producer is asked how a transaction ended",
+    "txn.before_save": "how far half messages are looked through is as old as the last save",
     # rings in shared memory, which the writer makes and producers fill
     "ring.made": "the file of a ring is there, and no producer has heard of it",
     "ring.taken": "a producer holds a ring, and has not mapped it",

@@ -26,6 +26,7 @@ from penstock.actors.transactions.producers import HEARTBEAT_MS, Producers
 from penstock.actors.transactions.requests import Requests
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.errors import PenstockError, ProtocolError
+from penstock.shared.faults import crash_point
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
@@ -164,12 +165,15 @@ class Transactions(Actor):
             except zmq.Again:
                 self._sender.not_connected(now_ms)
                 break
+            crash_point("txn.sent")
         return done
 
     def _settle(self, ending: Any, error: PenstockError | None) -> None:
         if ending.stored:
+            crash_point("txn.stored")
             self._follower.ended(ending)
         for peer, answer in self._requests.settle(ending, error):
+            crash_point("txn.before_answer")
             self._send(peer, encode(answer))
 
     # --- producers ---
@@ -209,6 +213,7 @@ class Transactions(Actor):
         asked = self._send(peer, encode(question), encode_record(as_real(record)))
         if asked:
             self._positions.publish("transaction_checks", self._positions["transaction_checks"] + 1)
+            crash_point("txn.asked")
         return asked
 
     def _send(self, peer: bytes, *parts: bytes) -> bool:

@@ -21,6 +21,7 @@ from penstock.actors.transactions.half_table import (
     HalfTable,
 )
 from penstock.shared.clock import Clock
+from penstock.shared.faults import crash_point
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC, TRANSACTION_GROUP
 from penstock.shared.store.rocketmq_json import load_document
@@ -129,6 +130,7 @@ class Follower:
         progress = self.progress
         if progress == self._saved:
             return
+        crash_point("txn.before_save")
         with self._disk:
             save_transaction_progress(self._file, progress)
         self._saved = progress

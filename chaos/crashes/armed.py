@@ -39,6 +39,7 @@ CLEANER = _named("clean.")
 OFFLINE = _named("repair.", "rebuild.")
 GROUPS = _named("group.")
 DELAYS = _named("schedule.")
+TRANSACTIONS = _named("txn.")
 SUPERVISOR = _named(
     "file.", "geometry.", "recover.", "run.", "start.", "sup.", "shutdown.", "index.mid_repair"
 )
@@ -46,7 +47,8 @@ SUPERVISOR = _named(
 SENDERS = frozenset({"ring.taken", "ring.filled"})
 # what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
-ACTORS = frozenset(POINTS) - BELLS - CLEANER - GROUPS - DELAYS - OFFLINE - SUPERVISOR - SENDERS
+ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS
+ACTORS -= GROUPS | DELAYS | TRANSACTIONS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
 # right before a store to a position: a frozen actor has looked at its generation by then
 FROZEN = frozenset(

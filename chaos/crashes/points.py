@@ -28,6 +28,7 @@ from penstock.chaos.crashes.armed import (
     SENDERS,
     SMALL,
     SUPERVISOR,
+    TRANSACTIONS,
     Armed,
     not_reached,
 )
@@ -36,6 +37,7 @@ from penstock.chaos.crashes.groups import die_in_groups
 from penstock.chaos.crashes.repairs import die_in_repair
 from penstock.chaos.crashes.senders import die_sending
 from penstock.chaos.crashes.starts import die_in_start
+from penstock.chaos.crashes.transactions import die_in_transactions
 from penstock.chaos.history import digest
 from penstock.chaos.load import TOPIC, Load
 from penstock.chaos.stepped.replay import check_whole
@@ -161,6 +163,7 @@ WAYS = {
     "die cleaning": Way(die_cleaning, CLEANER),
     "die in groups": Way(die_in_groups, GROUPS),
     "die in delays": Way(die_in_delays, DELAYS),
+    "die in transactions": Way(die_in_transactions, TRANSACTIONS),
     "die in a start or stop": Way(die_in_start, SUPERVISOR),
     "die in a repair": Way(die_in_repair, OFFLINE),
 }

@@ -40,6 +40,7 @@ DONE_BY = {
     "attack": ("key dense", "many parts", "foreign key", "long filters"),
     "mixed": ("harm among others",),
     "exactly": (".+ killed while copying",),
+    "transactions": (".+ killed in transactions",),
 }
 
 

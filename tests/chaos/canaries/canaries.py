@@ -638,3 +638,22 @@ def groups_answered_before_the_journal(group_files: Any) -> None:
         write(self, late)
 
     group_files.GroupFiles.write_down = write_later
+
+
+@canary("actors.transactions.half_table", "transactions")
+def every_word_counts(half_table: Any) -> None:
+    """What has ended is open again, so a second word stores a second message."""
+    half_table.HalfTable.finish = lambda self, offset, state: False
+
+
+@canary("actors.transactions.follower", "transactions")
+def marks_not_read(follower: Any) -> None:
+    """A new transactions actor takes words before it knows what the one before has ended."""
+    follower.Follower.follow = lambda self: self.extend() or 0
+    follower.Follower.is_at_end = lambda self: True
+
+
+@canary("actors.transactions.checks", "transactions")
+def nobody_asked(checks: Any) -> None:
+    """A half message whose program has died is never asked for."""
+    checks.Checks.turn = lambda self: 0

@@ -1,0 +1,27 @@
+"""Transactions whose actor is killed wherever it is: what local transactions said, holds."""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+from penstock.chaos.arena import Arena
+from penstock.chaos.broker import Broker
+from penstock.chaos.crashes.armed import SMALL, Armed
+from penstock.chaos.running.transactions import SOON, Sellers
+
+
+def die_in_transactions(arena: Arena, place: Path, dice: random.Random, armed: Armed) -> list[str]:
+    """The transactions actor, at every point."""
+    broker = Broker(place, SMALL | SOON, environment=armed.environment())
+    broker.start()
+    sellers = Sellers(broker, place)
+    try:
+        sellers.start()
+        wrong = armed.await_all(broker, arena.moved)
+        wrong += sellers.settle()
+        broker.stop()
+        return wrong
+    finally:
+        sellers.kill_all()
+        broker.clear()
