@@ -15,9 +15,12 @@ from typing import NamedTuple
 
 import msgspec
 
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import PenstockError, StoreDamaged
 from penstock.shared.formats.checkpoint import Checkpoint, decode_checkpoint, encode_checkpoint
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_layout import AT_QUEUE_OFFSET
 from penstock.shared.layout import StorePaths
+from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import load_sizes
 
 # Where harm goes: most bytes are the log's, but every kind of file shall have its share.
@@ -218,6 +221,21 @@ def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
     return hits
 
 
+def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
+    """A bit of a record's queue offset, so that it may name another message's slot."""
+    try:
+        with StoreDirectory(scene.root) as store:
+            starts = [at for at, found, _, _, _ in store.scan_log() if found is Kind.RECORD]
+            position = dice.choice(starts) if starts else -1
+            files = [each for each in store.segments if each.base <= position < each.end]
+    except PenstockError:
+        return []  # what was done to it before leaves nothing to be read
+    if not files:
+        return []
+    hit = _flip_at(files[0].path, position - files[0].base + AT_QUEUE_OFFSET + 7, dice)
+    return [hit._replace(what="a flipped bit of a queue offset")]
+
+
 def _make_abort(scene: Scene, dice: random.Random) -> list[Hit]:
     file = StorePaths(scene.root).abort
     file.write_bytes(dice.choice((b"", b"0", b"4711", b"x" * 30)))
@@ -237,6 +255,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "checkpoint": (_bend_checkpoint, 8),
     "sizes": (_bend_sizes, 4),
     "silence": (_silence, 8),
+    "misplace": (_misplace, 6),
     "abort": (_make_abort, 3),
 }
 

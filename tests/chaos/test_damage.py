@@ -11,11 +11,14 @@ import pytest
 from penstock.chaos.arena import growing_store
 from penstock.chaos.storage.damage import Task, check_copies
 from penstock.chaos.storage.harm import HARM, Scene, do_harm
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.layout import segment_name
 
 pytestmark = pytest.mark.takes(20)
 
 LEFT = ("stopped", "killed", "killed, its memory gone", "without power")
 SEEDS = range(8)
+LOG = [f"commitlog/{segment_name(base)}" for base in (0, 4096)]
 
 
 @pytest.mark.parametrize("left", LEFT)
@@ -33,10 +36,13 @@ def test_no_intact_message_is_lost_in_silence_and_no_offset_is_given_twice(
 @pytest.mark.parametrize("kind", HARM)
 def test_each_kind_of_harm_says_what_it_has_changed(tmp_path: Path, kind: str) -> None:
     for name in ("now", "earlier"):
-        for path in ("commitlog/00", "commitlog/01", "consumequeue/t/0/00", "config/topics.json"):
+        for path in (*LOG, "consumequeue/t/0/00", "config/topics.json"):
             file = tmp_path / name / path
             file.parent.mkdir(parents=True, exist_ok=True)
             file.write_bytes(f"{name} {path}".encode() * 20)
+        for path in LOG:
+            raw = encode_record(Record("t", path.encode())) + name.encode()
+            (tmp_path / name / path).write_bytes(raw.ljust(4096, b"\0"))
         (tmp_path / name / "checkpoint").write_bytes(bytes(4096))
         (tmp_path / name / "penstock").mkdir()
         (tmp_path / name / "penstock" / "watermark").write_bytes(f"{name}".encode())

@@ -473,6 +473,20 @@ def abort_marker_removed_early(supervisor: Any) -> None:
     supervisor.Supervisor.stop, supervisor.close_store = unlink_first, finish
 
 
+@canary("shared.queue.slot_order", "damage")
+def slots_for_whoever_comes_last(slot_order: Any) -> None:
+    """A record has the slot that it names, whosever that is."""
+    take = slot_order.SlotOrder.take
+
+    def always(self: Any, queue: Any, slot: int, record: Any, count: int = 1) -> Any:
+        take(self, queue, slot, record, count)
+        for each in (self.left_out, self.overtaken, self.undecided, self._doubted):
+            each.clear()
+        return None, True
+
+    slot_order.SlotOrder.take = always
+
+
 # --- after a failure ---
 
 
