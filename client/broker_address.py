@@ -18,9 +18,11 @@ from __future__ import annotations
 import os
 import socket
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import zmq
 from msgspec.structs import replace
 
 from penstock import __version__
@@ -115,7 +117,9 @@ class BrokerAddress:
         """
         before = self.endpoint
         if self.moved(now_ms):
-            dialed.disconnect(before)
+            # what ZeroMQ has given up it has forgotten, and says ENOENT
+            with suppress(zmq.ZMQError):
+                dialed.disconnect(before)
             dialed.connect(self.endpoint)
             self.give(aim)
 

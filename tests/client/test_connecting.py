@@ -13,14 +13,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import zmq
 
 import penstock
 import penstock.errors
 from penstock.client import Consumer, MessageQuery, Producer, aio, broker_address
+from penstock.client.broker_address import BrokerAddress
+from penstock.client.core.aim import Aim
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run
 from penstock.shared.process import find_broker
+from penstock.shared.wire.sockets import dial
 
 pytestmark = pytest.mark.takes(20)
 
@@ -402,3 +406,22 @@ def test_a_store_that_is_moved_while_its_broker_runs_keeps_its_clients(
                 assert another.send("orders", b"2", queue=0).result(WAIT_S).queue_offset == 2
         finally:
             moved.rename(running.store)
+
+
+def test_a_client_follows_its_broker_from_an_endpoint_that_zeromq_has_given_up(
+    broker_in: Any, tmp_path: Path
+) -> None:
+    """As it does after a peer that breaks the protocol, or leaves in the middle of a greeting."""
+    first = broker_in(tmp_path)
+    address = BrokerAddress("consumers", None, first.store, 1000, 0)
+    address.meet()
+    aim, before = Aim(), address.endpoint
+    with zmq.Context() as context:
+        dialed = dial(context, before)
+        dialed.disconnect(before)
+        first.kill()
+        broker_in(tmp_path)
+        address.follow(dialed, aim, 1000)
+        assert address.endpoint != before
+        dialed.disconnect(address.endpoint)  # raises where it was not connected there
+        dialed.close(linger=0)

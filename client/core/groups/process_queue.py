@@ -204,6 +204,9 @@ class ProcessQueue:
                 self._finish(lot, start, place)
                 start = place + 1
         self._finish(lot, start, stop)
+        if self.failures:
+            done_below = self.committable
+            self.failures = {at: n for at, n in self.failures.items() if at >= done_below}
         if handful.is_finished:
             self._in_hand.pop(handful, None)
 
