@@ -110,7 +110,7 @@ class MemberRequests:
 
     def heartbeat_ms(self, session_ms: int) -> int:
         """How often a member is to show up: the more there are, the less often."""
-        return max(1, min(session_ms * 2 // 5, self.most_heartbeat_ms))
+        return max(1, min(session_ms // 2, self.most_heartbeat_ms))
 
     @property
     def most_heartbeat_ms(self) -> int:

@@ -44,17 +44,23 @@ class SubscriptionGroups:
         if not isinstance(table, dict) or not all(isinstance(e, dict) for e in table.values()):
             raise ValueError("subscriptionGroupTable is not an object of objects")
         self._table: dict[str, dict[str, Any]] = table
+        # what `settings` has found: members ask for it at each heartbeat
+        self._known: dict[str, Settings] = {}
 
     def names(self) -> Set[str]:
         return self._table.keys()
 
     def settings(self, group: str) -> Settings:
-        """All of a group's settings; the defaults where it has none, or something else."""
-        entry = self._table.get(group, {})
-        return {
-            key: entry[key] if _fits(entry.get(key), default) else default
-            for key, default in DEFAULTS.items()
-        }
+        """All of a group's settings, not to be changed; the defaults where it has none, or
+        something else."""
+        found = self._known.get(group)
+        if found is None:
+            entry = self._table.get(group, {})
+            found = self._known[group] = {
+                key: entry[key] if _fits(entry.get(key), default) else default
+                for key, default in DEFAULTS.items()
+            }
+        return found
 
     def put(self, group: str, settings: Mapping[str, bool | int], now_ms: int) -> Settings:
         """Make a group or change some of its settings; all of them. `now_ms` is wall time.
@@ -72,11 +78,13 @@ class SubscriptionGroups:
                 "groupRetryPolicy": {"type": "CUSTOMIZED"},
             }
         entry.update(settings)
+        self._known.pop(group, None)
         self._count(now_ms)
         return self.settings(group)
 
     def delete(self, group: str, now_ms: int) -> bool:
         """Forget a group; whether there was one."""
+        self._known.pop(group, None)
         if self._table.pop(group, None) is None:
             return False
         self._count(now_ms)
