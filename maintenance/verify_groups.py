@@ -16,7 +16,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.segments import shown
 from penstock.shared.layout import StorePaths
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
-from penstock.shared.progress.group_journal import Gone, Row, decode_journal
+from penstock.shared.progress.group_journal import Gone, Row, TopicGone, decode_journal
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document
 
@@ -71,4 +71,6 @@ def _journal(file: Path, found: Findings) -> Mapping[tuple[str, str, int], int]:
             offsets[entry.group, entry.topic, entry.queue_id] = entry.offset
         elif isinstance(entry, Gone) and not entry.client_id:
             offsets = {key: at for key, at in offsets.items() if key[0] != entry.group}
+        elif isinstance(entry, TopicGone):
+            offsets = {key: at for key, at in offsets.items() if key[1] != entry.topic}
     return offsets

@@ -41,7 +41,14 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import retry_topic
 from penstock.shared.process.actor import TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
-from penstock.shared.progress.group_journal import Entry, Gone, Head, MemberRow, Row
+from penstock.shared.progress.group_journal import (
+    Entry,
+    Gone,
+    Head,
+    MemberRow,
+    Row,
+    TopicGone,
+)
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import WireMessage, encode, refusal
@@ -132,6 +139,8 @@ class Coordinator(Actor):
                 members.pop((entry.group, entry.client_id), None)
             elif isinstance(entry, Gone):
                 self._claims.forget(entry.group)
+            elif isinstance(entry, TopicGone):
+                self._claims.forget_topic(entry.topic)
         for row in members.values():
             # one that is orderly may be in the middle of a message
             after_ms = row.session_timeout_ms
@@ -318,6 +327,9 @@ class Coordinator(Actor):
 
     def _look_at_topics(self, now_ms: int) -> None:
         if changed := self._topics.changed(now_ms):
+            for topic in changed:
+                if not self._topics.has(topic):
+                    self._claims.forget_topic(topic)
             for group in self._members.subscribed(changed):
                 self._members.change(group)
 

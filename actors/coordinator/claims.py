@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from penstock.shared.progress.group_journal import Entry, Gone, Row
+from penstock.shared.progress.group_journal import Entry, Gone, Row, TopicGone
 from penstock.shared.wire.group_messages import HeldClaim
 
 Queue = tuple[str, int]  # of a group: topic, queue id
@@ -159,6 +159,21 @@ class Claims:
                 if seat.owner:
                     self._drop(group, seat.owner, (topic, queue_id))
         self._changes.append(Gone(group))
+
+    def forget_topic(self, topic: str) -> None:
+        """Drop what groups have of a topic that was deleted: another one may get its name."""
+        known = False
+        for group, topics in self._groups.items():
+            seats = topics.pop(topic, None)
+            if seats is None:
+                continue
+            known = True
+            self.count -= len(seats)
+            for queue_id, seat in seats.items():
+                if seat.owner:
+                    self._drop(group, seat.owner, (topic, queue_id))
+        if known:
+            self._changes.append(TopicGone(topic))
 
     # --- looking ---
 

@@ -32,12 +32,18 @@ class TopicWatch:
         """Queues that can be read; 0 where there is no such topic."""
         return self._queues.get(topic, 0)
 
+    def has(self, topic: str) -> bool:
+        return topic in self._queues
+
     def expire(self) -> None:
         """Have the next look come at once: somebody speaks of a topic that may be new."""
         self._look_ms = 0
 
     def changed(self, now_ms: int) -> set[str]:
-        """Topics that have another number of queues since the last look. Raises OSError."""
+        """Topics that are new, gone, or have another number of queues since the last look.
+
+        Raises OSError.
+        """
         if now_ms < self._look_ms:
             return set()
         self._look_ms = now_ms + LOOK_MS
@@ -61,4 +67,4 @@ class TopicWatch:
         took_ms = self._monotonic_ms() - began_ms
         self._look_ms = now_ms + max(LOOK_MS, PAUSE * took_ms)
         either = before.keys() | self._queues.keys()
-        return {name for name in either if before.get(name, 0) != self._queues.get(name, 0)}
+        return {name for name in either if before.get(name) != self._queues.get(name)}

@@ -75,7 +75,13 @@ class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
     client_id: str = ""
 
 
-Entry = Head | Saving | Row | MemberRow | Gone
+class TopicGone(msgspec.Struct, frozen=True, array_like=True, tag="topic"):
+    """A topic that was deleted: no group has an offset of it."""
+
+    topic: str
+
+
+Entry = Head | Saving | Row | MemberRow | Gone | TopicGone
 
 _encoder = msgspec.msgpack.Encoder()
 _decoder: msgspec.msgpack.Decoder[list[Entry]] = msgspec.msgpack.Decoder(list[Entry])

@@ -53,9 +53,11 @@ class SubscriptionGroups:
     def settings(self, group: str) -> Settings:
         """All of a group's settings, not to be changed; the defaults where it has none, or
         something else."""
+        entry = self._table.get(group)
+        if entry is None:
+            return DEFAULTS
         found = self._known.get(group)
         if found is None:
-            entry = self._table.get(group, {})
             found = self._known[group] = {
                 key: entry[key] if _fits(entry.get(key), default) else default
                 for key, default in DEFAULTS.items()

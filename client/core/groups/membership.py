@@ -223,7 +223,7 @@ class Membership:
         options, number = self.options, self._next()
         held = tuple([HeldClaim(*queue, epoch) for queue, epoch in self.claims.items()])
         self._joins[number] = now_ms
-        self._join_at_ms = now_ms + options.session_timeout_ms // 3
+        self._join_at_ms = now_ms + options.session_timeout_ms // 2
         self._ask(
             Join(
                 number,

@@ -16,7 +16,7 @@ from penstock.actors.coordinator.notifications import GATHER_MS
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.shared.memory.queue_table import QueueTable
-from penstock.shared.store.topics import load_topics, save_topics
+from penstock.shared.store.topics import Topics, load_topics, save_topics
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import Refused, encode
 
@@ -353,6 +353,42 @@ def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     joined = first.join()
     assert joined.topics[0].read_queues == 6 and joined.version > version
     assert not other.socket.poll(20)
+
+
+def test_a_topic_that_is_deleted_takes_its_offsets_along(
+    coordinator: Callable[..., Started],
+) -> None:
+    """One that is made again with its name begins anew; a topic that stays keeps what it has."""
+    broker, actor, member = coordinator()
+    topics = load_topics(broker.paths.topics)
+    topics.put("stays", 1, 2)
+    save_topics(broker.paths.topics, topics)
+    broker.clock.advance(1000)
+    actor.work()
+    first = member("a")
+    first.join(TOPIC, "stays")
+    got = first.claim(0).queues[0]
+    first.commit((0, 50, got.epoch))
+    first.claim(0, topic="stays")
+    save_topics(broker.paths.topics, _without(TOPIC, topics))
+    broker.clock.advance(1000)
+    assert first.hear() == words.Changed(0, GROUP)
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    assert first.join(TOPIC, "stays", held=held).lost == held
+    broker.crash(actor)
+    topics.put(TOPIC, 4, 3)
+    save_topics(broker.paths.topics, topics)
+    first.coordinator = broker.start(Coordinator)
+    first.join(TOPIC, "stays")
+    assert first.claim(0).queues[0].offset == 0
+    queues = first.ask(words.DescribeGroup).queues
+    assert {each.topic for each in queues if each.offset >= 0} == {TOPIC, "stays"}
+
+
+def _without(topic: str, topics: Topics) -> Topics:
+    document = json.loads(topics.encode())
+    del document["topicConfigTable"][topic]
+    return Topics(document)
 
 
 # --- where a group begins ---

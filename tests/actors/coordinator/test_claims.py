@@ -14,6 +14,7 @@ from penstock.shared.progress.group_journal import (
     Gone,
     Head,
     Row,
+    TopicGone,
     decode_journal,
     encode_block,
     encode_journal,
@@ -36,6 +37,8 @@ def restored(raw: bytes) -> Claims:
             claims.load(entry)
         elif isinstance(entry, Gone):
             claims.forget(entry.group)
+        elif isinstance(entry, TopicGone):
+            claims.forget_topic(entry.topic)
         elif isinstance(entry, Head):
             claims.skip_epochs(entry.next_epoch)
     claims.changes()
@@ -144,6 +147,15 @@ class ClaimsMachine(RuleBasedStateMachine):
             for each in self.believed
             if (each[0], (each[2].topic, each[2].queue_id)) != (group, queue)
         ]
+
+    @rule(topic=st.sampled_from(("orders", "%RETRY%g")))
+    def delete_topic(self, topic: str) -> None:
+        self.claims.forget_topic(topic)
+        self.write()
+        for known in (self.offsets, self.owners):
+            for key in [each for each in known if each[1][0] == topic]:
+                del known[key]
+        self.believed = [each for each in self.believed if each[2].topic != topic]
 
     @rule()
     def kill(self) -> None:
