@@ -1,14 +1,24 @@
-"""Clients of a broker: Producer, Consumer, GroupConsumer, MessageQuery; for asyncio in `aio`."""
+"""Clients of a broker: Producer, Consumer, GroupConsumer, MessageQuery; for asyncio in `aio`.
 
-from penstock.client.connection import Connection
-from penstock.client.consumer import Consumer
-from penstock.client.core.message import Message
-from penstock.client.core.sending.selectors import at_random, by_hash
-from penstock.client.group_consumer import GroupConsumer
-from penstock.client.group_message import Batch, GroupMessage
-from penstock.client.group_options import Sql
-from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
-from penstock.client.query import MessageQuery
+Each is imported when it is asked for. An actor that puts messages into the log needs client.core
+and nothing else, and a broker's start would wait for the rest.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+
+TYPE_CHECKING = False  # as of typing, whose import takes longer than this one's
+if TYPE_CHECKING:
+    from penstock.client.connection import Connection
+    from penstock.client.consumer import Consumer
+    from penstock.client.core.message import Message
+    from penstock.client.core.sending.selectors import at_random, by_hash
+    from penstock.client.group_consumer import GroupConsumer
+    from penstock.client.group_message import Batch, GroupMessage
+    from penstock.client.group_options import Sql
+    from penstock.client.producer import BatchMessage, Producer, Receipt, SendFuture
+    from penstock.client.query import MessageQuery
 
 __all__ = [
     "Batch",
@@ -26,3 +36,34 @@ __all__ = [
     "at_random",
     "by_hash",
 ]
+
+# The module of each, in this package.
+_MODULES = {
+    "Batch": "group_message",
+    "BatchMessage": "producer",
+    "Connection": "connection",
+    "Consumer": "consumer",
+    "GroupConsumer": "group_consumer",
+    "GroupMessage": "group_message",
+    "Message": "core.message",
+    "MessageQuery": "query",
+    "Producer": "producer",
+    "Receipt": "producer",
+    "SendFuture": "producer",
+    "Sql": "group_options",
+    "at_random": "core.sending.selectors",
+    "by_hash": "core.sending.selectors",
+}
+assert list(_MODULES) == __all__
+
+
+def __getattr__(name: str) -> object:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    found: object = getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]

@@ -41,6 +41,17 @@ LATER = {
     ],
 )
 def test_a_client_imports_nothing_large(module: str, later: set[str]) -> None:
-    code = f"import {module}, json, sys; json.dump(sorted(sys.modules), sys.stdout)"
+    assert imported_by(f"from {module} import *") & later == set()
+
+
+def test_an_actor_that_needs_the_core_imports_no_client() -> None:
+    """Each start of a broker would wait for that."""
+    found = imported_by("import penstock.client.core.sending.record_sender")
+    clients = {each for each in found if each.startswith("penstock.client.")}
+    assert {each for each in clients if not each.startswith("penstock.client.core")} == set()
+
+
+def imported_by(code: str) -> set[str]:
+    code = f"{code}; import json, sys; json.dump(sorted(sys.modules), sys.stdout)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert set(json.loads(done.stdout)) & later == set()
+    return set(json.loads(done.stdout))
