@@ -163,6 +163,8 @@ def cut_unfinished_block(store: StoreDirectory, found: LogEnd, least: int) -> No
     that begins below `least`, up to which somebody may know the log, is left. Its records are kept
     beside with the rest of the torn tail.
     """
+    if found.end <= least:
+        return  # a block that is cut begins below the end: after a kill nothing is read twice
     steps = store.scan_log(found.look_from, checksum=Checksum.NONE)
     block = unfinished_block(steps, found.end)
     if block is None or block.begin < least:

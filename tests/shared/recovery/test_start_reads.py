@@ -17,6 +17,7 @@ from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
+from penstock.shared.recovery.find_log_end import LogEnd, cut_unfinished_block
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.survey import StoreSurvey
@@ -96,3 +97,18 @@ def test_there_is_nothing_untrue_about_a_sparse_store(
     paths.abort.unlink()
     report = verify_store(paths.root, index=index_geometry(config))
     assert (report.problems, report.messages) == ([], 7)
+
+
+def test_no_block_is_looked_for_below_where_the_log_is_known_to_go(
+    crashed: Callable[[int], tuple[StorePaths, Config]],
+) -> None:
+    """After a kill that is all of it: what the search for the end has read is not read again."""
+    paths, _ = crashed(1)
+    with StoreDirectory(paths.root) as store:
+        end = max(step[0] + step[2] for step in store.scan_log() if step[1] is Kind.RECORD)
+        found = LogEnd(end, end, look_from=store.log_start)
+        before = store.bytes_read
+        cut_unfinished_block(store, found, end)
+        assert (found.end, store.bytes_read) == (end, before)
+        cut_unfinished_block(store, found, end - 1)
+        assert found.end == end and store.bytes_read > before
