@@ -12,6 +12,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
+from penstock.client.aio_blocks import AioBlockOutputs
 from penstock.client.core.arguments import check_at_least, check_timeout
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
@@ -72,7 +73,7 @@ class GroupConsumer(GroupMember, GroupControl):
 
     async def __aiter__(self) -> AsyncIterator[GroupMessage]:
         while (handful := await self._next(self._pace.most, None)) is not None:
-            self._iterated, place = handful, handful.start
+            self._iterated, self._place, place = handful, handful.start, handful.start
             began = time.perf_counter()
             try:
                 for message in handful.messages:
@@ -80,11 +81,16 @@ class GroupConsumer(GroupMember, GroupControl):
                     going_on = self.loop.may_go_on(queue) and queue.holds(handful)
                     if self._stopping or not going_on:
                         break
-                    place += 1
+                    self._place = place = place + 1
                     yield GroupMessage(message, handful, place - 1, self._judge)
             finally:
                 self._give_back_from(handful, place)
             self._pace.took(time.perf_counter() - began, len(handful))
+
+    def exactly_once(self) -> AioBlockOutputs:
+        """`async with consumer.exactly_once() as out: out.send(...)`: outputs are stored together
+        with the offsets of what was returned and is not acknowledged. See the synchronous one."""
+        return AioBlockOutputs(self._exactly_once)
 
     async def run(self, handler: AsyncHandler, workers: int = 20, batch: int = 1) -> None:
         """Await `handler(message)` for each message, up to `workers` at once, until `stop` is
@@ -165,6 +171,8 @@ class GroupConsumer(GroupMember, GroupControl):
         self._take_back()
         await asyncio.to_thread(loop.drain, timeout)
         await asyncio.to_thread(loop.stop)
+        if self._blocks is not None:
+            await asyncio.to_thread(self._blocks.close)
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()

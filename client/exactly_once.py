@@ -40,6 +40,9 @@ class Source(Protocol):
     def go_on(self, offsets: Mapping[Queue, int]) -> None:
         """Hand out what is from these offsets on, and nothing else of these queues before."""
 
+    def back(self) -> None:
+        """Hand out once more what was handed out since the last block."""
+
 
 class ExactlyOnce:
     """One consumer's blocks, one after the other."""
@@ -78,10 +81,14 @@ class ExactlyOnce:
             return self._store(block, inputs)
         except BaseException:
             self._values.forget(inputs)
-            self.again(inputs)
+            self._source.go_on({name: each.begin for name, each in inputs.items()})
             raise
 
     def _store(self, block: Block, inputs: Mapping[Queue, Input]) -> bool:
+        if (passed := self._values.passed(inputs)) is not None:
+            _log.info("group %s: what a block has read is done: %s", self._group, passed)
+            self._source.go_on(passed)
+            return False
         producer = self.producer
         for topic in block.topics:
             producer.route(topic)
@@ -99,10 +106,9 @@ class ExactlyOnce:
             self._source.done()
             return True
 
-    def again(self, inputs: Mapping[Queue, Input] | None = None) -> None:
+    def again(self) -> None:
         """Have the inputs since the last block come again."""
-        found = self._source.inputs() if inputs is None else inputs
-        self._source.go_on({name: each.begin for name, each in found.items()})
+        self._source.back()
 
     def close(self) -> None:
         """Every block has its outcome."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 from penstock.client.core.arguments import check_at_least, check_timeout
 from penstock.client.core.groups.process_queue import Handful
+from penstock.client.exactly_once import BlockOutputs
 from penstock.client.group_control import GroupControl, not_committed
 from penstock.client.group_member import GroupMember
 from penstock.client.group_message import GroupMessage
@@ -48,7 +49,7 @@ class GroupConsumer(GroupMember, GroupControl):
                 handful = self.next_handful(self._pace.most, None)
                 if handful is None:
                     return
-                self._iterated = handful
+                self._iterated, self._place = handful, handful.start
                 began = time.perf_counter()
                 yield from self._each(handful)
                 self._pace.took(time.perf_counter() - began, len(handful))
@@ -61,11 +62,29 @@ class GroupConsumer(GroupMember, GroupControl):
                 going_on = self.loop.may_go_on(queue) and queue.holds(handful)
                 if self._stopping or not going_on:
                     return
-                place += 1
+                self._place = place = place + 1
                 yield GroupMessage(message, handful, place - 1, judge)
         finally:
             # also where the caller breaks off: the rest is for its next loop, or for others
             self._give_back_from(handful, place)
+
+    # --- exactly once ---
+
+    def exactly_once(self) -> BlockOutputs:
+        """A block whose outputs are stored together with the offsets of its inputs, or not at all.
+
+            for message in consumer:
+                with consumer.exactly_once() as out:
+                    out.send("bills", bill_of(message.body))
+
+        The inputs are all messages that `poll` or the iteration has returned and that are not
+        acknowledged; the block acknowledges them. On return it is on disk. If the block raises
+        nothing is stored, and its inputs come again. They have their effect once whoever is killed,
+        and if another member has done them meanwhile `out.stored` is False.
+
+        A block takes a round trip and a flush, so large batches of `poll` make it fast.
+        """
+        return BlockOutputs(self._exactly_once())
 
     # --- by handlers ---
 
@@ -139,6 +158,8 @@ class GroupConsumer(GroupMember, GroupControl):
         self._take_back()
         self.loop.drain(timeout)
         self.loop.stop()
+        if self._blocks is not None:
+            self._blocks.close()
 
     def __enter__(self) -> GroupConsumer:
         return self

@@ -7,9 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 
+from penstock.client.block_producer import BlockProducer
 from penstock.client.core.arguments import check_at_least, check_whole
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
+from penstock.client.exactly_once import ExactlyOnce
+from penstock.client.group_blocks import GroupInputs
 from penstock.client.group_message import Batch
 from penstock.client.group_workers import Pace, settle
 from penstock.client.member_loop import MemberLoop
@@ -26,6 +29,9 @@ class GroupControl:
         # what `poll` has returned and nobody has acknowledged: `commit` does
         self._polled: list[Handful] = []
         self._iterated: Handful | None = None
+        # what is iterated was returned up to this place
+        self._place = 0
+        self._blocks: ExactlyOnce | None = None
 
     @property
     def loop(self) -> MemberLoop:
@@ -33,6 +39,30 @@ class GroupControl:
 
     def _open(self) -> MemberLoop:
         raise NotImplementedError
+
+    def _block_producer(self) -> BlockProducer:
+        raise NotImplementedError
+
+    def _exactly_once(self) -> ExactlyOnce:
+        """What stores this member's blocks. Raises InvalidArgument."""
+        if self._blocks is None:
+            options = self._open().core.options
+            if options.model == "broadcasting":
+                raise InvalidArgument(
+                    "a broadcasting member keeps its offsets in a file of its own",
+                    options.group,
+                    "leave broadcasting=True out to work exactly once",
+                )
+            inputs = GroupInputs(self.loop, self._handed_out)
+            self._blocks = ExactlyOnce(options.group, inputs, self._block_producer)
+        return self._blocks
+
+    def _handed_out(self) -> list[tuple[Handful, int]]:
+        """Handfuls, and up to which place of each; those that nobody has any more as well."""
+        found = [(handful, handful.stop) for handful in self._polled]
+        if self._iterated is not None:
+            found.append((self._iterated, min(self._place, self._iterated.stop)))
+        return found
 
     @property
     def assignment(self) -> dict[Partition, int]:

@@ -10,6 +10,7 @@ import time
 import warnings
 from collections.abc import Callable
 
+from penstock.client.block_producer import BlockProducer
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_text
 from penstock.client.core.groups.assigned_core import AssignedCore
@@ -138,6 +139,10 @@ class GroupMember:
             self._loop = self._make_loop()
             self._loop.start()
         return self._loop
+
+    def _block_producer(self) -> BlockProducer:
+        where = self._where.arguments("producers")
+        return BlockProducer(**where, timeout_ms=self._timeout_ms, wait_for_broker_ms=self._wait_ms)
 
     def _refuse(self) -> None:
         raise StoreUnavailable(

@@ -1,10 +1,11 @@
 """A program that copies a topic with a change, exactly once, and that may die at any point.
 
-    python -m penstock.chaos.clients.copier STORE SEED
+    python -m penstock.chaos.clients.copier STORE SEED member|stranger
 
-Several of them at once read the same queues, without knowing of each other: whatever one believes
-about what is done, the broker's word counts. It goes on for ever; a broker that is away is waited
-for. What it makes of an input is `outputs_of`, which whoever judges it knows too.
+Members share the queues as a group does. A stranger reads all of them without asking anybody, like
+one that has slept through being taken for dead: whatever it believes about what is done, the
+broker's word counts. Both go on for ever; a broker that is away is waited for. What is made of an
+input is `outputs_of`, which whoever judges it knows too.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from penstock.client.consumer import Consumer
 from penstock.client.core.blocks import Input, Queue
 from penstock.client.core.message import Message
 from penstock.client.exactly_once import BlockOutputs, ExactlyOnce
+from penstock.client.group_consumer import GroupConsumer
 from penstock.shared.errors import BrokerTimeout, ConnectError, StoreUnavailable
 
 FROM, TO = "copied", ("copies-even", "copies-odd")
@@ -84,13 +86,16 @@ class Reading:
         self._waiting.clear()
         self.close()
 
+    def back(self) -> None:
+        self.go_on({name: each.begin for name, each in self.inputs().items()})
+
     def close(self) -> None:
         if self._consumer is not None:
             self._consumer.close()
             self._consumer = None
 
 
-def copy(store: str, dice: random.Random) -> None:
+def copy_alone(store: str, dice: random.Random) -> None:
     """Copy until the broker is gone."""
     reading = Reading(store)
     work = ExactlyOnce(
@@ -99,20 +104,38 @@ def copy(store: str, dice: random.Random) -> None:
     try:
         while True:
             taken = reading.take(dice.randint(1, MOST))
-            if not taken:
-                continue
-            with BlockOutputs(work) as out:
-                for message in taken:
-                    for topic, body in outputs_of(bytes(message.body)):
-                        out.send(topic, body)
+            if taken:
+                with BlockOutputs(work) as out:
+                    for message in taken:
+                        for topic, body in outputs_of(bytes(message.body)):
+                            out.send(topic, body)
     finally:
         reading.close()
         work.close()
 
 
+def copy_as_member(store: str, dice: random.Random) -> None:
+    """The same with others of the group."""
+    with GroupConsumer(
+        store=store,
+        group=GROUP,
+        topics=FROM,
+        start="first",
+        session_timeout_ms=2000,
+        wait_for_broker_ms=_WAIT_MS,
+    ) as consumer:
+        while True:
+            batch = consumer.poll(1.0, most=dice.randint(1, MOST))
+            with consumer.exactly_once() as out:
+                for message in batch:
+                    for topic, body in outputs_of(bytes(message.body)):
+                        out.send(topic, body)
+
+
 def main() -> None:
-    store, seed = sys.argv[1:]
+    store, seed, kind = sys.argv[1:]
     dice = random.Random(int(seed))
+    copy = copy_as_member if kind == "member" else copy_alone
     while True:
         try:
             copy(store, dice)

@@ -1,8 +1,8 @@
 """Programs that copy a topic exactly once, killed with whatever of the broker they talk to.
 
-Several copy the same queues at the same time, so each also meets what another has done. Inputs
-are fed all the while. When every input has had its effect the outputs must be the function of the
-inputs: nothing missing, nothing twice, and each queue of outputs whole.
+Two are members of a group, and a third reads all their queues besides them, so that each meets
+what another has done. Inputs are fed all the while. When every input has had its effect the outputs
+must be the function of the inputs: nothing missing, nothing twice.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from penstock.chaos.clients.copier import FROM, TO, outputs_of
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
 
-PROGRAMS = 2
+PROGRAMS = ("member", "member", "stranger")
 QUEUES = 3
 # Of a round.
 STRIKES = 12
@@ -65,8 +65,8 @@ def exactly_once_round(arena: Arena, dice: random.Random, replay: str) -> None:
 class _Program:
     """One copier, started again whenever it is killed."""
 
-    def __init__(self, broker: Broker, said: Path, seed: int) -> None:
-        self._store, self._said, self._seed = broker.store, said, seed
+    def __init__(self, broker: Broker, said: Path, seed: int, kind: str) -> None:
+        self._store, self._said, self._seed, self._kind = broker.store, said, seed, kind
         self.start()
 
     def start(self) -> None:
@@ -79,6 +79,7 @@ class _Program:
                     "penstock.chaos.clients.copier",
                     self._store,
                     str(self._seed),
+                    self._kind,
                 ],
                 stdout=said,
                 stderr=said,
@@ -111,8 +112,8 @@ def run_exactly_once(
         for topic in TO:
             feeder.create_topic(topic, QUEUES)
         programs = [
-            stack.enter_context(_program(broker, place / f"copier-{number}", number))
-            for number in range(PROGRAMS)
+            stack.enter_context(_program(broker, place / f"copier-{number}", number, kind))
+            for number, kind in enumerate(PROGRAMS)
         ]
         number = 0
         for _ in range(strikes):
@@ -176,8 +177,8 @@ def _running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
 
 
 @contextmanager
-def _program(broker: Broker, said: Path, seed: int) -> Iterator[_Program]:
-    program = _Program(broker, said, seed)
+def _program(broker: Broker, said: Path, seed: int, kind: str) -> Iterator[_Program]:
+    program = _Program(broker, said, seed, kind)
     try:
         yield program
     finally:

@@ -140,10 +140,24 @@ class Values:
         made: dict[str, dict[int, tuple[int, int]]] = {}
         for name, (begin, end, claim) in inputs.items():
             known = self._known.get(name)
-            if known is None or known[0] is not claim:
+            if known is None or known[0] != claim:
                 known = self._known[name] = claim, begin
             made.setdefault(name[0], {})[name[1]] = known[1], end
         return made
+
+    def passed(self, inputs: Mapping[Queue, Input]) -> dict[Queue, int] | None:
+        """Where queues go on instead, if one was handed out from before its value: a coordinator
+        that lags what blocks have stored may say so to the owner of a claim. Else None."""
+        values = {
+            name: known[1]
+            for name, each in inputs.items()
+            if (known := self._known.get(name)) is not None
+            and known[0] == each.claim
+            and each.begin < known[1]
+        }
+        if not values:
+            return None
+        return {name: values.get(name, each.begin) for name, each in inputs.items()}
 
     def stored(self, inputs: Mapping[Queue, Input]) -> None:
         """A block of these inputs is stored."""

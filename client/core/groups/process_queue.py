@@ -11,6 +11,7 @@ handled again after a crash and not otherwise. Times are passed in; no sockets, 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterator
 
@@ -260,6 +261,16 @@ class ProcessQueue:
         while self._lots and not self._lots[0].left:
             self.bytes -= self._lots.popleft().size
 
+    def unfinished_below(self, offset: int) -> int:
+        """How many messages before that offset are not done, in whoever's hands."""
+        count = 0
+        for lot in self._lots:
+            if lot.messages[0].queue_offset >= offset:
+                break
+            stop = bisect_left(lot.messages, offset, key=_offset_of)
+            count += lot.finished.count(0, 0, stop)
+        return count
+
     @property
     def committable(self) -> int:
         """All below this offset is done."""
@@ -267,3 +278,7 @@ class ProcessQueue:
             return self._next
         lot = self._lots[0]
         return lot.messages[lot.finished.find(0)].queue_offset
+
+
+def _offset_of(message: Message) -> int:
+    return message.queue_offset

@@ -1,0 +1,43 @@
+"""The asyncio twin of penstock.client.exactly_once: blocks of a group's member in a coroutine.
+
+What waits for the broker runs in a thread. A task that is cancelled while a block ends waits until
+the block has ended: whether it is stored is known then.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TypeVar
+
+from penstock.client.exactly_once import BlockOutputs, ExactlyOnce
+
+_Result = TypeVar("_Result")
+
+
+class AioBlockOutputs:
+    """A block to be entered with `async with`."""
+
+    def __init__(self, work: Callable[[], ExactlyOnce]) -> None:
+        """`work` may block."""
+        self._work = work
+        self._outputs: BlockOutputs | None = None
+
+    async def __aenter__(self) -> BlockOutputs:
+        self._outputs = await asyncio.to_thread(lambda: BlockOutputs(self._work()))
+        return self._outputs.__enter__()
+
+    async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        outputs = self._outputs
+        assert outputs is not None
+        await _whole(lambda: outputs.__exit__(kind, error, trace))
+
+
+async def _whole(call: Callable[[], _Result]) -> _Result:
+    """A call in a thread, whose end is waited for whoever cancels the task."""
+    ending = asyncio.ensure_future(asyncio.to_thread(call))
+    try:
+        return await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await ending
+        raise

@@ -1,0 +1,102 @@
+"""What a group's member has handed out since its last block, for blocks that work exactly once.
+
+The member's thread goes on meanwhile: all of this happens under its lock. A queue may have gone to
+another member while its messages were worked on; then the broker's word decides which of the two
+stores its block, and here there is nothing left to be said of the queue.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import NamedTuple
+
+from penstock.client.core.blocks import Input, Queue
+from penstock.client.core.groups.process_queue import Handful, ProcessQueue
+from penstock.client.group_workers import settle
+from penstock.client.member_loop import MemberLoop
+from penstock.shared.errors import InvalidArgument
+
+# How long what was given back by itself, on its way to its retry, may hold up a block.
+RETRY_S = 10.0
+
+
+class _Part(NamedTuple):
+    """What is in hand of a queue: places of a handful below `stop`."""
+
+    handful: Handful
+    stop: int
+    places: list[int]
+
+
+class GroupInputs:
+    """One member's, as ExactlyOnce wants them."""
+
+    def __init__(self, loop: MemberLoop, in_hand: Callable[[], list[tuple[Handful, int]]]) -> None:
+        """`in_hand` says what was handed out: handfuls, and up to which place of each."""
+        self._loop = loop
+        self._in_hand = in_hand
+        self._parts: list[_Part] = []
+
+    def inputs(self) -> Mapping[Queue, Input]:
+        """What is in hand. Raises InvalidArgument where something before it is not done."""
+        loop = self._loop
+        with loop.lock:
+            self._parts = []
+            queues: dict[ProcessQueue, tuple[int, int]] = {}
+            for handful, stop in self._in_hand():
+                queue = handful.queue
+                places = [each for each in handful.unfinished if each < stop]
+                if not places or not queue.holds(handful):
+                    continue
+                self._parts.append(_Part(handful, stop, places))
+                end = handful.lot.messages[places[-1]].queue_offset + 1
+                before, count = queues.get(queue, (0, 0))
+                queues[queue] = max(before, end), count + len(places)
+
+            def is_whole() -> bool:
+                return all(
+                    queue.dropped or queue.unfinished_below(end) <= count
+                    for queue, (end, count) in queues.items()
+                )
+
+            if not loop.changed.wait_for(is_whole, RETRY_S):
+                raise InvalidArgument(
+                    "messages before the block's inputs are in somebody's hands",
+                    ", ".join(f"{queue.topic}/{queue.queue_id}" for queue in queues),
+                    "end each block before the next message is asked for, or acknowledge the rest",
+                )
+            return {
+                (queue.topic, queue.queue_id): Input(queue.committable, end, queue.epoch)
+                for queue, (end, _) in queues.items()
+            }
+
+    def done(self) -> None:
+        """All that `inputs` has said is stored."""
+        loop = self._loop
+        with loop.lock:
+            for handful, stop, _ in self._parts:
+                loop.core.done(handful, handful.start, stop)
+                settle(loop, loop.core, handful.queue)
+            self._parts = []
+
+    def go_on(self, offsets: Mapping[Queue, int]) -> None:
+        """Hand out what is from there on; what is in hand of these queues does not count."""
+        loop = self._loop
+        with loop.lock:
+            own = {id(part.handful.queue) for part in self._parts}
+            for name, offset in offsets.items():
+                queue = loop.core.queues.get(name)
+                if queue is not None and id(queue) in own:
+                    loop.core.seek(name, offset)
+            self._parts = []
+            loop.wake()
+
+    def back(self) -> None:
+        """Hand out once more what is in hand, and what of its queues came after it."""
+        loop = self._loop
+        with loop.lock:
+            for queue in {handful.queue for handful, _ in self._in_hand()}:
+                name = queue.topic, queue.queue_id
+                if loop.core.queues.get(name) is queue:
+                    loop.core.seek(name, queue.committable)
+            loop.wake()

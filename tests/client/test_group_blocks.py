@@ -1,0 +1,137 @@
+"""Members of a group that work exactly once, with a broker: in both faces, alone and together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from threading import Thread
+from typing import Any
+
+import pytest
+
+from penstock.client import Consumer, Producer
+from penstock.client.aio_group_consumer import GroupConsumer as AioGroupConsumer
+from penstock.client.group_consumer import GroupConsumer
+from penstock.errors import InvalidArgument
+
+
+@pytest.fixture
+def topic(broker: Any, request: pytest.FixtureRequest) -> str:
+    """A topic of the test's own, of 4 queues with 25 messages each."""
+    name = "b" + format(abs(hash(request.node.name)) % 10**9)
+    with Producer(store=broker.store) as producer:
+        producer.create_topic(name, 4)
+        producer.create_topic(name + "-out", 2)
+        for number in range(100):
+            producer.send(name, b"%d" % number, queue=number % 4)
+    return name
+
+
+def made(broker: Any, topic: str) -> list[int]:
+    with Consumer(store=broker.store, topic=topic + "-out", follow=False) as consumer:
+        return sorted(int(message.body) for message in consumer)
+
+
+def member(broker: Any, topic: str, **more: Any) -> GroupConsumer:
+    return GroupConsumer(store=broker.store, group=topic, topics=topic, start="first", **more)
+
+
+def test_a_block_for_each_message_acknowledges_it_and_stores_what_it_sends(
+    broker: Any, topic: str
+) -> None:
+    with member(broker, topic) as consumer:
+        for count, message in enumerate(consumer, 1):
+            with consumer.exactly_once() as out:
+                out.send(topic + "-out", message.body)
+            assert out.stored
+            if count == 30:
+                break
+    assert len(made(broker, topic)) == 30
+    with member(broker, topic) as consumer:
+        while len(made(broker, topic)) < 100:
+            batch = consumer.poll(5.0)
+            with consumer.exactly_once() as out:
+                for each in batch:
+                    out.send(topic + "-out", each.body)
+        assert sum(offset for (of, _), offset in consumer.assignment.items() if of == topic) == 100
+    assert made(broker, topic) == list(range(100))
+
+
+def test_a_block_that_raises_has_its_inputs_come_again_in_their_order(
+    broker: Any, topic: str
+) -> None:
+    with member(broker, topic) as consumer:
+        first = consumer.poll(5.0, most=5)
+        with pytest.raises(ZeroDivisionError), consumer.exactly_once() as out:
+            out.send(topic + "-out", b"0")
+            raise ZeroDivisionError
+        seen: dict[int, list[int]] = {}
+        while len(made(broker, topic)) < 100:
+            batch = consumer.poll(5.0, most=7)
+            with consumer.exactly_once() as out:
+                for each in batch:
+                    seen.setdefault(each.queue_id, []).append(each.queue_offset)
+                    out.send(topic + "-out", each.body)
+        assert all(offsets == list(range(25)) for offsets in seen.values())
+        assert len(first) == 5
+    assert made(broker, topic) == list(range(100))
+
+
+def test_members_that_come_and_go_do_each_input_once(broker: Any, topic: str) -> None:
+    def work() -> None:
+        with member(broker, topic) as consumer:
+            for _ in range(6):
+                batch = consumer.poll(0.5, most=6)
+                with consumer.exactly_once() as out:
+                    for each in batch:
+                        out.send(topic + "-out", each.body)
+
+    while len(made(broker, topic)) < 100:
+        threads = [Thread(target=work) for _ in range(3)]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join(60)
+            assert not each.is_alive()
+    assert Counter(made(broker, topic)) == Counter(range(100))
+
+
+def test_the_asyncio_member_does_the_same(broker: Any, topic: str) -> None:
+    async def work() -> None:
+        async with AioGroupConsumer(
+            store=broker.store, group=topic, topics=topic, start="first"
+        ) as consumer:
+            count = 0
+            async for message in consumer:
+                async with consumer.exactly_once() as out:
+                    out.send(topic + "-out", message.body)
+                count += 1
+                if count == 20:
+                    break
+            with pytest.raises(ZeroDivisionError):
+                async with consumer.exactly_once() as out:
+                    await consumer.poll(5.0)
+                    out.send(topic + "-out", b"0")
+                    raise ZeroDivisionError
+            while len(made(broker, topic)) < 100:
+                batch = await consumer.poll(5.0)
+                async with consumer.exactly_once() as out:
+                    for each in batch:
+                        out.send(topic + "-out", each.body)
+
+    asyncio.run(asyncio.wait_for(work(), 60))
+    assert made(broker, topic) == list(range(100))
+
+
+def test_what_cannot_work_is_said_at_once(broker: Any, topic: str) -> None:
+    with (
+        member(broker, topic, broadcasting=True) as consumer,
+        pytest.raises(InvalidArgument, match="keeps its offsets in a file of its own"),
+    ):
+        consumer.exactly_once()
+    with member(broker, topic) as consumer:
+        with consumer.exactly_once():
+            pass  # nothing was read: nothing is to be done
+        no_inputs = pytest.raises(InvalidArgument, match="outputs and no inputs")
+        with no_inputs, consumer.exactly_once() as out:
+            out.send(topic + "-out", b"0")
