@@ -30,9 +30,11 @@ _log = logging.getLogger("penstock")
 class Source(Protocol):
     """A consumer, as far as blocks need it."""
 
-    def inputs(self) -> Mapping[Queue, Input]:
-        """What it has handed out since the last block. Raises InvalidArgument where that is not
-        all up to there."""
+    def inputs(self) -> Mapping[Queue, Input] | None:
+        """What it has handed out since the last block; None where some of that was taken back.
+
+        Raises InvalidArgument where what came before that is not done.
+        """
 
     def done(self) -> None:
         """The block of these inputs is stored."""
@@ -69,6 +71,10 @@ class ExactlyOnce:
         whether the block is stored all the same.
         """
         inputs = self._source.inputs()
+        if inputs is None:
+            _log.info("group %s: what a block has read was taken back meanwhile", self._group)
+            self._source.back()
+            return False
         if not inputs:
             if len(block):
                 raise InvalidArgument(

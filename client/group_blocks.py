@@ -37,8 +37,12 @@ class GroupInputs:
         self._in_hand = in_hand
         self._parts: list[_Part] = []
 
-    def inputs(self) -> Mapping[Queue, Input]:
-        """What is in hand. Raises InvalidArgument where something before it is not done."""
+    def inputs(self) -> Mapping[Queue, Input] | None:
+        """What is in hand. None where some of it is of a queue that was given back and claimed
+        again, or that the program has moved: nothing can be said of the rest alone, for outputs
+        do not say which inputs they are of. Raises InvalidArgument where something before it is
+        not done.
+        """
         loop = self._loop
         with loop.lock:
             self._parts = []
@@ -48,6 +52,8 @@ class GroupInputs:
                 places = [each for each in handful.unfinished if each < stop]
                 if not places or not queue.holds(handful):
                     continue
+                if loop.core.queues.get((queue.topic, queue.queue_id), queue) is not queue:
+                    return None
                 self._parts.append(_Part(handful, stop, places))
                 end = handful.lot.messages[places[-1]].queue_offset + 1
                 before, count = queues.get(queue, (0, 0))
@@ -81,22 +87,27 @@ class GroupInputs:
 
     def go_on(self, offsets: Mapping[Queue, int]) -> None:
         """Hand out what is from there on; what is in hand of these queues does not count."""
-        loop = self._loop
-        with loop.lock:
-            own = {id(part.handful.queue) for part in self._parts}
-            for name, offset in offsets.items():
-                queue = loop.core.queues.get(name)
-                if queue is not None and id(queue) in own:
-                    loop.core.seek(name, offset)
+        with self._loop.lock:
+            for part in self._parts:
+                queue = part.handful.queue
+                at = offsets.get((queue.topic, queue.queue_id), queue.committable)
+                self._take_back(part.handful, at)
             self._parts = []
-            loop.wake()
+            self._loop.wake()
 
     def back(self) -> None:
         """Hand out once more what is in hand, and what of its queues came after it."""
-        loop = self._loop
-        with loop.lock:
-            for queue in {handful.queue for handful, _ in self._in_hand()}:
-                name = queue.topic, queue.queue_id
-                if loop.core.queues.get(name) is queue:
-                    loop.core.seek(name, queue.committable)
-            loop.wake()
+        with self._loop.lock:
+            for handful, _ in self._in_hand():
+                if handful.queue.holds(handful):
+                    self._take_back(handful, handful.queue.committable)
+            self._parts = []
+            self._loop.wake()
+
+    def _take_back(self, handful: Handful, offset: int) -> None:
+        """Nobody has it any more; its queue goes on there, if it is still this member's."""
+        queue = handful.queue
+        queue.give_back(handful, 0)
+        name = queue.topic, queue.queue_id
+        if self._loop.core.queues.get(name) is queue:
+            self._loop.core.seek(name, offset)

@@ -135,3 +135,22 @@ def test_what_cannot_work_is_said_at_once(broker: Any, topic: str) -> None:
         no_inputs = pytest.raises(InvalidArgument, match="outputs and no inputs")
         with no_inputs, consumer.exactly_once() as out:
             out.send(topic + "-out", b"0")
+
+
+def test_a_queue_that_the_program_has_moved_meanwhile_is_in_no_block(
+    broker: Any, topic: str
+) -> None:
+    """Outputs do not say which inputs they are of: so none of the block counts."""
+    with member(broker, topic) as consumer:
+        batch = consumer.poll(5.0, most=5)
+        with consumer.exactly_once() as out:
+            for each in batch:
+                out.send(topic + "-out", each.body)
+            consumer.seek(topic, batch[0].queue_id, 0)
+        assert not out.stored and made(broker, topic) == []
+        while len(made(broker, topic)) < 100:
+            batch = consumer.poll(5.0)
+            with consumer.exactly_once() as out:
+                for each in batch:
+                    out.send(topic + "-out", each.body)
+    assert made(broker, topic) == list(range(100))
