@@ -63,7 +63,8 @@ class Transactions(Actor):
         config, run, stage = self._stage.config, self._stage.run, self._stage
         self._reader = QueueReader(config, run, stage.positions)
         queues = HalfQueues(self._reader)
-        self._follower = Follower(queues, StorePaths(config.store), stage.disk, self._clock)
+        paths = StorePaths(config.store)
+        self._follower = Follower(queues, paths, stage.disk, self._clock, stage.report)
         host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
         began = self._positions["run_began"]
         # What an earlier life has stored is read in the op queue before anything is put.
@@ -81,7 +82,9 @@ class Transactions(Actor):
         self._checks = Checks(
             table, queues, self._endings, self._producers, config, self._clock, self._ask
         )
-        self._requests = Requests(self._follower, queues, self._endings, self._positions)
+        self._requests = Requests(
+            self._follower, queues, self._endings, self._positions, self._clock
+        )
         self._reception = Reception("transactions", run, config.store)
         self._limit = stage.connection_limit(config.max_connections)
         endpoints = run.endpoints.transaction, run.endpoints.transaction_ipc

@@ -26,6 +26,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.half import Half, discarded, put_back, read_half
+from penstock.shared.messaging.system_topics import HALF_TOPIC
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 
 # Half messages that one turn looks at: some ms.
@@ -95,8 +96,10 @@ class Checks:
                 continue
             record = self._queues.half(offset)
             if record is None:
-                # it has expired, or is lost: nothing of it can be committed
-                self._table.finish(offset, DISCARDED)
+                # only what has expired can never be committed; a disk may read again what it does
+                # not read now
+                if offset < self._queues.range(HALF_TOPIC)[0]:
+                    self._table.finish(offset, DISCARDED)
                 yield True
                 continue
             if record.store_timestamp_ms >= began_ms:

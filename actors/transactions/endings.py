@@ -97,12 +97,14 @@ class Endings:
         """Where an earlier run has stored this copy of the half message at `after`."""
 
         def is_it(record: Record) -> bool:
-            if copy.prepared_transaction_offset:
-                return record.prepared_transaction_offset == copy.prepared_transaction_offset
             properties = with_prop_crc_room(record.properties, False)
             return (properties, record.body) == (copy.properties, copy.body)
 
-        found = self._queues.find(copy.topic, copy.queue_id, after, self._run_began, is_it)
+        queue = copy.topic, copy.queue_id
+        if copy.prepared_transaction_offset:
+            found = self._queues.commits_before(*queue, self._run_began).get(after)
+        else:
+            found = self._queues.find(*queue, after, self._run_began, is_it)
         if found is None:
             return None
         return Place(found.queue_id, found.queue_offset, found.physical_offset)

@@ -7,6 +7,7 @@ changes nothing. Where a RocketMQ broker has used the store since, its offsets a
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from penstock.actors.transactions.endings import Ending
@@ -49,11 +50,13 @@ class Follower:
         paths: StorePaths,
         disk: AbstractContextManager[object],
         clock: Clock,
+        report: Callable[[str], None],
     ) -> None:
         """`disk` is held while the file is replaced. Raises StoreDamaged for a consumerOffset.json
         that cannot be read, and OSError."""
         self._queues, self._file = queues, paths.transactions
-        self._disk, self._clock = disk, clock
+        self._disk, self._clock, self._report = disk, clock, report
+        self._failed = False
         self._saved = start = _where_to_begin(paths)
         low, high = queues.range(HALF_TOPIC)
         self.table = HalfTable(min(max(start.from_half, low), high))
@@ -131,9 +134,15 @@ class Follower:
         if progress == self._saved:
             return
         crash_point("txn.before_save")
-        with self._disk:
-            save_transaction_progress(self._file, progress)
-        self._saved = progress
+        try:
+            with self._disk:
+                save_transaction_progress(self._file, progress)
+        except OSError as error:
+            if not self._failed:
+                self._report(f"{self._file} cannot be written: {error}; trying again")
+            self._failed = True
+            return
+        self._saved, self._failed = progress, False
 
 
 def _where_to_begin(paths: StorePaths) -> TransactionProgress:

@@ -5,13 +5,16 @@ Read-only. What has expired or is lost with a damaged part of the log counts as 
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import NamedTuple
 
-from penstock.shared.errors import StoreDamaged
+from msgspec.structs import replace
+
+from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record_layout import SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_MASK
 from penstock.shared.messaging.half import op_outcome, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
 from penstock.shared.queue.found_records import piece_of
@@ -22,6 +25,10 @@ LOOK_BYTES = 256 << 10
 # Of a queue, in a look for a copy: its last messages. A frame that a power failure cut was among
 # the last of the log, and has fewer.
 MOST_LOOKED_AT = 4096
+# Queues whose last commits are remembered.
+MOST_QUEUES = 64
+# Op records that are read singly where one of them cannot be read.
+_ONE_BY_ONE = 64
 # Op records whose largest offset is remembered together.
 _BLOCK = 256
 
@@ -39,6 +46,7 @@ class HalfQueues:
 
     def __init__(self, reader: QueueReader) -> None:
         self._reader = reader
+        self._commits: OrderedDict[tuple[str, int], dict[int, Record]] = OrderedDict()
 
     def range(self, topic: str, queue_id: int = 0) -> tuple[int, int]:
         """(min offset, max offset); (0, 0) where there is no such queue."""
@@ -55,23 +63,51 @@ class HalfQueues:
         if start >= high:
             return [], start
         try:
-            found, stop = self._reader.read(slot, start, LOOK_BYTES)
+            records, stop = self._look(slot, start)
         except FileNotFoundError:
             return [], start  # it expires just now; the next look begins at the new minimum
+        except (OSError, StoreDamaged):
+            # something of it cannot be read: one by one, without what is lost
+            stop = min(start + _ONE_BY_ONE, high)
+            each = (self._record(slot, offset) for offset in range(start, stop))
+            records = [record for record in each if record is not None]
+        return [
+            Op(record.queue_offset, parse_op(record.body), op_outcome(record.properties))
+            for record in records
+        ], stop
+
+    def _look(self, slot: int, start: int) -> tuple[list[Record], int]:
+        found, stop = self._reader.read(slot, start, LOOK_BYTES)
         if stop == start:
             return [], self._reader.whole_from(slot, start)
-        piece, at, ops = memoryview(piece_of([found])), 0, []
+        piece, at, records = memoryview(piece_of([found])), 0, []
         while at < len(piece):
-            record = decode_record(piece, at)
-            halves, outcome = parse_op(record.body), op_outcome(record.properties)
-            ops.append(Op(record.queue_offset, halves, outcome))
-            at += record.total_size
-        return ops, stop
+            records.append(decode_record(piece, at))
+            at += records[-1].total_size
+        return records, stop
 
     def half(self, offset: int) -> Record | None:
         """The half message at this offset of its queue."""
         slot = self._reader.queues(HALF_TOPIC).get(0)
         return None if slot is None else self._record(slot, offset)
+
+    def commits_before(self, topic: str, queue_id: int, before: int) -> dict[int, Record]:
+        """Committed messages among the last of a queue before a log offset, which is the same at
+        each call, by the log offset of their half message. Without their bodies."""
+        known = self._commits.get((topic, queue_id))
+        if known is None:
+            known = self._commits[topic, queue_id] = {}
+            if len(self._commits) > MOST_QUEUES:
+                self._commits.popitem(last=False)
+
+            def note(record: Record) -> bool:
+                if record.sys_flag & SYS_TRANSACTION_MASK == SYS_TRANSACTION_COMMIT:
+                    bare = replace(record, body=b"", properties=b"")
+                    known[record.prepared_transaction_offset] = bare
+                return False
+
+            self.find(topic, queue_id, 0, before, note)
+        return known
 
     def find(
         self, topic: str, queue_id: int, after: int, before: int, is_it: Callable[[Record], bool]
@@ -107,7 +143,8 @@ class HalfQueues:
             return None
         try:
             position, size, _ = ENTRY.unpack(self._reader.entries(slot, offset, offset + 1))
-        except (FileNotFoundError, StoreDamaged):
+        except (OSError, StoreDamaged) as error:
+            _check_gone(error)
             return None
         lost = size == BLANK_SIZE or self._reader.is_damaged(position, size)
         return None if lost else (position, size)
@@ -119,8 +156,16 @@ class HalfQueues:
         position, size = entry
         try:
             return decode_record(self._reader.view(position, position + size))
-        except (FileNotFoundError, StoreDamaged):
+        except (OSError, StoreDamaged) as error:
+            _check_gone(error)
             return None
+
+
+def _check_gone(error: OSError | StoreDamaged) -> None:
+    """It cannot be read. Raises the error where this process lacks something: that is no fault of
+    the queue, so the actor ends, and the supervisor replaces it."""
+    if isinstance(error, OSError) and error.errno in RESOURCE_EXHAUSTED:
+        raise error
 
 
 class OpMarks:

@@ -9,7 +9,7 @@ No sockets: what comes is passed in, and answers are given out.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator
 
 from penstock.actors.transactions.endings import Ending, Endings, Place
@@ -22,6 +22,7 @@ from penstock.actors.transactions.half_table import (
     PUT_BACK,
     ROLLED_BACK,
 )
+from penstock.shared.clock import Clock
 from penstock.shared.errors import (
     BrokerBusy,
     InvalidArgument,
@@ -42,6 +43,8 @@ MAX_WAITING = 10_000
 # Places of committed messages that are remembered, for whoever asks again.
 MAX_PLACES = 10_000
 BUSY_RETRY_MS = 200
+# Of one turn: what is not remembered any more is looked for, which takes some ms each.
+TURN_MS = 20
 _STATE = {"commit": COMMITTED, "rollback": ROLLED_BACK}
 # A discarded message was never visible.
 _WORDS = {COMMITTED: "commit", ROLLED_BACK: "rollback", DISCARDED: "rollback"}
@@ -58,16 +61,18 @@ class Requests:
         queues: HalfQueues,
         endings: Endings,
         positions: Positions,
+        clock: Clock,
     ) -> None:
         self._follower, self._table = follower, follower.table
         self._queues, self._endings, self._positions = queues, endings, positions
-        self._new: list[tuple[bytes, EndTransaction]] = []
+        self._clock = clock
+        self._new: deque[tuple[bytes, EndTransaction]] = deque()
         self._early: dict[tuple[bytes, int], EndTransaction] = {}
         self._places: OrderedDict[int, Place] = OrderedDict()
 
     def __bool__(self) -> bool:
-        """Whether one waits for its half message."""
-        return bool(self._early)
+        """Whether one waits for its turn, or for its half message."""
+        return bool(self._early or self._new)
 
     def add(self, peer: bytes, request: EndTransaction) -> None:
         """Raises BrokerBusy where too many wait."""
@@ -83,8 +88,13 @@ class Requests:
     def turn(self) -> Iterator[Answer]:
         """Take up what is new, and what may have come to its queue; the answers that are known."""
         early, self._early = self._early, {}
-        new, self._new = self._new, []
-        for peer, request in [(peer, each) for (peer, _), each in early.items()] + new:
+        self._new.extendleft((peer, each) for (peer, _), each in early.items())
+        until_ms = self._clock.monotonic_ms() + TURN_MS
+        # not those that come back meanwhile: one may wait for long
+        for _ in range(len(self._new)):
+            if self._clock.monotonic_ms() > until_ms:
+                return
+            peer, request = self._new.popleft()
             try:
                 answer = self._take(peer, request)
             except PenstockError as error:

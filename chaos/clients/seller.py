@@ -77,7 +77,11 @@ def _end(transaction: Transaction, record: Path, key: str, outcome: Decision) ->
 def main(store: str, record: str, seed: str) -> None:
     known = Path(record)
     with Producer(
-        store=store, group=GROUP, on_check=lambda message: answer(known, message), timeout_ms=60_000
+        store=store,
+        group=GROUP,
+        on_check=lambda message: answer(known, message),
+        timeout_ms=60_000,
+        wait_for_broker_ms=60_000,
     ) as producer:
         threads = [
             threading.Thread(

@@ -91,6 +91,13 @@ class Sellers:
         program.send_signal(SIGKILL)
         program.wait()
 
+    def mend(self) -> None:
+        """Programs that have ended because their broker was away are started again."""
+        ended = [program for program in self._programs if program.poll() is not None]
+        for program in ended:
+            self._programs.remove(program)
+            self.start()
+
     def kill_all(self) -> None:
         while self._programs:
             self.kill()
@@ -139,6 +146,7 @@ def run_transactions(
                 sellers.start()
             while struck.total() < strikes or len(os.listdir(sellers.record)) < transactions:
                 time.sleep(dice.uniform(0.1, 0.8))  # the moment is what varies
+                sellers.mend()
                 if struck.total() < strikes:
                     kind = dice.choices(list(STRUCK), list(STRUCK.values()))[0]
                     _strike(kind, broker, sellers)

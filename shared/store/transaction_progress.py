@@ -51,7 +51,7 @@ def load_transaction_progress(file: Path) -> TransactionProgress | None:
     and what they lack is read again."""
     try:
         return msgspec.json.decode(file.read_bytes(), type=TransactionProgress)
-    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+    except (FileNotFoundError, IsADirectoryError, msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

@@ -276,3 +276,25 @@ def test_an_old_message_is_put_back_and_still_known_by_its_first_place(scene: Sc
     (message,) = broker.queue("orders", 1)
     assert (message.body, message.prepared_transaction_offset) == (b"old", copy.physical_offset)
     assert broker.actor._follower.table.open == 0
+
+
+def test_a_file_that_cannot_be_written_or_read_costs_no_transaction(scene: Scenes) -> None:
+    broker = scene()
+    file = broker.broker.paths.transactions
+    file.mkdir(parents=True)
+    half, lost = broker.half(b"order"), broker.half(b"lost")
+    producer = broker.producer()
+    assert producer.end(half, "commit").outcome == "commit"
+    broker.pass_time(6000)
+    assert load_transaction_progress(file) is None
+    file.rmdir()
+    (segment,) = (broker.broker.paths.queue(HALF_TOPIC, 0)).iterdir()
+    raw = segment.read_bytes()
+    segment.write_bytes(raw[:20] + bytes(20) + raw[40:])  # the entry of `lost` leads nowhere
+    assert isinstance(producer.end(lost, "commit"), Refused)
+    register_through(broker, [producer], 40_000)
+    assert broker.actor._follower.table.open == 1, "what cannot be read now is not given up"
+    segment.write_bytes(raw)
+    assert producer.end(lost, "commit").outcome == "commit"
+    broker.pass_time(6000)
+    broker.until(lambda: load_transaction_progress(file), "the saved progress")
