@@ -1,0 +1,66 @@
+"""What waits longer than segments stay is stored once more, comes once, and lets the old go."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.record import Record
+from penstock.shared.messaging.delayed import Delay
+
+HOUR_MS = 3_600_000
+
+
+def fill(it: Any, segments: int) -> None:
+    """Store so much that this many more segments are full; and they are old."""
+    goal = it.broker.positions["wrote"] + segments * it.broker.config.max_message_size_bytes * 4
+    while it.broker.positions["wrote"] < goal:
+        it.put(Record("orders", bytes(8000), b"", 3))
+    old_s = (it.now_ms - 60 * HOUR_MS) / 1000
+    for path in it.broker.paths.commit_log.iterdir():
+        os.utime(path, (old_s, old_s))
+
+
+def wheel(it: Any) -> list[Record]:
+    return list(it.queue("rmq_sys_wheel_timer", 0))
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_what_is_about_to_expire_is_stored_again_and_comes_once(
+    scene: Callable[..., Any], killed: bool
+) -> None:
+    it, dice = scene(), random.Random(3)
+    positions = it.broker.positions
+    due_ms = it.now_ms + 2 * HOUR_MS
+    keys = [it.send(Delay(out_ms=due_ms + number)) for number in range(20)]
+    recalled = it.send(Delay(out_ms=due_ms + 5))
+    it.send(Delay(out_ms=due_ms + 5, recalls=recalled))
+    soon = it.send(Delay(out_ms=it.now_ms + 5 * 60_000))
+    fill(it, 2)
+    assert positions["delay_floor"] == 0
+
+    def rolls() -> list[Record]:
+        return [r for r in wheel(it) if "TIMER_ROLL_TIMES" in decode_properties(r.properties)]
+
+    it.until(lambda: rolls(), "the first that is stored again", ms=500)
+    while killed and len(rolls()) < 22:
+        it.turn(dice.choice([1, 20, 300]))
+        it.crash()
+    it.until(lambda: len(rolls()) >= 22, "all are stored again", ms=50)
+    assert len(rolls()) == 22 and {r.reconsume_times for r in rolls()} == {0}
+    first = rolls()[0].physical_offset
+    it.until(lambda: soon in it.bodies(), "what was due soon", ms=20_000)
+    it.until(lambda: positions["delay_floor"] > 0, "the old records may go", ms=20_000)
+    assert positions["delay_floor"] <= first
+    it.until(lambda: len(it.bodies()) >= 21, "all others", ms=20_000)
+    for _ in range(40):
+        it.turn(1000)
+    assert it.bodies() == [soon, *keys]
+    assert len(rolls()) == 22, "and no second time"
+    for each in it.queue()[1:]:
+        assert each.store_timestamp_ms >= due_ms
