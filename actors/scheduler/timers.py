@@ -40,8 +40,11 @@ from penstock.shared.messaging.delivered import Copy, Waiting, taken_apart
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
 
 # Records of the wheel queue that one turn reads, and timers that one turn takes.
-READ_AT_ONCE = 2000
+# Each read may go to a file of its own.
+READ_AT_ONCE = 500
 TAKEN_AT_ONCE = 2000
+# Files that are counted in one turn after a start.
+FILES_AT_ONCE = 200
 # A minute is loaded this long before it begins.
 AHEAD_MS = 500
 # A recall counts for messages that turn out to be due later than it says, by up to this: one that
@@ -82,7 +85,8 @@ class Timers:
         self._catch_up = max(self.indexed, self._ends()[1])
         self._minutes = self._files.minutes()
         self._known_minutes = set(self._minutes)
-        self.pending = sum(self._files.count(minute) for minute in self._minutes_left())
+        # there may be thousands: they are counted while work goes on
+        self._uncounted = set(self._minutes_left())
         self._load_recalls()
 
     def _minutes_left(self) -> list[int]:
@@ -131,7 +135,8 @@ class Timers:
 
     def _note(self, entries: Entries, start: int, position: int) -> None:
         """What is due in a minute that is loaded goes there; what is late holds `indexed` back."""
-        self.pending += len(entries)
+        minutes = (entries["due"] // MINUTE_MS).tolist()
+        self.pending += sum(minute not in self._uncounted for minute in minutes)
         late = entries["due"] <= max(0, self.frontier_ms)
         # Before all is read again no minute is loaded, and then the late ones are left out.
         here = entries["due"] < max(0, self.loaded_to_ms) if self.caught_up else late
@@ -142,7 +147,7 @@ class Timers:
         if here.any():
             marks = np.where(late, number, 0).astype(np.uint32)
             self._heap.add(held(entries[here], marks[here]))
-        for minute in {*(entries["due"] // MINUTE_MS).tolist()} - self._known_minutes:
+        for minute in {*minutes} - self._known_minutes:
             self._known_minutes.add(minute)
             insort(self._minutes, minute)
 
@@ -156,18 +161,24 @@ class Timers:
         """Put some of what is due; how many."""
         if not self.caught_up:
             return 0
+        if self._uncounted:
+            self._count()
         taken = self._heap.take(now_ms, TAKEN_AT_ONCE)
         if len(taken) < TAKEN_AT_ONCE:
             self._load_next(now_ms)
         if not len(taken):
             if not 0 <= self._heap.next_ms <= now_ms:
                 self.frontier_ms = max(self.frontier_ms, min(now_ms, self.loaded_to_ms - 1))
-            return 0
+            return len(self._uncounted)
         full = len(taken) == TAKEN_AT_ONCE
         self._put(taken)
         last_ms = int(taken["due"][-1])
         self.frontier_ms = max(self.frontier_ms, last_ms - 1 if full else last_ms)
         return len(taken)
+
+    def _count(self) -> None:
+        for _ in range(min(FILES_AT_ONCE, len(self._uncounted))):
+            self.pending += self._files.count(self._uncounted.pop())
 
     @property
     def loaded_to_ms(self) -> int:
