@@ -13,7 +13,8 @@ from msgspec import structs
 
 from penstock.client.aio_requesting import Requesting
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
-from penstock.client.aio_transacting import AioListener, Transacting
+from penstock.client.aio_transacting import AioListener as Listener
+from penstock.client.aio_transacting import Transacting
 from penstock.client.broker_address import BrokerAddress, Store
 from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
 from penstock.client.core.delays import (
@@ -77,7 +78,7 @@ class Producer(Requesting, Transacting):
         send_latency_fault_enable: bool = False,
         wait_for_broker_ms: int = 0,
         group: str | None = None,
-        on_check: AioListener | None = None,
+        on_check: Listener | None = None,
         clock: Clock | None = None,
     ) -> None:
         timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)

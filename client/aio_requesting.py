@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.client.aio_consumer import Consumer
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.message import Message
-from penstock.client.core.requests import check_wait, merged
+from penstock.client.core.requests import Request, check_wait, merged
 from penstock.client.core.sending.encoding import Body, Keys
 from penstock.client.core.sending.frames import Receipt
 from penstock.client.core.sending.producer_core import ProducerCore
@@ -170,7 +170,7 @@ class Requesting:
 
     def reply(
         self,
-        request: Message,
+        request: Request,
         body: Body,
         *,
         tags: str | None = None,

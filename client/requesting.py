@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.message import Message
-from penstock.client.core.requests import check_wait, merged
+from penstock.client.core.requests import Request, check_wait, merged
 from penstock.client.core.sending.encoding import Body, Keys
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.producer_core import ProducerCore
@@ -82,7 +82,7 @@ class Requesting:
 
     def reply(
         self,
-        request: Message,
+        request: Request,
         body: Body,
         *,
         tags: str | None = None,
@@ -90,7 +90,8 @@ class Requesting:
         properties: Mapping[str, str] | None = None,
         ack: str = "",
     ) -> SendFuture:
-        """Answer a message that was sent by `request`; the future has the reply's Receipt.
+        """Answer a message that was sent by `request`, whichever consumer gave it; the future has
+        the reply's Receipt.
 
         The reply is stored whether or not the requester is still there. Raises InvalidMessage for a
         message that is no request, and what `send` raises.

@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from penstock.client.core.arguments import check_timeout, wrong_type
 from penstock.shared.errors import InvalidArgument, InvalidMessage
+
+
+class Request(Protocol):
+    """A message that was sent by `request`, as any consumer gives it."""
+
+    @property
+    def properties(self) -> Mapping[str, str]: ...
 
 
 def check_wait(timeout: Any) -> float:

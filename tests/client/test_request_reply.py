@@ -14,7 +14,15 @@ from typing import Any
 
 import pytest
 
-from penstock.client import Consumer, Message, Producer, aio, requester
+from penstock.client import (
+    Consumer,
+    GroupConsumer,
+    GroupMessage,
+    Message,
+    Producer,
+    aio,
+    requester,
+)
 from penstock.shared.errors import (
     BrokerTimeout,
     InvalidArgument,
@@ -128,6 +136,22 @@ def test_a_request_that_cannot_be_sent_fails_at_once(producer: Producer) -> None
     producer.send("small", b"known").result(WAIT_S)
     with pytest.raises(QueueNotFound):
         producer.request("small", b"x", timeout=WAIT_S, queue=5)
+
+
+def test_a_member_of_a_group_answers(broker: Any, producer: Producer) -> None:
+    producer.create_topic("grouped", 2)
+    bodies = [b"request %d" % number for number in range(20)]
+    with GroupConsumer(broker.consume, "repliers", "grouped", start="first") as members:
+
+        def handle(message: GroupMessage) -> None:
+            producer.reply(message, message.body.upper()).result(WAIT_S)
+
+        running = threading.Thread(target=members.run, args=(handle,), kwargs={"workers": 2})
+        running.start()
+        replies = [producer.request("grouped", body, timeout=60.0).body for body in bodies]
+        members.stop()
+        running.join()
+    assert replies == [body.upper() for body in bodies]
 
 
 def test_what_is_no_request_has_no_reply(broker: Any, producer: Producer) -> None:
