@@ -62,8 +62,9 @@ LINGER_MS = 200
 SOON_MS = 10
 # How long a reset waits for messages that were acknowledged before it to reach their queues.
 CATCH_UP_MS = 1000
-# How long what comes next may wait after a cycle of nothing but heartbeats.
-CALM_MS = 5
+# How long what comes next may wait after a cycle of nothing but heartbeats: the more members there
+# are, the more heartbeats come meanwhile.
+CALM_MS, MOST_CALM_MS, CALM_MEMBERS = 5, 20, 500
 # A member of the coordinator before has this many heartbeats to show up.
 HEARTBEATS_TO_RETURN = 3
 # Under more requests than it can read, silent members are looked for this often all the same.
@@ -197,7 +198,7 @@ class Coordinator(Actor):
 
     def idle_ms(self) -> int:
         if self._calm:
-            return CALM_MS
+            return min(MOST_CALM_MS, CALM_MS + self._members.count // CALM_MEMBERS)
         if self._connections.settles:
             return SOON_MS
         return min(GATHER_MS if self._tell.waits else TICK_MS, self._inlet.idle_ms)
