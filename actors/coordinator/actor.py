@@ -246,15 +246,15 @@ class Coordinator(Actor):
             case words.Join():
                 answer = self._join(peer, frame, request, now_ms)
             case words.Claim():
-                self._heard(request, now_ms)
+                self._heard(request, peer, now_ms)
                 key = ("claim", request.group, request.client_id, request.topic)
                 self._long.add(key, peer, request.request, self._requests.claim(request))
                 return
             case words.Commit():
-                self._heard(request, now_ms)
+                self._heard(request, peer, now_ms)
                 answer = self._requests.commit(request)
             case words.Release():
-                self._heard(request, now_ms)
+                self._heard(request, peer, now_ms)
                 answer = self._requests.release(request)
             case words.Leave():
                 answer = self._requests.leave(request)
@@ -302,10 +302,12 @@ class Coordinator(Actor):
 
         return is_queued
 
-    def _heard(self, request: words.Claim | words.Commit | words.Release, now_ms: int) -> None:
+    def _heard(
+        self, request: words.Claim | words.Commit | words.Release, peer: bytes, now_ms: int
+    ) -> None:
         member = self._members.member(request.group, request.client_id)
         if member is not None:
-            self._members.heard(member, now_ms)
+            self._members.heard(member, now_ms, peer)
 
     # --- what time brings ---
 

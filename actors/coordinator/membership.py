@@ -103,10 +103,12 @@ class Membership:
                 self.change(member.group)
             member.row = row
             self._changes.append(row)
-        self.heard(member, now_ms)
+        self.heard(member, now_ms, peer)
         member.silent_after_ms = row.session_timeout_ms
         if member.peer != peer or member.connection != connection:
             self._connect(member, peer, connection)
+        if connection < 0 and member.gone_ms < 0:
+            self._lose(member, now_ms)  # the frame is the last word of a connection that has ended
         return member
 
     def restore(self, row: MemberRow, now_ms: int, silent_after_ms: int, version: int) -> None:
@@ -129,7 +131,14 @@ class Membership:
             self._changes.append(row)
         return member
 
-    def heard(self, member: Member, now_ms: int) -> None:
+    def heard(self, member: Member, now_ms: int, peer: bytes) -> None:
+        """Something of it has come, by the connection that `peer` names.
+
+        What an ended connection has left to be read brings nobody back: ZeroMQ tells of the end
+        before that is read, and of no second end after it.
+        """
+        if member.gone_ms >= 0 and member.peer == peer:
+            return
         member.seen_ms = now_ms
         if member.gone_ms >= 0:
             member.gone_ms = -1
@@ -165,9 +174,12 @@ class Membership:
     def lost(self, connection: int, now_ms: int) -> None:
         """A connection is gone."""
         for member in self._by_connection.pop(connection, set()):
-            member.connection = -1
-            member.gone_ms = now_ms
-            self._gone.add(member)
+            self._lose(member, now_ms)
+
+    def _lose(self, member: Member, now_ms: int) -> None:
+        member.connection = -1
+        member.gone_ms = now_ms
+        self._gone.add(member)
 
     # --- who is dead ---
 
