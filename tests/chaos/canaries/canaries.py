@@ -671,3 +671,16 @@ def marks_not_read(follower: Any) -> None:
 def nobody_asked(checks: Any) -> None:
     """A half message whose program has died is never asked for."""
     checks.Checks.turn = lambda self: 0
+
+
+@canary("actors.scheduler.actor", "points")
+def delayed_sent_as_new_after_a_death(actor: Any) -> None:
+    """A scheduler sends as new what its predecessor may have sent."""
+    actor.Scheduler._doubt = lambda self, progress, foreign: actor.NO_DOUBT
+
+
+@canary("actors.scheduler.timers", "points")
+def timers_a_moment_early(timers: Any) -> None:
+    """Timers go by a clock that is fast."""
+    turn = timers.Timers.turn
+    timers.Timers.turn = lambda self, now_ms: turn(self, now_ms + 50)
