@@ -180,8 +180,11 @@ class ExactOffsets:
         self._count = sum(
             len(queues) for group in saved.offsets.values() for queues in group.values()
         )
-        # a log that was cut below what was saved gives these queue offsets again
-        self._records = int(self._next < saved.queue_offset)
+        if self._next < saved.queue_offset:
+            # A log that was cut below what was saved gives these queue offsets again.
+            again = SavedOffsets(self._next, saved.log_offset, saved.offsets)
+            with self._disk:
+                save_offsets(self._file, msgspec.json.encode(again))
         # until the records after it are counted: the oldest may be the first thing after that
         self._unsaved, self._first_ms = max(saved.log_offset, 1), self._clock.monotonic_ms()
         self._publish()

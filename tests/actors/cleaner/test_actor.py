@@ -166,7 +166,9 @@ def test_nothing_goes_outside_its_hour_and_before_its_time(store: Callable[..., 
     assert not it.broker.run.clean_request.exists()
 
 
-@pytest.mark.parametrize("word", ["committed", "flushed", "dispatched_record", "checkpoint"])
+@pytest.mark.parametrize(
+    "word", ["committed", "flushed", "dispatched_record", "checkpoint", "unsaved_offsets"]
+)
 def test_what_a_start_would_need_stays_whatever_its_age(
     store: Callable[..., Store], word: str
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -19,6 +20,7 @@ from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.messaging.offsets_record import ANY, NONE, begin_of, move_of
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
+from penstock.shared.store.saved_offsets import SavedOffsets, save_offsets
 from penstock.shared.wire.messages import Appended, QueueRun, Refused, Route, encode
 
 HOST = pack_host("127.0.0.1", 10911)
@@ -329,3 +331,20 @@ def test_outputs_are_the_function_of_the_inputs_whoever_believes_what(
     committer.work()
     log = bench.broker.log(0, bench.broker.positions["wrote"])
     assert log.count(b"UNIQ_KEY\x01block") == len(model.outputs) + 2 * len(model.stored)
+
+
+@pytest.mark.parametrize("queue_offset", [0, 1, 7])
+def test_values_outlive_their_records_and_a_log_that_ends_below_what_was_saved(
+    pipeline: Callable[..., Any], client: Callable[..., Any], queue_offset: int
+) -> None:
+    broker = pipeline()
+    saved = SavedOffsets(queue_offset, 5000, {"g": {"in": {0: 40}}})
+    save_offsets(broker.paths.exact_offsets, msgspec.json.encode(saved))
+    broker.allocate(2)
+    bench = Bench.__new__(Bench)
+    bench.broker, bench._client = broker, client
+    bench.start()
+    assert present(bench.send_when_read(one("a", NONE, 5))) == {"in": {0: 40}}
+    assert isinstance(bench.send(one("a", 40, 50)), Appended)
+    bench.restart()
+    assert present(bench.send_when_read(one("b", 40, 60))) == {"in": {0: 50}}
