@@ -32,7 +32,15 @@ STRIKES = 12
 # How long all inputs may take to have had their effect, after the last strike.
 SETTLE_S = 90.0
 # What is struck, and how often of a hundred times.
-STRUCK = {"program": 40, "writer": 20, "coordinator": 10, "reput": 5, "flusher": 5, "broker": 20}
+STRUCK = {
+    "program": 38,
+    "writer": 20,
+    "coordinator": 10,
+    "reput": 4,
+    "flusher": 4,
+    "broker": 14,
+    "broker and memory": 10,
+}
 
 
 class Verdict(NamedTuple):
@@ -142,8 +150,10 @@ def _strike(kind: str, broker: Broker, programs: list[_Program], dice: random.Ra
         program = dice.choice(programs)
         program.kill()
         program.start()
-    elif kind == "broker":
+    elif kind.startswith("broker"):
         broker.kill()
+        if kind != "broker":
+            broker.forget_memory()  # as when a container is made again: the log has what it has
         broker.start()
     else:
         broker.strike(kind, SIGKILL)
