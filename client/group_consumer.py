@@ -88,20 +88,25 @@ class GroupConsumer(GroupMember, GroupControl):
 
     # --- by handlers ---
 
-    def run(self, handler: Handler, workers: int = 20, batch: int = 1) -> None:
+    def run(
+        self, handler: Handler, workers: int = 20, orderly: bool | None = None, batch: int = 1
+    ) -> None:
         """Call `handler(message)` for each message, in `workers` threads, until `stop` is called.
 
         To return is to acknowledge. An exception sends the message back, with its text as the
         property RETRY_REASON; so does `message.retry(...)`, after which the handler returns. With
         `batch` the handler is given up to that many neighbours of a queue at once. An orderly
         consumer has one handler for a queue at a time; one that fails is called again with the same
-        message, and after the group's maximum that is a dead letter.
+        message, and after the group's maximum that is a dead letter. `orderly` stands for the
+        consumer's argument of that name, if it has not joined yet. Raises InvalidArgument.
 
         Ctrl-C and SIGTERM stop it, when it runs in the main thread: handlers end, offsets are
         committed, and the queues go to the other members. The consumer is closed then.
         """
         check_at_least("workers", workers, 1)
         check_at_least("batch", batch, 1)
+        if orderly is not None:
+            self._be_orderly(orderly)
         self._open()
         crew = Workers(self, handler, workers, batch)
         crew.start()

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.broker_address import BrokerAddress, Store
-from penstock.client.core.arguments import check_at_least, check_text
+from penstock.client.core.arguments import check_at_least, check_bool, check_text
 from penstock.client.core.groups.assigned_core import AssignedCore
 from penstock.client.core.groups.member_core import MemberCore, Settings
 from penstock.client.core.groups.process_queue import MAX_BYTES, MAX_MESSAGES, MAX_SPAN, Handful
@@ -143,6 +143,18 @@ class GroupMember:
     def _block_producer(self) -> BlockProducer:
         where = self._where.arguments("producers")
         return BlockProducer(**where, timeout_ms=self._timeout_ms, wait_for_broker_ms=self._wait_ms)
+
+    def _be_orderly(self, orderly: bool) -> None:
+        member = self._options.member
+        if check_bool("orderly", orderly) == member.orderly:
+            return
+        if self._loop is not None:
+            raise InvalidArgument(
+                "the member has joined its group in another way",
+                f"orderly={member.orderly}",
+                "say it when the consumer is made: GroupConsumer(..., orderly=True)",
+            )
+        self._options = self._options._replace(member=member._replace(orderly=orderly))
 
     def _refuse(self) -> None:
         raise StoreUnavailable(

@@ -249,9 +249,11 @@ class MemberLoop:
         for ready, _ in self._poller.poll(wait_ms):
             if ready == self._waker:
                 os.eventfd_read(self._waker)
-            for line in (self._group, self._produce):
-                if ready == line.lost.events:
-                    line.lost.take(self.now_ms())
+            if ready == self._produce.lost.events:
+                self._produce.lost.take(self.now_ms())
+            if ready == self._group.lost.events and self._group.lost.take(self.now_ms()):
+                with self.lock:
+                    self.core.membership.connection_lost()
             for reader, line in self._readers:
                 if ready == line.lost.events and line.lost.take(self.now_ms()):
                     reader.connection_lost()

@@ -140,9 +140,7 @@ def test_a_message_that_came_too_often_is_a_dead_letter_with_its_reason(
 
 
 def test_an_orderly_queue_stops_until_its_message_is_handled(broker: Any, topic: str) -> None:
-    consumer = GroupConsumer(
-        *(broker_endpoint(broker), topic, topic), start="first", orderly=True, suspend_ms=50
-    )
+    consumer = GroupConsumer(*(broker_endpoint(broker), topic, topic), start="first", suspend_ms=50)
     seen: list[tuple[int, int]] = []
     done: list[tuple[int, int]] = []
 
@@ -155,7 +153,7 @@ def test_an_orderly_queue_stops_until_its_message_is_handled(broker: Any, topic:
         if len(done) == 20:
             consumer.stop()
 
-    consumer.run(handle, workers=3)
+    consumer.run(handle, workers=3, orderly=True)
     assert seen.count((2, 1)) == 3
     for queue_id in range(4):
         assert [at for of, at in done if of == queue_id] == list(range(5))

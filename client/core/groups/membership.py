@@ -200,6 +200,12 @@ class Membership:
             out.append((encode(asked.request),))
         return out
 
+    def connection_lost(self) -> None:
+        """The coordinator takes a member for gone whose connection has ended, and soon: say by the
+        next one that it is there."""
+        if not self.leaving:
+            self._join_at_ms = 0
+
     def not_connected(self, now_ms: int) -> None:
         """What was to be sent could not: again soon."""
         self.aim.away = True
