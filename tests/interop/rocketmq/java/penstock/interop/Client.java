@@ -4,6 +4,7 @@
 //     {"op":"create","topic":"orders","queues":4}
 //     {"op":"send","messages":FILE,"receipts":FILE}      see Sending
 //     {"op":"transact","messages":FILE,"receipts":FILE}  see Sending
+//     {"op":"answer_checks","topic":"orders","until":10,"timeout_ms":60000}      see Sending
 //     {"op":"send_back","topic":"orders","queue":0,"offsets":[0,1],"group":"billing","level":1}
 //     {"op":"offsets","queues":[["orders",0]]}           [[topic, queue, first, next], ...]
 //     {"op":"pull","queues":[["orders",0]],"out":FILE}   see Reading
@@ -72,6 +73,11 @@ final class Client {
                 return sending.send(order.getString("messages"), order.getString("receipts"));
             case "transact":
                 return sending.transact(order.getString("messages"), order.getString("receipts"));
+            case "answer_checks":
+                return sending.answerChecks(
+                    order.getString("topic"),
+                    order.getIntValue("until"),
+                    order.getLongValue("timeout_ms"));
             case "send_back":
                 return reading.sendBack(order);
             case "offsets":

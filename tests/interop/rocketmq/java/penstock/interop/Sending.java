@@ -3,7 +3,8 @@
 // A line of the messages file is one message, or a batch when it has "items":
 //     {"topic","queue","body":BASE64,"tags","keys":[...],"flag","properties":{...},
 //      "delay_level","compression":"LZ4"|"ZSTD"|"ZLIB"}
-// and for `transact` it also has "outcome":"COMMIT_MESSAGE"|"ROLLBACK_MESSAGE"|"UNKNOW".
+// and for `transact` it also has "outcome":"COMMIT_MESSAGE"|"ROLLBACK_MESSAGE"|"UNKNOW". A broker
+// that asks is told what the message's property "check" says, which is one of those, too.
 // A line of the receipts file: {"line","status","message_id","unique_key","queue","queue_offset"},
 // where a batch has its items' ids joined by commas. The first failure ends the sending.
 package penstock.interop;
@@ -21,8 +22,11 @@ import java.util.HashMap;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
+import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.Semaphore;
 import java.util.concurrent.atomic.AtomicReference;
+import org.apache.rocketmq.client.impl.factory.MQClientInstance;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.LocalTransactionState;
 import org.apache.rocketmq.client.producer.SendCallback;
@@ -37,6 +41,7 @@ import org.apache.rocketmq.common.message.MessageQueue;
 final class Sending {
     private static final int ON_THE_WAY = 256;
     private static final int TIMEOUT_MS = 20_000;
+    private static final int SETTLE_MS = 5000;
 
     private final String nameServer;
     private final String broker;
@@ -121,6 +126,31 @@ final class Sending {
         }
     }
 
+    /** The unique keys of `until` half messages that the broker has asked for, as a producer of
+     * their group that sends nothing. */
+    Set<String> answerChecks(String topic, int until, long timeoutMs) throws Exception {
+        Decided decided = new Decided();
+        TransactionMQProducer producer = new TransactionMQProducer("interop-transactions");
+        producer.setNamesrvAddr(nameServer);
+        producer.setInstanceName(instance + "-checks");
+        producer.setTransactionListener(decided);
+        producer.start();
+        try {
+            // a broker hears of a producer once that knows a route to it, and then by a heartbeat
+            MQClientInstance client = producer.getDefaultMQProducerImpl().getMqClientFactory();
+            client.updateTopicRouteInfoFromNameServer(topic);
+            client.sendHeartbeatToAllBrokerWithLock();
+            long endMs = System.currentTimeMillis() + timeoutMs;
+            while (decided.asked.size() < until && System.currentTimeMillis() < endMs) {
+                Thread.sleep(20);
+            }
+            Thread.sleep(SETTLE_MS); // answers go one way: they are on their way
+            return decided.asked;
+        } finally {
+            producer.shutdown();
+        }
+    }
+
     void close() {
         producers.values().forEach(DefaultMQProducer::shutdown);
     }
@@ -165,8 +195,10 @@ final class Sending {
         return message;
     }
 
-    /** Decides a transaction as its message was told, and never when asked again. */
+    /** Decides a transaction as its message was told, and as it says when asked again. */
     private static final class Decided implements TransactionListener {
+        private final Set<String> asked = ConcurrentHashMap.newKeySet();
+
         @Override
         public LocalTransactionState executeLocalTransaction(Message message, Object outcome) {
             return (LocalTransactionState) outcome;
@@ -174,7 +206,11 @@ final class Sending {
 
         @Override
         public LocalTransactionState checkLocalTransaction(MessageExt message) {
-            return LocalTransactionState.UNKNOW;
+            String check = message.getProperty("check");
+            asked.add(message.getTransactionId());
+            return check == null
+                ? LocalTransactionState.UNKNOW
+                : LocalTransactionState.valueOf(check);
         }
     }
 
