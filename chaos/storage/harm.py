@@ -221,6 +221,21 @@ def _silence(scene: Scene, dice: random.Random) -> list[Hit]:
     return hits
 
 
+def _shorten(scene: Scene, dice: random.Random) -> list[Hit]:
+    """A file of a queue is gone, or nothing stands in it any more."""
+    paths = sorted(StorePaths(scene.root).consume_queue.glob("*/*/*"))
+    files = [path for path in paths if path.is_file()]
+    if not files:
+        return []
+    file = dice.choice(files)
+    size = file.stat().st_size
+    if dice.random() < 0.5:
+        file.unlink()
+        return [Hit("deleted", file, 0, size)]
+    file.write_bytes(bytes(size))
+    return [Hit("zeroed", file, 0, size)]
+
+
 def _misplace(scene: Scene, dice: random.Random) -> list[Hit]:
     """A bit of a record's queue offset, so that it may name another message's slot."""
     try:
@@ -255,6 +270,7 @@ HARM: dict[str, tuple[Callable[[Scene, random.Random], list[Hit]], int]] = {
     "checkpoint": (_bend_checkpoint, 8),
     "sizes": (_bend_sizes, 4),
     "silence": (_silence, 8),
+    "shorten": (_shorten, 8),
     "misplace": (_misplace, 6),
     "abort": (_make_abort, 3),
 }
