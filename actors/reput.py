@@ -2,9 +2,10 @@
 the index.
 
 Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_error`,
-          `queue_count`; the queue table; consumequeue/; index/.
+          `queue_count`, `forgotten_topics`, `deleted_queues`; the queue table; consumequeue/;
+          index/.
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
-          `flush_error`.
+          `flush_error`; `deleted_topics`, and penstock/deleted-topics.json.
 Hears:    doorbells of the flusher and the committer.
 Notifies: the reader.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
@@ -18,12 +19,18 @@ When the disk refuses an entry, usually because it is full, the reput waits and 
 is lost by that, consumers only see no new messages meanwhile. Before a queue has another file the
 names of those before are synced; where that fails nobody knows of them what is on disk, so nothing
 is dispatched any more, and the flusher, who hears of it by `name_error`, vouches for no queue.
+
+When a topic is deleted its queues are marked in the table, then their directory goes out of the
+way, to penstock/deleted/, where the cleaner empties it, then `forgotten_topics` is stored. All that
+is before anything is dispatched that was stored later: so what is dispatched of the name afterwards
+is another topic's. The deleted one's records, which may be met again after a crash, get no entries.
 """
 
 from __future__ import annotations
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
+from penstock.shared.files.durable import FlushFailed
 from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.index_chains import Entries
 from penstock.shared.formats.queue_entry import ENTRY
@@ -39,6 +46,7 @@ from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.retry import Retry
+from penstock.shared.queue.deleted_topics import load_deleted_topics, move_queues_away
 from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import DirectorySyncFailed, QueueWindows
 
@@ -51,6 +59,7 @@ class Reput(Actor):
 
     def __init__(self, stage: Stage) -> None:
         self._stage = stage
+        self._paths = StorePaths(stage.config.store)
         self._positions = stage.positions
         self._bound = "flushed" if stage.config.sync_flush else "committed"
         self._retry = Retry(stage.clock)
@@ -59,7 +68,7 @@ class Reput(Actor):
 
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
-        for growing in StorePaths(config.store).staging.iterdir():
+        for growing in self._paths.staging.iterdir():
             if not growing.name.startswith("commitlog-"):  # those are the allocator's
                 growing.unlink()
         self._dispatched = self._positions["dispatched"]
@@ -67,11 +76,22 @@ class Reput(Actor):
         self._log = LogReader(config, run, self._positions)
         self._table = QueueTable(run.queues, writable=True)
         self._count = self._positions["queue_count"]
-        # a queue's number is its slot in the table
+        self._deleted = {slot for slot in range(self._count) if self._table.is_deleted(slot)}
+        self._number_queues()
+        self._forgotten = self._positions["forgotten_topics"]
+        # topic -> its records that begin before are of one that was deleted
+        self._gone = load_deleted_topics(self._paths.deleted_topics).ends()
+
+    def _number_queues(self) -> None:
+        """A queue's number is its slot in the table. A deleted one's slot gets a name that no
+        record can have: should the name come again, it is another queue's."""
         self._numbers = QueueNumbers(
-            [(key.topic.encode(), key.queue_id) for _, key in self._table.keys(0, self._count)]
+            [
+                (b"", slot) if slot in self._deleted else (key.topic.encode(), key.queue_id)
+                for slot, key in self._table.keys(0, self._count)
+            ]
         )
-        self._windows = QueueWindows(StorePaths(config.store), config, self._numbers)
+        self._windows = QueueWindows(self._paths, self._stage.config, self._numbers)
         # What the queues hold already counts: they go on after it.
         self._order: SlotOrder[int, tuple[int, int, bytes]] = SlotOrder(
             lambda queue: self._table.max_offset(queue) if queue < self._count else None
@@ -81,13 +101,17 @@ class Reput(Actor):
         bound, now_ms = self._positions[self._bound], self._stage.clock.monotonic_ms()
         if self._positions["name_error"]:
             return 0
-        if self._dispatched >= bound or self._retry.waits:
+        # after the bound: whatever was stored before that was moved, is known by then
+        has_gone = self._positions["deleted_topics"] != self._forgotten
+        if self._retry.waits or self._dispatched >= bound and not has_gone:
             if self._log.rest(now_ms):
                 self._windows.release_pages()
             return 0
         try:
             with self._stage.disk:
-                moved = self._dispatch_next(bound)
+                if has_gone:
+                    self._forget_topics()
+                moved = self._dispatch_next(bound) if self._dispatched < bound else 0
         except OSError as error:
             self._close_index()
             if isinstance(error, DirectorySyncFailed):
@@ -98,6 +122,8 @@ class Reput(Actor):
             self._positions.publish("dispatch_error", number)
             self._retry.put_off()
             return 0
+        if not moved:
+            return 1
         crash_point("reput.after_record_before_cursor")
         self._dispatched += moved
         self._positions.publish("dispatched", self._dispatched)
@@ -139,9 +165,14 @@ class Reput(Actor):
     def _dispatch(self, view: memoryview) -> int:
         """Write the entries of the whole records in a piece of the log; its length in bytes."""
         indexed = self._stage.config.message_index_enable
-        found = dispatch(view, self._dispatched, self._numbers, self._levels_ms, indexed)
+        # Some may be records of deleted topics, whose queues must not get a number: it is a slot.
+        is_mixed = self._dispatched < max(self._gone.values(), default=0)
+        scratch = QueueNumbers() if is_mixed else None
+        numbers = self._numbers if scratch is None else scratch
+        found = dispatch(view, self._dispatched, numbers, self._levels_ms, indexed)
         crash_point("reput.before_cq")
-        rows = found.rows if self._dispatched >= self._doubted_to else self._possible(found.rows)
+        rows = self._living(found.rows, scratch) if scratch is not None else found.rows
+        rows = rows if self._dispatched >= self._doubted_to else self._possible(rows)
         self._add_queues(rows)
         rows = self._fill(rows) if self._log.damaged else rows
         self._windows.put(rows)
@@ -155,6 +186,43 @@ class Reput(Actor):
         if found.records:
             self._positions.publish("dispatched_record", found.last)
         return found.size
+
+    def _living(self, rows: bytes, names: QueueNumbers) -> bytes:
+        """The rows without those of deleted topics, with numbers; `names` has named them."""
+        kept = []
+        for number, queue_offset, entry in ROW.iter_unpack(rows):
+            topic, queue_id = names.names[number]
+            if ENTRY.unpack(entry)[0] >= self._gone.get(topic.decode(), 0):
+                queue = self._numbers.number(topic, queue_id)
+                kept.append(ROW.pack(queue, queue_offset, entry))
+        return b"".join(kept)
+
+    def _forget_topics(self) -> None:
+        """Take away the queues of topics that were deleted. Raises OSError; then it is done again,
+        from the beginning, before anything is dispatched."""
+        deleted = load_deleted_topics(self._paths.deleted_topics)
+        going = {row.topic: row for row in deleted.rows if row.is_done}
+        going = {topic: row for topic, row in going.items() if row.number > self._forgotten}
+        for slot, key in self._table.keys(0, self._count):
+            if key.topic in going:
+                self._table.mark_deleted(slot)
+                self._deleted.add(slot)
+        self._positions.publish("deleted_queues", len(self._deleted))
+        crash_point("reput.queues_marked")
+        # what is mapped of a file keeps its blocks
+        self._windows.close()
+        self._number_queues()
+        for row in going.values():
+            try:
+                move_queues_away(self._paths, row)
+            except FlushFailed as error:
+                raise DirectorySyncFailed(error.errno, error.strerror, error.filename) from error
+            crash_point("reput.queues_moved")
+        self._gone = deleted.ends()
+        last = max([self._positions["deleted_topics"], *(row.number for row in going.values())])
+        self._forgotten = last
+        self._positions.publish("forgotten_topics", last)
+        self._stage.bus.notify("reader")
 
     def _add_queues(self, rows: bytes) -> None:
         """Give the queues that are new in these rows their slots of the table."""
@@ -225,7 +293,7 @@ class Reput(Actor):
 
     def _put_keys(self, keys: Entries) -> None:
         if self._index is None:
-            paths, config = StorePaths(self._stage.config.store), self._stage.config
+            paths, config = self._paths, self._stage.config
             geometry, now_ms = index_geometry(config), self._stage.clock.now_ms
             self._index = IndexFiles(paths.index, paths.staging, geometry, now_ms)
             self._index.cut(self._dispatched, self._log.stored_ms)

@@ -1,4 +1,4 @@
-"""`penstock topics`: what topics there are, and a new one."""
+"""`penstock topics`: what topics there are, and a new one; one of them: topic_changes.py."""
 
 from __future__ import annotations
 
@@ -10,11 +10,14 @@ from penstock.cli.endpoints import broker_of, broker_options
 from penstock.cli.option_types import QUEUES, timeout_option
 from penstock.cli.output import output_option, print_json, print_table, progress
 from penstock.cli.suggestions import Group
+from penstock.cli.topic_changes import describe, rm, shown_perm, update
+from penstock.shared.messaging.topic_rules import PERM_DEFAULT
+from penstock.shared.wire.messages import TopicList
 
 
 @click.group(cls=Group)
 def topics() -> None:
-    """List and create topics."""
+    """List, create, describe, change and delete topics."""
 
 
 @topics.command(
@@ -29,17 +32,23 @@ Examples:
 @broker_options
 @output_option
 def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) -> None:
-    """All topics and how many queues each has; of a stopped store too."""
+    """All topics, how many queues each has to read and to write, and what may be done; of a stopped
+    store too."""
     with progress("asking"):
         found = _topics(store, endpoint, timeout)
+    rows = []
+    for topic, queues in found.topics.items():
+        read_queues, perm = found.others.get(topic, (queues, PERM_DEFAULT))
+        rows.append((topic, read_queues, queues, perm))
     if output == "json":
-        for topic, queues in found.items():
-            print_json({"topic": topic, "queues": queues})
+        for topic, read_queues, queues, perm in rows:
+            print_json({"topic": topic, "queues": queues, "read_queues": read_queues, "perm": perm})
         return
-    print_table(("topic", "queues"), list(found.items()))
+    shown = [(topic, read, write, shown_perm(perm)) for topic, read, write, perm in rows]
+    print_table(("topic", "read queues", "write queues", "perm"), shown)
 
 
-def _topics(store: Path | None, endpoint: str | None, timeout: float) -> dict[str, int]:
+def _topics(store: Path | None, endpoint: str | None, timeout: float) -> TopicList:
     from penstock.client.producer import Producer
     from penstock.shared.config_sources import default_store
     from penstock.shared.layout import StorePaths
@@ -49,12 +58,13 @@ def _topics(store: Path | None, endpoint: str | None, timeout: float) -> dict[st
     try:
         timeout_ms = int(timeout * 1000)
         with Producer(**broker_of(store, endpoint), timeout_ms=timeout_ms) as producer:
-            return producer.topics(timeout)
+            return producer.list_topics(timeout)
     except NotRunning:
         paths = StorePaths(store or Path(default_store()))
         if not paths.commit_log.is_dir():
             raise
-        return load_topics(paths.topics).all()
+        topics = load_topics(paths.topics)
+        return TopicList(0, topics.all(), topics.others())
 
 
 @topics.command(
@@ -83,7 +93,7 @@ def create(
     endpoint: str | None,
     output: str,
 ) -> None:
-    """Create a topic, or give it more queues. A topic never loses any."""
+    """Create a topic, or give it more queues, never fewer: see `penstock topics update`."""
     from penstock.client.producer import Producer
 
     broker, timeout_ms = broker_of(store, endpoint), int(timeout * 1000)
@@ -93,3 +103,7 @@ def create(
         print_json({"topic": topic, "queues": count})
     else:
         click.echo(f"topic {topic} has {count} {'queue' if count == 1 else 'queues'}")
+
+
+for command in (describe, update, rm):
+    topics.add_command(command)

@@ -13,6 +13,7 @@ from msgspec import structs
 
 from penstock.client.aio_requesting import Requesting
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
+from penstock.client.aio_topic_calls import AioTopicCalls
 from penstock.client.aio_transacting import AioListener as Listener
 from penstock.client.aio_transacting import Transacting
 from penstock.client.broker_address import BrokerAddress, Store
@@ -38,7 +39,7 @@ from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.queue_faults import QueueFaults
-from penstock.client.core.sending.routes import Question, create_request
+from penstock.client.core.sending.routes import Request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
 from penstock.client.where import Where
@@ -56,7 +57,7 @@ MAX_WAITING_BYTES = 64 << 20
 _AT_ONCE = None, None, None
 
 
-class Producer(Requesting, Transacting):
+class Producer(AioTopicCalls, Requesting, Transacting):
     """Sends messages from a coroutine. See `penstock.client.Producer` for the arguments.
 
         async with Producer(store="./store") as producer:
@@ -282,26 +283,12 @@ class Producer(Requesting, Transacting):
         if (lost := self._core.failures.take()) is not None:
             raise lost.exception()
 
-    async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
-        """Create a topic, or give it more queues; how many it has then."""
-        answer = await self._administer(create_request(topic, queues), timeout)
-        assert isinstance(answer, messages.Routed)
-        return answer.queues
-
-    async def topics(self, timeout: float = 10) -> dict[str, int]:
-        """All topics, and how many queues each has."""
-        answer = await self._administer(messages.ListTopics(0), timeout)
-        assert isinstance(answer, messages.TopicList)
-        return answer.topics
-
     @property
     def max_message_bytes(self) -> int:
         """How long a body may be, as the broker has said; 0 while it has not been reached."""
         return 0 if self._started is None else self._core.terms.max_message_bytes
 
-    async def _administer(
-        self, request: Question, timeout: float
-    ) -> messages.Routed | messages.TopicList:
+    async def _administer(self, request: Request, timeout: float) -> messages.TopicAnswer:
         seconds = check_timeout(timeout)
         self._loop.check_usable()
         number = self._core.routes.request(request)

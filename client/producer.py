@@ -35,11 +35,12 @@ from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGH
 from penstock.client.core.sending.packing import Packer
 from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.queue_faults import QueueFaults
-from penstock.client.core.sending.routes import Question, create_request
+from penstock.client.core.sending.routes import Request
 from penstock.client.core.sending.selectors import Selector, queue_choice
 from penstock.client.local_address import is_loopback
 from penstock.client.requesting import Requesting
 from penstock.client.send_loop import SendLoop
+from penstock.client.topic_calls import TopicCalls
 from penstock.client.transacting import Transacting
 from penstock.client.transaction_loop import Listener
 from penstock.client.where import Where
@@ -59,7 +60,7 @@ __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
 
 
-class Producer(Requesting, Transacting):
+class Producer(TopicCalls, Requesting, Transacting):
     """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
 
         with Producer(store="./store") as producer:
@@ -285,18 +286,6 @@ class Producer(Requesting, Transacting):
         if lost is not None:
             raise lost.exception()
 
-    def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
-        """Create a topic, or give it more queues; how many it has then."""
-        answer = self._administer(create_request(topic, queues), timeout)
-        assert isinstance(answer, messages.Routed)
-        return answer.queues
-
-    def topics(self, timeout: float = 10) -> dict[str, int]:
-        """All topics, and how many queues each has."""
-        answer = self._administer(messages.ListTopics(0), timeout)
-        assert isinstance(answer, messages.TopicList)
-        return answer.topics
-
     @property
     def max_message_bytes(self) -> int:
         """How long a body may be, as the broker has said; 0 while it has not been reached."""
@@ -360,12 +349,10 @@ class Producer(Requesting, Transacting):
         state = "closed" if self._loop.closing else f"{self._intake.unsettled} without an outcome"
         return f"<Producer of {self._address.name}: {state}>"
 
-    def _administer(
-        self, request: Question, timeout: float
-    ) -> messages.Routed | messages.TopicList:
+    def _administer(self, request: Request, timeout: float) -> messages.TopicAnswer:
         seconds = check_timeout(timeout)
         self._loop.check_usable()
-        found: list[messages.Routed | messages.TopicList | PenstockError] = []
+        found: list[messages.TopicAnswer | PenstockError] = []
         with self._settled:
             self._loop.check_usable()
             number = self._core.routes.request(request)

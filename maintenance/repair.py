@@ -40,11 +40,11 @@ from penstock.shared.log.damage import (
     save_quarantine,
 )
 from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.deleted_topics import load_living_queues
 from penstock.shared.queue.known_queues import (
     WATERMARK,
     QueueEnd,
     load_known_flush,
-    load_known_queues,
     replace_known_queues,
 )
 from penstock.shared.recovery.recover_log import recover_store
@@ -121,7 +121,7 @@ def repair_store(
 def _note_ends(paths: StorePaths) -> None:
     """The list says of queues what they are now: a tombstone is not where its message was. One that
     was known to go on further stays as it was known, and a start lets it go on there."""
-    ends = load_known_queues(paths.known_queues)
+    ends = load_living_queues(paths)
     with StoreDirectory(paths.root) as store:
         for queue in store.queues():
             name, end = f"{queue.topic}/{queue.queue_id}", queue.max_offset

@@ -30,7 +30,8 @@ from penstock.shared.log.damage import (
     joined,
     load_quarantine,
 )
-from penstock.shared.queue.known_queues import QueueEnd, load_known_queues
+from penstock.shared.queue.deleted_topics import load_living_queues
+from penstock.shared.queue.known_queues import QueueEnd
 from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.recovery.find_log_end import dispatched_to
 from penstock.shared.recovery.recover_log import Recovered
@@ -64,7 +65,7 @@ def plan_ranges(
         # In this order: entries name their messages, ends only count them, gaps go where room is
         # left.
         walk.take_entries()
-        walk.take_ends(load_known_queues(paths.known_queues))
+        walk.take_ends(load_living_queues(paths))
         walk.place_gaps()
         return walk.ranges
 

@@ -36,6 +36,7 @@ from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import PAGE_BYTES
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
+from penstock.shared.queue.deleted_topics import is_of_deleted, load_deleted_topics
 from penstock.shared.recovery.restore_queues import find_missed_queues
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import index_sizes
@@ -96,6 +97,8 @@ class _Verification:
         self._check_known_queues()
         # taken down before the walk: a running store moves on meanwhile
         self._checkpoint = store.checkpoint()
+        # Deleted topics have records, which no queue has; a start takes away what is left of these.
+        self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
         # Light queues are left out: their entries lead to records of other topics.
         self._queues: dict[tuple[bytes, int], QueueCheck] = {
             (files.topic.encode(), files.queue_id): QueueCheck(
@@ -103,6 +106,7 @@ class _Verification:
             )
             for files in store.queues()
             if not files.topic.startswith(LIGHT_QUEUE_PREFIX)
+            and not is_of_deleted(files, self._gone)
         }
         self._index = IndexCheck(
             store.paths.index,
@@ -239,6 +243,8 @@ class _Verification:
         else:
             self._newest_ms = fields.store_timestamp_ms
         # The index has a half message and no queue does, so it is added there before this.
+        if self._gone and position < self._gone.get(fields.topic.decode("utf-8", "replace"), 0):
+            return
         if not fields.is_queued:
             return
         if fields.sys_flag & SYS_INNER_BATCH:

@@ -91,7 +91,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
 
     # --- topics ---
     auto_create_topic_enable: bool = True
-    default_topic_queue_nums: int = 4
+    default_topic_queue_nums: int = 8
 
     # --- consumer groups ---
     auto_create_subscription_group: bool = True

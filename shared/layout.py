@@ -9,6 +9,7 @@
     ROOT/config/topics.json, consumerFilter.json, delayOffset.json    RocketMQ's JSON
     ROOT/config/consumerOffset.json                 how far each group has come in each queue
     ROOT/config/subscriptionGroup.json              the groups and their settings
+    ROOT/penstock/deleted-topics.json               which records of the log are in no queue
     ROOT/penstock/groups                            claims, and offsets newer than that file
     ROOT/penstock/                                  Penstock's alone: run.json, quarantine.json, ...
 
@@ -74,6 +75,8 @@ class StorePaths:
         self.retention = self.own / "retention.json"
         self.deletions = self.own / "deletions.json"
         self.exact_offsets = self.own / "exact-offsets.json"
+        self.deleted_topics = self.own / "deleted-topics.json"
+        self.deleted_queues = self.own / "deleted"
         self.rebuild = self.own / "rebuild"
         self.recoveries = self.own / "recovery.json"
         self.scheduler = self.own / "scheduler"

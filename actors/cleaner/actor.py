@@ -2,9 +2,9 @@
 
 Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_used`, `disk_full`; a
           queue's min offset, once `queue_count` counts its slot; penstock/retention.json and
-          deletions.json; the deletion of expired files.
+          deletions.json; the deletion of expired files, and of those of deleted topics.
 Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`,
-          `unsaved_offsets`; the checkpoint, segments' times.
+          `unsaved_offsets`, `forgotten_topics`; the checkpoint, segments' times.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
 Notifies: nobody.
 On crash: the next one brings to its end what the last one had begun. What goes is written down
@@ -65,6 +65,8 @@ class Cleaner(Actor):
         self._paused_until_ms = 0
         self._error = 0
         self._unreadable: set[int] = set()
+        # up to this deletion of a topic its files are gone; -1: nobody has looked yet
+        self._emptied = -1
         # directories of which every deletion is durable
         self._settled: set[Path] = set()
 
@@ -110,7 +112,8 @@ class Cleaner(Actor):
     def _begin(self, now_ms: int) -> bool:
         """Begin a round when it is time, or somebody asks for one."""
         self._asked = self._request.exists()
-        if now_ms < self._due_ms and not self._asked:
+        has_gone = self._positions["forgotten_topics"] != self._emptied
+        if now_ms < self._due_ms and not self._asked and not has_gone:
             return False
         if self._positions["read_only"]:
             self._end(self._config.clean_resource_interval_ms)
@@ -199,6 +202,7 @@ class Cleaner(Actor):
 
     def _clean(self) -> Steps:
         """A round: at most a batch of segments, and what belongs to them."""
+        yield from self._empty_deleted()
         if self._positions["clean_error"]:
             yield from self._finish()
         before = self._log_start
@@ -225,6 +229,7 @@ class Cleaner(Actor):
 
     def _finish(self) -> Steps:
         """What was begun and not ended: all of it again, for what is done costs little."""
+        yield from self._empty_deleted()
         yield from self._notes.correct(self._log_start)
         yield from self._move_log_start(self._log_start)
         yield from self._delete_segments()
@@ -250,6 +255,8 @@ class Cleaner(Actor):
         try:
             yield
         except (OSError, StoreDamaged) as error:
+            if self._queues.is_deleted(slot):
+                return  # with its topic, a moment ago
             self._error = error.errno or 1 if isinstance(error, OSError) else errno.EIO
             if slot not in self._unreadable:
                 self._unreadable.add(slot)
@@ -280,6 +287,21 @@ class Cleaner(Actor):
                 return
             self._delete(path, "deleted_index_files")
             yield self._config.delete_consume_queue_files_interval_ms
+
+    def _empty_deleted(self) -> Steps:
+        """What the reput has put aside of deleted topics. A crash leaves some of it, and a power
+        failure may bring some back: the next cleaner begins with it."""
+        forgotten = self._positions["forgotten_topics"]
+        for directory, _, files in os.walk(self._paths.deleted_queues, topdown=False):
+            for name in files:
+                os.unlink(os.path.join(directory, name))
+                crash_point("clean.topic_file")
+                counter = "deleted_queue_files"
+                self._positions.publish(counter, self._positions[counter] + 1)
+                yield 0
+            if Path(directory) != self._paths.deleted_queues:
+                os.rmdir(directory)
+        self._emptied = forgotten
 
     def _delete(self, path: Path, counter: str) -> None:
         if path.parent not in self._settled:

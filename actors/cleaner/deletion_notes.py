@@ -91,7 +91,7 @@ class DeletionNotes:
             try:
                 messages += self._queues.expiring(slot, log_end)
             except (OSError, StoreDamaged):  # the cleaner meets it again, and says so
-                uncounted += 1
+                uncounted += not self._queues.is_deleted(slot)
             if slot % QUEUES_AT_ONCE == QUEUES_AT_ONCE - 1:
                 yield 0
         return messages, uncounted

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
+from collections.abc import Iterator
 from pathlib import Path
 
 from penstock.shared.config import Config
@@ -33,8 +34,15 @@ class QueueExpiry:
         self._log_start = 0
         self._found: dict[int, int] = {}
 
-    def slots(self) -> range:
-        return range(self._positions["queue_count"])
+    def slots(self) -> Iterator[int]:
+        """Those of all queues that there are."""
+        for slot in range(self._positions["queue_count"]):
+            if not self._table.is_deleted(slot):
+                yield slot
+
+    def is_deleted(self, slot: int) -> bool:
+        """Whether the queue was deleted: that may happen at any moment."""
+        return self._table.is_deleted(slot)
 
     def expiring(self, slot: int, log_start: int) -> int:
         """How many messages of a queue lie before `log_start`. Raises as `move_min_offset` does."""
@@ -72,7 +80,7 @@ class QueueExpiry:
         return kept
 
     def _entry(self, slot: int, at: int) -> bytes:
-        return bytes(self._files.read(self._table.key(slot), at, at + 1))
+        return bytes(self._files.read(self._table.key(slot), at, at + 1, slot))
 
     def _log_offset(self, slot: int, at: int) -> int:
         offset, _, _ = ENTRY.unpack(self._entry(slot, at))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_left
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -71,10 +71,12 @@ class ConsumeQueueSync:
         """Where queues end that are on disk so far."""
         found = {}
         for slot in slots:
+            if self._table.is_deleted(slot):
+                continue
             key, last = self._table.key(slot), (ends[slot] - 1) * CQ_ENTRY_BYTES
             base = last - last % self._segment_bytes
             with suppress(FileNotFoundError):  # the cleaner's doing, or the sync has said so
-                raw = os.pread(self._files.handle(key, base), 8, last - base)
+                raw = os.pread(self._files.handle(key, base, slot), 8, last - base)
                 found["{}/{}".format(*key)] = QueueEnd(ends[slot], int.from_bytes(raw, "big"))
         return found
 
@@ -86,6 +88,9 @@ class ConsumeQueueSync:
         found, complete = [], True
         both = zip(ends, self._synced, strict=True)
         for slot in [slot for slot, (end, before) in enumerate(both) if end != before]:
+            if self._table.is_deleted(slot):
+                self._synced[slot] = ends[slot]
+                continue
             before = self._table.min_offset(slot) if self._is_new(slot) else self._synced[slot]
             if ends[slot] == before:
                 continue  # just added: its first segment may not be there yet
@@ -97,7 +102,7 @@ class ConsumeQueueSync:
 
     def _sync_group(self, slots: Sequence[int], ends: list[int]) -> Generator[None, None, None]:
         files: list[tuple[int, QueueKey, int]] = []
-        named: dict[QueueKey, None] = {}
+        named: dict[QueueKey, int] = {}
         for slot in slots:
             key, is_new = self._table.key(slot), self._is_new(slot)
             end = ends[slot] * CQ_ENTRY_BYTES
@@ -107,12 +112,12 @@ class ConsumeQueueSync:
             for base in range(start - start % self._segment_bytes, end, self._segment_bytes):
                 files.append((slot, key, base))
                 if is_new or base >= start:
-                    named[key] = None
+                    named[key] = slot
         for slot, key, base in files:
             if self._is_new(slot) and slot in self._in_doubt:
-                self._write_again(key, base, ends[slot] * CQ_ENTRY_BYTES)
+                self._write_again(slot, key, base, ends[slot] * CQ_ENTRY_BYTES)
                 yield
-            self._begin(key, base)
+            self._begin(slot, key, base)
         yield
         for slot, key, base in files:
             self._sync_file(slot, key, base)
@@ -129,7 +134,7 @@ class ConsumeQueueSync:
         base = (end - 1) // self._segment_bytes * self._segment_bytes
         while base > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
             try:
-                handle = self._files.handle(key, base)
+                handle = self._files.handle(key, base, slot)
             except FileNotFoundError:
                 break  # the cleaner was quicker, or the sync says so
             if not self._is_unsynced(handle, 0):
@@ -142,10 +147,10 @@ class ConsumeQueueSync:
         offset = os.pread(handle, 8, at * CQ_ENTRY_BYTES)
         return int.from_bytes(offset, "big") > self._confirmed
 
-    def _write_again(self, key: QueueKey, base: int, end: int) -> None:
+    def _write_again(self, slot: int, key: QueueKey, base: int, end: int) -> None:
         """Make the entries of a segment dirty again whose sync may have failed."""
         try:
-            handle = self._files.handle(key, base)
+            handle = self._files.handle(key, base, slot)
         except FileNotFoundError:
             return  # the sync says so
         # one that somebody has cut short is its readers' problem
@@ -154,33 +159,44 @@ class ConsumeQueueSync:
         first = bisect_left(entries, True, key=lambda at: self._is_unsynced(handle, at))
         write_again(handle, first * CQ_ENTRY_BYTES, len(entries) * CQ_ENTRY_BYTES)
 
-    def _begin(self, key: QueueKey, base: int) -> None:
+    def _begin(self, slot: int, key: QueueKey, base: int) -> None:
         with suppress(FileNotFoundError):  # the sync says what that means
-            begin_writing(self._files.handle(key, base))
+            begin_writing(self._files.handle(key, base, slot))
 
     def _sync_file(self, slot: int, key: QueueKey, base: int) -> None:
         try:
-            sync_file(self._files.handle(key, base))
+            sync_file(self._files.handle(key, base, slot))
         except FileNotFoundError:
-            # the cleaner moves the min offset before it deletes a file
+            # the cleaner moves the min offset before it deletes a file, and the reput marks a queue
+            # before it takes its directory away
+            if self._table.is_deleted(slot):
+                return
             if base + self._segment_bytes > self._table.min_offset(slot) * CQ_ENTRY_BYTES:
                 raise
 
-    def _sync_names(self, queues: Iterable[QueueKey]) -> Generator[None, None, None]:
+    def _sync_names(self, queues: Mapping[QueueKey, int]) -> Generator[None, None, None]:
         """Sync the directories of queues, and those that name them: who made them does not."""
-        topics: dict[str, Path] = {}
-        for key in queues:
+        topics: dict[str, tuple[Path, int]] = {}
+        for key, slot in queues.items():
             directory = self._paths.queue(*key)
-            sync_directory(directory)
+            self._sync_directory(directory, slot)
             yield
-            topics[key.topic] = directory.parent
-        for directory in topics.values():
-            sync_directory(directory)
+            topics[key.topic] = directory.parent, slot
+        for directory, slot in topics.values():
+            self._sync_directory(directory, slot)
             yield
         if topics.keys() - self._topics:
             sync_directory(self._paths.consume_queue)
             self._topics |= topics.keys()
             yield
+
+    def _sync_directory(self, directory: Path, slot: int) -> None:
+        """Sync a directory of this queue. One that is gone with its topic needs no sync."""
+        try:
+            sync_directory(directory)
+        except FileNotFoundError:
+            if not self._table.is_deleted(slot):
+                raise
 
     def release_deleted(self) -> None:
         self._files.release_deleted()

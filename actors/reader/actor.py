@@ -1,7 +1,8 @@
 """The reader: answers pulls with ranges of the log, holds those that have to wait, finds by key.
 
 Owns:     `closed_consumers`; the consume endpoint; config/consumerFilter.json.
-Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`.
+Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`;
+          `topic_changes`, config/topics.json.
 Hears:    requests of consumers; the reput's doorbell.
 Notifies: nobody.
 On crash: nothing is lost: consumers ask again from where they are.
@@ -17,6 +18,7 @@ from penstock.actors.reader.filtered_pulls import FilteredPull, FilteredPulls
 from penstock.actors.reader.held_pulls import HeldPull, Outcome
 from penstock.actors.reader.plain_pulls import PlainPulls
 from penstock.actors.reader.query_turns import QueryTurns
+from penstock.actors.reader.topic_access import TopicAccess
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
@@ -88,7 +90,7 @@ class Reader(Actor):
         paths = StorePaths(config.store)
         self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)
         self._filters = FilterTurns(self._filter_file, config.enable_property_filter)
-        self._topics = paths.topics
+        self._topics = TopicAccess(paths, self._stage.positions, self._queues)
         self._endpoints = (run.endpoints.consume, run.endpoints.consume_ipc)
         self._reception = Reception("consumers", run, config.store)
         self._limit = self._stage.connection_limit(config.max_connections)
@@ -219,6 +221,9 @@ class Reader(Actor):
         count = max(len(pull.cursors), len(ends))
         if count > MAX_QUEUES_PER_TOPIC:
             raise InvalidArgument(f"a pull names more than {MAX_QUEUES_PER_TOPIC} queues", count)
+        self._refuse_changed()
+        if (error := self._topics.error(pull)) is not None:
+            raise error
         if not in_turn and self._filters.has_to_wait(peer, pull):
             return
         chosen = self._filters.filter_of(pull)
@@ -250,7 +255,7 @@ class Reader(Actor):
     def _look_again(self) -> int:
         """Answer held pulls that have something now, or have waited long enough."""
         queued = self._stage.positions["queued"]
-        done = self._describe_asked()
+        done = self._refuse_changed() + self._describe_asked()
         for outcome in self._plain.turn(queued, self._clock.monotonic_ms()):
             self._send(outcome)
             done += 1
@@ -258,6 +263,20 @@ class Reader(Actor):
             self._send(outcome)
         # a look that found nothing is work too: the next one should not wait for the tick
         return done + self._filtered.looks
+
+    def _refuse_changed(self) -> int:
+        """Refuse held pulls that may not be answered any more: topics have changed."""
+        if not self._topics.has_changed():
+            return 0
+        refused = 0
+        for pulls in (self._plain, self._filtered):
+            for held in pulls.waiting():
+                error = self._topics.error(held.pull)
+                if error is not None:
+                    pulls.drop(held.peer)
+                    self._refuse(held.peer, held.pull.request, error)
+                    refused += 1
+        return refused
 
     def _send(self, outcome: Outcome) -> None:
         """Answer a pull."""
@@ -291,8 +310,9 @@ class Reader(Actor):
         return answered
 
     def _describe(self, peer: bytes, request: messages.Describe) -> None:
+        self._refuse_changed()
         try:
-            answer = describe(request, self._queues, self._topics)
+            answer = describe(request, self._queues, self._topics.topics, self._stage.config.store)
         except PenstockError as error:
             self._refuse(peer, request.request, error)
         except OSError as error:

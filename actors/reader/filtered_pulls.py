@@ -24,7 +24,7 @@ from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES
 from penstock.shared.queue.entry_arrays import entries
 from penstock.shared.queue.found_records import FoundRecords
-from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueReader
+from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 
 # A turn ends after this many looks, or this time: plain pulls wait for the reader meanwhile.
@@ -85,6 +85,10 @@ class FilteredPulls:
         self._wanted.pop(peer, None)
         self._turns.pop(peer, None)
 
+    def waiting(self) -> list[HeldPull]:
+        """The pulls that have no answer yet."""
+        return [wanted.held for wanted in self._wanted.values()]
+
     def clear(self) -> None:
         """All connections have closed."""
         self._wanted.clear()
@@ -138,6 +142,8 @@ class FilteredPulls:
         try:
             complete, more = self._find(wanted, found)
         except (PenstockError, OSError) as error:
+            if isinstance(error, QueueDeleted):
+                return None, True  # the next look does not find it
             if isinstance(error, FileNotFoundError) and self._has_expired(wanted):
                 return None, True  # the cleaner moves the min offset before it deletes: look again
             self.drop(wanted.held.peer)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from penstock.actors.reader.held_pulls import HeldPull, Outcome, failed, moved
 from penstock.shared.errors import PenstockError
 from penstock.shared.queue.found_records import FoundRecords
-from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueReader
+from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 
 _NEVER_MS = 1 << 62
@@ -54,6 +54,10 @@ class PlainPulls:
     def clear(self) -> None:
         """All connections have closed."""
         self._held.clear()
+
+    def waiting(self) -> list[HeldPull]:
+        """The pulls that have no answer yet."""
+        return [held for held, _ in self._held.values()]
 
     def turn(self, queued: int, now_ms: int) -> Iterator[Outcome]:
         """Answer those that have something now, or have waited long enough.
@@ -135,6 +139,8 @@ class PlainPulls:
                 continue
             try:
                 found, after = self._queues.read(slot, cursor, left)
+            except QueueDeleted:
+                continue  # the next look does not find it
             except FileNotFoundError:
                 # expired meanwhile: the cleaner moves the min offset before it deletes
                 low, high = self._queues.range(slot)

@@ -1,8 +1,9 @@
 """The writer: takes frames of records from producers and puts them at the end of the log.
 
 Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
-          `closed_producers`, `unsaved_offsets`; the bytes of the pool; queue offsets;
-          config/topics.json; penstock/exact-offsets.json; the produce endpoint; the files of rings.
+          `closed_producers`, `unsaved_offsets`, `topic_changes`, `deleted_topics`; the bytes of the
+          pool; queue offsets; config/topics.json; penstock/exact-offsets.json and
+          deleted-topics.json; the produce endpoint; the files of rings.
 Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
 Notifies: the committer and the allocator.
@@ -79,15 +80,18 @@ class Writer(Actor):
     def start(self) -> None:
         config, run = self._config, self._stage.run
         self._reader = LogReader(config, run, self._positions)
-        self._end = LogEnd(config, run, self._positions, self._pieces, self._clock)
+        with self._stage.disk:
+            self._topics = TopicAdmin(self._paths, config, self._clock)
+        gone = self._topics.gone
+        self._end = LogEnd(config, run, self._positions, self._pieces, self._clock, gone)
+        self._topic_turns = TopicTurns(
+            self._topics, self._end, self._positions, self._stage.disk, self._clock
+        )
         index = RetryIndex(self._pieces, self._reader.record, self._reader.segment_bytes)
         index.mark(self._positions["dispatched"])
         self._retries = Retries(index, lambda: self._end.wrote)
         self._exact = ExactOffsets(self._stage, self._pieces, self._reader.record)
         self._exact.begin(self._end.next_offset(OFFSETS_TOPIC, OFFSETS_QUEUE))
-        with self._stage.disk:
-            self._topics = TopicAdmin(self._paths.topics, config, self._clock)
-        self._topic_turns = TopicTurns(self._topics, self._stage.disk, self._clock)
         self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape, self._clock)
@@ -273,12 +277,7 @@ class Writer(Actor):
                 payload = self._rings.read(request.producer, request.span)
             frame = self._check.frame(peer, request, payload, self._clock.monotonic_ms())
         except PenstockError as error:
-            if len(request.runs) > 1 or isinstance(error, RingUnavailable):
-                # The other messages of the frame may be sent again, and have to be stored before
-                # any frame that came later, or their queue would get them out of order.
-                self._turn_away(peer, request, error)
-            else:
-                self._refuse(peer, request.seq, error, request.session)
+            self._reject(peer, request, error)
             return
         if not request.retry and request.producer not in self._retries:
             self._commit(frame)
@@ -287,6 +286,15 @@ class Writer(Actor):
             self._retries.put(frame, session.stored_after)
         except BrokerBusy as error:
             self._turn_away(peer, request, error)
+
+    def _reject(self, peer: bytes, request: Append, error: PenstockError) -> None:
+        """Something is wrong with a frame."""
+        if len(request.runs) > 1 or isinstance(error, RingUnavailable):
+            # The other messages of the frame may be sent again, and have to be stored before
+            # any frame that came later, or their queue would get them out of order.
+            self._turn_away(peer, request, error)
+        else:
+            self._refuse(peer, request.seq, error, request.session)
 
     def _turn_away(self, peer: bytes, request: Append, error: PenstockError) -> None:
         """Refuse a frame that may come again. The session ends, so that no later frame of the
@@ -328,6 +336,10 @@ class Writer(Actor):
     def _store(self, frame: CheckedFrame) -> None:
         """Store a checked frame and see to its answer, or keep it while there is no room."""
         self._waiting = None
+        is_old = frame.topics != self._topics.version
+        if is_old and (error := self._check.again(frame.runs)):
+            self._reject(frame.peer, frame.request, error)
+            return
         runs = frame.stored
         if len(frame.starts) > 1:
             end = self._end.place(frame.runs, frame.starts)
@@ -341,31 +353,19 @@ class Writer(Actor):
                     raise  # of this process, not of the disk: the next one has it again
                 self._turn_away(frame.peer, frame.request, segment_missing(str(error), self._paths))
                 return
-            known = len(frame.stored)
             if frame.move is not None:
                 self._exact.will_move(self._end.wrote)
             appended = self._end.append(frame.runs, frame.data, frame.starts, self._host)
             if frame.move is not None:
                 self._exact.moved(frame.move, appended[-1].queue_offset)
-            if known:
-                appended = [
-                    StoredRun(run.first + known, run.queue_offset, run.physical_offset)
-                    for run in appended
-                ]
-            runs = (*runs, *appended)
+            runs = frame.with_stored(appended)
         self._acknowledge(frame, runs)
 
     def _acknowledge(self, frame: CheckedFrame, runs: tuple[StoredRun, ...]) -> None:
         """Answer now, or when the disk has the log as far as it goes by now."""
         request = frame.request
-        answer = Appended(
-            request.producer,
-            request.session,
-            request.seq,
-            runs,
-            self._positions["wrote_timestamp"],
-            self._host,
-        )
+        producer, stored_ms = request.producer, self._positions["wrote_timestamp"]
+        answer = Appended(producer, request.session, request.seq, runs, stored_ms, self._host)
         durable = request.ack == "durable" or not request.ack and self._config.sync_flush
         if durable:
             deadline_ms = self._clock.monotonic_ms() + self._config.sync_flush_timeout_ms

@@ -16,7 +16,7 @@ from penstock.actors.writer.system_records import check_system_records
 from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
-from penstock.shared.errors import InvalidArgument, InvalidMessage
+from penstock.shared.errors import InvalidArgument, InvalidMessage, PenstockError
 from penstock.shared.formats.record_layout import Shape, body_span
 from penstock.shared.layout import BLANK_HEADER_BYTES
 from penstock.shared.loops.active import check_frame, check_properties
@@ -32,7 +32,8 @@ _ACKS = ("", "durable", "written")
 class CheckedFrame(NamedTuple):
     """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
 
-    Of those `runs`, `data` and `starts` hold nothing any more.
+    Of those `runs`, `data` and `starts` hold nothing any more. `topics` is the version of the
+    topics by which it was checked.
     """
 
     peer: bytes
@@ -42,6 +43,8 @@ class CheckedFrame(NamedTuple):
     starts: list[int]
     stored: tuple[StoredRun, ...]
     since_ms: int
+    # of the topics by which it was checked
+    topics: int
     # the offsets that it moves, where it is the outputs of a block that works exactly once
     move: OffsetsMove | None = None
 
@@ -54,6 +57,19 @@ class CheckedFrame(NamedTuple):
             starts=[start - cut for start in self.starts[len(stored) :]],
             stored=stored,
         )
+
+    def with_stored(self, appended: Sequence[StoredRun]) -> tuple[StoredRun, ...]:
+        """Where all of the frame is, once the records that it holds are stored there."""
+        known = len(self.stored)
+        rest = (
+            appended
+            if not known
+            else [
+                StoredRun(run.first + known, run.queue_offset, run.physical_offset)
+                for run in appended
+            ]
+        )
+        return (*self.stored, *rest)
 
 
 class FrameCheck:
@@ -72,7 +88,8 @@ class FrameCheck:
         """The frame, of which nothing is stored yet. Raises what `starts` raises."""
         starts = self.starts(request, payload)
         move = offsets_move(request.runs, payload, starts)
-        return CheckedFrame(peer, request, request.runs, payload, starts, (), now_ms, move)
+        runs, version = request.runs, self._topics.version
+        return CheckedFrame(peer, request, runs, payload, starts, (), now_ms, version, move)
 
     def starts(self, request: Append, payload: bytes | memoryview) -> list[int]:
         """Where each record begins, and the frame's length last.
@@ -109,6 +126,14 @@ class FrameCheck:
                 check_system_records(run, payload, places, self._topics, self._clock.now_ms())
             first += run.count
         return starts
+
+    def again(self, runs: Sequence[QueueRun]) -> PenstockError | None:
+        """What is wrong with a frame's queues by now: topics have changed since it was checked."""
+        try:
+            self._queues_of(runs)
+        except PenstockError as error:
+            return error
+        return None
 
     def _queues_of(self, runs: Sequence[QueueRun]) -> list[RunOf]:
         """Whose the records of a frame are said to be, once there are such queues."""

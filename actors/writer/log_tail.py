@@ -21,6 +21,7 @@ from penstock.shared.loops.forms import Stamp
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.memory.run_directory import Run
+from penstock.shared.queue.deleted_topics import NONE, DeletedTopics
 from penstock.shared.wire.messages import QueueRun, StoredRun
 
 # topic and queue id: one is made for each run, and a named tuple takes several times as long
@@ -31,7 +32,13 @@ class LogEnd:
     """Appends checked frames. A new one finds `wrote` and the queue offsets by itself."""
 
     def __init__(
-        self, config: Config, run: Run, positions: Positions, pieces: Pieces, clock: Clock
+        self,
+        config: Config,
+        run: Run,
+        positions: Positions,
+        pieces: Pieces,
+        clock: Clock,
+        gone: DeletedTopics = NONE,
     ) -> None:
         self._positions = positions
         self._clock = clock
@@ -42,7 +49,7 @@ class LogEnd:
         if not positions["read_only"]:
             self._appender.forget_beyond(self.wrote, positions["allocated"])
         self._segment = self.wrote // self._segment_bytes
-        self._offsets = _next_offsets(run, positions, pieces)
+        self._offsets = _next_offsets(run, positions, pieces, gone)
         self._stored_ms = positions["wrote_timestamp"]
         if not positions["read_only"]:
             self._stored_ms = max(self._stored_ms, _newest_ms(positions, pieces))
@@ -121,8 +128,13 @@ class LogEnd:
         return offsets, ends
 
     def next_offset(self, topic: str, queue_id: int) -> int:
-        """The queue offset of the next record of a queue."""
+        """What the next message of a queue gets; 0 for one that has had none."""
         return self._offsets.get((topic, queue_id), 0)
+
+    def forget_topic(self, topic: str) -> None:
+        """A topic was deleted: should there be another of its name, its queues begin at 0."""
+        for key in [key for key in self._offsets if key[0] == topic]:
+            del self._offsets[key]
 
     def entered_segment(self) -> bool:
         """Whether the log's end has gone to another segment since this was asked last."""
@@ -174,14 +186,23 @@ def _newest_ms(positions: Positions, pieces: Pieces) -> int:
     return newest_ms
 
 
-def _next_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[_Queue, int]:
-    """Next offsets: what the reput has dispatched, and the log from there to `wrote`."""
+def _next_offsets(
+    run: Run, positions: Positions, pieces: Pieces, gone: DeletedTopics
+) -> dict[_Queue, int]:
+    """Next offsets: what the reput has dispatched, and the log from there to `wrote`.
+
+    `gone` are deleted topics, of which neither counts.
+    """
     # first the position, then the table: the reput may go on meanwhile, and max() takes care of it
     dispatched = positions["dispatched"]
+    # Of a deletion that the reput has not come to, the table has the old queues without a mark. It
+    # comes to each before it dispatches what is stored later: that is in the log from here on.
+    unmarked, ends = gone.ends(positions["forgotten_topics"]), gone.ends()
     offsets: dict[_Queue, int] = {}
     table = QueueTable(run.queues)
     for slot, key in table.keys(0, positions["queue_count"]):
-        offsets[key] = table.max_offset(slot)
+        if key.topic not in unmarked and not table.is_deleted(slot):
+            offsets[key] = table.max_offset(slot)
     table.close()
     queues = QueueNumbers()
     for position, piece in pieces(dispatched, positions["wrote"]):
@@ -189,6 +210,8 @@ def _next_offsets(run: Run, positions: Positions, pieces: Pieces) -> dict[_Queue
         for (topic, queue_id), entries in found.items():
             name = topic.decode(), queue_id
             for first, raw in entries:
+                if ENTRY.unpack_from(raw)[0] < ends.get(name[0], 0):
+                    continue
                 end = offsets.get(name, first)
                 if not jumps(first, end, position, positions["log_start"]):
                     offsets[name] = max(end, first + len(raw) // ENTRY.size)

@@ -1,12 +1,15 @@
-"""What the writer does about topics: route, create, list. It alone changes config/topics.json.
+"""What the writer does about topics: route, create, list, describe, update, delete.
 
-It does not know sockets: requests come in as structs and answers go out as structs.
+It alone changes config/topics.json and penstock/deleted-topics.json. It does not know sockets:
+requests come in as structs and answers go out as structs. What a request makes of a topic is
+decided in shared/messaging/topic_rules.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
+from itertools import groupby
+from typing import Protocol
 
 from penstock.shared.clock import Clock
 from penstock.shared.config import Config
@@ -17,17 +20,48 @@ from penstock.shared.errors import (
     StoreUnavailable,
     TopicNotFound,
 )
+from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import sync_directory
+from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import (
     OFFSETS_TOPIC,
     QUEUES,
     SCHEDULE_TOPIC,
+    TEMPLATE_TOPIC,
     TIMER_TOPIC,
 )
-from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
+from penstock.shared.messaging.topic_rules import (
+    TopicConfig,
+    check_changeable,
+    check_ends,
+    check_queues,
+    check_routable,
+    created,
+    made_by_first_use,
+    updated,
+)
+from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
-from penstock.shared.store.topics import Topics, load_topics, save_topics
+from penstock.shared.queue.deleted_topics import (
+    save_deleted_topics,
+    settle_deleted_topics,
+)
+from penstock.shared.store.topics import (
+    Topics,
+    load_topics,
+    save_topics,
+)
 from penstock.shared.wire import messages
+from penstock.shared.wire.messages import (
+    CreateTopic,
+    DeleteTopic,
+    DescribeTopic,
+    ListTopics,
+    Route,
+    Routed,
+    TopicDescribed,
+    UpdateTopic,
+)
 
 # RocketMQ keeps its own records in these; a producer may not.
 RESERVED_TOPICS = frozenset(
@@ -45,130 +79,267 @@ RESERVED_TOPICS = frozenset(
 # route of that one.
 _ROUTED = QUEUES.keys() - {SCHEDULE_TOPIC, TIMER_TOPIC}
 
+Change = Route | CreateTopic | UpdateTopic | DeleteTopic
+Answer = Routed | TopicDescribed
+
+
+class LogTail(Protocol):
+    """What a change of topics has to know of the end of the log, and to tell it."""
+
+    wrote: int
+
+    def next_offset(self, topic: str, queue_id: int) -> int: ...
+
+    def forget_topic(self, topic: str) -> None: ...
+
 
 class TopicAdmin:
-    """The topics of the store. Every change is durable before it is answered."""
+    """The topics of the store. Every change is durable before it is answered.
 
-    def __init__(self, file: Path, config: Config, clock: Clock) -> None:
-        self._file = file
+    `version` grows with each change, and `deleted` is the number of the last deletion.
+    """
+
+    def __init__(self, paths: StorePaths, config: Config, clock: Clock) -> None:
+        self._paths = paths
+        self._file = paths.topics
         self._config = config
         self._clock = clock
-        self._topics = load_topics(file)
-        if file.exists():  # a predecessor may have died between renaming and syncing
-            sync_directory(file.parent)
+        self._topics = load_topics(self._file)
+        self.version = 0
+        if self._file.exists():  # a predecessor may have died between renaming and syncing
+            sync_directory(self._file.parent)
+        self.gone = settle_deleted_topics(paths.deleted_topics, self._topics.names())
+
+    @property
+    def deleted(self) -> int:
+        """The number of the last deletion that is done."""
+        return min([row.number - 1 for row in self.gone.rows if not row.is_done] + [self.gone.last])
 
     def queues(self, topic: str) -> int:
-        """How many queues producers may write; 0 when there is no such topic, or no such right."""
+        """How many queues may be written; 0 when there is no such topic, or no such right.
+
+        RocketMQ takes messages for the queues that are read, too: while a topic shrinks its
+        producers do not all know it yet. Nor does it look at the permission here.
+        """
         if topic in RESERVED_TOPICS:
             return QUEUES.get(topic, 0)
-        return self._topics.queues(topic)
+        found = self._topics.get(topic)
+        return found.queues if found is not None else 0
 
     def not_found(self, topic: str) -> TopicNotFound:
         """What to raise for a topic that there is not: with those that there are."""
-        return no_such_topic(topic, topic_hint(topic, self._topics.names(), self._store))
+        return no_such_topic(topic, topic_hint(topic, self._topics.names(), self._paths.root))
 
     def no_such_queue(self, topic: str, queue: int, count: int) -> QueueNotFound:
         """What to raise for a queue that a topic of `count` queues has not."""
-        return no_such_queue(topic, queue, count, self._store)
+        return no_such_queue(topic, queue, count, self._paths.root)
 
-    @property
-    def _store(self) -> Path:
-        return self._file.parent.parent
-
-    def changes(self, request: messages.Route | messages.CreateTopic | messages.ListTopics) -> bool:
+    def changes(self, request: messages.TopicRequest) -> bool:
         """Whether the request may change the file, which takes a disk some ms."""
-        if isinstance(request, messages.Route):
-            if request.topic in _ROUTED:
-                return False
-            return request.create and not self._topics.queues(request.topic)
-        return isinstance(request, messages.CreateTopic)
+        if isinstance(request, Route):
+            is_known = request.topic in _ROUTED or request.topic in self._topics.names()
+            return request.create and not is_known
+        return not isinstance(request, ListTopics | DescribeTopic)
 
-    def answer(
-        self, request: messages.Route | messages.CreateTopic | messages.ListTopics
-    ) -> messages.Routed | messages.TopicList:
-        """Do what is asked. Raises InvalidArgument, TopicNotFound or StoreUnavailable, and then
-        nothing has changed."""
-        if isinstance(request, messages.ListTopics):
-            return messages.TopicList(request.request, self._topics.all())
-        if isinstance(request, messages.Route) and request.topic in _ROUTED:
-            return messages.Routed(request.request, request.topic, QUEUES[request.topic])
-        (answer,) = self.answer_all([request])
-        if isinstance(answer, PenstockError):
-            raise answer
-        return answer
+    def look_up(self, request: messages.TopicRequest) -> messages.TopicAnswer:
+        """Answer what changes nothing. Raises InvalidArgument, TopicNotFound, NoPermission."""
+        if isinstance(request, ListTopics):
+            return messages.TopicList(request.request, self._topics.all(), self._topics.others())
+        if isinstance(request, DescribeTopic):
+            return _described(request, self._known(request.topic, self._topics))
+        assert isinstance(request, Route), "it changes nothing"
+        if request.topic in _ROUTED:
+            return Routed(request.request, request.topic, QUEUES[request.topic])
+        return _answer(request, self._wanted(request, self._topics, None, 0))
 
     def answer_all(
-        self, requests: Sequence[messages.Route | messages.CreateTopic]
-    ) -> list[messages.Routed | PenstockError]:
-        """Do all that is asked, in order, with one change of the file."""
+        self, requests: Sequence[Change], log: LogTail, deleted_queues: int = 0
+    ) -> list[Answer | PenstockError]:
+        """Do all that is asked, in order. What comes together changes the file once.
+
+        `deleted_queues` are slots of the queue table that come free at the next start only.
+        """
+        answers: list[Answer | PenstockError] = []
+        for is_delete, group in groupby(requests, lambda each: isinstance(each, DeleteTopic)):
+            several = list(group)
+            try:
+                self._settle()
+                if is_delete:
+                    answers += self._delete(several, log)
+                else:
+                    answers += self._change(several, log, deleted_queues)
+            except OSError as error:
+                answers += [_unsaved(error)] * len(several)
+        return answers
+
+    def _change(
+        self, requests: Sequence[Change], log: LogTail, deleted_queues: int
+    ) -> list[Answer | PenstockError]:
+        """All but deletions, with one change of the file."""
         # what the file does not say must not be true in memory either
         changed: Topics | None = None
-        answers: list[messages.Routed | PenstockError] = []
+        answers: list[Answer | PenstockError] = []
         for request in requests:
             try:
-                now = changed or self._topics
-                queues = self._wanted(request, now)
-                if queues != now.queues(request.topic):
+                topics = changed or self._topics
+                wanted = self._wanted(request, topics, log, deleted_queues)
+                dry = isinstance(request, UpdateTopic) and request.dry_run
+                if wanted != topics.get(request.topic) and not dry:
                     changed = changed or load_topics(self._file)
-                    changed.put(request.topic, queues, self._clock.now_ms())
+                    changed.set(request.topic, wanted, self._clock.now_ms())
             except PenstockError as error:
                 answers.append(error)
             except OSError as error:
                 answers.append(_unsaved(error))
             else:
-                answers.append(messages.Routed(request.request, request.topic, queues))
+                answers.append(_answer(request, wanted))
         if changed is None:
             return answers
         try:
             save_topics(self._file, changed)
         except OSError as error:
-            return [self._unless_changed(each, _unsaved(error)) for each in answers]
+            unsaved = _unsaved(error)
+            return [
+                self._unless_changed(request, answer, unsaved)
+                for request, answer in zip(requests, answers, strict=True)
+            ]
         self._topics = changed
+        self.version += 1
         return answers
 
     def _unless_changed(
-        self, answer: messages.Routed | PenstockError, unsaved: StoreUnavailable
-    ) -> messages.Routed | PenstockError:
-        if isinstance(answer, PenstockError) or self._topics.queues(answer.topic) == answer.queues:
+        self, request: Change, answer: Answer | PenstockError, unsaved: StoreUnavailable
+    ) -> Answer | PenstockError:
+        now = self._topics.get(request.topic)
+        if isinstance(answer, PenstockError) or now and answer == _answer(request, now):
             return answer
         return unsaved
 
-    def _wanted(self, request: messages.Route | messages.CreateTopic, topics: Topics) -> int:
-        """How many queues the topic is to have. Raises what `answer` does."""
-        topic, now = check_topic(request.topic), topics.queues(request.topic)
-        is_own = topic == OFFSETS_TOPIC and isinstance(request, messages.CreateTopic)
+    def _known(self, topic: str, topics: Topics) -> TopicConfig:
+        found = topics.get(check_topic(topic))
+        if found is None:
+            raise self.not_found(topic)
+        return found
+
+    def _wanted(
+        self, request: Change, topics: Topics, log: LogTail | None, deleted_queues: int
+    ) -> TopicConfig:
+        """What is to be set of the topic. Raises PenstockError."""
+        topic = check_topic(request.topic)
+        is_own = topic == OFFSETS_TOPIC and isinstance(request, CreateTopic)
         if topic in RESERVED_TOPICS or is_own:
             raise InvalidArgument(
                 "this topic is one of RocketMQ's own", topic, "choose another name"
             )
-        if isinstance(request, messages.CreateTopic):
-            queues = request.queues
-        elif now:
-            return now
-        elif request.create and topic == OFFSETS_TOPIC:
-            queues = 1  # the broker's own, whoever is the first to need it
-        elif request.create and self._config.auto_create_topic_enable:
-            queues = self._config.default_topic_queue_nums
+        now = topics.get(topic)
+        if isinstance(request, Route):
+            made = None
+            if now is None and request.create:
+                template = topics.get(TEMPLATE_TOPIC)
+                made = made_by_first_use(topic, request.queues, template, self._config)
+            found = now or made
+            if found is None:
+                raise self.not_found(topic)
+            check_routable(topic, found)
+            if now is not None:
+                return now
+        elif isinstance(request, CreateTopic):
+            found = created(topic, request.queues, now)
         else:
-            raise self.not_found(topic)
-        if not 1 <= queues <= MAX_QUEUES_PER_TOPIC:
-            raise InvalidArgument(
-                "a topic cannot have so many queues", queues, f"choose 1 to {MAX_QUEUES_PER_TOPIC}"
-            )
-        if queues < now:
-            raise InvalidArgument(
-                f"topic {topic} has {now} queues, and a topic loses none",
-                queues,
-                f"ask for {now} or more",
-            )
-        in_all = sum(topics.all().values()) - now + queues
-        if in_all > self._config.max_queues:
-            raise StoreUnavailable(
-                f"all topics together would have more than {self._config.max_queues} queues",
-                in_all,
-                f"start the broker with more: penstock up --set max_queues={in_all}",
-            )
-        return queues
+            assert isinstance(request, UpdateTopic) and log is not None
+            check_changeable(topic)
+            now = self._known(topic, topics)
+            names = ("read_queues", "write_queues", "perm", "order")
+            changes = {name: getattr(request, name) for name in names}
+            found = updated(topic, now, changes, request.attributes)
+            if request.ends is not None:
+                going = range(found.queues, now.queues)
+                check_ends(topic, going, request.ends, log.next_offset)
+        check_queues(found)
+        queues = topics.queue_count - (now.queues if now else 0) + found.queues
+        self._check_room(queues, deleted_queues)
+        return found
+
+    def _check_room(self, queues: int, deleted_queues: int) -> None:
+        in_all = queues + deleted_queues
+        if in_all <= self._config.max_queues:
+            return
+        of_deleted = ", those of deleted topics among them" if deleted_queues else ""
+        raise StoreUnavailable(
+            f"all topics together would have more than {self._config.max_queues} queues"
+            f"{of_deleted}",
+            in_all,
+            f"start the broker with more: penstock up --set max_queues={in_all}",
+        )
+
+    # --- deleting ---
+
+    def _delete(self, requests: Sequence[Change], log: LogTail) -> list[Answer | PenstockError]:
+        """Deletions, with one change of the files. Raises OSError; see `_settle`."""
+        going: dict[str, TopicConfig] = {}
+        answers: list[Answer | PenstockError] = []
+        for request in requests:
+            assert isinstance(request, DeleteTopic)
+            try:
+                check_changeable(request.topic)
+                found = self._known(request.topic, self._topics)
+                if request.topic in going:
+                    raise self.not_found(request.topic)
+            except PenstockError as error:
+                answers.append(error)
+                continue
+            if not request.dry_run:
+                going[request.topic] = found
+            answers.append(_described(request, found, deleted=not request.dry_run))
+        if going:
+            topics, now_ms = load_topics(self._file), self._clock.now_ms()
+            for topic in going:
+                topics.remove(topic, now_ms)
+            noted = self.gone.with_rows(going, log.wrote, now_ms)
+            save_deleted_topics(self._paths.deleted_topics, noted)
+            crash_point("topic.deletion_noted")
+            save_topics(self._file, topics)
+            crash_point("topic.deleted")
+            self._topics, self.gone = topics, noted
+            self.version += 1
+            for topic in going:
+                log.forget_topic(topic)
+            self._settle()
+        return answers
+
+    def _settle(self) -> None:
+        """Deletions that are noted and not done are done, or struck off, as topics.json says.
+
+        Raises OSError; then they are settled before anything else is changed.
+        """
+        settled = self.gone.settled(self._topics.names())
+        if settled != self.gone:
+            save_deleted_topics(self._paths.deleted_topics, settled)
+            crash_point("topic.deletion_done")
+            self.gone = settled
+
+
+def _answer(request: Change, config: TopicConfig) -> Answer:
+    if isinstance(request, UpdateTopic):
+        return _described(request, config)
+    return Routed(request.request, request.topic, config.write_queues)
+
+
+def _described(
+    request: DescribeTopic | UpdateTopic | DeleteTopic, config: TopicConfig, deleted: bool = False
+) -> TopicDescribed:
+    return TopicDescribed(
+        request.request,
+        request.topic,
+        config.read_queues,
+        config.write_queues,
+        config.perm,
+        config.order,
+        config.attributes,
+        config.filter_type,
+        config.sys_flag,
+        deleted,
+    )
 
 
 def _unsaved(error: OSError) -> StoreUnavailable:

@@ -1,4 +1,4 @@
-"""New topics, in turns: what changes config/topics.json takes a disk some ms, and others wait.
+"""Changes of topics, in turns: each takes a disk some ms, and others wait.
 
 What has come meanwhile is done with one change of the file, one request of each peer in its turn
 until AT_ONCE are taken, and a change is followed by a pause of many times its length. So a client
@@ -12,14 +12,15 @@ from __future__ import annotations
 from collections import OrderedDict, deque
 from contextlib import AbstractContextManager
 
-from penstock.actors.writer.topic_admin import TopicAdmin
+from penstock.actors.writer.topic_admin import Change, LogTail, TopicAdmin
 from penstock.shared.clock import Clock
 from penstock.shared.errors import PenstockError, StoreUnavailable
+from penstock.shared.memory.positions import Positions
 from penstock.shared.wire.messages import (
-    CreateTopic,
+    DescribeTopic,
     ListTopics,
     ProduceAnswer,
-    Route,
+    TopicRequest,
     encode,
     refusal,
 )
@@ -30,8 +31,6 @@ PAUSE = 9
 # Requests with one change, those of one peer that wait, and all.
 AT_ONCE, MAX_OF_PEER, MAX_WAITING = 64, 64, 1000
 
-Request = CreateTopic | Route
-
 
 class TopicTurns:
     """Requests that make topics, or ask for all of them, and have no answer yet."""
@@ -39,14 +38,21 @@ class TopicTurns:
     def __init__(
         self,
         topics: TopicAdmin,
+        log: LogTail,
+        positions: Positions,
         disk: AbstractContextManager[object],
         clock: Clock,
     ) -> None:
         """`disk` is held while the file is changed."""
         self._topics = topics
+        self._log = log
+        self._positions = positions
+        # a predecessor may have changed the file and not told of it
+        topics.version = positions["topic_changes"] + 1
+        self._tell()
         self._disk = disk
         self._clock = clock
-        self._waiting: OrderedDict[bytes, deque[Request]] = OrderedDict()
+        self._waiting: OrderedDict[bytes, deque[Change]] = OrderedDict()
         self._count = 0
         self._next_ms = 0
         # one of each peer; asked again it keeps its place
@@ -61,21 +67,28 @@ class TopicTurns:
         """Whether nobody waits, for a topic or for all of them."""
         return not (self._waiting or self._lists)
 
-    def ask(self, peer: bytes, request: Request | ListTopics) -> ProduceAnswer | None:
+    def ask(self, peer: bytes, request: TopicRequest) -> ProduceAnswer | None:
         """The answer to a request; None where it waits for its turn."""
         try:
             if isinstance(request, ListTopics):
                 if len(self._lists) < MAX_WAITING or peer in self._lists:
                     self._lists[peer] = request  # who finds no room asks again
                 return None
-            if not self._topics.changes(request):
-                return self._topics.answer(request)
+            if isinstance(request, DescribeTopic) or not self._topics.changes(request):
+                return self._topics.look_up(request)
             self._put(peer, request)
         except PenstockError as error:
             return refusal(error, request.request)
         return None
 
-    def _put(self, peer: bytes, request: Request) -> None:
+    def _tell(self) -> None:
+        """Tell the other actors of changes: before whoever asked for one is told, and before
+        anything is stored that comes after it."""
+        if self._topics.version != self._positions["topic_changes"]:
+            self._positions.publish("deleted_topics", self._topics.deleted)
+            self._positions.publish("topic_changes", self._topics.version)
+
+    def _put(self, peer: bytes, request: Change) -> None:
         of_peer = self._waiting.get(peer, ())
         if len(of_peer) >= MAX_OF_PEER or self._count >= MAX_WAITING:
             raise StoreUnavailable(
@@ -96,7 +109,7 @@ class TopicTurns:
         if not self._lists or began_ms < self._next_list_ms:
             return []
         peer, request = self._lists.popitem(last=False)
-        answer = encode(self._topics.answer(request))
+        answer = encode(self._topics.look_up(request))
         now_ms = self._clock.monotonic_ms()
         self._next_list_ms = now_ms + PAUSE * (now_ms - began_ms)
         return [(peer, answer)]
@@ -105,7 +118,7 @@ class TopicTurns:
         began_ms = self._clock.monotonic_ms()
         if not self._waiting or began_ms < self._next_ms:
             return []
-        asked: list[tuple[bytes, Request]] = []
+        asked: list[tuple[bytes, Change]] = []
         while self._waiting and len(asked) < AT_ONCE:
             peer, requests = self._waiting.popitem(last=False)
             asked.append((peer, requests.popleft()))
@@ -113,7 +126,9 @@ class TopicTurns:
                 self._waiting[peer] = requests  # to the end of the line
         self._count -= len(asked)
         with self._disk:
-            answers = self._topics.answer_all([request for _, request in asked])
+            slots = self._positions["deleted_queues"]
+            answers = self._topics.answer_all([request for _, request in asked], self._log, slots)
+        self._tell()
         now_ms = self._clock.monotonic_ms()
         self._next_ms = now_ms + PAUSE * (now_ms - began_ms)
         return [

@@ -35,7 +35,8 @@ def _named(*beginnings: str) -> frozenset[str]:
 
 
 BELLS = _named("bell.")
-CLEANER = _named("clean.")
+TOPICS = _named("topic.", "reput.queues_", "clean.topic_")
+CLEANER = _named("clean.") - TOPICS
 OFFLINE = _named("repair.", "rebuild.")
 GROUPS = _named("group.")
 DELAYS = _named("schedule.")
@@ -48,7 +49,7 @@ SENDERS = frozenset({"ring.taken", "ring.filled"})
 # what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
 ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS
-ACTORS -= GROUPS | DELAYS | TRANSACTIONS
+ACTORS -= GROUPS | DELAYS | TRANSACTIONS | TOPICS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
 # right before a store to a position: a frozen actor has looked at its generation by then
 FROZEN = frozenset(
@@ -64,7 +65,7 @@ _OFTEN = {
     name
     for name in _named("write.", "commit.", "flush.", "reput.", "ckpt.", "group.")
     if not name.endswith((".mid_record", ".end_of_file_blank", ".roll", ".new_cq_file"))
-} - {"reput.new_queue", "flush.mid_index"}
+} - {"reput.new_queue", "flush.mid_index", *TOPICS}
 _LATEST = {"file.tmp_written": 3, "file.renamed": 3, "rebuild.before_swap": 2, "sup.after_spawn": 7}
 # these make the states that a rare point needs: an index file without an item that counts
 _MAKERS = {"make.named": 2, "reput.after_index_before_cursor": 6}

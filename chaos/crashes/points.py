@@ -28,6 +28,7 @@ from penstock.chaos.crashes.armed import (
     SENDERS,
     SMALL,
     SUPERVISOR,
+    TOPICS,
     TRANSACTIONS,
     Armed,
     not_reached,
@@ -37,6 +38,7 @@ from penstock.chaos.crashes.groups import die_in_groups
 from penstock.chaos.crashes.repairs import die_in_repair
 from penstock.chaos.crashes.senders import die_sending
 from penstock.chaos.crashes.starts import die_in_start
+from penstock.chaos.crashes.topics import die_deleting
 from penstock.chaos.crashes.transactions import die_in_transactions
 from penstock.chaos.history import digest
 from penstock.chaos.load import TOPIC, Load
@@ -164,6 +166,7 @@ WAYS = {
     "die in groups": Way(die_in_groups, GROUPS),
     "die in delays": Way(die_in_delays, DELAYS),
     "die in transactions": Way(die_in_transactions, TRANSACTIONS),
+    "die deleting topics": Way(die_deleting, TOPICS),
     "die in a start or stop": Way(die_in_start, SUPERVISOR),
     "die in a repair": Way(die_in_repair, OFFLINE),
 }

@@ -21,17 +21,24 @@ from typing import NamedTuple
 from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_bool, check_queues, check_text
 from penstock.client.core.log_files import LogFiles
-from penstock.client.core.message import Message, read_records
+from penstock.client.core.message import Message, read_records, without_tombstones
 from penstock.client.core.selection import Selection
-from penstock.client.core.start import Start, StartAt, check_offset, parse_start
+from penstock.client.core.start import (
+    Start,
+    StartAt,
+    check_given,
+    check_within,
+    first_offset,
+    last_offset,
+    parse_start,
+)
 from penstock.client.core.timeouts import answer_too_long, silent
-from penstock.shared.errors import OffsetOutOfRange, PenstockError, ProtocolError, error_from_status
+from penstock.shared.errors import PenstockError, ProtocolError, QueueNotFound
 from penstock.shared.formats.compression import MAX_BODY_BYTES
-from penstock.shared.formats.tombstone import is_tombstone
 from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue, no_such_topic
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import encode
+from penstock.shared.wire.messages import encode, error_from_refusal
 
 _log = logging.getLogger("penstock")
 
@@ -86,13 +93,7 @@ class ConsumerCore:
         self._named = ""
         self._selection = selection
         self.topic = check_topic(check_text("topic", topic))
-        given = dict(start) if isinstance(start, Mapping) else {}
-        self._given = {
-            check_at_least("a queue of start", queue_id, 0): check_offset(
-                offset, f"start[{queue_id}]"
-            )
-            for queue_id, offset in given.items()
-        }
+        self._given = check_given(start)
         self._start = StartAt() if isinstance(start, Mapping) else parse_start(start, now_ms)
         self._queues = check_queues(queues)
         self._follow = check_bool("follow", follow)
@@ -117,11 +118,6 @@ class ConsumerCore:
     def end_at(self, ends: Mapping[int, int] | int) -> None:
         """Without `follow`: stop before these offsets of queues, or this one in each queue."""
         self._end_at = ends
-
-    def _end_of(self, queue: messages.QueueRange) -> int:
-        ends = self._end_at
-        wanted = ends if isinstance(ends, int) else ends.get(queue.queue_id, queue.max_offset)
-        return min(wanted, queue.max_offset)
 
     @property
     def ready(self) -> bool:
@@ -227,8 +223,11 @@ class ConsumerCore:
             return
         self._pending = self._unread = None
         if isinstance(answer, messages.Refused):
-            # raised by `take`, after what came before it
-            self._refused = error_from_status(answer.status, answer.what, answer.value, answer.hint)
+            error = error_from_refusal(answer)
+            if isinstance(error, QueueNotFound) and self.described and self._queues is None:
+                self.described = False  # the topic has fewer queues by now: which, is asked
+            else:  # raised by `take`, after what came before it
+                self._refused = error
         elif isinstance(answer, messages.Described):
             self._begin(answer)
         elif isinstance(answer, messages.Pulled):
@@ -258,8 +257,10 @@ class ConsumerCore:
             self._pulled(answer, records)
 
     def _begin(self, answer: messages.Described) -> None:
-        if not answer.exists and not self._follow:
+        if not answer.exists and (self.starts or not self._follow):
             raise no_such_topic(self.topic, answer.hint)
+        if self.starts:
+            return self._go_on(answer)
         found = {queue.queue_id: queue for queue in answer.queues}
         wanted = found.keys() if self._queues is None else self._queues
         if answer.exists and (missing := sorted(wanted - found.keys())):
@@ -267,27 +268,24 @@ class ConsumerCore:
         for queue_id in wanted:
             queue = found.get(queue_id, messages.QueueRange(queue_id, 0, 0, 0))
             self.cursors[queue_id] = self._first(queue)
-            self._ends[queue_id] = self._end_of(queue)
-        longest = max((found[each].max_offset for each in wanted & found.keys()), default=0)
-        if not self._follow and self._start.offset > longest:  # else nothing comes, silently
-            raise OffsetOutOfRange(
-                f"every queue of topic {self.topic} ends before this offset",
-                self._start.offset,
-                f"the longest ends at {longest}: start there or before, at earliest or at latest",
-            )
+            self._ends[queue_id] = last_offset(self._end_at, queue)
+        if not self._follow:  # else nothing comes, silently
+            check_within(self._start, [found[each] for each in wanted & found.keys()], self.topic)
         self._known = sum(1 for queue in answer.queues if queue.max_offset)
         self.starts = dict(self.cursors)
         self.described = True
 
+    def _go_on(self, answer: messages.Described) -> None:
+        """The topic has lost queues: go on in the others, where they were."""
+        for gone in self.cursors.keys() - {queue.queue_id for queue in answer.queues}:
+            del self.cursors[gone]
+            self._ends.pop(gone, 0)
+        self._known = sum(1 for queue in answer.queues if queue.max_offset)
+        self.described = True
+
     def _first(self, queue: messages.QueueRange) -> int:
-        if queue.queue_id in self._given:
-            return self._given[queue.queue_id]
-        if self._start.latest:
-            return queue.max_offset
-        if self._start.at_ms >= 0:
-            return queue.at_offset
-        # a named offset that has expired is asked for all the same: the answer says where to go on
-        return self._start.offset if self._start.offset >= 0 else queue.min_offset
+        given = self._given.get(queue.queue_id)
+        return first_offset(self._start, queue) if given is None else given
 
     def _pulled(self, answer: messages.Pulled, payload: bytes | memoryview) -> None:
         """Move the cursors past what has come, and keep that to be taken."""
@@ -390,8 +388,7 @@ class ConsumerCore:
         self.cursors[queue_id] = min_offset
 
     def _without_lost(self, found: list[Message]) -> list[Message]:
-        """What a repair has put in the place of lost messages is no message; say so once."""
-        whole = [message for message in found if not is_tombstone(message.properties)]
+        whole = without_tombstones(found)
         if (lost := len(found) - len(whole)) and not self.skipped:
             _log.warning(
                 "messages of %s are lost: a repair of the store has found them damaged", self.topic

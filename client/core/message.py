@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.compression import MAX_BODY_BYTES
-from penstock.shared.formats.tombstone import LOST_MARK
+from penstock.shared.formats.tombstone import LOST_MARK, is_tombstone
 from penstock.shared.loops.active import Message, messages
 
 __all__ = ["Message", "longest_answer_bytes", "read_records", "split_records"]
@@ -48,3 +48,8 @@ def split_records(
 ) -> list[Message]:
     """The messages of a payload of whole records, of any queues. Raises StoreDamaged."""
     return read_records(payload, (0, len(payload)), None, _ANY_OFFSET, max_body_bytes)[0]
+
+
+def without_tombstones(found: list[Message]) -> list[Message]:
+    """What a repair has put in the place of lost messages is no message."""
+    return [message for message in found if not is_tombstone(message.properties)]

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from penstock.client.core.arguments import check_whole, shown, wrong_type
-from penstock.shared.errors import InvalidArgument
+from penstock.client.core.arguments import check_at_least, check_whole, shown, wrong_type
+from penstock.shared.errors import InvalidArgument, OffsetOutOfRange
+from penstock.shared.wire.messages import QueueRange
 
 # The first number that is ms since 1970, and no offset.
 LEAST_MS = 10**12
@@ -72,3 +73,39 @@ def check_offset(offset: int, name: str = "start") -> int:
             "offsets go from 0 to 2**62 - 1; to begin with the oldest message write earliest",
         )
     return number
+
+
+def check_given(start: Start) -> dict[int, int]:
+    """The offsets of a start that names them for each queue. Raises InvalidArgument."""
+    given = start if isinstance(start, Mapping) else {}
+    return {
+        check_at_least("a queue of start", queue_id, 0): check_offset(offset, f"start[{queue_id}]")
+        for queue_id, offset in given.items()
+    }
+
+
+def first_offset(start: StartAt, queue: QueueRange) -> int:
+    """Where a queue is begun, of which the broker has said what it holds."""
+    if start.latest:
+        return queue.max_offset
+    if start.at_ms >= 0:
+        return queue.at_offset
+    # a named offset that has expired is asked for all the same: the answer says where to go on
+    return start.offset if start.offset >= 0 else queue.min_offset
+
+
+def last_offset(end_at: Mapping[int, int] | int, queue: QueueRange) -> int:
+    """Where a queue ends for a consumer that stops: at its own end, or before, where it is told."""
+    at = end_at if isinstance(end_at, int) else end_at.get(queue.queue_id, queue.max_offset)
+    return min(at, queue.max_offset)
+
+
+def check_within(start: StartAt, queues: Iterable[QueueRange], topic: str) -> None:
+    """Raise OffsetOutOfRange where every queue of a topic ends before the offset to begin at."""
+    longest = max((queue.max_offset for queue in queues), default=0)
+    if start.offset > longest:
+        raise OffsetOutOfRange(
+            f"every queue of topic {topic} ends before this offset",
+            start.offset,
+            f"the longest ends at {longest}: start there or before, at earliest or at latest",
+        )

@@ -54,6 +54,8 @@ POSITIONS = (
     Position(
         "unsaved_offsets", "writer", "log offset", "groups' exact offsets only in the log; 0: none"
     ),
+    Position("topic_changes", "writer", "changes", "topics.json has changed so often in this run"),
+    Position("deleted_topics", "writer", "deletions", "topics deleted: the last one's number"),
     Position("committed", "committer", "log offset", "records stand in segment files up to here"),
     Position("commit_error", "committer", "errno", "why segment files do not grow; 0 is none"),
     Position("flushed", "flusher", "log offset", "records are on disk up to here"),
@@ -66,6 +68,8 @@ POSITIONS = (
     Position("dispatch_error", "reput", "errno", "why consume queues do not grow; 0 is none"),
     Position("name_error", "reput", "errno", "a name of a queue file may not be on disk; 0: none"),
     Position("queue_count", "reput", "queues", "slots of the queue table that are in use"),
+    Position("forgotten_topics", "reput", "deletions", "the queues of these topics are gone"),
+    Position("deleted_queues", "reput", "queues", "slots whose queues are deleted; never reused"),
     Position("closed_consumers", "reader", "connections", "closed for what came by them"),
     Position("closed_members", "coordinator", "connections", "closed for what came by them"),
     Position("group_count", "coordinator", "groups", "consumer groups that have members"),

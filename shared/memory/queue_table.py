@@ -4,12 +4,16 @@ A file of 320-byte slots in the run directory. A slot is filled before `queue_co
 positions page counts it, and its topic and queue never change afterwards. The reput fills slots
 and owns max offsets; the min offset of a slot that is counted belongs to the cleaner.
 
+A slot whose queue is deleted is not used again in this run: whoever has looked it up may read it at
+any later moment, and would get another queue's messages. A start fills a new table.
+
     off  field             type
       0  max offset        u64    one past the newest entry; the reput's publish word
       8  min offset        u64    the first entry that is still there
      16  queue id          u32
      20  topic length      u32
      24  topic             UTF-8, up to 255 bytes
+    312  deleted           u64    1: the queue's topic was deleted; the reput's
 
 Words are native-endian. Readers need no lock: a queue's entries below its max offset are complete.
 """
@@ -27,9 +31,11 @@ from penstock.shared.errors import StoreUnavailable
 from penstock.shared.loops.active import move_ends
 
 SLOT_BYTES = 320
+_DELETED = 39  # word
 _IDENTITY = struct.Struct("=II")
 
-assert SLOT_BYTES >= 24 + 255 and SLOT_BYTES % 64 == 0, "a slot is whole cache lines"
+assert 8 * _DELETED >= 24 + 255, "the mark is after the longest topic"
+assert SLOT_BYTES > 8 * _DELETED and SLOT_BYTES % 64 == 0, "a slot is whole cache lines"
 
 
 class QueueKey(NamedTuple):
@@ -76,6 +82,14 @@ class QueueTable:
     def min_offset(self, slot: int) -> int:
         """The first entry that has not expired; the max offset where all have."""
         return self._words[slot * SLOT_BYTES // 8 + 1]
+
+    def is_deleted(self, slot: int) -> bool:
+        """Whether the queue's topic was deleted. Its files may be gone then."""
+        return bool(self._words[slot * SLOT_BYTES // 8 + _DELETED])
+
+    def mark_deleted(self, slot: int) -> None:
+        """For the reput, before it takes the queue's files away."""
+        self._words[slot * SLOT_BYTES // 8 + _DELETED] = 1
 
     def add(self, slot: int, key: QueueKey, min_offset: int, max_offset: int) -> None:
         """Fill a slot that is not counted yet.

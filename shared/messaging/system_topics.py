@@ -38,9 +38,33 @@ QUEUES = {
     OP_TOPIC: 1,
     TRANS_CHECK_MAX_TIME_TOPIC: 1,
 }
+# Whose permission and queues a topic gets that is made by a first message: RocketMQ's template.
+TEMPLATE_TOPIC = "TBW102"
+
+# RocketMQ's set. It lets nobody change or delete these, nor whatever has its prefix.
+_SYSTEM_TOPICS = frozenset(
+    {
+        TEMPLATE_TOPIC,
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        "RMQ_SYS_TRACE_TOPIC",
+        "BenchmarkTest",
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        "CHECKPOINT_TOPIC",
+    }
+)
+_SYSTEM_PREFIX = "rmq_sys_"
 
 # Whose rows in consumerOffset.json say how far half messages and their marks were looked through.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
+
+
+def is_system_topic(topic: str) -> bool:
+    """Whether a topic is the broker's own, and not to be changed or deleted by a user."""
+    return topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX)
 
 
 def retry_topic(group: str) -> str:

@@ -19,7 +19,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Set
 from pathlib import Path
 from typing import NamedTuple
 
@@ -102,14 +102,18 @@ def _load(file: Path) -> dict[str, QueueEnd]:
 
 
 def with_memory(
-    known: Mapping[str, QueueEnd], table: QueueTable, count: int
+    known: Mapping[str, QueueEnd], table: QueueTable, count: int, deleted: Set[str] = frozenset()
 ) -> dict[str, QueueEnd]:
     """What a run's memory says of its queues goes before what their list says.
+
+    It says nothing of queues that are marked as deleted, nor of those of `deleted` topics.
 
     Only for a run whose memory counts: of this boot, and the one that `abort` names.
     """
     found = dict(known)
     for slot, (topic, queue_id) in table.keys(0, count):
+        if table.is_deleted(slot) or topic in deleted:
+            continue
         name, end = f"{topic}/{queue_id}", table.max_offset(slot)
         # a slot without entries says nothing, and a queue's end never goes back
         if table.min_offset(slot) < end > found.get(name, QueueEnd()).end:

@@ -34,18 +34,19 @@ class ConsumeQueueFiles:
         # the hard limit: a start raises the soft one to it
         files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
         self._most = max(1, min(files // SHARE, MOST_OPEN))
-        self._open: OrderedDict[tuple[QueueKey, int], int] = OrderedDict()
+        self._open: OrderedDict[tuple[int, QueueKey, int], int] = OrderedDict()
 
-    def read(self, key: QueueKey, start: int, stop: int) -> bytes:
+    def read(self, key: QueueKey, start: int, stop: int, slot: int = 0) -> bytes:
         """The entries [start, stop) of a queue, 20 bytes each, or fewer where a segment ends.
 
+        Its `slot` of the queue table tells it from a queue of the same name that was deleted.
         `stop` has to be bounded by the queue table, for after its last entry a file has zeros.
         Raises FileNotFoundError where there is no segment, StoreDamaged where it is too short.
         """
         at = start * CQ_ENTRY_BYTES
         base = at - at % self._segment_bytes
         length = min(stop * CQ_ENTRY_BYTES, base + self._segment_bytes) - at
-        raw = os.pread(self.handle(key, base), length, at - base)
+        raw = os.pread(self.handle(key, base, slot), length, at - base)
         if len(raw) != length:
             raise StoreDamaged(
                 "a segment of a consume queue is not as long as configured",
@@ -54,19 +55,20 @@ class ConsumeQueueFiles:
             )
         return raw
 
-    def handle(self, key: QueueKey, base: int) -> int:
+    def handle(self, key: QueueKey, base: int, slot: int = 0) -> int:
         """The open file of a segment. Raises FileNotFoundError where there is none.
 
         It stays open until others have been used more lately than it, or until it is deleted.
         """
-        found = self._open.get((key, base))
+        place = slot, key, base
+        found = self._open.get(place)
         if found is None:
             found = os.open(self.path(key, base), self._flags)
-            self._open[key, base] = found
+            self._open[place] = found
             if len(self._open) > self._most:
                 os.close(self._open.popitem(last=False)[1])
         else:
-            self._open.move_to_end((key, base))
+            self._open.move_to_end(place)
         return found
 
     def path(self, key: QueueKey, base: int) -> Path:

@@ -5,6 +5,7 @@ Read-only and without a state that matters: what a queue holds stands in the que
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping, Set
 from typing import NamedTuple
 
@@ -41,8 +42,14 @@ class CursorSnapshot(NamedTuple):
 
     topic: str
     queues: int
+    # how many queues had been deleted by then: a new one may have the place of an old one
+    deleted: int
     slots: npt.NDArray[np.intp]
     offsets: npt.NDArray[np.uint64]
+
+
+class QueueDeleted(FileNotFoundError):
+    """The queue was deleted after it was looked up: look it up again."""
 
 
 class QueueReader:
@@ -60,19 +67,37 @@ class QueueReader:
         # the max offset of each slot, as it is at any moment: a view of the shared memory
         self._ends: npt.NDArray[np.uint64] = np.asarray(self._table.max_offsets())
         self._topics: dict[str, dict[int, int]] = {}
-        self._seen = 0
+        self._seen = self._deleted = 0
+        # topic -> how many of its queues are read, where somebody has said so
+        self._limits: Mapping[str, int] = {}
 
     def queues(self, topic: str) -> dict[int, int]:
         """Queue id -> slot of the queues of a topic that have had a message.
 
         Only slots that were not counted at the last look are read: one that is counted never
-        changes its queue.
+        changes its queue, except that it may be deleted.
         """
+        # in this order: a queue is deleted before another one of its name is counted
         count = self._positions["queue_count"]
+        if self._positions["deleted_queues"] != self._deleted:
+            self._begin_again()
         for slot, key in self._table.keys(self._seen, count):
-            self._topics.setdefault(key.topic, {})[key.queue_id] = slot
+            is_read = key.queue_id < self._limits.get(key.topic, 1 << 31)
+            if is_read and not self._table.is_deleted(slot):
+                self._topics.setdefault(key.topic, {})[key.queue_id] = slot
         self._seen = count
         return self._topics.get(topic, {})
+
+    def limit(self, limits: Mapping[str, int]) -> None:
+        """Of these topics no more than this many queues are read from now on."""
+        before, self._limits = self._limits, limits
+        if any(topic in before and before[topic] != limits[topic] for topic in limits):
+            self._begin_again()
+
+    def _begin_again(self) -> None:
+        self._deleted = self._positions["deleted_queues"]
+        self._topics.clear()
+        self._seen = 0
 
     @property
     def queued(self) -> int:
@@ -98,13 +123,14 @@ class QueueReader:
         known = [queue_id for queue_id in cursors if queue_id in queues]
         slots = np.array([queues[queue_id] for queue_id in known], np.intp)
         offsets = np.array([cursors[queue_id] for queue_id in known], np.uint64)
-        return CursorSnapshot(topic, len(queues), slots, offsets)
+        return CursorSnapshot(topic, len(queues), self._deleted, slots, offsets)
 
     def is_at_ends(self, standing: CursorSnapshot | None) -> bool:
         """Whether all cursors stand at the ends of their queues, of which there are no new ones."""
         return (
             standing is not None
             and len(self.queues(standing.topic)) == standing.queues
+            and self._deleted == standing.deleted
             and bool((self._ends[standing.slots] == standing.offsets).all())
         )
 
@@ -176,7 +202,7 @@ class QueueReader:
         unless the log is known to be damaged.
         """
         key = self._table.key(slot)
-        raw = self._files.read(key, start, stop)
+        raw = self._read(slot, start, stop)
         found = entries(raw)
         if self._log.damaged or not len(found):
             return raw
@@ -196,6 +222,20 @@ class QueueReader:
         """The bytes of the log from `start` to below `stop`, inside one segment. No copy."""
         return self._log.view(start, stop)
 
+    def _read(self, slot: int, start: int, stop: int) -> bytes:
+        """Entries as they are in the files. Raises QueueDeleted, FileNotFoundError."""
+        key = self._table.key(slot)
+        try:
+            raw = self._files.read(key, start, stop, slot)
+        except FileNotFoundError as error:
+            if not self._table.is_deleted(slot):
+                raise
+            raise QueueDeleted(errno.ENOENT, "the queue was deleted", key.topic) from error
+        # asked after the read: it may have been of another queue, which has the name by now
+        if self._table.is_deleted(slot):
+            raise QueueDeleted(errno.ENOENT, "the queue was deleted", key.topic)
+        return raw
+
     def offset_at(self, slot: int, at_ms: int) -> int:
         """The first offset of a queue that was stored at or after this time; the max if none.
 
@@ -210,7 +250,6 @@ class QueueReader:
                     raise  # else it has expired meanwhile, and the search begins again after it
 
     def _offset_at(self, slot: int, at_ms: int) -> int:
-        key = self._table.key(slot)
         low, high = self.range(slot)
         while low < high:
             half = (low + high) // 2
@@ -219,7 +258,7 @@ class QueueReader:
                 # all from `half` on is lost, so there is no time to compare with
                 high = half
                 continue
-            entry = entries(self._files.read(key, middle, middle + 1))[0]
+            entry = entries(self._read(slot, middle, middle + 1))[0]
             position, size = int(entry["offset"]), int(entry["size"])
             # a blank has no record, and stands before the queue's first message
             if (

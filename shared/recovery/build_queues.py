@@ -27,6 +27,7 @@ from penstock.shared.layout import StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
 from penstock.shared.loops.forms import rows_of
 from penstock.shared.next_steps import repair
+from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
 from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import QueueWindows
@@ -66,6 +67,8 @@ class QueueBuilder:
     ) -> None:
         self._store = store
         self._only = only
+        # topic -> its records that begin before are of one that was deleted, and in no queue
+        self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
         self._numbers = QueueNumbers()
         self._windows = QueueWindows(target, config, self._numbers)
         self._levels_ms = parse_delay_levels(config.message_delay_level)
@@ -139,6 +142,10 @@ class QueueBuilder:
         lost, runs, all_in = [], [], self._only is None
         for key, of_queue in by_queue(found.rows, self._numbers).items():
             for slot, entries in of_queue if self._only is None or key in self._only else ():
+                # of two topics of one name the second begins at 0: a run is of one of them
+                if ENTRY.unpack_from(entries)[0] < self._gone.get(key[0].decode(), 0):
+                    all_in = False
+                    continue
                 end = self._order.end(key, slot)
                 if self._is_misplaced(end, slot, entries):
                     all_in = False

@@ -3,20 +3,33 @@
 Entries of records before `dispatch_from` are known to be on disk. What stands after them may have
 holes after a power failure, so it goes, and the reput puts it there again from the log. What a
 start that failed has cut may be so in the page cache only: it is cut again.
+
+Before all that, queues of deleted topics go. A crash may come between the deletion and the reput's
+taking them away, and a power failure may bring them back. They are told from the queues of a topic
+that was created again by their last entry: the deleted topic's records all begin before the
+deletion's `log_end`. Where a broker that does not know of this has let a queue go on after it, the
+queue stays as it is.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import NamedTuple
 
 from penstock.shared.faults import crash_point
-from penstock.shared.files.durable import drop_empty_last, sync_directory, zero_from
+from penstock.shared.files.durable import drop_empty_last, make_directory, sync_directory, zero_from
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
+from penstock.shared.queue.deleted_topics import (
+    DeletedTopics,
+    is_of_deleted,
+    settle_deleted_topics,
+)
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.survey import StoreSurvey
+from penstock.shared.store.topics import load_topics
 
 
 def recover_queues(
@@ -96,3 +109,33 @@ def _cut(cut: _Cut, size: int, again: bool) -> None:
         # RocketMQ does not start on a queue segment without entries
         path.unlink()
         sync_directory(directory)
+
+
+def forget_topics(store: StoreSurvey) -> DeletedTopics:
+    """Put the queues of deleted topics aside, for the cleaner; what deletions there are.
+
+    Durable on return. Done again it changes nothing. Raises StoreDamaged, OSError.
+    """
+    paths = store.paths
+    deleted = settle_deleted_topics(paths.deleted_topics, load_topics(paths.topics).names())
+    rows = {row.topic: row for row in deleted.rows}
+    if not rows:
+        return deleted
+    ends = deleted.ends()
+    old = [queue for queue in store.queues() if queue.topic in rows and is_of_deleted(queue, ends)]
+    if not old:
+        return deleted
+    make_directory(paths.deleted_queues)
+    for queue in old:
+        row = rows[queue.topic]
+        name = f"{row.number}-{row.at_ms}-{queue.queue_id}"
+        os.rename(queue.directory, paths.deleted_queues / name)
+        crash_point("topic.forgotten_at_start")
+    for topic in {queue.directory.parent for queue in old}:
+        sync_directory(topic)
+        with suppress(OSError):  # it has other queues
+            topic.rmdir()
+    sync_directory(paths.deleted_queues)
+    sync_directory(paths.consume_queue)
+    store.refresh()
+    return deleted

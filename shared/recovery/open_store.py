@@ -37,9 +37,10 @@ from penstock.shared.memory.run_directory import (
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.next_steps import look_at, quoted
 from penstock.shared.process.listeners import Listener, Listeners, listen_ipc, listen_tcp
+from penstock.shared.queue.deleted_topics import keep_needed
 from penstock.shared.queue.known_queues import make_known_queues
 from penstock.shared.recovery.check_files import check_files
-from penstock.shared.recovery.cut_queues import recover_queues
+from penstock.shared.recovery.cut_queues import forget_topics, recover_queues
 from penstock.shared.recovery.recover_index import keep_index_state, recover_index
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.checkpoint_file import make_checkpoint
@@ -123,8 +124,11 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
             # Only sizes that fit what is there are written down, and before a file is made with
             # them: a crash in between leaves sizes without files, and those bind nobody.
             keep_sizes(paths, config)
-            recovered, remarks = _recover(survey, last_run, clock)
+            recovered, deleted, remarks = _recover(survey, last_run, clock)
             store = _begin_run(survey, clock, lock, recovered, remarks, listeners, sockets)
+            # all of them have been forgotten by now
+            for name in ("deleted_topics", "forgotten_topics"):
+                store.positions.initialise(name, deleted)
         sockets.pop_all()
     return store
 
@@ -137,14 +141,17 @@ def _endpoints() -> list[tuple[str, str]]:
 
 def _recover(
     survey: StoreSurvey, last_run: Run | None, clock: Clock
-) -> tuple[Recovered, list[str]]:
-    """Bring all of the store to hold what the next run begins with; remarks of it.
+) -> tuple[Recovered, int, list[str]]:
+    """Bring all of the store to hold what the next run begins with; the number of the last
+    deletion of a topic, and remarks.
 
     The consume queues are the exception: they are cut when the queue table is filled, as one walk
     over the queues does both.
     """
     paths = survey.paths
-    recovered = recover_store(survey, last_run)
+    deleted = forget_topics(survey)
+    recovered = recover_store(survey, last_run, deleted)
+    deleted = keep_needed(paths.deleted_topics, deleted, recovered.log_start, recovered.log_end)
     _check_first_segment(survey)
     # From here on a start that fails has changed files, and the next one must not take for durable
     # what it reads.
@@ -160,7 +167,7 @@ def _recover(
     if last_run is not None:
         # all of it is on disk now, and a small /dev/shm has no room for two
         remove_run_directory(last_run)
-    return recovered, [faults.remark(), *recovered.restored_queues, remark]
+    return recovered, deleted.last, [faults.remark(), *recovered.restored_queues, remark]
 
 
 def _begin_run(

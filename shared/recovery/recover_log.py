@@ -39,6 +39,7 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.memory.run_directory import Run, survives
 from penstock.shared.next_steps import repair
+from penstock.shared.queue.deleted_topics import NONE, DeletedTopics, without_deleted
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues, with_memory
 from penstock.shared.recovery.build_queues import remove_rebuild
 from penstock.shared.recovery.cut_log import cut_log, doubted_log, keep_torn
@@ -97,17 +98,17 @@ class Recovered(msgspec.Struct, frozen=True, kw_only=True):
         return None if whole else self.dispatch_from
 
 
-def recover_store(store: StoreSurvey, last_run: Run | None) -> Recovered:
+def recover_store(
+    store: StoreSurvey, last_run: Run | None, deleted: DeletedTopics = NONE
+) -> Recovered:
     """Bring the store's log into a state to append to, by the steps above. Raises StoreDamaged.
 
-    `last_run` is what run.json names, whether its memory is still there or not.
+    `last_run` is what run.json names, its memory still there or not. Queues of `deleted` have gone.
     """
-    began = time.monotonic()
-    paths, config = store.paths, store.config
-    unclean = paths.abort.exists()
-    start_failed = is_unfinished(paths.starting)
+    began, paths, config = time.monotonic(), store.paths, store.config
+    unclean, start_failed = paths.abort.exists(), is_unfinished(paths.starting)
     heard = hear(store, last_run)
-    # This comes first, while nothing has been changed: an empty last file is about to be removed.
+    # while nothing has been changed: an empty last file is about to be removed
     _refuse_lost_log(store, heard)
     memory = _take_from_memory(store, last_run)
     if store.problems:
@@ -115,14 +116,13 @@ def recover_store(store: StoreSurvey, last_run: Run | None) -> Recovered:
     if store.problems or memory.pool_bytes:
         store.refresh()  # the log has one file less, or some more
     sync_directory(paths.commit_log)  # an allocator may have died between naming and syncing
-    size = config.mapped_file_size_commit_log_bytes
-    bases = store.log_bases()
+    size, bases = config.mapped_file_size_commit_log_bytes, store.log_bases()
     _refuse_lost_segments(store, heard, memory)
     log_start = store.log_start
-    # Damage in segments that have expired since is nobody's any more.
     known = [each for each in load_quarantine(paths) if each.position >= log_start]
-    look = _look(store, heard, last_run, memory, known)
-    read_files, read_bytes = store.files_read, store.bytes_read
+    ends = _queue_ends(paths, last_run, deleted, from_memory=memory.is_known)
+    look = _look(store, heard, ends, memory, known)
+    read = store.files_read, store.bytes_read
     start, found = look.start, look.found
     crash_point("recover.after_scan")
     _remove_leftovers(paths)
@@ -144,8 +144,8 @@ def recover_store(store: StoreSurvey, last_run: Run | None) -> Recovered:
         segments=len({at // size for at in (*bases, start) if start - size < at < found.end}),
         scanned_bytes=found.end - start,
         messages=found.messages,
-        read_files=read_files,
-        read_bytes=read_bytes,
+        read_files=read[0],
+        read_bytes=read[1],
         from_memory=memory.is_known,
         pool_bytes=memory.pool_bytes,
         torn_bytes=torn,
@@ -172,7 +172,7 @@ class _Look(NamedTuple):
 def _look(
     store: StoreSurvey,
     heard: Testimony,
-    last_run: Run | None,
+    queue_ends: dict[str, QueueEnd],
     memory: _Memory,
     known: list[Damage],
 ) -> _Look:
@@ -180,7 +180,6 @@ def _look(
     unclean, config = store.is_unclean, store.config
     # Queues come before the log: which records were told of, and where dispatching goes on, is read
     # from them.
-    queue_ends = _queue_ends(store.paths, last_run, from_memory=memory.is_known)
     # What queues say is not used yet: they are what is judged here.
     is_exact = find_witness(store, heard, 0).is_exact
     lost = find_lost_queues(store, queue_ends, is_exact=is_exact)
@@ -273,18 +272,20 @@ def _take_from_memory(store: StoreSurvey, last_run: Run | None) -> _Memory:
 
 
 def _queue_ends(
-    paths: StorePaths, last_run: Run | None, *, from_memory: bool
+    paths: StorePaths, last_run: Run | None, deleted: DeletedTopics, *, from_memory: bool
 ) -> dict[str, QueueEnd]:
     """Where queues are known to have ended: by their list, and by the last run's memory.
 
     Memory knows of entries that the list has not yet, as the flusher writes it only when they are
     on disk; in the same boot the kernel has them all the same.
     """
-    known = load_known_queues(paths.known_queues)
+    known = without_deleted(load_known_queues(paths.known_queues), deleted)
     if last_run is None or not from_memory:
         return known
     positions, table = Positions(last_run.positions), QueueTable(last_run.queues)
-    found = with_memory(known, table, positions["queue_count"])
+    # of those that the reput has not come to, the table has the old queues without a mark
+    unmarked = deleted.ends(positions["forgotten_topics"])
+    found = with_memory(known, table, positions["queue_count"], unmarked.keys())
     table.close()
     positions.close()
     return found

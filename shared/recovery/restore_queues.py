@@ -22,7 +22,8 @@ from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import exchange, make_directory, sync_directory, sync_tree
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.names import LIGHT_QUEUE_PREFIX
-from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd, load_known_queues
+from penstock.shared.queue.deleted_topics import load_living_queues
+from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.recovery.build_queues import Queue, QueueBuilder, remove_rebuild
 from penstock.shared.store.directory import StoreDirectory
@@ -101,7 +102,7 @@ def find_lost_queues(
 def find_missed_queues(store: StoreDirectory) -> dict[str, str]:
     """Queues that are not as their list has them, and why, by name: a start makes them again."""
     # before the queues are listed: those of a running store grow
-    known = load_known_queues(store.paths.known_queues)
+    known = load_living_queues(store.paths)
     lost = find_lost_queues(store, known, is_exact=False)
     names = {f"{topic.decode()}/{number}": why for (topic, number), (_, why) in lost.items()}
     return {name: why for name, why in names.items() if name in known}

@@ -12,10 +12,11 @@ from collections.abc import Set
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from penstock.shared.messaging.topic_rules import PERM_DEFAULT, TopicConfig
 from penstock.shared.names import check_topic
 from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
-
-PERM_READ, PERM_WRITE = 4, 2
 
 
 class Topics:
@@ -43,10 +44,29 @@ class Topics:
         """How many queues can be read, which is more while a topic shrinks; 0 without a topic."""
         return self._number(topic, "readQueueNums")
 
-    def _number(self, topic: str, key: str) -> int:
+    def _number(self, topic: str, key: str, default: int = 0) -> int:
         # No number counts as no queue, and does not break the file: other topics are still good.
-        found = self._table.get(topic, {}).get(key, 0)
-        return found if isinstance(found, int) else 0
+        found = self._table.get(topic, {}).get(key, default)
+        return found if isinstance(found, int) else default
+
+    def get(self, topic: str) -> TopicConfig | None:
+        """What is set of a topic; None where there is none. What is missing has its default."""
+        entry = self._table.get(topic)
+        if entry is None:
+            return None
+        attributes = entry.get("attributes")
+        return TopicConfig(
+            self.read_queues(topic),
+            self.queues(topic),
+            self._number(topic, "perm", PERM_DEFAULT),
+            entry.get("order") is True,
+            # RocketMQ keeps texts under texts; whatever else stands there stays in the file
+            {str(key): str(value) for key, value in attributes.items()}
+            if isinstance(attributes, dict)
+            else {},
+            str(entry.get("topicFilterType", "SINGLE_TAG")),
+            self._number(topic, "topicSysFlag"),
+        )
 
     def names(self) -> Set[str]:
         """All topics, in no order."""
@@ -56,28 +76,61 @@ class Topics:
         """Each topic, by name, with its number of queues that can be written."""
         return {topic: self.queues(topic) for topic in sorted(self._table)}
 
+    def configs(self) -> dict[str, TopicConfig]:
+        """Each topic, by name, with all that is set of it."""
+        return {topic: self.get(topic) or TopicConfig(0, 0) for topic in sorted(self._table)}
+
+    def others(self) -> dict[str, tuple[int, int]]:
+        """Queues to read and permission of the topics whose are not the usual ones."""
+        return {
+            topic: (config.read_queues, config.perm)
+            for topic, config in self.configs().items()
+            if config.read_queues != config.write_queues or config.perm != PERM_DEFAULT
+        }
+
+    @property
+    def queue_count(self) -> int:
+        """How many queues all topics have together."""
+        return sum([max(self.queues(each), self.read_queues(each)) for each in self._table])
+
     def put(self, topic: str, queues: int, now_ms: int) -> None:
         """Add a topic, or change how many queues it has; `now_ms` is wall time.
 
         In memory only: `save_topics` makes it durable, and nobody may be told before. Raises
         InvalidArgument for a name that no topic can have, and then nothing has changed.
         """
-        # setdefault: of a topic that is there, what RocketMQ wrote stays (`perm`, `attributes`)
-        entry = self._table.setdefault(
-            check_topic(topic),
-            {
-                "attributes": {},
-                "order": False,
-                "perm": PERM_READ | PERM_WRITE,
-                "topicFilterType": "SINGLE_TAG",
-                "topicName": topic,
-                "topicSysFlag": 0,
-            },
-        )
+        found = self.get(check_topic(topic)) or TopicConfig(0, 0)
         # RocketMQ shrinks a topic by its write queues first: what can be read stays so
-        entry["readQueueNums"] = max(queues, self.read_queues(topic))
-        entry["writeQueueNums"] = queues
-        # RocketMQ counts each change. The version is made where it is missing or something else.
+        read_queues = max(queues, found.read_queues)
+        self.set(
+            topic,
+            msgspec.structs.replace(found, read_queues=read_queues, write_queues=queues),
+            now_ms,
+        )
+
+    def set(self, topic: str, config: TopicConfig, now_ms: int) -> None:
+        """Set all that `config` says; the same otherwise as `put`."""
+        # setdefault: of a topic that is there, what nobody here knows stays as RocketMQ wrote it
+        entry = self._table.setdefault(check_topic(topic), {"topicName": topic})
+        entry |= {
+            "attributes": config.attributes,
+            "order": config.order,
+            "perm": config.perm,
+            "readQueueNums": config.read_queues,
+            "topicFilterType": config.filter_type,
+            "topicSysFlag": config.sys_flag,
+            "writeQueueNums": config.write_queues,
+        }
+        self._count(now_ms)
+
+    def remove(self, topic: str, now_ms: int) -> None:
+        """Take a topic out. In memory only, as `put`. Raises KeyError where there is none."""
+        del self._table[topic]
+        self._count(now_ms)
+
+    def _count(self, now_ms: int) -> None:
+        """RocketMQ counts each change."""
+        # the version is made where it is missing or something else
         found = self._document.get("dataVersion")
         version = found if isinstance(found, dict) else {}
         counter = version.get("counter", 0)

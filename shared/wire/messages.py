@@ -22,22 +22,28 @@ from typing import Annotated, Literal, TypeVar
 
 import msgspec
 
-from penstock.shared.errors import PUT_OK, BrokerBusy, PenstockError, ProtocolError
-
-# What a client numbers or counts. It leaves room to add to: an answer with number + 1 must still
-# encode, because MessagePack ends at 64 bits.
-Number = Annotated[int, msgspec.Meta(ge=0, lt=1 << 62)]
-
+from penstock.shared.errors import (
+    PUT_OK,
+    BrokerBusy,
+    PenstockError,
+    ProtocolError,
+    error_from_status,
+)
+from penstock.shared.wire.header import Number as Number
+from penstock.shared.wire.header import WireMessage as WireMessage
+from penstock.shared.wire.topic_messages import CreateTopic as CreateTopic
+from penstock.shared.wire.topic_messages import DeleteTopic as DeleteTopic
+from penstock.shared.wire.topic_messages import DescribeTopic as DescribeTopic
+from penstock.shared.wire.topic_messages import ListTopics as ListTopics
+from penstock.shared.wire.topic_messages import TopicDescribed as TopicDescribed
+from penstock.shared.wire.topic_messages import TopicList as TopicList
+from penstock.shared.wire.topic_messages import UpdateTopic as UpdateTopic
 
 # A frame of 256 KiB, which is what a producer packs, holds fewer messages.
 MAX_RUNS = 4096
 
 # An address and a port: IPv4 or IPv6.
 HostBytes = Literal[8, 20]
-
-
-class WireMessage(msgspec.Struct, frozen=True, tag=True, array_like=True):
-    """Base of all: an array on the wire, the type's name first."""
 
 
 # --- the produce endpoint: requests -----------------------------------------------------------
@@ -104,26 +110,16 @@ class OpenRing(WireMessage, frozen=True):
 
 
 class Route(WireMessage, frozen=True):
-    """How many queues has the topic? Creates it where `create` says so and the broker allows it."""
+    """How many queues of the topic can be written? Refused where its permission lacks that.
+
+    Creates it where `create` says so and the broker allows it, with `queues` at most.
+    """
 
     request: Number
     topic: str
     create: bool
     run: str = ""
-
-
-class CreateTopic(WireMessage, frozen=True):
-    """Make a topic, or give it more queues. It loses none: fewer than it has are refused."""
-
-    request: Number
-    topic: str
-    queues: int
-    run: str = ""
-
-
-class ListTopics(WireMessage, frozen=True):
-    request: Number
-    run: str = ""
+    queues: Number = 4
 
 
 # --- the produce endpoint: answers ------------------------------------------------------------
@@ -195,11 +191,6 @@ class Routed(WireMessage, frozen=True):
     request: int
     topic: str
     queues: int
-
-
-class TopicList(WireMessage, frozen=True):
-    request: int
-    topics: dict[str, int]
 
 
 class Refused(WireMessage, frozen=True):
@@ -348,8 +339,10 @@ class Queried(WireMessage, frozen=True):
     request: int
 
 
-ProduceRequest = Hello | Append | OpenRing | Route | CreateTopic | ListTopics
-ProduceAnswer = Welcome | RingOpened | Appended | OutOfStep | Routed | TopicList | Refused
+TopicRequest = Route | CreateTopic | ListTopics | UpdateTopic | DeleteTopic | DescribeTopic
+ProduceRequest = Hello | Append | OpenRing | TopicRequest
+TopicAnswer = Routed | TopicList | TopicDescribed
+ProduceAnswer = Welcome | RingOpened | Appended | OutOfStep | TopicAnswer | Refused
 ConsumeRequest = Pull | Describe | Query | QueryById
 ConsumeAnswer = Pulled | Described | Queried | Refused
 
@@ -398,3 +391,10 @@ def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
     value = "" if error.value is None else str(error.value)
     after_ms = error.retry_after_ms if isinstance(error, BrokerBusy) else 0
     return Refused(request, session, error.status, error.what, value[:500], error.hint, after_ms)
+
+
+def error_from_refusal(answer: Refused) -> PenstockError:
+    """An answer as an error."""
+    return error_from_status(
+        answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
+    )

@@ -107,7 +107,8 @@ def test_topics_are_created_listed_and_never_lose_queues(penstock: Run) -> None:
         {"topic": "wide", "queues": 3}
     ]
     assert b"5 queues" in penstock("topics", "create", "wide", "--queues", "5").stdout
-    assert {"topic": "wide", "queues": 5} in _rows(penstock("topics", "ls", "-o", "json"))
+    listed = {"topic": "wide", "queues": 5, "read_queues": 5, "perm": 6}
+    assert listed in _rows(penstock("topics", "ls", "-o", "json"))
     refused = penstock("topics", "create", "wide", "--queues", "2")
     assert (refused.returncode, refused.stdout) == (2, b"")
 

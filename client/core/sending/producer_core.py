@@ -32,11 +32,11 @@ from penstock.shared.errors import (
     PenstockError,
     PropertiesTooLarge,
     RingUnavailable,
-    error_from_status,
 )
 from penstock.shared.loops.active import Intake
 from penstock.shared.loops.forms import Plain
 from penstock.shared.wire import messages
+from penstock.shared.wire.messages import encode, error_from_refusal
 
 PROBE_MS = 100
 # After a pause this long a new session asks where the log ends, lest a retry search far back in it.
@@ -166,7 +166,7 @@ class ProducerCore:
                 if self._untaken:
                     self._begin_session(now_ms, self._untaken)
                 self._hello_at_ms = now_ms + PROBE_MS
-                yield (messages.encode(self._hello()),)
+                yield (encode(self._hello()),)
             return
         yield from self.routes.outgoing(now_ms)
         yield from self._ring.outgoing(self._producer, now_ms, self.routes.number)
@@ -181,7 +181,7 @@ class ProducerCore:
         if self._in_flight and now_ms >= max(self._answered_ms, self._hello_at_ms) + PROBE_MS:
             self._hello_at_ms = now_ms
             self._probes.append(self._next_seq)
-            yield (messages.encode(self._hello()),)
+            yield (encode(self._hello()),)
 
     def _hello(self) -> messages.Hello:
         first, run = next(iter(self._in_flight), self._next_seq), self.routes.aim.run
@@ -237,10 +237,10 @@ class ProducerCore:
             if answer.session == self._session and self._open:
                 self._begin_session(now_ms)
         elif isinstance(answer, messages.Routed):
-            for parked in self.routes.routed(answer):
+            for parked in self.routes.routed(answer, now_ms):
                 self._assign(parked)
-        elif isinstance(answer, messages.TopicList):
-            self.routes.listed(answer)
+        elif isinstance(answer, messages.TopicList | messages.TopicDescribed):
+            self.routes.told(answer)
         elif isinstance(answer, messages.RingOpened):
             self._ring.opened(answer)
         else:
@@ -305,9 +305,7 @@ class ProducerCore:
         self._resend = deque(again)
 
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
-        error = error_from_status(
-            answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
-        )
+        error = error_from_refusal(answer)
         if answer.session:
             if answer.session == self._session:
                 self._ring.answered(answer.request)
@@ -324,6 +322,7 @@ class ProducerCore:
                 elif self.moves.refused(frame, error, now_ms):
                     del self._in_flight[answer.request]
                 else:
+                    self.routes.note(error, frame.runs[0].topic)
                     self._settle(self._in_flight.pop(answer.request), None, error)
             return
         if not answer.request:

@@ -70,13 +70,18 @@ class RoundRobin:
         self._had[topic] = [_Had(0, rank, (first + rank) % queues) for rank in range(queues)]
         self._choose(topic, QUEUES_OF_A_FRAME)
 
+    def end(self, topic: str) -> None:
+        """The topic's queues are not known any more."""
+        for each in (self.now, self._had, self._few):
+            each.pop(topic, None)
+
     def go_on(self, topics: Collection[str]) -> None:
         """A frame takes no more messages; it has some of these topics."""
         share = max(1, QUEUES_OF_A_FRAME // max(1, len(topics)))
         for topic in topics:
             few = self._few.get(topic)
             if few is None:
-                continue  # one in which messages wait for another topic
+                continue  # not known any more, or one in which messages wait for another topic
             if self._had[topic] or len(few.chosen) > share:  # else all have their turns, and go on
                 few.give_back(self._had[topic])
                 self._choose(topic, share)

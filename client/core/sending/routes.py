@@ -1,6 +1,7 @@
 """What a producer knows of topics: how many queues each has, what was asked, and what waits for it.
 
     queue_for() -1 -> park() -> Route request -> Routed -> the parked messages, or Refused -> error
+    known -> asked again every 30 s, and when a queue was refused -> Routed, or forgotten
 
 Also numbers the requests that have a number. No sockets; every call that needs it passes the time.
 """
@@ -11,25 +12,38 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import NamedTuple
 
+from msgspec import structs
+
 from penstock.client.core.aim import Aim
-from penstock.client.core.arguments import check_text, check_whole
 from penstock.client.core.sending.encoding import WaitingForm, topic_bytes
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.core.sending.round_robin import RoundRobin
 from penstock.client.core.sending.selectors import SelectedBy
-from penstock.shared.errors import PenstockError
+from penstock.shared.errors import PenstockError, TopicNotFound
 from penstock.shared.formats.java_hash import shard_queue
 from penstock.shared.loops.forms import Draft
-from penstock.shared.names import check_topic
 from penstock.shared.next_steps import no_such_queue
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import encode
 
 ASK_AGAIN_MS = 500
+# RocketMQ's pollNameServerInterval: by then a producer knows of a topic that has changed.
+REFRESH_MS = 30_000
+# Topics asked for again at a time: a producer may have thousands.
+REFRESHED_AT_ONCE = 100
+# RocketMQ's producers ask for as many queues of a topic that is made by their message.
+DEFAULT_TOPIC_QUEUE_NUMS = 4
 _LONG_AGO_MS = -(1 << 62)
 
-Question = messages.CreateTopic | messages.ListTopics | messages.Route
-Answer = messages.Routed | messages.TopicList | PenstockError
+Request = (
+    messages.Route
+    | messages.CreateTopic
+    | messages.ListTopics
+    | messages.UpdateTopic
+    | messages.DeleteTopic
+    | messages.DescribeTopic
+)
+Answer = messages.TopicAnswer | PenstockError
 
 
 class Parked(NamedTuple):
@@ -68,12 +82,6 @@ class _Asked:
         self.parked: list[Parked] = []
 
 
-def create_request(topic: str, queues: int) -> messages.CreateTopic:
-    """Asks for a topic, or for more queues of it. Raises InvalidArgument."""
-    check_topic(check_text("topic", topic))
-    return messages.CreateTopic(0, topic, check_whole("queues", queues))
-
-
 class Routes:
     """The topics of one producer."""
 
@@ -87,10 +95,15 @@ class Routes:
         self._questions: dict[str, _Asked] = {}
         self._answers: dict[int, Answer] = {}
         # requests without an answer, and when each was sent last; 0 until that is looked at
-        self._asked: dict[int, tuple[Question, int]] = {}
+        self._asked: dict[int, tuple[Request, int]] = {}
         self._last_request = 0
         # requests, and topics whose routes are to be asked for
         self._outbox: list[bytes | str] = []
+        # topic -> when its route was asked for last; the one whose turn is next comes first
+        self._refreshed: dict[str, int] = {}
+        # request -> topic, of routes that are asked for again
+        self._refreshing: dict[int, str] = {}
+        self.default_queues = DEFAULT_TOPIC_QUEUE_NUMS
 
     def queue_of(self, parked: Parked) -> int:
         """The queue that it goes to now, none that it has tried where there is another.
@@ -143,31 +156,54 @@ class Routes:
         question.since_ms = question.since_ms or now_ms
         question.asked_ms = now_ms
         question.request = self.number()
-        return encode(messages.Route(question.request, topic, True, self.aim.run))
+        return encode(
+            messages.Route(question.request, topic, True, self.aim.run, self.default_queues)
+        )
 
     def number(self) -> int:
         """The number of the next request."""
         self._last_request += 1
         return self._last_request
 
-    def request(self, wanted: Question) -> int:
+    def request(self, wanted: Request) -> int:
         """Ask something about topics; `answer` has the answer once it is there."""
         number = self.number()
         self._asked[number] = wanted, 0
         self._outbox.append(self._numbered(number, wanted))
         return number
 
-    def _numbered(self, number: int, wanted: Question) -> bytes:
-        if isinstance(wanted, messages.Route):
-            return encode(messages.Route(number, wanted.topic, wanted.create, self.aim.run))
-        if isinstance(wanted, messages.CreateTopic):
-            return encode(messages.CreateTopic(number, wanted.topic, wanted.queues, self.aim.run))
-        return encode(messages.ListTopics(number, self.aim.run))
+    def _numbered(self, number: int, wanted: Request) -> bytes:
+        return encode(structs.replace(wanted, request=number, run=self.aim.run))
 
     def forget(self, number: int) -> None:
         """Nobody waits for the answer to this request any more."""
         self._asked.pop(number, None)
         self._answers.pop(number, None)
+
+    def refresh(self, now_ms: int) -> None:
+        """Ask again for routes that are old: a topic may have more queues by now, or fewer.
+
+        Until there is an answer, messages go by what is known.
+        """
+        for topic in list(islice(self._refreshed, REFRESHED_AT_ONCE)):
+            if now_ms - self._refreshed[topic] < REFRESH_MS:
+                return
+            del self._refreshed[topic]
+            self._refreshed[topic] = now_ms
+            # not to be made again, should somebody have deleted it: nobody sends anything now
+            self._refreshing[number := self.number()] = topic
+            self._outbox.append(encode(messages.Route(number, topic, False, self.aim.run)))
+
+    def note(self, error: PenstockError, topic: str) -> None:
+        """A frame of this topic was refused: its topic may have been deleted."""
+        if isinstance(error, TopicNotFound):
+            self._forget(topic)
+
+    def _forget(self, topic: str) -> None:
+        """The broker has no route any more: the next message asks for it, as for a new topic."""
+        self._refreshed.pop(topic, None)
+        self.queues.pop(topic, None)
+        self.rotation.end(topic)
 
     def _answered(self, number: int, answer: Answer) -> None:
         if self._asked.pop(number, None) is not None:  # else it is a second answer
@@ -188,21 +224,33 @@ class Routes:
                 requests.append((self._ask(each, now_ms),))
         return requests
 
-    def routed(self, answer: messages.Routed) -> list[Parked]:
+    def routed(self, answer: messages.Routed, now_ms: int = 0) -> list[Parked]:
         """Take an answer; the messages that can go on now."""
+        is_refresh = self._refreshing.pop(answer.request, None) is not None
+        if is_refresh and answer.topic not in self.queues:
+            return []
+        self._refreshed.setdefault(answer.topic, now_ms)
         if self.queues.get(answer.topic) != answer.queues:
             self.queues[answer.topic] = answer.queues
             self.rotation.begin(answer.topic, answer.queues)
+        if is_refresh:
+            return []
         question = self._questions.pop(answer.topic, None)
         if question is None or question.request != answer.request:
             self._answered(answer.request, answer)
         return question.parked if question is not None else []
 
-    def listed(self, answer: messages.TopicList) -> None:
+    def told(self, answer: messages.TopicList | messages.TopicDescribed) -> None:
+        """Take the answer to a request."""
+        if isinstance(answer, messages.TopicDescribed) and answer.deleted:
+            self._forget(answer.topic)
         self._answered(answer.request, answer)
 
     def refused(self, request: int, error: PenstockError) -> list[Parked]:
         """Take a refusal; the messages that fail with it."""
+        if topic := self._refreshing.pop(request, ""):
+            self._forget(topic)
+            return []
         for topic, question in self._questions.items():
             if question.request == request:
                 del self._questions[topic]
@@ -222,10 +270,13 @@ class Routes:
             elif now_ms - asked_ms > ASK_AGAIN_MS:
                 self._asked[number] = wanted, now_ms
                 self._outbox.append(self._numbered(number, wanted))
+        self.refresh(now_ms)
 
     def not_connected(self) -> None:
         """What was asked will not be answered: it is repeated as soon as that is looked at."""
         self.aim.away = True
+        # asked for again in their turn
+        self._refreshing.clear()
         for question in self._questions.values():
             question.asked_ms = _LONG_AGO_MS
 

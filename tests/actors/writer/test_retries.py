@@ -24,7 +24,7 @@ def record(position: int) -> memoryview:
 def frame(seq: int, data: memoryview, retry: bool = True) -> CheckedFrame:
     run = QueueRun("orders", 0, 1)
     request = Append(7, 1, seq, (run,), "written", retry)
-    return CheckedFrame(b"peer", request, (run,), data, [0, len(data)], (), 0)
+    return CheckedFrame(b"peer", request, (run,), data, [0, len(data)], (), 0, 0)
 
 
 def retries() -> Retries:

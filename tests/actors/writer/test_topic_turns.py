@@ -12,13 +12,17 @@ from penstock.actors.writer.topic_admin import TopicAdmin
 from penstock.actors.writer.topic_turns import AT_ONCE, MAX_OF_PEER, PAUSE, TopicTurns
 from penstock.shared.clock import ManualClock
 from penstock.shared.config import Config
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions, create_positions
 from penstock.shared.store.topics import load_topics
 from penstock.shared.wire.messages import (
     CreateTopic,
+    DeleteTopic,
     ListTopics,
     Refused,
     Route,
     Routed,
+    TopicDescribed,
     TopicList,
     decode_produce_answer,
 )
@@ -30,14 +34,28 @@ DISK_MS, LIST_MS = 40, 5
 class SlowTopics:
     """Very many topics, of which a list takes its time."""
 
+    version = 1
+
     def __init__(self, made: Turns) -> None:
         self._made = made
 
-    def answer(self, request: ListTopics) -> TopicList:
+    def look_up(self, request: ListTopics) -> TopicList:
         self._made.clock.advance(LIST_MS)
-        found = self._made.admin.answer(request)
+        found = self._made.admin.look_up(request)
         assert isinstance(found, TopicList)
         return found
+
+
+class Log:
+    """The end of a log without a message."""
+
+    wrote = 0
+
+    def next_offset(self, topic: str, queue_id: int) -> int:
+        return 0
+
+    def forget_topic(self, topic: str) -> None:
+        return None
 
 
 class Turns:
@@ -45,9 +63,11 @@ class Turns:
 
     def __init__(self, file: Path, config: Config) -> None:
         self.clock = ManualClock()
-        self.admin = TopicAdmin(file, config, self.clock)
+        self.admin = TopicAdmin(StorePaths(file.parent.parent), config, self.clock)
         self.changes = 0
-        self.turns = TopicTurns(self.admin, self, self.clock)
+        create_positions(page := file.parent / "positions")
+        self.positions = Positions(page, owner="writer")
+        self.turns = TopicTurns(self.admin, Log(), self.positions, self, self.clock)
 
     def answers(self, room_bytes: int = 1 << 20) -> list[tuple[bytes, Any]]:
         found = self.turns.turn(room_bytes)
@@ -64,6 +84,7 @@ class Turns:
 @pytest.fixture
 def made(tmp_path: Path, make_config: Callable[..., Config]) -> Turns:
     (tmp_path / "config").mkdir()
+    (tmp_path / "penstock").mkdir()
     return Turns(tmp_path / "config" / "topics.json", make_config(max_queues=10_000))
 
 
@@ -77,6 +98,7 @@ def test_what_is_asked_meanwhile_is_done_with_one_change(made: Turns, tmp_path: 
     refused = answers[b"two"]
     assert isinstance(refused, Refused) and refused.request == 2
     assert made.changes == 1 and not turns
+    assert made.positions["topic_changes"] == 2, "a writer's start counts as a change"
     assert set(load_topics(tmp_path / "config" / "topics.json").all()) == {"a", "c"}
 
 
@@ -147,3 +169,14 @@ def test_who_makes_topics_without_an_end_takes_a_share_of_the_time_and_no_turn_o
         made.clock.advance(1)
     spent = (made.changes - before) * DISK_MS
     assert spent * (PAUSE + 1) <= made.clock.monotonic_ms() - began + (PAUSE + 1) * DISK_MS
+
+
+def test_others_are_told_of_a_deletion_with_the_answer(made: Turns) -> None:
+    made.turns.ask(b"one", CreateTopic(1, "a", 2))
+    made.answers()
+    made.clock.advance(PAUSE * DISK_MS)
+    assert made.turns.ask(b"one", DeleteTopic(2, "a")) is None
+    assert made.positions["deleted_topics"] == 0
+    ((_, answer),) = made.answers()
+    assert isinstance(answer, TopicDescribed) and answer.deleted
+    assert made.positions["deleted_topics"] == 1

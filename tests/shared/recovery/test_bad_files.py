@@ -19,6 +19,7 @@ from penstock.shared.clock import SystemClock
 from penstock.shared.errors import PenstockError
 from penstock.shared.formats.record import Record
 from penstock.shared.layout import segment_name
+from penstock.shared.memory.roster import ROSTER
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
 from penstock.shared.recovery.open_store import open_store
 
@@ -57,8 +58,9 @@ def torn(stopped_store: Callable[..., Any], twelve: list[Record]) -> Iterator[An
 def _open(store: Any) -> None:
     opened = open_store(store.config, SystemClock())
     opened.positions.close()
-    for actor in ("reader", "writer"):
-        opened.listeners.close_for(actor)
+    for row in ROSTER:
+        if row.serves:
+            opened.listeners.close_for(row.name)
     os.close(opened.lock)
 
 

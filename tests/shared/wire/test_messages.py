@@ -48,6 +48,8 @@ def values(kind: Any) -> st.SearchStrategy[Any]:
     if isinstance(kind, msgspec.inspect.VarTupleType):
         least = kind.min_length or 0
         return st.lists(values(kind.item_type), min_size=least, max_size=4).map(tuple)
+    if isinstance(kind, msgspec.inspect.TupleType):
+        return st.tuples(*map(values, kind.item_types))
     if isinstance(kind, msgspec.inspect.UnionType):
         return st.one_of(map(values, kind.types))
     if isinstance(kind, msgspec.inspect.NoneType):

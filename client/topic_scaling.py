@@ -1,0 +1,168 @@
+"""Gives a topic another number of queues while it is in use, one safe step after the other.
+
+It may be interrupted anywhere. Asked for the same number again, it goes on where it stood; asked for
+the old one, it takes back what was done. See shared/messaging/topic_scaling.py for the order.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import NamedTuple
+
+from penstock.client.producer import Producer
+from penstock.client.questions import Questions
+from penstock.shared.errors import BrokerTimeout, StoreUnavailable
+from penstock.shared.messaging.topic_rules import TopicConfig
+from penstock.shared.messaging.topic_scaling import Step, next_step
+from penstock.shared.wire.group_messages import GroupInfo
+from penstock.shared.wire.messages import TopicDescribed
+
+LOOK_S = 0.2
+# A producer asks for its routes every 30 s, and what it has sent by the old one is on its way.
+SETTLE_S = 35.0
+
+
+class Undrained(NamedTuple):
+    """A queue that a group has not read to its end."""
+
+    group: str
+    queue_id: int
+    offset: int  # -1: none is known
+    end: int
+
+    def __str__(self) -> str:
+        at = "has no offset" if self.offset < 0 else f"is at {self.offset}"
+        return f"group {self.group} {at} in queue {self.queue_id}, which ends at {self.end}"
+
+
+class TopicScaling:
+    """One topic on its way to `wanted` queues. `report` is told what happens, a line each."""
+
+    def __init__(
+        self,
+        producer: Producer,
+        questions: Questions,
+        topic: str,
+        wanted: int,
+        *,
+        settle_s: float = SETTLE_S,
+        timeout_s: float | None = None,
+        report: Callable[[str], None] = lambda line: None,
+    ) -> None:
+        """`settle_s` is how long clients may take to know of a change, `timeout_s` how long groups
+        may take to read what is there; None: for ever."""
+        self._producer, self._questions = producer, questions
+        self._topic, self._wanted = topic, wanted
+        self._settle_s, self._timeout_s = settle_s, timeout_s
+        self._report = report
+
+    def run(self) -> TopicDescribed:
+        """Do all steps. Raises what the broker refuses with, BrokerTimeout where groups take too
+        long, StoreUnavailable where nobody can know whether all was read."""
+        while True:
+            now = self._producer.describe_topic(self._topic)
+            step = next_step(_config(now), self._wanted)
+            if step is None:
+                return now
+            if step is Step.READ_MORE:
+                self._read()
+            elif step is Step.WRITE_MORE:
+                self._await_owners(range(now.write_queues, self._wanted))
+                self._write()
+            elif step is Step.WRITE_FEWER:
+                self._write()
+            else:
+                self._take_away(range(self._wanted, now.read_queues))
+
+    def _read(self, ends: dict[int, int] | None = None) -> None:
+        self._producer.update_topic(self._topic, read_queues=self._wanted, ends=ends)
+        self._report(f"read queues: {self._wanted}")
+
+    def _write(self) -> None:
+        self._producer.update_topic(self._topic, write_queues=self._wanted)
+        self._report(f"write queues: {self._wanted}")
+
+    def _infos(self) -> list[GroupInfo]:
+        """The groups that read this topic, or have read it."""
+        infos = map(self._questions.describe_group, self._questions.groups())
+        return [info for info in infos if any(q.topic == self._topic for q in info.queues)]
+
+    # --- more queues ---
+
+    def _await_owners(self, new: range) -> None:
+        """Wait until every group with members has given the new queues to some, or long enough."""
+        until = time.monotonic() + self._settle_s
+        self._report(f"waiting until members of groups have queues {new.start} to {new.stop - 1}")
+        while missing := [
+            info.group for info in self._infos() if not _owns(info, self._topic, new)
+        ]:
+            if time.monotonic() > until:
+                self._report(f"they have not: {', '.join(missing)}; a message waits there for them")
+                return
+            time.sleep(LOOK_S)
+
+    # --- fewer queues ---
+
+    def _take_away(self, going: range) -> None:
+        """Take queues out of reading, once producers know of it and every group is at their ends.
+
+        The broker takes them away only if they have not got a message since that was looked at.
+        """
+        self._report(f"waiting {self._settle_s:g} s until producers know")
+        time.sleep(self._settle_s)
+        began = time.monotonic()
+        self._report(f"waiting until groups have read queues {going.start} to {going.stop - 1}")
+        while True:
+            ends = self._ends(going)
+            left = self._undrained(ends)
+            if not left:
+                try:
+                    return self._read(ends)
+                except StoreUnavailable as error:
+                    self._report(str(error))
+            elif self._timeout_s is not None and time.monotonic() - began > self._timeout_s:
+                raise BrokerTimeout(
+                    f"what is in the queues was not read within {self._timeout_s:g} s",
+                    str(left[0]),
+                    "the topic is still read whole, and nothing is lost; run the same command "
+                    "again when the group has read on",
+                )
+            time.sleep(LOOK_S)
+
+    def _ends(self, queues: range) -> dict[int, int]:
+        found = self._questions.describe_queues(self._topic).queues
+        return {queue.queue_id: queue.max_offset for queue in found if queue.queue_id in queues}
+
+    def _undrained(self, ends: dict[int, int]) -> list[Undrained]:
+        """Queues that end further on than a group has come. Before anything is taken for read."""
+        infos = self._infos()
+        if not infos and any(ends.values()):
+            raise StoreUnavailable(
+                "no group reads the topic, so nobody knows whether its messages were read",
+                f"queues {sorted(queue for queue, end in ends.items() if end)} have had some",
+                "read them, then set it by hand: penstock topics update "
+                f"{self._topic} --read-queues {self._wanted}",
+            )
+        left = []
+        for info in infos:
+            at = {q.queue_id: q.offset for q in info.queues if q.topic == self._topic}
+            left += [
+                Undrained(info.group, queue, at.get(queue, -1), end)
+                for queue, end in sorted(ends.items())
+                if at.get(queue, -1) < end and end
+            ]
+        return left
+
+
+def _config(now: TopicDescribed) -> TopicConfig:
+    return TopicConfig(now.read_queues, now.write_queues)
+
+
+def _owns(info: GroupInfo, topic: str, queues: range) -> bool:
+    """Whether a group has an owner for each of these queues, or nobody who could be one."""
+    subscribed = any(
+        each.topic == topic for member in info.members for each in member.subscriptions
+    )
+    owned = {q.queue_id for q in info.queues if q.topic == topic and q.owner}
+    return not subscribed or owned >= set(queues)

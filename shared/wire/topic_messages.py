@@ -1,0 +1,87 @@
+"""What is asked about topics at the produce endpoint: list, create, describe, update, delete.
+
+A producer's own question, Route, is in messages.py with the rest of that endpoint, through which
+all of these are imported.
+"""
+
+from __future__ import annotations
+
+from penstock.shared.wire.header import Number, WireMessage
+
+
+class CreateTopic(WireMessage, frozen=True):
+    """Make a topic, or give it more queues. It loses none: fewer than it has are refused."""
+
+    request: Number
+    topic: str
+    queues: int
+    run: str = ""
+
+
+class ListTopics(WireMessage, frozen=True):
+    request: Number
+    run: str = ""
+
+
+class UpdateTopic(WireMessage, frozen=True):
+    """Change what is set of a topic; None leaves it. `attributes` are "+key": value, or "-key": "".
+
+    Where `ends` are given, fewer queues to read or write are taken only if those that go end there:
+    so none goes that has got a message since somebody looked. With `dry_run` nothing changes, and
+    the answer says what would.
+    """
+
+    request: Number
+    topic: str
+    read_queues: int | None = None
+    write_queues: int | None = None
+    perm: int | None = None
+    order: bool | None = None
+    attributes: dict[str, str] = {}
+    ends: dict[int, int] | None = None
+    dry_run: bool = False
+    run: str = ""
+
+
+class DeleteTopic(WireMessage, frozen=True):
+    """Delete a topic with its queues. Its records stay in the log until they expire."""
+
+    request: Number
+    topic: str
+    dry_run: bool = False
+    run: str = ""
+
+
+class DescribeTopic(WireMessage, frozen=True):
+    """All that is set of a topic. What its queues hold is asked at the consume endpoint."""
+
+    request: Number
+    topic: str
+    run: str = ""
+
+
+class TopicList(WireMessage, frozen=True):
+    """Each topic with its queues to write. `others` has the queues to read and the permission of
+    those where they are not as many, or that is not 6."""
+
+    request: int
+    topics: dict[str, int]
+    others: dict[str, tuple[int, int]] = {}
+
+
+class TopicDescribed(WireMessage, frozen=True):
+    """All that is set of a topic, after the change that was asked for: RocketMQ's TopicConfig.
+
+    `deleted` where it was deleted with that.
+    """
+
+    request: int
+    topic: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    order: bool
+    attributes: dict[str, str]
+    filter_type: str = "SINGLE_TAG"
+    sys_flag: int = 0
+    deleted: bool = False
