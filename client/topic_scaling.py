@@ -1,7 +1,7 @@
 """Gives a topic another number of queues while it is in use, one safe step after the other.
 
-It may be interrupted anywhere. Asked for the same number again, it goes on where it stood; asked for
-the old one, it takes back what was done. See shared/messaging/topic_scaling.py for the order.
+It may be interrupted anywhere. Asked for the same number again, it goes on where it stood; asked
+for the old one, it takes back what was done. shared/messaging/topic_scaling.py has the order.
 """
 
 from __future__ import annotations
