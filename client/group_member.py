@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import time
 import warnings
-from collections.abc import Callable
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.broker_address import BrokerAddress, Store
@@ -19,7 +18,7 @@ from penstock.client.core.groups.process_queue import MAX_BYTES, MAX_MESSAGES, M
 from penstock.client.core.groups.strategies import Strategy
 from penstock.client.core.message import longest_answer_bytes
 from penstock.client.group_options import GroupOptions, GroupStart, Topics, group_options
-from penstock.client.member_loop import MemberLoop
+from penstock.client.member_loop import MemberLoop, Save
 from penstock.client.where import Where
 from penstock.shared.clock import Clock, SystemClock
 from penstock.shared.errors import InvalidArgument, StoreUnavailable
@@ -209,9 +208,7 @@ class GroupMember:
             client_id = f"{ip}@{'DEFAULT' if is_shared else own}"
         return self._options._replace(member=self._options.member._replace(client_id=client_id))
 
-    def _keep_offsets(
-        self, options: GroupOptions, readers: dict[str, AssignedCore]
-    ) -> Callable[[MemberCore, bool], None]:
+    def _keep_offsets(self, options: GroupOptions, readers: dict[str, AssignedCore]) -> Save:
         # most groups have their offsets with the broker
         from penstock.client.local_offsets import LocalOffsets, offsets_file
 
@@ -222,8 +219,8 @@ class GroupMember:
                 {queue: offset for (of, queue), offset in kept.known.items() if of == topic}
             )
 
-        def save(core: MemberCore, force: bool) -> None:
-            kept.save(core, self._clock.monotonic_ms(), force)
+        def save(offsets: dict[tuple[str, int], int], broker_name: str, force: bool) -> None:
+            kept.save(offsets, broker_name, self._clock.monotonic_ms(), force)
 
         return save
 

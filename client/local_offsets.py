@@ -16,10 +16,9 @@ import re
 from collections.abc import Mapping
 from pathlib import Path
 
-from penstock.client.core.groups.member_core import MemberCore
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import StoreDamaged, StoreUnavailable
 from penstock.shared.files.durable import make_directory, replace_file
-from penstock.shared.next_steps import move_away
+from penstock.shared.next_steps import look_at, move_away
 
 HOME_VARIABLE = "ROCKETMQ_OFFSETS_HOME"
 SAVE_MS = 5000
@@ -61,7 +60,8 @@ class LocalOffsets:
     """The file of one member: read once, written every `SAVE_MS` while something is new."""
 
     def __init__(self, file: Path) -> None:
-        """Raises StoreDamaged for a file that is there and cannot be understood."""
+        """Raises StoreDamaged for a file that is there and cannot be understood, and
+        StoreUnavailable for one that cannot be read."""
         self._file = file
         self._saved = self._load()
         self._saved_ms = 0
@@ -79,6 +79,8 @@ class LocalOffsets:
                     return decode_offsets(raw)
             except FileNotFoundError:
                 continue
+            except OSError as error:
+                raise _unusable(file, error) from None
             except (ValueError, KeyError) as error:
                 found[file] = str(error)
         if found:
@@ -89,17 +91,26 @@ class LocalOffsets:
             )
         return {}
 
-    def save(self, core: MemberCore, now_ms: int, force: bool = False) -> None:
-        """Keep how far the member is. Raises OSError."""
-        joined = core.membership.joined
-        if joined is None or not force and now_ms - self._saved_ms < SAVE_MS:
+    def save(self, offsets: Offsets, broker_name: str, now_ms: int, force: bool = False) -> None:
+        """Keep how far the member is. Raises StoreUnavailable; then it is tried again later."""
+        if not force and now_ms - self._saved_ms < SAVE_MS:
             return
         self._saved_ms = now_ms
-        offsets = self._saved | core.offsets
-        if offsets == self._saved:
+        known = self._saved | dict(offsets)
+        if known == self._saved:
             return
-        make_directory(self._file.parent)
-        if self._file.exists():
-            replace_file(self._file.with_name(self._file.name + ".bak"), self._file.read_bytes())
-        replace_file(self._file, encode_offsets(offsets, joined.broker_name))
-        self._saved = offsets
+        content, copy = encode_offsets(known, broker_name), self._file.name + ".bak"
+        try:
+            make_directory(self._file.parent)
+            if self._file.exists():
+                replace_file(self._file.with_name(copy), self._file.read_bytes())
+            replace_file(self._file, content)
+        except OSError as error:
+            raise _unusable(self._file, error) from None
+        self._saved = known
+
+
+def _unusable(file: Path, error: OSError) -> StoreUnavailable:
+    return StoreUnavailable(
+        "the offsets of this member cannot be kept", f"{file}: {error.strerror}", look_at(file)
+    )

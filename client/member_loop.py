@@ -33,6 +33,8 @@ _log = logging.getLogger("penstock")
 LEAVE_MS = 2000
 # A shorter frame is copied: to keep ZeroMQ's frame alive costs more memory than the copy.
 _LONG_FRAME_BYTES = 64 << 10
+# of a topic that is broadcast: offsets, the broker's name, and whether it is the last time
+Save = Callable[[dict[tuple[str, int], int], str, bool], None]
 Parts = Sequence[bytes | memoryview]
 
 
@@ -89,7 +91,7 @@ class MemberLoop:
         addresses: dict[str, BrokerAddress],
         longest: int,
         clock: Clock,
-        save: Callable[[MemberCore, bool], None] | None = None,
+        save: Save | None = None,
     ) -> None:
         """`addresses` by whom they serve; `save` keeps the offsets of a topic that is broadcast."""
         self.core, self._clock, self._save = core, clock, save
@@ -240,8 +242,7 @@ class MemberLoop:
             pulls = [self._pulls(reader, now_ms) for reader, _ in self._readers]
             self.offer(now_ms)
             self.changed.notify_all()
-        if self._save is not None:
-            self._guarded(partial(self._save, core, False))
+        self._keep_offsets()
         self._send(out, pulls)
         with self.lock:
             wait_ms = core.wait_ms(self.now_ms())
@@ -293,6 +294,14 @@ class MemberLoop:
         self._guarded(ask)
         return found
 
+    def _keep_offsets(self, force: bool = False) -> None:
+        joined = self.core.membership.joined
+        if self._save is not None and joined is not None:
+            with self.lock:
+                offsets = self.core.offsets
+            # without the lock: a disk may take its time
+            self._guarded(partial(self._save, offsets, joined.broker_name, force))
+
     def _guarded(self, step: Callable[[], Any]) -> None:
         """An error is the program's to see; what can be gone on with goes on meanwhile."""
         try:
@@ -310,8 +319,7 @@ class MemberLoop:
             self.closing = self.ended = True
             self.tell()
             os.close(self._waker)
-        if self._save is not None:
-            self._guarded(partial(self._save, self.core, True))
+        self._keep_offsets(True)
         for line in (self._group, self._produce, *(each for _, each in self._readers)):
             line.close()
         self._context.term()
