@@ -43,6 +43,8 @@ from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Appended
 from penstock.shared.wire.sockets import dial
 
+# Messages that come due within this time leave together: frames cost more than messages.
+PACE_MS = 5
 # The same trouble is told again after this time.
 SAY_MS = 60_000
 
@@ -100,6 +102,7 @@ class Scheduler(Actor):
         now_ms = self._clock.monotonic_ms()
         self._keeping = Keeping(self._stage, self._file, self._files, progress, now_ms)
         self._timers_first = False
+        self._put_ms = 0
         self._said: dict[str, int] = {}
         self._made_ms = 0
         self._socket = dial(self._stage.context, run.endpoints.produce_ipc)
@@ -142,6 +145,9 @@ class Scheduler(Actor):
 
     def _put_due(self, now_ms: int, monotonic_ms: int) -> int:
         done = 0
+        if monotonic_ms - self._put_ms < PACE_MS:
+            return done
+        self._put_ms = monotonic_ms
         # whoever comes last in one turn comes first in the next: nobody starves
         self._levels.append(self._levels.pop(0))
         if self._timers_first and self._sender.has_room:
@@ -226,7 +232,8 @@ class Scheduler(Actor):
         due = [level.due_ms for level in self._levels] + [self._timers.next_ms]
         waits = [at - now_ms for at in due if at >= 0]
         sender_ms = self._sender.wait_ms(self._clock.monotonic_ms())
-        return max(1, min([TICK_MS, sender_ms, *waits]))
+        rest_ms = PACE_MS - (self._clock.monotonic_ms() - self._put_ms)
+        return max(1, min([TICK_MS, sender_ms, *(max(rest_ms, wait_ms) for wait_ms in waits)]))
 
     def release_deleted(self) -> None:
         self._queues.release_deleted(self._clock.monotonic_ms())
