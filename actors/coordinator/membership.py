@@ -10,7 +10,7 @@ older one is told: see notifications.py.
 An orderly member that falls silent is no member after its session, and keeps its queues until
 ORDERLY_KEEP_MS have passed since it was heard: it may be frozen in the middle of a message, and
 nobody may handle the next one of that key meanwhile. That its process has ended is seen by its
-connection, and only believed of one that was not silent before: ZeroMQ gives up a frozen one too.
+connection, and only believed of one that was not silent before: a frozen one may be killed later.
 """
 
 from __future__ import annotations

@@ -50,9 +50,11 @@ def serve(
     socket.handshake_ivl = GREETING_TIMEOUT_MS
     socket.set(zmq.TCP_MAXRT, UNREAD_TIMEOUT_MS)
     socket.ipv6 = True
-    # A client whose machine has failed sends no FIN: without a heartbeat its memory would stay.
-    socket.heartbeat_ivl = 5000
-    socket.heartbeat_timeout = 30_000
+    # A client whose machine has failed sends no FIN, and its memory would stay. The kernel asks it,
+    # and not ZeroMQ: its heartbeat aborts this process (`!_io_error`) where a client has gone that
+    # had sent more than is taken of one at a time.
+    socket.tcp_keepalive = 1
+    socket.tcp_keepalive_idle, socket.tcp_keepalive_intvl, socket.tcp_keepalive_cnt = 15, 5, 3
     for endpoint in endpoints:
         try:
             # a duplicate, because ZeroMQ closes what it was given
