@@ -49,6 +49,7 @@ from penstock.shared.progress.group_journal import (
     Row,
     TopicGone,
 )
+from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import WireMessage, encode, refusal
@@ -78,6 +79,8 @@ class Coordinator(Actor):
         self._stage = stage
         self._clock = stage.clock
         self._unread = UnreadAnswers()
+        # of topics: the number of the last deletion that was looked at
+        self._deleted = stage.positions["deleted_topics"]
         self._buried_ms = stage.clock.monotonic_ms()
         # the last cycle took heartbeats, and nothing else
         self._calm = False
@@ -328,7 +331,17 @@ class Coordinator(Actor):
         else:
             self._requests.free_all(group, client)
 
+    def _forget_deleted(self) -> None:
+        """Also a topic that was created again between two looks is another one than before."""
+        deleted = self._stage.positions["deleted_topics"]
+        if deleted != self._deleted:
+            file = StorePaths(self._stage.config.store).deleted_topics
+            for topic in load_deleted_topics(file).ends(self._deleted):
+                self._claims.forget_topic(topic)
+            self._deleted = deleted
+
     def _look_at_topics(self, now_ms: int) -> None:
+        self._forget_deleted()
         if changed := self._topics.changed(now_ms):
             for topic in changed:
                 if not self._topics.has(topic):

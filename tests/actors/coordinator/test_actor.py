@@ -16,6 +16,7 @@ from penstock.actors.coordinator.notifications import GATHER_MS
 from penstock.actors.reput import Reput
 from penstock.actors.writer import Writer
 from penstock.shared.memory.queue_table import QueueTable
+from penstock.shared.queue.deleted_topics import NONE, save_deleted_topics
 from penstock.shared.store.topics import Topics, load_topics, save_topics
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import Refused, encode
@@ -353,6 +354,24 @@ def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     joined = first.join()
     assert joined.topics[0].read_queues == 6 and joined.version > version
     assert not other.socket.poll(20)
+
+
+def test_a_topic_that_is_created_again_between_two_looks_is_another_one(
+    coordinator: Callable[..., Started],
+) -> None:
+    """The file shows the name both times; the writer's count of deletions does not stand still."""
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join(TOPIC)
+    got = first.claim(0).queues[0]
+    first.commit((0, 50, got.epoch))
+    gone = NONE.with_rows([TOPIC], 1000, 1).settled(frozenset())
+    save_deleted_topics(broker.paths.deleted_topics, gone)
+    broker.positions.initialise("deleted_topics", gone.last)
+    actor.work()
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    assert first.join(TOPIC, held=held).lost == held
+    assert first.claim(0).queues[0].offset == 0
 
 
 def test_a_topic_that_is_deleted_takes_its_offsets_along(
