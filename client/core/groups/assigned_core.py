@@ -15,7 +15,7 @@ from penstock.client.core.consumer_core import REPEAT_MS, ConsumerCore, _Part
 from penstock.client.core.message import Message
 from penstock.client.core.selection import Selection
 from penstock.client.core.start import StartAt
-from penstock.shared.errors import PenstockError
+from penstock.shared.errors import PenstockError, QueueNotFound
 
 STALE_MS = 20
 # A pull that is held is asked for again each time later, up to this: members are many, and a quiet
@@ -149,6 +149,9 @@ class AssignedCore(ConsumerCore):
         if not self._parts:
             if self._refused is not None:
                 error, self._refused = self._refused, None
+                if isinstance(error, QueueNotFound):
+                    # the topic has fewer queues by now, and the coordinator is about to say so
+                    return None
                 raise error
             return None
         part = self._parts[0]

@@ -1,0 +1,110 @@
+"""A topic grows and shrinks while producers and a group use it, and nothing is lost or hidden."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+from penstock.client import GroupConsumer, Producer
+from penstock.client.questions import Questions
+from penstock.client.topic_scaling import TopicScaling
+from penstock.errors import BrokerTimeout, StoreUnavailable
+
+TOPIC, GROUP = "elastic", "workers"
+WAIT_S = 60
+
+
+class Load:
+    """A producer that sends until it is told to stop, and a member that handles what comes."""
+
+    def __init__(self, broker: Any) -> None:
+        self._broker = broker
+        self._stopping = threading.Event()
+        self.sent: set[bytes] = set()
+        self.seen: list[bytes] = []
+        self.failed: list[BaseException] = []
+        self._threads = [
+            threading.Thread(target=self._guarded, args=(each,))
+            for each in (self._send, self._handle)
+        ]
+        for thread in self._threads:
+            thread.start()
+
+    def _guarded(self, work: Any) -> None:
+        try:
+            work()
+        except BaseException as error:  # the test says so
+            self.failed.append(error)
+
+    def _send(self) -> None:
+        number = 0
+        while not self._stopping.is_set():
+            # a producer of its own: it knows the topic as it is now
+            with Producer(self._broker.produce) as producer:
+                for _ in range(5):
+                    bodies = [b"%d" % (number + each) for each in range(20)]
+                    for future in [producer.send(TOPIC, body) for body in bodies]:
+                        future.result(WAIT_S)
+                    self.sent |= set(bodies)
+                    number += len(bodies)
+
+    def _handle(self) -> None:
+        with GroupConsumer(
+            store=self._broker.store, group=GROUP, topics=TOPIC, start="first"
+        ) as consumer:
+            until = time.monotonic() + WAIT_S
+            while not (self._stopping.is_set() and self.sent <= set(self.seen)):
+                assert time.monotonic() < until, f"{len(self.sent - set(self.seen))} are missing"
+                for message in consumer.poll(0.1):
+                    self.seen.append(bytes(message.body))
+                consumer.commit()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        for thread in self._threads:
+            thread.join()
+        assert self.failed == []
+
+
+def scaling(broker: Any, producer: Producer, wanted: int, **options: Any) -> TopicScaling:
+    questions = Questions(store=broker.store)
+    return TopicScaling(producer, questions, TOPIC, wanted, settle_s=0.5, **options)
+
+
+@pytest.mark.timeout(180)
+def test_a_topic_grows_and_shrinks_under_load_and_nothing_is_lost(broker: Any) -> None:
+    with Producer(broker.produce) as producer:
+        producer.create_topic(TOPIC, 4)
+        load = Load(broker)
+        try:
+            for wanted in (6, 2, 4):
+                said = scaling(broker, producer, wanted, timeout_s=WAIT_S).run()
+                assert (said.read_queues, said.write_queues) == (wanted, wanted)
+        finally:
+            load.stop()
+    assert load.sent and load.sent == set(load.seen)
+    assert len(load.seen) == len(set(load.seen)), "and nobody has had one twice"
+
+
+def test_queues_stay_readable_while_a_group_has_not_read_them(broker: Any) -> None:
+    topic = "unread"
+    with Producer(broker.produce) as producer:
+        producer.create_topic(topic, 2)
+        producer.send(topic, b"x", queue=1).result(WAIT_S)
+        questions = Questions(store=broker.store)
+        with pytest.raises(StoreUnavailable, match="no group reads the topic"):
+            TopicScaling(producer, questions, topic, 1, settle_s=0).run()
+        with GroupConsumer(store=broker.store, group="slow", topics=topic, start="first") as slow:
+            found: list[Any] = []
+            while not found:
+                found = slow.poll(1)
+            # it has been given the message, and has not said that it is done
+            with pytest.raises(BrokerTimeout, match="group slow"):
+                TopicScaling(producer, questions, topic, 1, settle_s=0, timeout_s=0.3).run()
+            assert producer.describe_topic(topic).read_queues == 2
+            slow.commit()
+            said = TopicScaling(producer, questions, topic, 1, settle_s=0, timeout_s=WAIT_S).run()
+            assert (said.read_queues, said.write_queues) == (1, 1)
