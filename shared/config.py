@@ -119,6 +119,16 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     actor_stall_timeout_ms: int = 10_000
 
     @property
+    def ports(self) -> dict[str, int]:
+        """Of each endpoint, by its name in `Endpoints`."""
+        return {
+            "produce": self.produce_port,
+            "consume": self.consume_port,
+            "group": self.group_port,
+            "transaction": self.transaction_port,
+        }
+
+    @property
     def store(self) -> Path:
         return Path(self.store_path_root_dir).expanduser()
 

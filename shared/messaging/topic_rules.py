@@ -125,9 +125,9 @@ def created(topic: str, queues: int, now: TopicConfig | None) -> TopicConfig:
     found = now or TopicConfig(0, 0)
     if now is not None and queues < now.write_queues:
         raise InvalidArgument(
-            f"topic {topic} has {now.write_queues} queues, and so loses none",
+            f"topic {topic} has {now.write_queues} queues, and creating it takes none away",
             queues,
-            f"ask for {now.write_queues} or more; or take queues away: penstock topics update "
+            f"ask for {now.write_queues} or more; to take some away: penstock topics update "
             f"{topic} --queues {max(queues, 1)}",
         )
     # RocketMQ shrinks a topic by its write queues first: what can be read stays so

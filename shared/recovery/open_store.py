@@ -115,8 +115,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         # Ports first: a start that cannot listen has not touched the store.
         listeners: dict[str, Listener] = {}
         for clients, name in _endpoints():
-            port = getattr(config, f"{name}_port")
-            listeners[name] = listen_tcp(config.bind_host, port, clients)
+            listeners[name] = listen_tcp(config.bind_host, config.ports[name], clients)
             sockets.callback(listeners[name].socket.close)
         check_sizes(paths, config)
         with StoreSurvey(paths, config) as survey:

@@ -291,7 +291,7 @@ def test_a_wrong_question_is_refused_by_its_number(
 @pytest.mark.parametrize(
     "pull",
     [
-        Pull(5, "good", {0: 2**62, 1: 2**63, 77: 0}, 0, 1, 0),
+        Pull(5, "good", {0: 2**62, 1: 2**63}, 0, 1, 0),
         Pull(5, "good", {0: 0}, -5, -1, -1),
         Pull(5, "good", {0: 0}, 2**63, 2**63, -(2**63)),
         Pull(5, "nowhere", {0: 0}, 0, 1, 0),
@@ -305,6 +305,15 @@ def test_a_strange_pull_is_answered(
     raw.send(encode(pull))
     answer = raw.answer()
     assert isinstance(answer, messages.Pulled) and answer.request == 5
+
+
+def test_a_pull_of_a_queue_that_there_is_not_is_refused(
+    broker: Any, peer: Peer, good: Callable[[], None]
+) -> None:
+    raw = peer(broker.consume)
+    raw.send(encode(Pull(5, "good", {0: 0, 77: 0}, 0, 1, 0)))
+    refused = raw.refusal()
+    assert (refused.request, refused.status) == (5, "QUEUE_NOT_EXIST")
 
 
 @pytest.mark.parametrize("at_ms", [-(2**63), -2, 0, 2**63, 2**64 - 1])
