@@ -194,9 +194,7 @@ def test_topics_are_created_listed_and_only_grow(producer: Producer) -> None:
     assert producer.create_topic("grows", 2) == 2
     assert producer.create_topic("grows", 6) == 6
     assert producer.topics()["grows"] == 6
-    with pytest.raises(
-        InvalidArgument, match="grows has 6 queues, and creating it takes none away"
-    ):
+    with pytest.raises(InvalidArgument, match="has 6 queues, and creating it takes none"):
         producer.create_topic("grows", 3)
     for wrong in (0, -1, 1025):
         with pytest.raises(InvalidArgument):
