@@ -117,7 +117,11 @@ class Socket:
                 raise zmq.Again
             self._parts.extend(self.inbox.popleft())
         part = self._parts.popleft()
-        return part if copy else zmq.Frame(part)
+        if copy:
+            return part
+        frame = zmq.Frame(part)
+        frame.more = bool(self._parts)  # who takes frames asks them, and not the socket
+        return frame
 
     def send_multipart(self, parts: Any, *given: Any, **named: Any) -> zmq.MessageTracker:
         """Answers arrive at once, so nothing is being sent any more."""
