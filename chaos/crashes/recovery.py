@@ -130,14 +130,20 @@ class _Image:
             shutil.copytree(copy, original)
 
 
+# Actors save these as time goes on, with the time in them: no start makes them.
+_SAVED_BY_ACTORS = ("delayOffset.json", "consumerOffset.json", "subscriptionGroup.json")
+
+
 def contents(store: Path) -> dict[str, bytes]:
-    """All files of a store but penstock/ and the lock; those of the index by their order."""
+    """All files of a store that a start answers for; those of the index by their order."""
     found: dict[str, bytes] = {}
     for path in sorted(path for path in store.rglob("*") if path.is_file()):
         name = path.relative_to(store)
         if name.parts[0] == "index":
             found[f"index file {sum(k.startswith('index') for k in found)}"] = path.read_bytes()
-        elif name.parts[0] not in ("penstock", "lock"):
+        elif name.parts[0] not in ("penstock", "lock") and not name.name.startswith(
+            _SAVED_BY_ACTORS
+        ):
             found[str(name)] = path.read_bytes()
     return found
 
