@@ -65,13 +65,17 @@ def describe_line(config: TopicDescribed) -> str:
 @contextlib.contextmanager
 def _asking(store: Path | None, endpoint: str | None, timeout: float, what: str) -> Any:
     """A producer, and what asks the other endpoints, with a sign of life."""
+    from penstock.client.group_admin import GroupAdmin
     from penstock.client.producer import Producer
-    from penstock.client.questions import Questions
 
     broker = broker_of(store, endpoint)
     timeout_ms = int(timeout * 1000)
-    with progress(what), Producer(**broker, timeout_ms=timeout_ms) as producer:
-        yield producer, Questions(**broker, timeout=timeout)
+    with (
+        progress(what),
+        Producer(**broker, timeout_ms=timeout_ms) as producer,
+        GroupAdmin(**broker, timeout_ms=timeout_ms) as admin,
+    ):
+        yield producer, admin
 
 
 @click.command(
@@ -89,9 +93,9 @@ def describe(
     topic: str, timeout: float, store: Path | None, endpoint: str | None, output: str
 ) -> None:
     """What is set of a topic, and what each of its queues holds."""
-    with _asking(store, endpoint, timeout, "asking") as (producer, questions):
+    with _asking(store, endpoint, timeout, "asking") as (producer, admin):
         config = producer.describe_topic(topic, timeout)
-        held = {queue.queue_id: queue for queue in questions.describe_queues(topic).queues}
+        held = {queue.queue_id: queue for queue in admin.queues(topic).queues}
     rows = []
     for number in range(max(config.read_queues, config.write_queues)):
         low, high = (held[number].min_offset, held[number].max_offset) if number in held else (0, 0)
@@ -169,7 +173,7 @@ def update(
         raise InvalidArgument(
             "both --queues and one of its two numbers are given", queues, "leave out one of them"
         )
-    with _asking(store, endpoint, timeout, "changing") as (producer, questions):
+    with _asking(store, endpoint, timeout, "changing") as (producer, admin):
         config = producer.describe_topic(topic, timeout)
         if changes:
             config = producer.update_topic(topic, **changes, dry_run=dry_run, timeout=timeout)
@@ -181,7 +185,7 @@ def update(
 
             config = TopicScaling(
                 producer,
-                questions,
+                admin,
                 topic,
                 queues,
                 settle_s=settle,
@@ -255,8 +259,8 @@ def rm(
     Its messages cannot be read any more, at once. They stay in the log until they expire. Groups
     lose their offsets in it. A topic that is created again under the name begins at offset 0.
     """
-    with _asking(store, endpoint, timeout, "deleting") as (producer, questions):
-        queues = questions.describe_queues(topic).queues
+    with _asking(store, endpoint, timeout, "deleting") as (producer, admin):
+        queues = admin.queues(topic).queues
         config = producer.delete_topic(topic, dry_run=not apply, timeout=timeout)
     count = sum(queue.max_offset - queue.min_offset for queue in queues)
     if output == "json":

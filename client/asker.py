@@ -20,9 +20,9 @@ from penstock.client.core.aim import Aim
 from penstock.client.core.timeouts import silent
 from penstock.client.lost_connection import LostConnection
 from penstock.shared.clock import Clock, SystemClock
-from penstock.shared.errors import ProtocolError, StoreUnavailable, error_from_status
+from penstock.shared.errors import ProtocolError, StoreUnavailable
 from penstock.shared.wire.introduction import Serves
-from penstock.shared.wire.messages import Refused, WireMessage, encode
+from penstock.shared.wire.messages import Refused, WireMessage, encode, error_from_refusal
 from penstock.shared.wire.sockets import dial
 
 REPEAT_MS = 500
@@ -97,7 +97,7 @@ class Asker:
 
     def _judged(self, answer: Any, kind: type[_Answer]) -> _Answer:
         if isinstance(answer, Refused):
-            raise error_from_status(answer.status, answer.what, answer.value, answer.hint)
+            raise error_from_refusal(answer)
         if not isinstance(answer, kind):
             raise ProtocolError("the answer is to another question", type(answer).__name__)
         return answer

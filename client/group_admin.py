@@ -99,7 +99,7 @@ class GroupAdmin:
     def targets(self, topic: str, to: StartAt, queues: frozenset[int] | None) -> dict[int, int]:
         """The offset that `to` means in each of these queues, or in all. Raises TopicNotFound,
         QueueNotFound."""
-        described = self._described(check_topic(topic), to.at_ms)
+        described = self.queues(check_topic(topic), to.at_ms)
         if not described.exists:
             raise no_such_topic(topic, described.hint)
         found = {queue.queue_id: _target(queue, to) for queue in described.queues}
@@ -108,7 +108,8 @@ class GroupAdmin:
                 raise QueueNotFound(f"topic {topic} has {len(found)} queues", queue_id)
         return {queue: at for queue, at in found.items() if queues is None or queue in queues}
 
-    def _described(self, topic: str, at_ms: int) -> Described:
+    def queues(self, topic: str, at_ms: int = -1) -> Described:
+        """What the queues of a topic hold, and where each was at `at_ms`."""
         there = self._where.arguments("consumers")
         asker = Asker("consumers", decode_consume_answer, **there, timeout_ms=self._timeout_ms)
         try:

@@ -10,8 +10,8 @@ import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from penstock.client.group_admin import GroupAdmin
 from penstock.client.producer import Producer
-from penstock.client.questions import Questions
 from penstock.shared.errors import BrokerTimeout, StoreUnavailable
 from penstock.shared.messaging.topic_rules import TopicConfig
 from penstock.shared.messaging.topic_scaling import Step, next_step
@@ -42,7 +42,7 @@ class TopicScaling:
     def __init__(
         self,
         producer: Producer,
-        questions: Questions,
+        admin: GroupAdmin,
         topic: str,
         wanted: int,
         *,
@@ -52,7 +52,7 @@ class TopicScaling:
     ) -> None:
         """`settle_s` is how long clients may take to know of a change, `timeout_s` how long groups
         may take to read what is there; None: for ever."""
-        self._producer, self._questions = producer, questions
+        self._producer, self._admin = producer, admin
         self._topic, self._wanted = topic, wanted
         self._settle_s, self._timeout_s = settle_s, timeout_s
         self._report = report
@@ -85,7 +85,7 @@ class TopicScaling:
 
     def _infos(self) -> list[GroupInfo]:
         """The groups that read this topic, or have read it."""
-        infos = map(self._questions.describe_group, self._questions.groups())
+        infos = map(self._admin.describe, sorted(self._admin.list()))
         return [info for info in infos if any(q.topic == self._topic for q in info.queues)]
 
     # --- more queues ---
@@ -131,7 +131,7 @@ class TopicScaling:
             time.sleep(LOOK_S)
 
     def _ends(self, queues: range) -> dict[int, int]:
-        found = self._questions.describe_queues(self._topic).queues
+        found = self._admin.queues(self._topic).queues
         return {queue.queue_id: queue.max_offset for queue in found if queue.queue_id in queues}
 
     def _undrained(self, ends: dict[int, int]) -> list[Undrained]:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from penstock.client import GroupConsumer, Producer
-from penstock.client.questions import Questions
+from penstock.client.group_admin import GroupAdmin
 from penstock.client.topic_scaling import TopicScaling
 from penstock.errors import BrokerTimeout, StoreUnavailable
 
@@ -69,9 +69,9 @@ class Load:
         assert self.failed == []
 
 
-def scaling(broker: Any, producer: Producer, wanted: int, **options: Any) -> TopicScaling:
-    questions = Questions(store=broker.store)
-    return TopicScaling(producer, questions, TOPIC, wanted, settle_s=0.5, **options)
+def scaling(broker: Any, producer: Producer, wanted: int, **options: Any) -> Any:
+    with GroupAdmin(store=broker.store) as admin:
+        return TopicScaling(producer, admin, TOPIC, wanted, settle_s=0.5, **options).run()
 
 
 @pytest.mark.timeout(180)
@@ -81,7 +81,7 @@ def test_a_topic_grows_and_shrinks_under_load_and_nothing_is_lost(broker: Any) -
         load = Load(broker)
         try:
             for wanted in (6, 2, 4):
-                said = scaling(broker, producer, wanted, timeout_s=WAIT_S).run()
+                said = scaling(broker, producer, wanted, timeout_s=WAIT_S)
                 assert (said.read_queues, said.write_queues) == (wanted, wanted)
         finally:
             load.stop()
@@ -91,20 +91,19 @@ def test_a_topic_grows_and_shrinks_under_load_and_nothing_is_lost(broker: Any) -
 
 def test_queues_stay_readable_while_a_group_has_not_read_them(broker: Any) -> None:
     topic = "unread"
-    with Producer(broker.produce) as producer:
+    with Producer(broker.produce) as producer, GroupAdmin(store=broker.store) as admin:
         producer.create_topic(topic, 2)
         producer.send(topic, b"x", queue=1).result(WAIT_S)
-        questions = Questions(store=broker.store)
         with pytest.raises(StoreUnavailable, match="no group reads the topic"):
-            TopicScaling(producer, questions, topic, 1, settle_s=0).run()
+            TopicScaling(producer, admin, topic, 1, settle_s=0).run()
         with GroupConsumer(store=broker.store, group="slow", topics=topic, start="first") as slow:
             found: list[Any] = []
             while not found:
                 found = slow.poll(1)
             # it has been given the message, and has not said that it is done
             with pytest.raises(BrokerTimeout, match="group slow"):
-                TopicScaling(producer, questions, topic, 1, settle_s=0, timeout_s=0.3).run()
+                TopicScaling(producer, admin, topic, 1, settle_s=0, timeout_s=0.3).run()
             assert producer.describe_topic(topic).read_queues == 2
             slow.commit()
-            said = TopicScaling(producer, questions, topic, 1, settle_s=0, timeout_s=WAIT_S).run()
+            said = TopicScaling(producer, admin, topic, 1, settle_s=0, timeout_s=WAIT_S).run()
             assert (said.read_queues, said.write_queues) == (1, 1)
