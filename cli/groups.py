@@ -61,7 +61,7 @@ def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) ->
     epilog="""\b
 Examples:
   penstock groups describe billing --store ./store
-  penstock groups describe billing -o json | jq '.queues[] | select(.lag > 0)'
+  penstock groups describe billing -o json | jq .members
 """,
 )
 @click.argument("group")

@@ -27,8 +27,13 @@ from penstock.cli.output import (
 LOOK_S = 0.4
 # Deletions listed with --all; -o json has all that are kept.
 SHOWN_DELETIONS = 5
-# The stages that a message passes, in order: the first that lags is where it is held up.
-STAGES = ("wrote", "committed", "flushed", "dispatched")
+# How far the actors are that a message passes, in order: the first that lags is where it is held up.
+STAGES = {
+    "writer": "wrote",
+    "committer": "committed",
+    "flusher": "flushed",
+    "reput": "dispatched",
+}
 
 
 class Look(NamedTuple):
@@ -106,17 +111,14 @@ def _print(found: dict[str, Any], first: Look, last: Look) -> None:
     click.echo(f"disk         {retention['disk_used_percent']} % full; {retention['state']}{held}")
     click.echo()
     print_table(
-        ("actor", "state", "pid", "restarts", "heartbeat ms ago"),
+        ("actor", "state", "pid", "restarts", "heartbeat ms", "log offset", "behind"),
         [
-            (a["name"], a["state"], a["pid"], a["restarts"], a["heartbeat_age_ms"])
+            (
+                *(a["name"], a["state"], a["pid"], a["restarts"], a["heartbeat_age_ms"]),
+                *_stage(a["name"], positions),
+            )
             for a in found["actors"]
         ],
-    )
-    click.echo()
-    wrote = positions["wrote"]
-    print_table(
-        ("stage", "log offset", "behind"),
-        [(name, positions[name], max(0, wrote - positions[name])) for name in STAGES],
     )
     over_s = last.at_s - first.at_s
     click.echo(
@@ -135,6 +137,14 @@ def _print(found: dict[str, Any], first: Look, last: Look) -> None:
         if len(rows) > MOST_LISTED:
             click.echo(f"and {len(rows) - MOST_LISTED} more")
         click.echo(f"stop the broker and run: penstock store repair {found['store']}")
+
+
+def _stage(actor: str, positions: dict[str, int]) -> tuple[object, ...]:
+    """How far an actor of the pipeline is in the log; nothing for the others."""
+    name = STAGES.get(actor)
+    if name is None:
+        return None, None
+    return positions[name], max(0, positions["wrote"] - positions[name])
 
 
 def _deletion(row: dict[str, Any]) -> tuple[object, ...]:

@@ -33,9 +33,19 @@ WORDS: dict[str, dict[str, str]] = {
         "consumer": "consume",
     },
     "penstock topics": {
-        **dict.fromkeys(("list", "show", "get", "describe"), "ls"),
-        **dict.fromkeys(("add", "new", "make", "alter"), "create"),
+        "list": "ls",
+        **dict.fromkeys(("show", "get", "info"), "describe"),
+        **dict.fromkeys(("add", "new", "make"), "create"),
+        **dict.fromkeys(("alter", "set", "scale"), "update"),
+        **dict.fromkeys(("delete", "remove", "drop"), "rm"),
     },
+    "penstock groups": {
+        "list": "ls",
+        **dict.fromkeys(("show", "get", "info"), "describe"),
+        **dict.fromkeys(("seek", "set"), "reset"),
+        **dict.fromkeys(("delete", "remove", "drop"), "rm"),
+    },
+    "penstock dlq": {"list": "ls", **dict.fromkeys(("retry", "replay"), "resend")},
     "penstock store": {
         **dict.fromkeys(("check", "fsck", "scrub"), "verify"),
         **dict.fromkeys(("dump", "cat", "list", "ls"), "inspect"),

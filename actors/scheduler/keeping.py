@@ -88,12 +88,16 @@ class Keeping:
     def end(
         self, levels: Sequence[Level], timers: Timers, rolling: Rolling, sender: RecordSender
     ) -> None:
-        """The last save of this life. Raises OSError."""
+        """The last save of this life. Where the disk refuses it, the one before it holds: the next
+        life looks for what was delivered since."""
         if self._sync is not None:
             self._sync.join()
-        self._note(levels, timers, rolling, sender)
-        self._progress.clean = not len(sender)
-        self._file.save_document(self._progress, self._clock.now_ms())
+        try:
+            self._note(levels, timers, rolling, sender)
+            self._progress.clean = not len(sender)
+            self._file.save_document(self._progress, self._clock.now_ms())
+        except OSError as error:
+            self._stage.report(f"what is delivered cannot be noted: {error}")
         self._show(levels, timers)
 
     def _note(

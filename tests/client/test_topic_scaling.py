@@ -22,7 +22,7 @@ class Load:
 
     def __init__(self, broker: Any) -> None:
         self._broker = broker
-        self._stopping = threading.Event()
+        self._stopping, self._sent_all = threading.Event(), threading.Event()
         self.sent: set[bytes] = set()
         self.seen: list[bytes] = []
         self.failed: list[BaseException] = []
@@ -50,13 +50,14 @@ class Load:
                         future.result(WAIT_S)
                     self.sent |= set(bodies)
                     number += len(bodies)
+        self._sent_all.set()
 
     def _handle(self) -> None:
         with GroupConsumer(
             store=self._broker.store, group=GROUP, topics=TOPIC, start="first"
         ) as consumer:
             until = time.monotonic() + WAIT_S
-            while not (self._stopping.is_set() and self.sent <= set(self.seen)):
+            while not (self._sent_all.is_set() and self.sent <= set(self.seen)):
                 assert time.monotonic() < until, f"{len(self.sent - set(self.seen))} are missing"
                 for message in consumer.poll(0.1):
                     self.seen.append(bytes(message.body))

@@ -529,8 +529,8 @@ def generation_check_left_out(supervisor: Any) -> None:
 def offsets_from_queues_only(log_end: Any) -> None:
     """A new writer takes queue offsets from the queues, not from the log behind them."""
     next_offsets = log_end._next_offsets
-    log_end._next_offsets = lambda run, positions, pieces: next_offsets(
-        run, positions, lambda start, stop: iter(())
+    log_end._next_offsets = lambda run, positions, pieces, gone: next_offsets(
+        run, positions, lambda start, stop: iter(()), gone
     )
 
 
