@@ -27,7 +27,7 @@ from penstock.cli.output import (
 LOOK_S = 0.4
 # Deletions listed with --all; -o json has all that are kept.
 SHOWN_DELETIONS = 5
-# How far the actors are that a message passes, in order: the first that lags is where it is held up.
+# Of the actors that a message passes, how far each is: the first that lags is what holds it up.
 STAGES = {
     "writer": "wrote",
     "committer": "committed",

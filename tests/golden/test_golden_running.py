@@ -63,7 +63,9 @@ def test_a_broker_serves_what_rocketmq_stored_and_appends_to_it(
         for line in lines
         if line["sys_flag"] & SYS_TRANSACTION_MASK in (0, SYS_TRANSACTION_COMMIT)
     }
-    expected |= _due(lines)
+    # what the store's classes alone have made has no topics.json: nobody knows its topics
+    if (tmp_path / "store/config/topics.json").exists():
+        expected |= _due(lines)
     broker = start_broker(place=tmp_path, **dict.fromkeys(SIZES))
     assert json.loads((tmp_path / "store/penstock/geometry.json").read_text()) == SIZES
     topics = sorted({topic for topic, _, _ in expected})
