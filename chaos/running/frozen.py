@@ -40,8 +40,10 @@ def frozen_round(arena: Arena, dice: random.Random, replay: str) -> None:
         fired.touch()
         # the supervisor itself stands still right before a kill, or right after a fork
         point = dice.choice(("sup.before_kill_old", "sup.after_spawn"))
+        # the forks of a start do not count: with the supervisor still nobody would be ready
+        started = len(ACTORS) + 1 if point == "sup.after_spawn" else 0
         environment = {
-            VARIABLE: f"{point}=stop@{dice.randint(1, 2) + 8 * (point != 'sup.before_kill_old')}",
+            VARIABLE: f"{point}=stop@{dice.randint(1, 2) + started}",
             FIRED_VARIABLE: str(fired),
         }
         with scene(arena, room, any_settings(dice), environment, rate=500) as it:

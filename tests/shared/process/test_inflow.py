@@ -27,6 +27,10 @@ from penstock.shared.process.inlet import Inlet
 from penstock.shared.process.malloc_tuning import Heaps, in_use_bytes, own_bytes
 from penstock.shared.wire.sockets import dial, serve
 
+# First in its process: where thousands of tests have left a large heap the C library takes long to
+# say what is in use, and is asked more seldom than in any actor.
+pytestmark = pytest.mark.takes(200)
+
 WAIT_S = 30
 READY = b"\x05READY\x0bSocket-Type" + struct.pack(">I", 6) + b"DEALER"
 GREETING = b"\xff" + bytes(8) + b"\x7f\x03\x01" + b"NULL".ljust(20, b"\0") + bytes(32)
