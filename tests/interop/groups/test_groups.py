@@ -20,7 +20,7 @@ from penstock.shared.store.rocketmq_json import load_document
 
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 MESSAGES = 800
-IDLE_MS = 20_000
+IDLE_MS = 60_000  # longer than the longest delay: who waits for what is due is not idle
 WAIT_S = 60
 FAIL = "fail"
 
