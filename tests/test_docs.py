@@ -144,7 +144,7 @@ def test_every_make_target_that_is_named_exists() -> None:
 
 def test_every_path_that_a_document_names_is_there() -> None:
     """Of the tree, or of what is made in it."""
-    folders = "actors|bench|chaos|cli|client|configs|docs|maintenance|shared|spark|tests"
+    folders = "actors|bench|chaos|cli|client|configs|docs|maintenance|remoting|shared|spark|tests"
     path = re.compile(rf"`((?:{folders})/[\w./-]+)(?:::\w+)?`")
     wrong = [
         f"{document.name}: {named}"

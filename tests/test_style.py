@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FOLDERS = (
     *("actors", "bench", "chaos", "cli", "client", "configs", "docs"),
-    *("maintenance", "shared", "spark"),
+    *("maintenance", "remoting", "shared", "spark"),
 )
 SINGLE = ("supervisor.py", "README.md", "CONTRIBUTING.md", "SECURITY.md", "Makefile")
 SUFFIXES = {".py", ".pyi", ".pyx", ".pxi", ".c", ".h", ".java", ".md", ".toml"}

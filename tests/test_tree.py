@@ -14,7 +14,7 @@ import pytest
 from penstock.shared.faults import POINTS
 
 ROOT = Path(__file__).parent.parent
-PRODUCT = ("shared", "actors", "client", "maintenance", "spark", "cli", "chaos")
+PRODUCT = ("shared", "remoting", "actors", "client", "maintenance", "spark", "cli", "chaos")
 PACKAGES = (*PRODUCT, "bench", "configs")
 MAX_FILE_LINES = 400
 MAX_FUNCTION_LINES = 60
@@ -26,7 +26,9 @@ UNPICKLING = re.compile(r"\b(import c?pickle|from c?pickle|send_pyobj|recv_pyobj
 # what each package may import of ours; itself always, except actors
 MAY_IMPORT = {
     "shared": set(),
-    "actors": {"shared", "client"},  # of client only core: it has no sockets of its own
+    "remoting": {"shared"},
+    # of client only core: it has no sockets of its own
+    "actors": {"shared", "client", "remoting"},
     "supervisor": {"shared", "actors"},
     "client": {"shared"},
     "maintenance": {"shared"},

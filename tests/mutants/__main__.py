@@ -34,7 +34,7 @@ from mutate import Mutant, compiled_mutants, python_mutants
 from nearest import nearest_tests
 
 ROOT = Path(__file__).resolve().parents[2]
-PLACES = ("actors", "shared", "client", "maintenance", "supervisor.py")
+PLACES = ("actors", "shared", "client", "maintenance", "remoting", "supervisor.py")
 # Test files that one pytest runs; the first call has only the nearest ones.
 STEPS = (6, 20, 1000)
 NO_TESTS_RAN = 5

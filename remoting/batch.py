@@ -5,9 +5,6 @@
 
 On disk there are no batches: each item becomes an ordinary record. Topic, queue, times and hosts
 come from the request; flag, body and properties from the item, byte for byte.
-
-Nothing but tests calls this yet: it is for RocketMQ's own clients, whose protocol the broker does
-not speak yet.
 """
 
 from __future__ import annotations
@@ -105,8 +102,8 @@ def batch_frame(
     reconsume_times: int = 0,
     max_message_bytes: int,
     shape: Shape,
-) -> bytes:
-    """A batch request as a produce frame: the records, with what the broker stamps left blank.
+) -> tuple[bytes, int]:
+    """A batch request as records, with what the broker stamps left blank, and how many these are.
 
     Raises InvalidMessage for what RocketMQ refuses: no item, a transaction, a retry topic, a
     request of more than `max_message_bytes`. Raises PropertiesTooLarge where an item's properties
@@ -121,7 +118,7 @@ def batch_frame(
             "the batch is marked as part of a transaction", hex(sys_flag), "send single messages"
         )
     check_batch(check_topic(topic), len(raw), max_message_bytes)
-    return b"".join(
+    records = b"".join(
         encode_record(
             Record(
                 topic,
@@ -139,6 +136,7 @@ def batch_frame(
         )
         for item in items
     )
+    return records, len(items)
 
 
 def _properties(item: BatchItem, shape: Shape) -> bytes:

@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.remoting.batch import BatchItem, batch_frame, decode_batch, encode_batch
 from penstock.shared.errors import InvalidArgument, InvalidMessage, PropertiesTooLarge
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import decode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.loops.active import check_frame, put_stamped
 from penstock.shared.loops.forms import Stamp
-from penstock.shared.wire.client_batch import BatchItem, batch_frame, decode_batch, encode_batch
 
 PROPERTIES = encode_properties({"TAGS": "TagB", "WAIT": "true"})
 ITEMS = [BatchItem(0, b"b0", PROPERTIES), BatchItem(1, b"b1", PROPERTIES)]
@@ -43,7 +43,7 @@ items = st.lists(
 
 def frame_of(raw: bytes = RAW, topic: str = "orders", **changes: object) -> bytes:
     usual = {"max_message_bytes": 1 << 20, "shape": Shape()} | BORN
-    return batch_frame(raw, topic, 3, **(usual | changes))
+    return batch_frame(raw, topic, 3, **(usual | changes))[0]
 
 
 def test_a_batch_has_the_golden_bytes_and_becomes_the_golden_records() -> None:

@@ -1,0 +1,143 @@
+"""Bodies that are JSON: heartbeats, locks, routes. They are read leniently and written strictly.
+
+Clients do not agree on how things are written: C++ has numbers for enums and text for numbers, and
+leaves out lists that are empty. RocketMQ itself writes the numbers that key a map without quotes.
+Here keys have quotes, which all but old clients of Go take; those get `bare_keys`. Nothing is
+written with blanks: Go's client takes routes apart by hand.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TypeVar
+
+import msgspec
+
+from penstock.shared.errors import ProtocolError
+
+_Body = TypeVar("_Body", bound=msgspec.Struct)
+_BARE = re.compile(rb'([{,])"(\d+)":')
+
+
+class SubscriptionBody(msgspec.Struct, frozen=True, rename="camel"):
+    topic: str
+    sub_string: str = "*"
+    sub_version: int = 0
+    expression_type: str | None = None
+
+
+class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
+    """A group that the client is a member of."""
+
+    group_name: str
+    consume_type: str | int = "CONSUME_PASSIVELY"
+    message_model: str | int = "CLUSTERING"
+    consume_from_where: str | int = "CONSUME_FROM_LAST_OFFSET"
+    subscription_data_set: list[SubscriptionBody] = []
+
+    @property
+    def model(self) -> str:
+        return "broadcasting" if self.message_model in ("BROADCASTING", 0) else "clustering"
+
+    @property
+    def start(self) -> str:
+        """Where the group begins in a queue that it has no offset of."""
+        where = _START.get(self.consume_from_where)
+        return where if where is not None else "last"
+
+
+# C++ numbers them in the order of the enum, three of which are obsolete.
+_START: dict[str | int, str] = {
+    "CONSUME_FROM_FIRST_OFFSET": "first",
+    4: "first",
+    "CONSUME_FROM_TIMESTAMP": "timestamp",
+    5: "timestamp",
+}
+
+
+class ProducerBody(msgspec.Struct, frozen=True, rename="camel"):
+    group_name: str
+
+
+class Heartbeat(msgspec.Struct, frozen=True, rename="camel"):
+    """The groups that a client belongs to."""
+
+    client_id: str = msgspec.field(name="clientID")
+    producer_data_set: list[ProducerBody] | None = None
+    consumer_data_set: list[ConsumerBody] | None = None
+
+
+class QueueBody(msgspec.Struct, frozen=True, rename="camel"):
+    broker_name: str
+    queue_id: int
+    topic: str
+
+
+class LockBody(msgspec.Struct, frozen=True, rename="camel"):
+    """Queues that a member wants for itself, or gives back."""
+
+    client_id: str
+    consumer_group: str
+    mq_set: list[QueueBody]
+
+
+class Locked(msgspec.Struct, frozen=True, rename="camel"):
+    lock_ok_mq_set: list[QueueBody] = msgspec.field(name="lockOKMQSet")
+
+
+class ConsumerList(msgspec.Struct, frozen=True, rename="camel"):
+    consumer_id_list: list[str]
+
+
+class BrokerData(msgspec.Struct, frozen=True, rename="camel"):
+    """A broker: its id, of which 0 is the master's, to HOST:PORT."""
+
+    broker_addrs: dict[int, str]
+    broker_name: str
+    cluster: str
+    enable_acting_master: bool = False
+
+
+class QueueData(msgspec.Struct, frozen=True, rename="camel"):
+    """How many queues of a topic a broker has, from 0 on."""
+
+    broker_name: str
+    perm: int
+    read_queue_nums: int
+    topic_sys_flag: int
+    write_queue_nums: int
+
+
+class TopicRoute(msgspec.Struct, frozen=True, rename="camel"):
+    broker_datas: list[BrokerData]
+    filter_server_table: dict[str, list[str]]
+    queue_datas: list[QueueData]
+
+
+class ClusterInfo(msgspec.Struct, frozen=True, rename="camel"):
+    broker_addr_table: dict[str, BrokerData]
+    cluster_addr_table: dict[str, list[str]]
+
+
+class TopicList(msgspec.Struct, frozen=True, rename="camel"):
+    topic_list: list[str]
+
+
+def read_body(body: bytes | memoryview, kind: type[_Body]) -> _Body:
+    """Raises ProtocolError."""
+    try:
+        return msgspec.json.decode(body, type=kind, strict=False)
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError("the request's body cannot be read", str(error)[:200]) from None
+
+
+def write_body(body: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(body)
+
+
+def bare_keys(body: bytes) -> bytes:
+    """The same with the numbers that key a map as RocketMQ writes them: without quotes.
+
+    Within a text there is no quote without its backslash, so none of one is taken for a key.
+    """
+    return _BARE.sub(rb"\1\2:", body)

@@ -1,0 +1,204 @@
+"""The fields of each request and answer, declared once with their types.
+
+On the wire all of them are text. A request's are read into its struct by `read_fields`, which knows
+the struct by the request's code; an answer's struct is written by `write_fields`. A field without a
+default is mandatory. What a struct does not have is ignored: clients send more than is asked for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any, TypeVar
+
+import msgspec
+
+from penstock.remoting.codes import Request
+from penstock.remoting.command import Command, Int32
+from penstock.shared.errors import ProtocolError
+
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+_Fields = TypeVar("_Fields", bound=msgspec.Struct)
+
+
+class SendFields(msgspec.Struct, frozen=True, rename="camel"):
+    """A message, or a batch, for a queue; a negative `queue_id` leaves the choice to the broker."""
+
+    producer_group: str
+    topic: str
+    default_topic: str
+    default_topic_queue_nums: Int32
+    queue_id: Int32
+    sys_flag: Int32
+    born_timestamp: Int64
+    flag: Int32
+    properties: str = ""
+    reconsume_times: Int32 = 0
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+    batch: bool = False
+
+
+# Names of one letter take less to send.
+_SHORT = dict(zip("abcdefghijklm", SendFields.__struct_encode_fields__, strict=True))
+
+
+class SendAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Where a message is; of a batch `msg_id` has all ids with commas, and the offset is the first.
+
+    `transaction_id` is the message's UNIQ_KEY.
+    """
+
+    msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str = ""
+
+
+class RouteFields(msgspec.Struct, frozen=True, rename="camel"):
+    topic: str
+    accept_standard_json_only: bool = False
+
+
+class PullFields(msgspec.Struct, frozen=True, rename="camel"):
+    """`sys_flag` says what of the rest counts: see the bits below."""
+
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    queue_offset: Int64
+    max_msg_nums: Int32
+    sys_flag: Int32
+    commit_offset: Int64
+    suspend_timeout_millis: Int64
+    subscription: str = ""
+    sub_version: Int64 = 0
+    expression_type: str = "TAG"
+    max_msg_bytes: Int32 | None = None
+
+
+PULL_COMMITS, PULL_WAITS, PULL_HAS_SUBSCRIPTION = 1, 2, 4
+
+
+class PullAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """Of every outcome, messages or none: there are clients that pull in a circle without."""
+
+    next_begin_offset: int
+    min_offset: int
+    max_offset: int
+    suggest_which_broker_id: int = 0
+
+
+class QueryOffsetFields(msgspec.Struct, frozen=True, rename="camel"):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    set_zero_if_not_found: bool = True
+
+
+class UpdateOffsetFields(msgspec.Struct, frozen=True, rename="camel"):
+    consumer_group: str
+    topic: str
+    queue_id: Int32
+    commit_offset: Int64
+
+
+class SearchOffsetFields(msgspec.Struct, frozen=True, rename="camel"):
+    """`boundary_type` UPPER asks for the last message of that time, LOWER for the first."""
+
+    topic: str
+    queue_id: Int32
+    timestamp: Int64
+    boundary_type: str = "LOWER"
+
+
+class QueueFields(msgspec.Struct, frozen=True, rename="camel"):
+    topic: str
+    queue_id: Int32
+
+
+class OffsetAnswer(msgspec.Struct, frozen=True):
+    offset: int
+
+
+class TimestampAnswer(msgspec.Struct, frozen=True):
+    timestamp: int
+
+
+class UnregisterFields(msgspec.Struct, frozen=True, rename="camel"):
+    client_id: str = msgspec.field(name="clientID")
+    producer_group: str = ""
+    consumer_group: str = ""
+
+
+class GroupFields(msgspec.Struct, frozen=True, rename="camel"):
+    consumer_group: str
+
+
+class SendBackFields(msgspec.Struct, frozen=True, rename="camel"):
+    """Give the message at this log offset to the group again, after the delay of a level."""
+
+    offset: Int64
+    group: str
+    delay_level: Int32
+    origin_msg_id: str = ""
+    origin_topic: str = ""
+    unit_mode: bool = False
+    max_reconsume_times: Int32 | None = None
+
+
+class NoFields(msgspec.Struct, frozen=True):
+    """What is asked for stands in the body, or needs no words."""
+
+
+FIELDS: Mapping[int, type[msgspec.Struct]] = {
+    Request.SEND_MESSAGE: SendFields,
+    Request.SEND_MESSAGE_V2: SendFields,
+    Request.SEND_BATCH_MESSAGE: SendFields,
+    Request.PULL_MESSAGE: PullFields,
+    Request.LITE_PULL_MESSAGE: PullFields,
+    Request.QUERY_CONSUMER_OFFSET: QueryOffsetFields,
+    Request.UPDATE_CONSUMER_OFFSET: UpdateOffsetFields,
+    Request.SEARCH_OFFSET_BY_TIMESTAMP: SearchOffsetFields,
+    Request.GET_MAX_OFFSET: QueueFields,
+    Request.GET_MIN_OFFSET: QueueFields,
+    Request.GET_EARLIEST_MSG_STORETIME: QueueFields,
+    Request.HEART_BEAT: NoFields,
+    Request.UNREGISTER_CLIENT: UnregisterFields,
+    Request.CONSUMER_SEND_MSG_BACK: SendBackFields,
+    Request.GET_CONSUMER_LIST_BY_GROUP: GroupFields,
+    Request.NOTIFY_CONSUMER_IDS_CHANGED: GroupFields,
+    Request.LOCK_BATCH_MQ: NoFields,
+    Request.UNLOCK_BATCH_MQ: NoFields,
+    Request.GET_ROUTEINFO_BY_TOPIC: RouteFields,
+    Request.GET_BROKER_CLUSTER_INFO: NoFields,
+    Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: NoFields,
+}
+assert FIELDS.keys() == {*Request}, "each request says which fields it has"
+
+# Whose fields have names of one letter.
+_SHORTENED = (Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
+
+
+def read_fields(command: Command, kind: type[_Fields]) -> _Fields:
+    """A request's fields as what `FIELDS` has for it, which is `kind`. Raises ProtocolError."""
+    assert FIELDS[command.code] is kind, f"{command.code} has other fields"
+    fields: Mapping[str, str] = command.fields
+    if command.code in _SHORTENED:
+        fields = {_SHORT[key]: value for key, value in fields.items() if key in _SHORT}
+    try:
+        # not strict: a number is text here, and C++ writes 1 for true
+        return msgspec.convert(fields, kind, strict=False)
+    except (msgspec.MsgspecError, ValueError) as error:
+        raise ProtocolError(
+            "a field of the request is missing or cannot be read",
+            f"{Request(command.code).name}: {error}",
+        ) from None
+
+
+def write_fields(fields: msgspec.Struct) -> dict[str, str]:
+    """The fields as text."""
+    found: dict[str, Any] = msgspec.to_builtins(fields)
+    return {
+        key: str(value).lower() if isinstance(value, bool) else str(value)
+        for key, value in found.items()
+    }

@@ -1,0 +1,47 @@
+"""Frames out of a stream of bytes, however it is cut. A state without I/O.
+
+What is there of an unfinished frame is kept in one buffer, and a frame's length is believed only up
+to the limit: a peer that names more is no peer of this protocol.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from penstock.remoting.command import LENGTH, MAX_FRAME_BYTES
+from penstock.shared.errors import ProtocolError
+
+
+class FrameSplitter:
+    """The incoming bytes of one connection."""
+
+    def __init__(self, max_frame_bytes: int = MAX_FRAME_BYTES) -> None:
+        self._max_frame_bytes = max_frame_bytes
+        self._buffer = bytearray()
+
+    @property
+    def held_bytes(self) -> int:
+        """Of a frame whose end has not come."""
+        return len(self._buffer)
+
+    def feed(self, data: bytes) -> Iterator[bytes]:
+        """The frames that are whole with these bytes, each without its total length.
+
+        Raises ProtocolError at a length that no frame has; nothing after it can be read.
+        """
+        self._buffer += data
+        at = 0
+        try:
+            while len(self._buffer) - at >= LENGTH.size:
+                (size,) = LENGTH.unpack_from(self._buffer, at)
+                if not LENGTH.size <= size <= self._max_frame_bytes:
+                    what = f"a frame's length is not one from 4 to {self._max_frame_bytes}"
+                    raise ProtocolError(what, size)
+                start = at + LENGTH.size
+                if len(self._buffer) - start < size:
+                    return
+                at = start + size
+                yield bytes(memoryview(self._buffer)[start:at])
+        finally:
+            # once for all of them: to take each out of the front would copy the rest each time
+            del self._buffer[:at]

@@ -1,0 +1,143 @@
+"""A message that was sent, as the record that is put into the log. Pure functions.
+
+What RocketMQ's broker adds to a single message is added here: a UNIQ_KEY where its sender has set
+none, MSG_REGION, TRACE_ON and CLUSTER. A batch's messages stay as they are (see batch.py). A
+message with a delay, by level or time, and one that is half come in the form in which they wait.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.remoting.batch import batch_frame
+from penstock.remoting.fields import SendFields
+from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
+from penstock.shared.formats.properties import DELAY, UNIQ_KEY, decode_properties, encode_properties
+from penstock.shared.formats.record import Record, encode_record
+from penstock.shared.formats.record_crc import PROP_CRC, with_prop_crc_room
+from penstock.shared.formats.record_layout import (
+    SYS_ANY_HOST_V6,
+    SYS_TRANSACTION_MASK,
+    Shape,
+)
+from penstock.shared.messaging.delayed import (
+    TIMER_DELAY_MS,
+    TIMER_DELAY_SEC,
+    TIMER_DELIVER_MS,
+    Delay,
+    delayed,
+)
+from penstock.shared.names import MAX_PROPERTIES_BYTES, check_topic
+
+REGION = "DefaultRegion"
+# What RocketMQ keeps of a message that was handed out by POP, and what is put in by the broker.
+_DROPPED = ("POP_CK", PROP_CRC)
+
+
+class Sent(NamedTuple):
+    """Records for one queue of `topic`, which is another one than the sender's while they wait."""
+
+    topic: str
+    queue_id: int
+    records: bytes
+    messages: int
+    is_batch: bool
+    unique_key: str = ""
+
+
+def sent_message(
+    fields: SendFields,
+    body: bytes,
+    *,
+    new_key: str,
+    now_ms: int,
+    born_host: bytes,
+    cluster: str,
+    max_message_bytes: int,
+    shape: Shape,
+) -> Sent:
+    """A single message. `new_key` is its UNIQ_KEY if it has none.
+
+    Raises InvalidArgument, InvalidMessage, PropertiesTooLarge.
+    """
+    topic = check_topic(fields.topic)
+    if len(body) > max_message_bytes:
+        raise InvalidMessage(
+            f"the body is larger than {max_message_bytes} bytes",
+            len(body),
+            f"start the broker with: penstock up --set max_message_size_bytes={len(body)}",
+        )
+    if fields.sys_flag & SYS_TRANSACTION_MASK or _is_half(fields.properties):
+        raise InvalidMessage(
+            "the message is half of a transaction, which the gateway does not take yet",
+            fields.topic,
+            "send it with Penstock's own client: producer.transaction(TOPIC)",
+        )
+    properties = decode_properties(fields.properties.encode("utf-8", "replace"))
+    for name in _DROPPED:
+        properties.pop(name, None)
+    properties.setdefault(UNIQ_KEY, new_key)
+    properties |= {"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster}
+    record = delayed(
+        Record(
+            topic,
+            body,
+            encode_properties(properties),
+            queue_id=fields.queue_id,
+            flag=fields.flag,
+            sys_flag=fields.sys_flag & ~SYS_ANY_HOST_V6,
+            born_timestamp_ms=fields.born_timestamp,
+            born_host=born_host,
+            store_host=bytes(shape.store_host_bytes),
+            reconsume_times=fields.reconsume_times,
+        ),
+        _timer(properties, now_ms),
+    )
+    raw = with_prop_crc_room(record.properties, shape.prop_crc)
+    if len(raw) > MAX_PROPERTIES_BYTES:
+        raise PropertiesTooLarge(
+            f"the properties take more than {MAX_PROPERTIES_BYTES} bytes",
+            len(raw),
+            "put large values into the body",
+        )
+    whole = encode_record(replace(record, properties=raw))
+    return Sent(record.topic, record.queue_id, whole, 1, False, properties[UNIQ_KEY])
+
+
+def sent_batch(
+    fields: SendFields, body: bytes, *, born_host: bytes, max_message_bytes: int, shape: Shape
+) -> Sent:
+    """A batch. Raises InvalidArgument, InvalidMessage, PropertiesTooLarge."""
+    records, count = batch_frame(
+        body,
+        fields.topic,
+        fields.queue_id,
+        born_timestamp_ms=fields.born_timestamp,
+        born_host=born_host,
+        sys_flag=fields.sys_flag & ~SYS_ANY_HOST_V6,
+        reconsume_times=fields.reconsume_times,
+        max_message_bytes=max_message_bytes,
+        shape=shape,
+    )
+    return Sent(fields.topic, fields.queue_id, records, count, True)
+
+
+def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
+    """The time that a message is to come at, if it names one and no level, which comes first."""
+    if properties.get(DELAY, "0") != "0":
+        return None
+    for name, unit_ms in ((TIMER_DELAY_SEC, 1000), (TIMER_DELAY_MS, 1), (TIMER_DELIVER_MS, 0)):
+        text = properties.get(name)
+        if text is None:
+            continue
+        if not (text.isascii() and text.isdigit() and len(text) < 16):
+            raise InvalidMessage("the message's time is not a number", f"{name}={text[:40]}")
+        delay_ms = int(text) * unit_ms
+        return Delay(out_ms=now_ms + delay_ms if unit_ms else int(text), delay_ms=delay_ms)
+    return None
+
+
+def _is_half(properties: str) -> bool:
+    return decode_properties(properties.encode("utf-8", "replace")).get("TRAN_MSG") == "true"
