@@ -15,7 +15,8 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -257,6 +258,17 @@ class Broker:
             os.kill(pid, signal.SIGKILL)
         for path in self.run_directories | set(self.shared_memory()):
             shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
+def running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
+    """A broker that has started; nothing of it is left afterwards, however this ends."""
+    broker = Broker(place, settings)
+    try:
+        broker.start()
+        yield broker
+    finally:
+        broker.clear()
 
 
 def fixed_ports() -> dict[str, object]:

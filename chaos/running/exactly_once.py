@@ -20,7 +20,7 @@ from signal import SIGKILL
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker
+from penstock.chaos.broker import Broker, running
 from penstock.chaos.clients.copier import FROM, TO, outputs_of
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
@@ -114,7 +114,7 @@ def run_exactly_once(
     """Strike so often, and feed `inputs_each` inputs after each time; what came of it."""
     struck: Counter[str] = Counter()
     with ExitStack() as stack:
-        broker = stack.enter_context(_running(place, settings))
+        broker = stack.enter_context(running(place, settings))
         feeder = stack.enter_context(Producer(store=broker.store, timeout_ms=120_000))
         feeder.create_topic(FROM, QUEUES)
         for topic in TO:
@@ -174,16 +174,6 @@ def _outputs(broker: Broker, wanted: int, programs: list[_Program]) -> Counter[t
             return found
         assert not any(program.has_failed for program in programs), "a copier has ended"
         time.sleep(0.5)
-
-
-@contextmanager
-def _running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
-    broker = Broker(place, settings)
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.clear()
 
 
 @contextmanager

@@ -12,14 +12,13 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from signal import SIGKILL
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena, any_settings
-from penstock.chaos.broker import Broker
+from penstock.chaos.broker import Broker, running
 from penstock.chaos.clients.seller import GROUP, QUEUES, TOPIC, answer, decided
 from penstock.client.consumer import Consumer
 from penstock.client.producer import Producer
@@ -168,13 +167,3 @@ def _strike(kind: str, broker: Broker, sellers: Sellers) -> None:
         broker.start()
     else:
         broker.strike(kind, SIGKILL)
-
-
-@contextmanager
-def running(place: Path, settings: Mapping[str, object]) -> Iterator[Broker]:
-    broker = Broker(place, settings)
-    try:
-        broker.start()
-        yield broker
-    finally:
-        broker.clear()

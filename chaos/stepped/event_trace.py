@@ -130,8 +130,8 @@ class _Player:
             self._play()
             if end == "stop" and self._broker is not None:
                 clean, self._broker = self._broker.stop(), None
-        except Killed:
-            pass  # the end that was drawn above: whoever was at work is gone in the middle of it
+        except Killed:  # whoever was at work is gone in the middle of it
+            assert end == "killed", "a death that nobody has ordered"
         tap.kill_at = -1
         if self._broker is not None:
             self._broker.kill()

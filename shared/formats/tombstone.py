@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
-from penstock.shared.formats.properties import DELAY, encode_properties
+from penstock.shared.formats.properties import DELAY, REAL_QID, REAL_TOPIC, encode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_layout import (
     BLANK,
@@ -110,7 +110,7 @@ def _blank(to_segment_end: bool, size: int) -> bool:
 def _properties(lost: LostMessage) -> bytes:
     words = {LOST: "true"}
     if lost.topic == SCHEDULE_TOPIC:  # where RocketMQ delivers it to, when it is due
-        words |= {DELAY: str(lost.queue_id + 1), "REAL_TOPIC": LOST, "REAL_QID": "0"}
+        words |= {DELAY: str(lost.queue_id + 1), REAL_TOPIC: LOST, REAL_QID: "0"}
     return encode_properties(words)
 
 

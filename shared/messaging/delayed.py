@@ -22,6 +22,8 @@ from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, SCHEDULE_TOPIC
 from penstock.shared.formats.properties import (
     DELAY,
+    REAL_QID,
+    REAL_TOPIC,
     decode_properties,
     encode_properties,
     find_property,
@@ -29,7 +31,6 @@ from penstock.shared.formats.properties import (
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
 
-REAL_TOPIC, REAL_QUEUE = "REAL_TOPIC", "REAL_QID"
 TIMER_OUT_MS, TIMER_DELAY_MS, TIMER_DELAY_SEC = "TIMER_OUT_MS", "TIMER_DELAY_MS", "TIMER_DELAY_SEC"
 TIMER_DELIVER_MS, TIMER_ROLL_TIMES = "TIMER_DELIVER_MS", "TIMER_ROLL_TIMES"
 TIMER_DEL_UNIQKEY = "TIMER_DEL_UNIQKEY"
@@ -43,7 +44,7 @@ MAX_DELAY_MS = 40 * 24 * 3_600_000
 # What clocks of clients may be ahead of the broker's.
 _CLOCK_SLACK_MS = 60_000
 
-_REAL_TOPIC, _REAL_QUEUE = REAL_TOPIC.encode(), REAL_QUEUE.encode()
+_REAL_TOPIC, _REAL_QID = REAL_TOPIC.encode(), REAL_QID.encode()
 _OUT, _ROLLED = TIMER_OUT_MS.encode(), TIMER_ROLL_TIMES.encode()
 _DELAY_MS, _DELAY_SEC = TIMER_DELAY_MS.encode(), TIMER_DELAY_SEC.encode()
 _DELETE, _DELAY = TIMER_DEL_UNIQKEY.encode(), DELAY.encode()
@@ -68,7 +69,7 @@ class Delay(NamedTuple):
 
     def properties(self, topic: str, queue_id: int) -> dict[str, str]:
         """What a message for this queue has beside its own."""
-        real = {REAL_TOPIC: topic, REAL_QUEUE: str(queue_id)}
+        real = {REAL_TOPIC: topic, REAL_QID: str(queue_id)}
         if self.level:
             return {DELAY: str(self.level)} | real
         found = {TIMER_OUT_MS: str(self.out_ms)} | real
@@ -102,7 +103,7 @@ def delayed(record: Record, delay: Delay | None = None) -> Record:
 
 def real_place(properties: bytes) -> tuple[bytes, int] | None:
     """Topic and queue that raw properties name; None where they name none."""
-    topic, queue = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QUEUE)
+    topic, queue = find_property(properties, _REAL_TOPIC), find_property(properties, _REAL_QID)
     if not topic or not queue.isdigit() or len(queue) > 9:
         return None
     return topic, int(queue)
@@ -167,7 +168,7 @@ def _place(properties: bytes) -> tuple[bytes, int]:
     place = real_place(properties)
     if place is None:
         raise InvalidMessage(
-            "a delayed record does not say which queue it is for", "REAL_TOPIC, REAL_QID"
+            "a delayed record does not say which queue it is for", f"{REAL_TOPIC}, {REAL_QID}"
         )
     return place
 

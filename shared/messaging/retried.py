@@ -14,10 +14,18 @@ from msgspec.structs import replace
 
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.message_id import offset_message_id
-from penstock.shared.formats.properties import DELAY, WAIT, decode_properties, encode_properties
+from penstock.shared.formats.properties import (
+    DELAY,
+    REAL_QID,
+    REAL_TOPIC,
+    WAIT,
+    decode_properties,
+    encode_properties,
+)
 from penstock.shared.formats.record import Record
 from penstock.shared.formats.record_crc import PROP_CRC
-from penstock.shared.messaging.delayed import REAL_QUEUE, REAL_TOPIC, TIMER_PROPERTIES
+from penstock.shared.messaging.delayed import TIMER_PROPERTIES
+from penstock.shared.messaging.half import TRAN_MSG
 from penstock.shared.messaging.system_topics import dlq_topic, retry_topic
 from penstock.shared.names import MAX_PROPERTIES_BYTES
 
@@ -32,7 +40,7 @@ FIRST_LEVEL = 3
 NEVER_AGAIN = -1
 
 # Of the way that a message has come, and of nothing that the next record says of itself.
-_OF_ITS_WAY = (PROP_CRC, DELAY, REAL_TOPIC, REAL_QUEUE, "TRAN_MSG", *TIMER_PROPERTIES)
+_OF_ITS_WAY = (PROP_CRC, DELAY, REAL_TOPIC, REAL_QID, TRAN_MSG, *TIMER_PROPERTIES)
 
 
 def is_spent(times: int, max_times: int, level: int = 0) -> bool:

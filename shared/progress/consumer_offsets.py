@@ -13,7 +13,7 @@ import hashlib
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from penstock.shared.store.rocketmq_json import encode_document
+from penstock.shared.store.rocketmq_json import count_change, encode_document
 
 # group -> topic -> queue -> offset
 GroupOffsets = Mapping[str, Mapping[str, Mapping[int, int]]]
@@ -50,13 +50,7 @@ class ConsumerOffsets:
         self._document["groupTopicMap"] = {
             group: sorted(topics) for group, topics in offsets.items() if topics
         }
-        # RocketMQ counts each change. The version is made where it is missing or something else.
-        found = self._document.get("dataVersion")
-        version = found if isinstance(found, dict) else {"stateVersion": 0}
-        counter = version.get("counter", 0)
-        version["counter"] = counter + 1 if isinstance(counter, int) else 1
-        version["timestamp"] = now_ms
-        self._document["dataVersion"] = version
+        count_change(self._document, now_ms)
 
     def encode(self) -> bytes:
         """The file's content; `digest` is that of it from now on."""

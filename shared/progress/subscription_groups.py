@@ -13,7 +13,7 @@ from typing import Any
 
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.next_steps import did_you_mean
-from penstock.shared.store.rocketmq_json import encode_document
+from penstock.shared.store.rocketmq_json import count_change, encode_document
 
 Settings = dict[str, bool | int]
 # Those that can be set, with RocketMQ's defaults.
@@ -81,7 +81,7 @@ class SubscriptionGroups:
             }
         entry.update(settings)
         self._known.pop(group, None)
-        self._count(now_ms)
+        count_change(self._document, now_ms)
         return self.settings(group)
 
     def delete(self, group: str, now_ms: int) -> bool:
@@ -89,17 +89,8 @@ class SubscriptionGroups:
         self._known.pop(group, None)
         if self._table.pop(group, None) is None:
             return False
-        self._count(now_ms)
+        count_change(self._document, now_ms)
         return True
-
-    def _count(self, now_ms: int) -> None:
-        # RocketMQ counts each change. The version is made where it is missing or something else.
-        found = self._document.get("dataVersion")
-        version = found if isinstance(found, dict) else {"stateVersion": 0}
-        counter = version.get("counter", 0)
-        version["counter"] = counter + 1 if isinstance(counter, int) else 1
-        version["timestamp"] = now_ms
-        self._document["dataVersion"] = version
 
     def encode(self) -> bytes:
         """The file's content, with all that the document had and this class does not know."""

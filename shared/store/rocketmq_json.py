@@ -39,6 +39,16 @@ def encode_document(document: dict[str, Any]) -> bytes:
     return json.dumps(document, indent="\t", sort_keys=True, ensure_ascii=False).encode()
 
 
+def count_change(document: dict[str, Any], now_ms: int) -> None:
+    """Count a change in `dataVersion`, as RocketMQ does. `now_ms` is wall time."""
+    found = document.get("dataVersion")  # or something else, in a file that a hand has written
+    version = found if isinstance(found, dict) else {"stateVersion": 0}
+    counter = version.get("counter", 0)
+    version["counter"] = counter + 1 if isinstance(counter, int) else 1
+    version["timestamp"] = now_ms
+    document["dataVersion"] = version
+
+
 def load_document(file: Path, build: Callable[[dict[str, Any]], T]) -> T:
     """What `build` makes of the file's object, or of {} when there is none. Falls back to the copy.
 

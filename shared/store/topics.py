@@ -16,7 +16,12 @@ import msgspec
 
 from penstock.shared.messaging.topic_rules import PERM_DEFAULT, TopicConfig
 from penstock.shared.names import check_topic
-from penstock.shared.store.rocketmq_json import encode_document, load_document, save_document
+from penstock.shared.store.rocketmq_json import (
+    count_change,
+    encode_document,
+    load_document,
+    save_document,
+)
 
 
 class Topics:
@@ -121,22 +126,12 @@ class Topics:
             "topicSysFlag": config.sys_flag,
             "writeQueueNums": config.write_queues,
         }
-        self._count(now_ms)
+        count_change(self._document, now_ms)
 
     def remove(self, topic: str, now_ms: int) -> None:
         """Take a topic out. In memory only, as `put`. Raises KeyError where there is none."""
         del self._table[topic]
-        self._count(now_ms)
-
-    def _count(self, now_ms: int) -> None:
-        """RocketMQ counts each change."""
-        # the version is made where it is missing or something else
-        found = self._document.get("dataVersion")
-        version = found if isinstance(found, dict) else {}
-        counter = version.get("counter", 0)
-        version["counter"] = counter + 1 if isinstance(counter, int) else 1
-        version["timestamp"] = now_ms
-        self._document["dataVersion"] = version
+        count_change(self._document, now_ms)
 
     def encode(self) -> bytes:
         """The file's content, with all that the document had and this class does not know."""

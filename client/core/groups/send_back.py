@@ -19,10 +19,9 @@ from msgspec.structs import replace
 from penstock.client.core.aim import Aim
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.errors import ConnectError, InvalidArgument, PenstockError, error_from_status
-from penstock.shared.formats.properties import decode_properties
+from penstock.shared.formats.properties import REAL_TOPIC, decode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
-from penstock.shared.messaging.delayed import REAL_TOPIC
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import QueueRun, encode
 

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from isal import isal_zlib
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
-from penstock.shared.formats.properties import DELAY, find_property
+from penstock.shared.formats.properties import DELAY, REAL_TOPIC, find_property
 from penstock.shared.formats.record_crc import (
     PROP_CRC_BYTES,
     PROP_CRC_LEAD,
@@ -65,7 +65,7 @@ _I16 = struct.Struct(">h")
 _OFFSETS = struct.Struct(">qq")  # queueOffset, physicalOffset
 # storeTimestamp, storeHost
 _STORED = {size: struct.Struct(f">q{size}s") for size in (HOST_V4_BYTES, HOST_V6_BYTES)}
-_DELAY, _REAL_TOPIC = DELAY.encode(), b"REAL_TOPIC"
+_DELAY, _REAL_TOPIC = DELAY.encode(), REAL_TOPIC.encode()
 
 # In a record that a producer sends these bits of sysFlag have to be as the broker wants them.
 _NOT_THE_SENDERS = SYS_STORE_HOST_V6 | SYS_TRANSACTION_MASK
