@@ -15,6 +15,7 @@ from penstock.maintenance.verify_report import Findings, QueueSummary
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.segments import shown
 from penstock.shared.layout import StorePaths
+from penstock.shared.messaging.system_topics import DELETIONS_GROUP
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
 from penstock.shared.progress.group_journal import Gone, Row, TopicGone, decode_journal
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
@@ -31,6 +32,7 @@ def check_groups(paths: StorePaths, queues: Iterable[QueueSummary], found: Findi
     offsets = _load(paths.consumer_offsets, ConsumerOffsets, found)
     known = {(g, t, q): offset for g, t, q, offset in offsets.rows()} if offsets else {}
     known |= _journal(paths.group_journal, found)
+    known = {row: offset for row, offset in known.items() if row[0] != DELETIONS_GROUP}
     ends = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
     past = [
         f"group {group} is at {offset} of topic {topic}, queue {queue_id}, which ends at {end}"

@@ -2,8 +2,8 @@
 
 Owns:     penstock/groups, config/consumerOffset.json, config/subscriptionGroup.json; the group
           endpoint; `closed_members`, `group_count`, `member_count`, `group_error`.
-Reads:    config/topics.json, penstock/exact-offsets.json, the queue table, consume queues and log
-          (where a group begins, how far it lags).
+Reads:    config/topics.json, penstock/deleted-topics.json and exact-offsets.json, the queue table,
+          consume queues and log (where a group begins, how far it lags).
 Hears:    members and operators at its endpoint; ZeroMQ, that a connection has ended.
 Says:     answers; Changed to members; to the writer CreateTopic, for the topics of retries, and
           an operator's offsets of groups that work exactly once.
@@ -35,7 +35,7 @@ from penstock.actors.coordinator.notifications import GATHER_MS, Notifications
 from penstock.actors.coordinator.operator_requests import OperatorRequests
 from penstock.actors.coordinator.retry_topics import RetryTopics
 from penstock.actors.coordinator.start_offsets import StartOffsets
-from penstock.actors.coordinator.topic_watch import TopicWatch
+from penstock.actors.coordinator.topic_watch import Deletions, TopicWatch
 from penstock.shared.errors import PenstockError, ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import retry_topic
@@ -49,7 +49,6 @@ from penstock.shared.progress.group_journal import (
     Row,
     TopicGone,
 )
-from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import WireMessage, encode, refusal
@@ -79,8 +78,6 @@ class Coordinator(Actor):
         self._stage = stage
         self._clock = stage.clock
         self._unread = UnreadAnswers()
-        # of topics: the number of the last deletion that was looked at
-        self._deleted = stage.positions["deleted_topics"]
         self._buried_ms = stage.clock.monotonic_ms()
         # the last cycle took heartbeats, and nothing else
         self._calm = False
@@ -106,6 +103,8 @@ class Coordinator(Actor):
             self._tell, self._log, clock.now_ms, clock.monotonic_ms,
         )  # fmt: skip
         self._load()
+        self._deletions = Deletions(paths.deleted_topics, self._stage.positions, self._claims)
+        self._deletions.look()
         self._log.begin()
         self._long = LongRequests(clock.monotonic_ms)
         self._reception = Reception("members", run, config.store)
@@ -331,17 +330,8 @@ class Coordinator(Actor):
         else:
             self._requests.free_all(group, client)
 
-    def _forget_deleted(self) -> None:
-        """Also a topic that was created again between two looks is another one than before."""
-        deleted = self._stage.positions["deleted_topics"]
-        if deleted != self._deleted:
-            file = StorePaths(self._stage.config.store).deleted_topics
-            for topic in load_deleted_topics(file).ends(self._deleted):
-                self._claims.forget_topic(topic)
-            self._deleted = deleted
-
     def _look_at_topics(self, now_ms: int) -> None:
-        self._forget_deleted()
+        self._deletions.look()
         if changed := self._topics.changed(now_ms):
             for topic in changed:
                 if not self._topics.has(topic):

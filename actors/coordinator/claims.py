@@ -44,6 +44,8 @@ class Claims:
         # (group, client id) -> its queues
         self._owned: dict[tuple[str, str], set[Queue]] = {}
         self._next_epoch = 1
+        # of claims below it all is known: one that is not there was forgotten
+        self._known_epochs = 1
         self.count = 0
         self._changes: list[Entry] = []
 
@@ -82,11 +84,14 @@ class Claims:
     def take_over(self, group: str, client: str, held: HeldClaim) -> bool:
         """Believe a claim of which nothing is known here: the journal is another store's, or gone.
 
-        It has no offset yet; the client's next commit says it.
+        It has no offset yet; the client's next commit says it. One that was forgotten with its
+        topic or group is not believed: its offsets are of what was deleted.
         """
+        if held.epoch < self._known_epochs:
+            return False
         queue = held.topic, held.queue_id
         seat = self._seat(group, queue)
-        if seat.owner or seat.epoch or not held.epoch:
+        if seat.owner or seat.epoch:
             return False
         seat.owner, seat.epoch = client, held.epoch
         self._next_epoch = max(self._next_epoch, held.epoch + 1)
@@ -153,6 +158,7 @@ class Claims:
 
     def forget(self, group: str) -> None:
         """Drop a group with its offsets. Its epochs stay used."""
+        self._known_epochs = self._next_epoch
         for topic, seats in self._groups.pop(group, {}).items():
             self.count -= len(seats)
             for queue_id, seat in seats.items():
@@ -162,6 +168,7 @@ class Claims:
 
     def forget_topic(self, topic: str) -> None:
         """Drop what groups have of a topic that was deleted: another one may get its name."""
+        self._known_epochs = self._next_epoch
         known = False
         for group, topics in self._groups.items():
             seats = topics.pop(topic, None)
@@ -237,8 +244,8 @@ class Claims:
         self.skip_epochs(row.epoch + 1)
 
     def skip_epochs(self, next_epoch: int) -> None:
-        """No claim gets an epoch below this."""
-        self._next_epoch = max(self._next_epoch, next_epoch)
+        """No claim gets an epoch below this; those that are in use are loaded."""
+        self._known_epochs = self._next_epoch = max(self._next_epoch, next_epoch)
 
     # --- seats ---
 

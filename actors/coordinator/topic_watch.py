@@ -1,8 +1,11 @@
-"""How many queues topics have to read, as config/topics.json says; the writer changes it.
+"""How many queues topics have to read, and which were deleted: what the writer's two files say.
 
-Looked at now and then, by the file's inode and time: it is replaced as a whole. A file of many
-topics takes a while to read, so while it changes all the time a pause follows that is many times
-as long.
+config/topics.json is looked at now and then, by the file's inode and time: it is replaced as a
+whole. A file of many topics takes a while to read, so while it changes all the time a pause follows
+that is many times as long. So a topic may be deleted and created again between two looks, or while
+no coordinator runs, and only penstock/deleted-topics.json tells that it is another one. Up to which
+deletion groups have forgotten their offsets is itself an offset, of a group of the broker's own: it
+is in the journal, and in RocketMQ's file, with what was forgotten.
 """
 
 from __future__ import annotations
@@ -10,12 +13,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
+from penstock.actors.coordinator.claims import Claims
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.memory.positions import Positions
+from penstock.shared.messaging.system_topics import DELETIONS_GROUP, DELETIONS_TOPIC
+from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.store.topics import Topics, load_topics
 
 LOOK_MS = 100
 # The pause after reading the file, in lengths of that.
 PAUSE = 19
+_PLACE = DELETIONS_TOPIC, 0
 
 
 class TopicWatch:
@@ -68,3 +76,28 @@ class TopicWatch:
         self._look_ms = now_ms + max(LOOK_MS, PAUSE * took_ms)
         either = before.keys() | self._queues.keys()
         return {name for name in either if before.get(name) != self._queues.get(name)}
+
+
+class Deletions:
+    """Has groups forget what they have of deleted topics: each deletion once, whoever saw it."""
+
+    def __init__(self, file: Path, positions: Positions, claims: Claims) -> None:
+        """`claims` are those that the coordinator before has left."""
+        self._file, self._positions, self._claims = file, positions, claims
+        seat = claims.seat(DELETIONS_GROUP, _PLACE)
+        self._done = seat.offset if seat is not None else 0
+        if positions["deleted_topics"] < self._done:
+            self._done = 0  # the list was lost, and counts from the beginning
+
+    def look(self) -> None:
+        """Raises StoreDamaged, OSError."""
+        last = self._positions["deleted_topics"]
+        if last <= self._done:
+            return
+        rows = [row for row in load_deleted_topics(self._file).rows if row.is_done]
+        for row in rows:
+            if row.number > self._done:
+                self._claims.forget_topic(row.topic)
+        # the file may be ahead of the position
+        self._done = max([last, *(row.number for row in rows)])
+        self._claims.move(DELETIONS_GROUP, _PLACE, self._done)

@@ -26,6 +26,8 @@ TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 OFFSETS_TOPIC = "rmq_sys_penstock_offsets"
 # Whose row in consumerOffset.json says how far that was looked through.
 OFFSETS_GROUP = "CID_RMQ_SYS_PENSTOCK_OFFSETS"
+# Its row there counts deletions of topics: those that groups have forgotten their offsets for.
+DELETIONS_GROUP, DELETIONS_TOPIC = "CID_RMQ_SYS_PENSTOCK_DELETIONS", "rmq_sys_penstock_deletions"
 # Groups of the broker's own begin with this; nobody is shown them.
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 

@@ -365,13 +365,54 @@ def test_a_topic_that_is_created_again_between_two_looks_is_another_one(
     first.join(TOPIC)
     got = first.claim(0).queues[0]
     first.commit((0, 50, got.epoch))
-    gone = NONE.with_rows([TOPIC], 1000, 1).settled(frozenset())
-    save_deleted_topics(broker.paths.deleted_topics, gone)
-    broker.positions.initialise("deleted_topics", gone.last)
+    _delete(broker, TOPIC)
     actor.work()
     held = (words.HeldClaim(TOPIC, 0, got.epoch),)
     assert first.join(TOPIC, held=held).lost == held
     assert first.claim(0).queues[0].offset == 0
+
+
+@pytest.mark.parametrize("is_created", [True, False], ids=["created again", "gone"])
+def test_a_deletion_that_no_coordinator_has_seen_counts_at_the_next_start_and_once(
+    coordinator: Callable[..., Started], is_created: bool
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.join(TOPIC)
+    got = first.claim(0).queues[0]
+    first.commit((0, 50, got.epoch))
+    broker.stop(actor)
+    _delete(broker, TOPIC)
+    topics = load_topics(broker.paths.topics)
+    if not is_created:
+        save_topics(broker.paths.topics, _without(TOPIC, topics))
+    first.coordinator = actor = broker.start(Coordinator)
+    held = (words.HeldClaim(TOPIC, 0, got.epoch),)
+    lost = first.join(TOPIC, held=held).lost
+    save_topics(broker.paths.topics, topics)
+    broker.clock.advance(1000)
+    actor.work()
+    got = first.claim(0).queues[0]
+    assert got.offset == 0 and lost == held
+    # what the group does in the new topic stays, whoever of the two saves it
+    first.commit((0, 3, got.epoch))
+    broker.crash(actor)
+    first.coordinator = actor = broker.start(Coordinator)
+    assert first.claim(0).queues[0].offset == 3
+    first.commit((0, 4, got.epoch))
+    broker.stop(actor)
+    broker.paths.group_journal.unlink()
+    first.coordinator = broker.start(Coordinator)
+    first.join(TOPIC)
+    assert first.claim(0).queues[0].offset == 4
+    assert first.list_groups().groups.keys() == {GROUP}
+
+
+def _delete(broker: Any, topic: str) -> None:
+    """As the writer does, of a topic that may be created again by then."""
+    gone = NONE.with_rows([topic], 1000, 1).settled(frozenset())
+    save_deleted_topics(broker.paths.deleted_topics, gone)
+    broker.positions.initialise("deleted_topics", gone.last)
 
 
 def test_a_topic_that_is_deleted_takes_its_offsets_along(

@@ -246,3 +246,18 @@ def _state(claims: Claims) -> dict[Key, tuple[int, str, int]]:
         for queue_id, seat in seats.items()
         if seat.offset != NONE
     }
+
+
+def test_a_claim_of_a_lost_journal_is_believed_and_one_that_was_forgotten_is_not() -> None:
+    old = HeldClaim("orders", 0, 41)
+    claims = Claims()
+    assert claims.take_over("g", "a", old), "nothing is known: the journal is gone"
+    assert claims.commit("g", "a", ("orders", 0), 5, 41)
+    claims.forget_topic("orders")
+    assert not claims.take_over("g", "a", old)
+    raw = encode_journal(Head((), claims.next_epoch), claims.rows())
+    assert not restored(raw).take_over("g", "a", old), "nor by the next coordinator"
+    given = claims.claim("g", "a", ("orders", 0), 0)
+    assert given is not None
+    claims.forget("g")
+    assert not claims.take_over("g", "a", HeldClaim("orders", 0, given.epoch))

@@ -37,11 +37,15 @@ subscription = (words.SubscriptionData("orders", "TAG", "*", 1),)
 socket.send(encode(words.Join(1, "CG", "child", subscription, 300_000, orderly=True)))
 while words.decode_group_answer(socket.recv()).request != 1:
     pass
-socket.send(encode(words.Claim(2, "CG", "child", "orders", (0, 1, 2, 3))))
-while True:
-    answer = words.decode_group_answer(socket.recv())
-    if answer.request == 2:
-        print(len(answer.queues), flush=True)
+queues, number = (), 1
+while len(queues) < 4:  # the coordinator may not know the topic yet
+    number += 1
+    socket.send(encode(words.Claim(number, "CG", "child", "orders", (0, 1, 2, 3))))
+    while (answer := words.decode_group_answer(socket.recv())).request != number:
+        pass
+    queues = answer.queues
+print(len(queues), flush=True)
+time.sleep(3600)
 """
 
 
