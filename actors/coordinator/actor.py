@@ -277,7 +277,9 @@ class Coordinator(Actor):
             case words.SetGroup():
                 answer = self._operators.put(request)
             case _:
-                answer = self._operators.delete(request)
+                work = self._operators.delete(request, self._catches_up(now_ms))
+                self._long.add(("delete", peer), peer, request.request, work)
+                return
         self._answers.append((peer, request.request, answer, True))
 
     def _join(self, peer: bytes, frame: Any, request: words.Join, now_ms: int) -> words.Joined:

@@ -140,6 +140,7 @@ class LogOffsets:
 
         Raises what the writer refuses it with.
         """
+        yield from self._caught_up()
         known = self._known.get(group, {}).get(topic, set())
         moves = {queue_id: (ANY, to) for queue_id, to in offsets.items() if queue_id in known}
         if not moves:
@@ -151,6 +152,23 @@ class LogOffsets:
             yield True
         if isinstance(outcome, PenstockError):
             raise outcome
+
+    def end(self, group: str) -> Generator[bool, None, None]:
+        """Have the log say that a group has no values any more; True while that takes.
+
+        Raises what the writer refuses it with; then some may have ended, and the others not.
+        """
+        yield from self._caught_up()
+        for topic, queues in list(self._known.get(group, {}).items()):
+            yield from self.reset(group, topic, dict.fromkeys(queues, NONE))
+
+    def _caught_up(self) -> Generator[bool, None, None]:
+        """Wait until all is known that the queue has: `work` reads it."""
+        while (slot := self._queues.queues(OFFSETS_TOPIC).get(OFFSETS_QUEUE)) is not None:
+            low, high = self._queues.range(slot)
+            if max(low, self._next) >= high:
+                return
+            yield True
 
     def close(self) -> None:
         if self._resets is not None:

@@ -172,21 +172,31 @@ class OperatorRequests:
         self._files.save_groups()
         return GroupSet(request.request, group, settings)
 
-    def delete(self, request: DeleteGroup) -> GroupSet:
-        """Durable on return. Raises PenstockError."""
+    def delete(
+        self, request: DeleteGroup, is_queued: Callable[[], bool]
+    ) -> Generator[bool | None, None, GroupSet]:
+        """Durable at its end. Raises PenstockError. For `is_queued` see `reset`."""
+        while not is_queued():
+            yield True
         group = check_group(request.group)
         if group not in self._names():
             raise self._no_group(group)
+        self._check_empty(group)
+        # first what blocks are compared with: whoever dies in between leaves a group to be deleted
+        yield from self._log.end(group)
+        self._check_empty(group)
+        self._claims.forget(group)
+        if self._files.groups.delete(group, self._now_ms()):
+            self._files.save_groups()
+        return GroupSet(request.request, group, {})
+
+    def _check_empty(self, group: str) -> None:
         if there := self._members.groups.get(group):
             raise InvalidArgument(
                 "the group has members, and only one without any can be deleted",
                 f"{group}: {', '.join(there.ids[:3])}" + (" ..." if len(there.ids) > 3 else ""),
                 "stop its consumers first",
             )
-        self._claims.forget(group)
-        if self._files.groups.delete(group, self._now_ms()):
-            self._files.save_groups()
-        return GroupSet(request.request, group, {})
 
     def _names(self) -> set[str]:
         known = {

@@ -69,6 +69,21 @@ class Bench:
             found = self.broker.ask(self.coordinator, self.group)
         return answer
 
+    def ask_with(self, writer: Any, kind: type, *fields: Any) -> Any:
+        """The answer to a request for which the writer has to store something."""
+        self._number += 1
+        self.group.send(encode(kind(self._number, GROUP, *fields)))
+        until = time.monotonic() + 20
+        while True:
+            assert time.monotonic() < until
+            for each in (writer, *self._others, self.coordinator):
+                each.work()
+            self.broker.clock.advance(1)
+            if self.group.poll(1):
+                answer = words.decode_group_answer(self.group.recv_multipart()[0])
+                if answer.request:
+                    return answer
+
     def groups(self) -> Any:
         self._number += 1
         found = self.broker.ask(
@@ -144,19 +159,33 @@ def test_a_reset_of_what_blocks_have_moved_goes_by_the_log_and_others_do_not(ben
     before = bench.broker.positions["wrote"]
     answer = bench.ask(words.ResetOffsets, TOPIC, {1: 3})
     assert answer.offsets == {1: (-1, 3)} and bench.broker.positions["wrote"] == before
-    bench._number += 1
-    request = encode(words.ResetOffsets(bench._number, GROUP, TOPIC, {0: 1, 1: 2}))
-    bench.group.send(request)
-    until = time.monotonic() + 20
-    while not bench.group.poll(1):
-        assert time.monotonic() < until
-        for each in (writer, *bench._others, bench.coordinator):
-            each.work()
-        bench.broker.clock.advance(1)
-    answer = words.decode_group_answer(bench.group.recv_multipart()[0])
+    answer = bench.ask_with(writer, words.ResetOffsets, TOPIC, {0: 1, 1: 2})
     assert answer.offsets == {0: (5, 1), 1: (3, 2)}, answer
     assert bench.broker.positions["wrote"] > before
     writer._exact.turn()
     assert writer._exact._offsets == {GROUP: {TOPIC: {0: 1}}}
     bench.follow()
     assert bench.offsets() == {0: 1, 1: 2}
+
+
+def test_a_group_that_is_deleted_has_no_value_left_in_the_log_either(bench: Bench) -> None:
+    """Else one that gets its name could store no block: the writer would know where it had been."""
+    bench.move(q0=(NONE, 5), q1=(NONE, 7))
+    bench.move("OTHER", q0=(NONE, 3))
+    bench.follow()
+    bench.broker._end = None
+    writer = bench.broker.start(Writer)
+    bench.ask(words.Leave, "a")
+    deleted = bench.ask_with(writer, words.DeleteGroup)
+    assert isinstance(deleted, words.GroupSet), deleted
+    writer._exact.turn()
+    assert writer._exact._offsets == {"OTHER": {TOPIC: {0: 3}}}
+    bench.follow()
+    assert bench.offsets() == {} and bench.offsets("OTHER") == {0: 3}
+    # there is nothing to take back any more, so it is done without the log
+    bench.restart()
+    bench.follow()
+    before = bench.broker.positions["wrote"]
+    bench.ask(words.Leave, "a")
+    assert isinstance(bench.ask(words.DeleteGroup), words.GroupSet)
+    assert bench.broker.positions["wrote"] == before and bench.offsets() == {}
