@@ -32,6 +32,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "produce": ("penstock.cli.produce:produce", "Send messages to a topic."),
     "consume": ("penstock.cli.consume:consume", "Print messages of a topic, or follow it."),
     "query": ("penstock.cli.query:query", "Find messages by key or by id."),
+    "trace": ("penstock.cli.trace:trace", "Tell what became of a message, and who has had it."),
     "topics": ("penstock.cli.topics:topics", "List and create topics."),
     "groups": ("penstock.cli.groups:groups", "Consumer groups: members, offsets, lag."),
     "dlq": ("penstock.cli.dlq:dlq", "Dead letters: what groups could not handle."),

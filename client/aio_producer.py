@@ -206,7 +206,7 @@ class Producer(AioTopicCalls, Requesting, Transacting):
         self._check_room()
         now = self._clock.now_ms()
         topic, later = recall_of(handle, now)
-        message = BatchMessage(RECALL_BODY)
+        message = BatchMessage(RECALL_BODY, keys=later.recalls)
         inner = self._core.send(topic, message, None, 0, check_ack(ack), True, now, later)
         return self._future(topic, inner)
 

@@ -228,7 +228,8 @@ class Producer(TopicCalls, Requesting, Transacting):
         with self._lock:
             self._wait_for_room()
             topic, later = recall_of(handle, now := self._now_ms())
-            message, ack = BatchMessage(RECALL_BODY), check_ack(ack)
+            # found by the key of what it takes back
+            message, ack = BatchMessage(RECALL_BODY, keys=later.recalls), check_ack(ack)
             future = self._core.send(topic, message, None, 0, ack, True, now, later)
             self._loop.wake()
         return future

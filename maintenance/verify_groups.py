@@ -11,13 +11,14 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+from penstock.maintenance.group_rows import with_journal
 from penstock.maintenance.verify_report import Findings, QueueSummary
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.segments import shown
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import DELETIONS_GROUP
 from penstock.shared.progress.consumer_offsets import ConsumerOffsets
-from penstock.shared.progress.group_journal import Gone, Row, TopicGone, decode_journal
+from penstock.shared.progress.group_journal import decode_journal
 from penstock.shared.progress.subscription_groups import SubscriptionGroups
 from penstock.shared.store.rocketmq_json import load_document
 
@@ -67,12 +68,4 @@ def _journal(file: Path, found: Findings) -> Mapping[tuple[str, str, int], int]:
         found.note(
             f"{shown(file)}: {len(raw) - good} bytes at its end are of a crash, and not read"
         )
-    offsets: dict[tuple[str, str, int], int] = {}
-    for entry in entries:
-        if isinstance(entry, Row) and entry.offset >= 0:
-            offsets[entry.group, entry.topic, entry.queue_id] = entry.offset
-        elif isinstance(entry, Gone) and not entry.client_id:
-            offsets = {key: at for key, at in offsets.items() if key[0] != entry.group}
-        elif isinstance(entry, TopicGone):
-            offsets = {key: at for key, at in offsets.items() if key[1] != entry.topic}
-    return offsets
+    return with_journal({}, entries)

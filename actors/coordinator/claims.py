@@ -21,12 +21,16 @@ NONE = -1
 
 
 class Seat:
-    """A queue of a group. Its `epoch` is that of the last claim, be it held or given up."""
+    """A queue of a group. Its `epoch` is that of the last claim, be it held or given up.
 
-    __slots__ = ("epoch", "offset", "owner")
+    `since_ms` is when its owner was given it, by the caller's monotonic clock; NONE where nobody
+    knows: no journal says it.
+    """
+
+    __slots__ = ("epoch", "offset", "owner", "since_ms")
 
     def __init__(self, offset: int = NONE, epoch: int = 0, owner: str = "") -> None:
-        self.offset, self.epoch, self.owner = offset, epoch, owner
+        self.offset, self.epoch, self.owner, self.since_ms = offset, epoch, owner, NONE
 
 
 class Given(NamedTuple):
@@ -51,14 +55,16 @@ class Claims:
 
     # --- claims ---
 
-    def claim(self, group: str, client: str, queue: Queue, offset: int = NONE) -> Given | None:
+    def claim(
+        self, group: str, client: str, queue: Queue, offset: int = NONE, now_ms: int = NONE
+    ) -> Given | None:
         """Give a queue to a client; None where another one has it. A queue without an offset
         begins at `offset`, and needs one."""
         seat = self._seat(group, queue)
         if seat.owner and seat.owner != client:
             return None
         if not seat.owner:
-            seat.owner, seat.epoch = client, self._next_epoch
+            seat.owner, seat.epoch, seat.since_ms = client, self._next_epoch, now_ms
             self._next_epoch += 1
             self._owned.setdefault((group, client), set()).add(queue)
             self._note(group, queue, seat)
@@ -115,7 +121,7 @@ class Claims:
         return freed
 
     def _free(self, group: str, client: str, queue: Queue, seat: Seat) -> None:
-        seat.owner = ""
+        seat.owner, seat.since_ms = "", NONE
         self._drop(group, client, queue)
         self._note(group, queue, seat)
 
@@ -239,6 +245,7 @@ class Claims:
         if seat.owner:
             self._drop(row.group, seat.owner, queue)
         seat.offset, seat.epoch, seat.owner = row.offset, row.epoch, row.owner
+        seat.since_ms = NONE
         if row.owner:
             self._owned.setdefault((row.group, row.owner), set()).add(queue)
         self.skip_epochs(row.epoch + 1)

@@ -241,7 +241,8 @@ class MemberRequests:
                 continue
             if seat is None and self._claims.count >= MAX_SEATS:
                 raise _too_many("queues of groups", MAX_SEATS)
-            found = self._claims.claim(group, client, queue, starts.get(queue_id, NONE))
+            start = starts.get(queue_id, NONE)
+            found = self._claims.claim(group, client, queue, start, member.seen_ms)
             if found is None:
                 taken.append(queue_id)
             else:

@@ -79,10 +79,20 @@ class OperatorRequests:
             age_ms, size = -1, -1
             if seat.offset != NONE:
                 age_ms, size = self._lag.of(topic, queue_id, seat.offset, self._now_ms())
+            owned_ms = NONE if seat.since_ms == NONE else self._monotonic_ms() - seat.since_ms
             queues.append(
                 QueueInfo(
-                    topic, queue_id, seat.offset, seat.owner, seat.epoch, low, high, age_ms, size
-                )
+                    topic,
+                    queue_id,
+                    seat.offset,
+                    seat.owner,
+                    seat.epoch,
+                    low,
+                    high,
+                    age_ms,
+                    size,
+                    owned_ms,
+                )  # fmt: skip
             )
             yield
         return GroupInfo(

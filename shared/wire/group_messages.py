@@ -255,7 +255,7 @@ class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
 
     `min_offset` and `max_offset` are the queue's own; `lag_ms` is how long ago the oldest
     message was stored that is not done: 0 when all are, -1 when it is not known. `lag_bytes`
-    likewise.
+    likewise. `owned_ms` is how long the owner has had its claim; -1 where that is not known.
     """
 
     topic: str
@@ -267,6 +267,7 @@ class QueueInfo(msgspec.Struct, frozen=True, array_like=True):
     max_offset: int
     lag_ms: int = -1
     lag_bytes: int = -1
+    owned_ms: int = -1
 
 
 class GroupInfo(WireMessage, frozen=True):

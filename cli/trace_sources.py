@@ -1,0 +1,340 @@
+"""Where `penstock trace` has its facts from: a broker, a store's files, or both.
+
+    by --store, a broker runs     records from the broker; files, positions and groups besides
+    by --endpoint                 records and groups from the broker; of its disk nothing is known
+    by --store, none runs         all from the files, RocketMQ's too; of members nothing is known
+
+What a source does not know is None, and is printed as unknown. It never fills in what is likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+from penstock.client.group_admin import GroupAdmin
+from penstock.client.query import MessageQuery
+from penstock.maintenance.group_rows import load_group_rows
+from penstock.maintenance.store_query import StoreQuery
+from penstock.shared.errors import ConnectError, MessageNotFound, PenstockError
+from penstock.shared.formats.message_id import parse_message_id
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record import Record, decode_record
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.index.directory import index_files
+from penstock.shared.messaging.system_topics import OP_TOPIC, QUEUES, dlq_topic, retry_topic
+from penstock.shared.process.broker_status import read_status
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.wire.group_messages import GroupInfo, QueueInfo
+
+# Of one key in one topic: more than a message has copies there.
+MOST = 1000
+_ALWAYS = 1 << 62
+# What the log may have beyond the index that is looked through for a key, in bytes.
+MOST_TAIL_BYTES = 256 << 20
+
+
+class Finder(Protocol):
+    """What finds records."""
+
+    def by_key(self, topic: str, key: str) -> list[Record]: ...
+
+    def by_id(self, message_id: str) -> Record | None: ...
+
+    def topics(self) -> set[str]: ...
+
+    def marks_after(self, half: Record) -> Iterator[Record]:
+        """The op records that may be about a half message, oldest first."""
+
+    def close(self) -> None: ...
+
+
+class BrokerFinder:
+    """Asks a broker; it finds all that was acknowledged before it is asked."""
+
+    def __init__(self, where: dict[str, Any], timeout_ms: int) -> None:
+        from penstock.client.connection import Connection
+
+        self._broker = Connection(**where)
+        self._timeout_ms = timeout_ms
+        try:
+            self._query: MessageQuery = self._broker.query(timeout_ms=timeout_ms)
+        except BaseException:
+            self._broker.close()
+            raise
+
+    def by_key(self, topic: str, key: str) -> list[Record]:
+        found = self._query.by_key(topic, key, MOST)
+        return [decode_record(message.record) for message in found]
+
+    def by_id(self, message_id: str) -> Record | None:
+        with suppress(MessageNotFound):
+            return decode_record(self._query.by_id(message_id).record)
+        return None
+
+    def topics(self) -> set[str]:
+        return set(self._broker.topics())
+
+    def marks_after(self, half: Record) -> Iterator[Record]:
+        # the mark is stored after it, by the same clock; and a consumer begins by the second
+        start = max(0, half.store_timestamp_ms - 1000)
+        with self._broker.consumer(
+            OP_TOPIC, start=_start_at(start), follow=False, timeout_ms=self._timeout_ms
+        ) as consumer:
+            while batch := consumer.poll(None):
+                for message in batch:
+                    yield decode_record(message.record)
+
+    def close(self) -> None:
+        self._broker.close()
+
+
+def _start_at(at_ms: int) -> Any:
+    from penstock.client.core.start import StartAt
+
+    return StartAt(at_ms=at_ms)
+
+
+class FileFinder:
+    """Looks into a store's files: the index, and the log past what the index has."""
+
+    def __init__(self, store: StoreDirectory, slots: int | None, items: int | None) -> None:
+        self._store = store
+        self._query = StoreQuery(store, slots, items)
+        self._tail: list[Record] | None = None
+
+    def by_key(self, topic: str, key: str) -> list[Record]:
+        found = [] if not index_files(self._store.paths.index) else self._indexed(topic, key)
+        known = {record.physical_offset for record in found}
+        return found + [
+            record
+            for record in self._beyond_index()
+            if record.topic == topic
+            and record.physical_offset not in known
+            and key in _keys(record)
+        ]
+
+    def _indexed(self, topic: str, key: str) -> list[Record]:
+        found = self._query.by_key(topic, key, MOST, 0, _ALWAYS, False)
+        return [decode_record(record) for record in found]
+
+    def _beyond_index(self) -> list[Record]:
+        """What a kill has left undispatched, or all where there is no index."""
+        if self._tail is None:
+            self._tail = []
+            start = max(self._indexed_to(), self._store.log_start)
+            for at, kind, _, view, _ in self._store.scan_log(start):
+                if at - start > MOST_TAIL_BYTES:
+                    break
+                if kind is Kind.RECORD:
+                    self._tail.append(decode_record(bytes(view)))
+        return self._tail
+
+    def _indexed_to(self) -> int:
+        """Where the record begins that the index has last."""
+        from penstock.shared.formats.index_layout import HEADER, decode_header
+
+        for file in reversed(index_files(self._store.paths.index)):
+            with file.open("rb") as opened:
+                raw = opened.read(HEADER.size)
+            if len(raw) == HEADER.size and (header := decode_header(raw)).next_item > 1:
+                return header.end_offset
+        return 0
+
+    def by_id(self, message_id: str) -> Record | None:
+        with suppress(MessageNotFound):
+            return decode_record(self._query.by_id(message_id))
+        return None
+
+    def topics(self) -> set[str]:
+        return {queue.topic for queue in self._store.queues()} | {
+            record.topic for record in self._beyond_index()
+        }
+
+    def marks_after(self, half: Record) -> Iterator[Record]:
+        directory = self._store.paths.consume_queue / OP_TOPIC / "0"
+        if directory.is_dir():
+            queue = self._store.queue_at(directory)
+            first = max(queue.min_offset, queue.end_before(half.physical_offset))
+            for slot in range(first, queue.max_offset):
+                yield self._store.record_at(queue.log_offset(slot))
+        yield from (record for record in self._beyond_index() if record.topic == OP_TOPIC)
+
+    def close(self) -> None:
+        self._query.__exit__(None, None, None)
+
+
+def _keys(record: Record) -> set[str]:
+    from penstock.shared.formats.properties import KEYS, UNIQ_KEY, decode_properties
+
+    properties = decode_properties(record.properties)
+    return {properties.get(UNIQ_KEY, ""), *properties.get(KEYS, "").split(" ")} - {""}
+
+
+class Place(NamedTuple):
+    """Where a record lies. `disk` is how far it got: written, committed, flushed; None: unknown."""
+
+    file: str | None = None
+    file_offset: int | None = None
+    disk: str | None = None
+    readable: bool | None = None
+    due_ms: int | None = None
+
+
+class Files:
+    """What a store's files, and a run's positions, say of a record that was found."""
+
+    def __init__(self, store: StoreDirectory, positions: dict[str, int] | None) -> None:
+        self._store, self._positions = store, positions
+
+    def place(self, record: Record) -> Place:
+        """Where a record lies, and how far it got."""
+        at = record.physical_offset
+        segment = self._store.segment_of(at)
+        readable, due_ms = self._entry(record)
+        file = str(segment.path.relative_to(self._store.paths.root))
+        return Place(file, at - segment.base, self._disk(at + record.total_size), readable, due_ms)
+
+    def _disk(self, end: int) -> str | None:
+        if self._positions is None:
+            # an orderly stop flushes all; of any other end the files do not say what came to disk
+            return None if self._store.is_unclean else "flushed"
+        for name, word in (
+            ("flushed", "flushed"),
+            ("committed", "committed"),
+            ("wrote", "written"),
+        ):
+            if end <= self._positions[name]:
+                return word
+        return None
+
+    def _entry(self, record: Record) -> tuple[bool, int | None]:
+        """Whether its queue leads to it, and when its entry says that it is due."""
+        from penstock.shared.messaging.system_topics import SCHEDULE_TOPIC
+
+        directory = self._store.paths.consume_queue / record.topic / str(record.queue_id)
+        if not directory.is_dir():
+            return False, None
+        queue = self._store.queue_at(directory)
+        at = record.queue_offset
+        if not queue.min_offset <= at < queue.max_offset:
+            return False, None
+        offset, _, code = ENTRY.unpack(queue.entries(at, at + 1).tobytes())
+        if offset != record.physical_offset:
+            return False, None
+        return True, code if record.topic == SCHEDULE_TOPIC else None
+
+
+class Groups(NamedTuple):
+    """Consumer groups, as they are known: of a broker with their members, else their offsets."""
+
+    infos: dict[str, GroupInfo]
+    with_members: bool
+
+
+class Source:
+    """All that is known of a store, for one command. Close it."""
+
+    def __init__(
+        self,
+        store: Path | None,
+        where: dict[str, Any] | None,
+        timeout_ms: int,
+        geometry: tuple[int | None, int | None],
+    ) -> None:
+        """`where` is the broker, None where none runs; `store` its directory, None by endpoint."""
+        self._close = ExitStack()
+        self.files: Files | None = None
+        self._directory: StoreDirectory | None = None
+        self._where, self._timeout_ms = where, timeout_ms
+        self._groups: Groups | None = None
+        with ExitStack() as opening:
+            if store is not None:
+                self._directory = opening.enter_context(StoreDirectory(store))
+                positions = None if where is None else read_status(store)["positions"]
+                self.files = Files(self._directory, positions)
+            if where is not None:
+                self.finder: Finder = BrokerFinder(where, timeout_ms)
+            else:
+                assert self._directory is not None, "without a broker there are files"
+                self.finder = FileFinder(self._directory, *geometry)
+            opening.callback(self.finder.close)
+            self._close = opening.pop_all()
+
+    def __enter__(self) -> Source:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._close.close()
+
+    @property
+    def has_broker(self) -> bool:
+        return self._where is not None
+
+    def topics(self) -> set[str]:
+        """All topics that a message may have records in."""
+        names = self.groups().infos
+        return (
+            self.finder.topics()
+            | set(QUEUES) - {OP_TOPIC}
+            | {make(group) for group in names for make in (retry_topic, dlq_topic)}
+        )
+
+    def find(self, topic: str, key: str) -> list[Record]:
+        return self.finder.by_key(topic, key)
+
+    def by_id(self, text: str) -> Record | None:
+        """The record that an offset id names; None for another text, or where nothing is."""
+        try:
+            host, offset = parse_message_id(text)
+        except PenstockError:
+            return None
+        found = self.finder.by_id(text)
+        if found is None and self._directory is not None:
+            # stored, and not dispatched yet: a broker does not show it
+            with suppress(PenstockError):
+                record = self._directory.record_at(offset)
+                found = record if record.store_host == host else None
+        return found
+
+    def place(self, record: Record) -> Place:
+        """Raises nothing for what has expired meanwhile: then nothing is known."""
+        if self.files is None:
+            return Place(readable=True)  # a broker answers with what is dispatched
+        with suppress(PenstockError):
+            return self.files.place(record)
+        return Place()
+
+    def groups(self) -> Groups:
+        """Every group. One that cannot be asked for is left out, and so are all where nobody can
+        be asked."""
+        if self._groups is None:
+            self._groups = self._ask_groups() if self._where else self._stored_groups()
+        return self._groups
+
+    def _ask_groups(self) -> Groups:
+        assert self._where is not None
+        try:
+            admin = GroupAdmin(**self._where, timeout_ms=self._timeout_ms)
+        except ConnectError:  # this broker runs without a coordinator
+            return self._stored_groups() if self._directory else Groups({}, False)
+        with admin:
+            return Groups({name: admin.describe(name) for name in admin.list()}, True)
+
+    def _stored_groups(self) -> Groups:
+        assert self._directory is not None
+        found: dict[str, list[QueueInfo]] = {}
+        ends = {
+            (queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset)
+            for queue in self._directory.queues()
+        }
+        for (group, topic, queue_id), offset in load_group_rows(self._directory.paths).items():
+            low, high = ends.get((topic, queue_id), (0, 0))
+            row = QueueInfo(topic, queue_id, offset, "", 0, low, high)
+            found.setdefault(group, []).append(row)
+        infos = {
+            group: GroupInfo(0, group, True, {}, (), tuple(rows)) for group, rows in found.items()
+        }
+        return Groups(infos, False)
