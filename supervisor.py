@@ -29,7 +29,7 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.memory.positions import STATES
 from penstock.shared.memory.process_state import is_stopped
-from penstock.shared.memory.roster import ROSTER, row_of, start_order, stop_order
+from penstock.shared.memory.roster import ACTORS, ROSTER, row_of, start_order, stop_order
 from penstock.shared.process.actor import (
     SIGNALS,
     Actor,
@@ -63,7 +63,7 @@ LAPSE_MS = 1000
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
-DOWN, STARTING, RUNNING, STOPPING = range(len(STATES))
+DOWN, STARTING, RUNNING, STOPPING, OFF = range(len(STATES))
 
 
 class _Child:
@@ -95,9 +95,8 @@ class Supervisor:
         self._config = config
         self._clock = clock or SystemClock()
         self._report = report or (lambda line: None)
-        self._children = {name: _Child(name) for name in start_order()}
-        self._failures: deque[int] = deque()
-        self._asked_to_stop = False
+        self._children = {name: _Child(name) for name in start_order(config)}
+        self._failures, self._asked_to_stop = deque[int](), False
         self._tended_ms = self._attentive_since_ms = self._clock.monotonic_ms()
         self.store: OpenStore
 
@@ -119,6 +118,8 @@ class Supervisor:
         signal.signal(signal.SIGCHLD, lambda number, frame: None)
         gc.freeze()  # what is here now is shared with the children, so leave its pages alone
         self._tended_ms = self._clock.monotonic_ms()
+        for name in {*ACTORS} - self._children.keys():
+            self.store.positions.supervise(name, state=OFF)
         for child in self._children.values():
             if row_of(child.name).needs_numpy:
                 import_actors(numpy=True)
@@ -160,7 +161,7 @@ class Supervisor:
     def stop(self) -> bool:
         """Stop the actors, upstream first, and close the store; whether it is clean."""
         try:
-            for name in stop_order():
+            for name in stop_order(self._config):
                 self._retire(self._children[name])
             clean = close_store(self.store, self._config)
         except (PenstockError, OSError) as error:

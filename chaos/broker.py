@@ -40,6 +40,10 @@ SETTINGS: dict[str, object] = {
     "consume_port": 0,
     "group_port": 0,
     "transaction_port": 0,
+    # on, so that it is broken like the others
+    "gateway_enable": True,
+    "gateway_port": 0,
+    "gateway_name_server_port": 0,
     "mapped_file_size_commit_log_bytes": 1 << 20,
     "mapped_file_size_consume_queue_bytes": 20 * 1000,
     "max_hash_slot_num": 2000,

@@ -37,11 +37,14 @@ def broker_of(store: Path | None, endpoint: str | None) -> dict[str, Any]:
 
 
 def served(endpoints: Any) -> dict[str, str]:
-    """The TCP endpoints that somebody serves, by name, of a run's Endpoints or of its JSON."""
+    """The TCP endpoints that somebody serves, by name, of a run's Endpoints or of its JSON.
+
+    The last two are for RocketMQ's clients, which write them without tcp://."""
     from penstock.shared.wire.introduction import ENDPOINT_OF
 
     all_of_them = endpoints if isinstance(endpoints, dict) else structs.asdict(endpoints)
-    return {name: at for name in ENDPOINT_OF.values() if (at := all_of_them.get(name))}
+    names = (*ENDPOINT_OF.values(), "name_server", "remoting")
+    return {name: at for name in names if (at := all_of_them.get(name))}
 
 
 def wait_option(command: Callable[..., Any]) -> Callable[..., Any]:

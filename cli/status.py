@@ -72,7 +72,7 @@ def status(store: Path | None, whole: bool, output: str) -> None:
         return
     first = _look(root)
     time.sleep(LOOK_S)
-    _print(read_status(root), first, _look(root))
+    _print(read_status(root), first, _look(root), whole)
     if whole:
         _print_all(found)
 
@@ -98,7 +98,8 @@ def _counted(store: Path) -> dict[str, Any]:
     return {"messages": look.messages, "monotonic_s": round(look.at_s, 3)}
 
 
-def _print(found: dict[str, Any], first: Look, last: Look) -> None:
+def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
+    """Actors that this broker has not, as it is configured, are a part of the whole only."""
     positions, retention = found["positions"], found["retention"]
     since = shown_time(found["started_ms"])
     click.echo(f"store        {found['store']}")
@@ -118,6 +119,7 @@ def _print(found: dict[str, Any], first: Look, last: Look) -> None:
                 *_stage(a["name"], positions),
             )
             for a in found["actors"]
+            if whole or a["state"] != "off"
         ],
     )
     over_s = last.at_s - first.at_s

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.supervisor import Supervisor
 
 _PORTS = ("produce_port", "consume_port", "group_port", "transaction_port")
+_GATEWAY_PORTS = ("gateway_name_server_port", "gateway_port")
 
 
 @click.command(
@@ -81,6 +82,7 @@ def up(
 
     if port:  # some of them may be named all the same
         ports = {key: ports[key] or 0 for key in _PORTS}
+        settings = (*((key, "0") for key in _GATEWAY_PORTS), *settings)
     flags = dict(settings) | _given(store, ports)
     config = load_config(file, flags, os.environ, settled_sizes).config
     supervisor = Supervisor(config, report=_line)
@@ -123,7 +125,7 @@ def _with_free_ports(file: Path | None, settings: tuple[tuple[str, str], ...], s
     words = ["penstock", "up"]
     words += ["--config", str(file)] if file else []
     for key, value in settings:
-        words += ["--set", f"{key}={value}"] if key not in _PORTS else []
+        words += ["--set", f"{key}={value}"] if key not in (*_PORTS, *_GATEWAY_PORTS) else []
     return shlex.join([*words, "--store", str(store), "--port", "auto"])
 
 

@@ -49,6 +49,7 @@ class Sent(NamedTuple):
 
 def sent_message(
     fields: SendFields,
+    queue_id: int,
     body: bytes,
     *,
     new_key: str,
@@ -58,7 +59,7 @@ def sent_message(
     max_message_bytes: int,
     shape: Shape,
 ) -> Sent:
-    """A single message. `new_key` is its UNIQ_KEY if it has none.
+    """A single message for this queue. `new_key` is its UNIQ_KEY if it has none.
 
     Raises InvalidArgument, InvalidMessage, PropertiesTooLarge.
     """
@@ -85,7 +86,7 @@ def sent_message(
             topic,
             body,
             encode_properties(properties),
-            queue_id=fields.queue_id,
+            queue_id=queue_id,
             flag=fields.flag,
             sys_flag=fields.sys_flag & ~SYS_ANY_HOST_V6,
             born_timestamp_ms=fields.born_timestamp,
@@ -107,13 +108,19 @@ def sent_message(
 
 
 def sent_batch(
-    fields: SendFields, body: bytes, *, born_host: bytes, max_message_bytes: int, shape: Shape
+    fields: SendFields,
+    queue_id: int,
+    body: bytes,
+    *,
+    born_host: bytes,
+    max_message_bytes: int,
+    shape: Shape,
 ) -> Sent:
-    """A batch. Raises InvalidArgument, InvalidMessage, PropertiesTooLarge."""
+    """A batch for this queue. Raises InvalidArgument, InvalidMessage, PropertiesTooLarge."""
     records, count = batch_frame(
         body,
         fields.topic,
-        fields.queue_id,
+        queue_id,
         born_timestamp_ms=fields.born_timestamp,
         born_host=born_host,
         sys_flag=fields.sys_flag & ~SYS_ANY_HOST_V6,
@@ -121,7 +128,7 @@ def sent_batch(
         max_message_bytes=max_message_bytes,
         shape=shape,
     )
-    return Sent(fields.topic, fields.queue_id, records, count, True)
+    return Sent(fields.topic, queue_id, records, count, True)
 
 
 def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:

@@ -20,6 +20,10 @@ DEFAULT_PRODUCE_PORT = 20911
 DEFAULT_CONSUME_PORT = 20912
 DEFAULT_GROUP_PORT = 20913
 DEFAULT_TRANSACTION_PORT = 20914
+# where RocketMQ's clients look for a name server and a broker, and older ones for the same broker
+DEFAULT_NAME_SERVER_PORT = 9876
+DEFAULT_GATEWAY_PORT = 10911
+VIP_PORTS_BELOW = 2
 
 
 class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -111,6 +115,10 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     consume_port: int = DEFAULT_CONSUME_PORT
     group_port: int = DEFAULT_GROUP_PORT
     transaction_port: int = DEFAULT_TRANSACTION_PORT
+    gateway_enable: bool = False
+    gateway_name_server_port: int = DEFAULT_NAME_SERVER_PORT
+    gateway_port: int = DEFAULT_GATEWAY_PORT
+    cluster_name: str = "DefaultCluster"
     max_queues: int = 65_536
     max_pending_bytes: int = 64 << 20
     max_connections: int = 10_000
@@ -127,6 +135,20 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
             "group": self.group_port,
             "transaction": self.transaction_port,
         }
+
+    @property
+    def gateway_ports(self) -> dict[str, int]:
+        """Of each endpoint of the gateway, as above; none where it is off.
+
+        The third is where clients before 4.0 send to. It follows from the broker's port, so there
+        is none where that is any free one.
+        """
+        if not self.gateway_enable:
+            return {}
+        ports = {"name_server": self.gateway_name_server_port, "remoting": self.gateway_port}
+        if self.gateway_port > VIP_PORTS_BELOW:
+            ports["remoting_vip"] = self.gateway_port - VIP_PORTS_BELOW
+        return ports
 
     @property
     def store(self) -> Path:

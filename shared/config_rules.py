@@ -22,6 +22,7 @@ from penstock.shared.names import MAX_QUEUES_PER_TOPIC
 MAX_QUEUES = 1 << 24
 # Keys that end so count something: 0 is allowed and means "none" or "at once".
 _NOT_NEGATIVE = ("_ms", "_pages", "_nums", "_num", "_h", "_mapped_file")
+_NAME = re.compile(r"[\w%|-]{1,127}", re.ASCII)
 _DELAYS = re.compile(r"\d{1,9}[smhd]( \d{1,9}[smhd])*")
 
 # A rule gets the whole configuration, because it may compare keys with each other.
@@ -123,6 +124,17 @@ RULES: tuple[Rule, ...] = (
         "transaction_port",
         lambda c: 0 <= c.transaction_port <= 65535,
         "from 0 (any free one) to 65535",
+    ),
+    (
+        "gateway_name_server_port",
+        lambda c: 0 <= c.gateway_name_server_port <= 65535,
+        "from 0 (any free one) to 65535",
+    ),
+    ("gateway_port", lambda c: 0 <= c.gateway_port <= 65535, "from 0 (any free one) to 65535"),
+    (
+        "cluster_name",
+        lambda c: _NAME.fullmatch(c.cluster_name) is not None,
+        "1 to 127 letters, digits and % | - _",
     ),
     ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "an IP address"),
     ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "an IP address"),

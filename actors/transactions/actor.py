@@ -65,7 +65,7 @@ class Transactions(Actor):
         queues = HalfQueues(self._reader)
         paths = StorePaths(config.store)
         self._follower = Follower(queues, paths, stage.disk, self._clock, stage.report)
-        host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
+        host = pack_host(config.broker_ip, run.endpoints.store_port)
         began = self._positions["run_began"]
         # What an earlier life has stored is read in the op queue before anything is put.
         self._sender = RecordSender(run.run_id, "transactions", stage.generation)

@@ -92,7 +92,7 @@ class Writer(Actor):
         self._retries = Retries(index, lambda: self._end.wrote)
         self._exact = ExactOffsets(self._stage, self._pieces, self._reader.record)
         self._exact.begin(self._end.next_offset(OFFSETS_TOPIC, OFFSETS_QUEUE))
-        self._host = pack_host(config.broker_ip, int(run.endpoints.produce.rpartition(":")[2]))
+        self._host = pack_host(config.broker_ip, run.endpoints.store_port)
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
         self._check = FrameCheck(config, self._topics, self._shape, self._clock)
         self._rings = ProducerRings(

@@ -71,6 +71,8 @@ POSITIONS = (
     Position("forgotten_topics", "reput", "deletions", "the queues of these topics are gone"),
     Position("deleted_queues", "reput", "queues", "slots whose queues are deleted; never reused"),
     Position("closed_consumers", "reader", "connections", "closed for what came by them"),
+    Position("closed_clients", "gateway", "connections", "closed for what came by them"),
+    Position("client_count", "gateway", "connections", "of clients that speak RocketMQ's protocol"),
     Position("closed_members", "coordinator", "connections", "closed for what came by them"),
     Position("group_count", "coordinator", "groups", "consumer groups that have members"),
     Position("member_count", "coordinator", "members", "members of all groups together"),
@@ -101,7 +103,8 @@ POSITIONS = (
     ),
     Position("disk_full", "cleaner", "percent", "so full that no message is taken; 0 is not full"),
 )
-STATES = ("down", "starting", "running", "stopping")
+# "off": this broker has none, as it is configured
+STATES = ("down", "starting", "running", "stopping", "off")
 
 # An actor's life takes two lines because it has two writers. The second line outlives its process,
 # so the generations in it say whose words they are.

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from penstock.shared.config import Config
+
 
 class ActorRow(NamedTuple):
     """One actor. Ranks order actors among themselves: the lowest is started, or stopped, first."""
@@ -26,6 +28,8 @@ class ActorRow(NamedTuple):
     # Its import takes as long as the rest of a start, so actors with it are imported after the
     # others have been started.
     needs_numpy: bool = False
+    # the key of the configuration without which it does not run; "": it always does
+    enabled_by: str = ""
 
 
 # In the order in which `penstock status` shows them.
@@ -109,6 +113,16 @@ ROSTER = (
         stop_rank=-2,
         needs_numpy=True,
     ),
+    # First of all to stop: what it has taken from clients goes through all the others.
+    ActorRow(
+        "gateway",
+        "penstock.actors.gateway:Gateway",
+        start_rank=11,
+        stop_rank=-3,
+        serves=("name_server", "remoting", "remoting_vip"),
+        needs_numpy=True,
+        enabled_by="gateway_enable",
+    ),
     # Nobody notifies it either: it looks at every tick.
     ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=0),
 )
@@ -127,9 +141,17 @@ def row_of(actor: str) -> ActorRow:
     return _BY_NAME[actor]
 
 
-def start_order() -> tuple[str, ...]:
-    return tuple(row.name for row in sorted(ROSTER, key=lambda row: row.start_rank))
+def start_order(config: Config | None = None) -> tuple[str, ...]:
+    """The actors that a broker of this configuration has; without one, all."""
+    rows = [row for row in ROSTER if _is_wanted(row, config)]
+    return tuple(row.name for row in sorted(rows, key=lambda row: row.start_rank))
 
 
-def stop_order() -> tuple[str, ...]:
-    return tuple(row.name for row in sorted(ROSTER, key=lambda row: row.stop_rank))
+def stop_order(config: Config | None = None) -> tuple[str, ...]:
+    """The same, in the order in which they stop."""
+    rows = [row for row in ROSTER if _is_wanted(row, config)]
+    return tuple(row.name for row in sorted(rows, key=lambda row: row.stop_rank))
+
+
+def _is_wanted(row: ActorRow, config: Config | None) -> bool:
+    return config is None or not row.enabled_by or bool(getattr(config, row.enabled_by))

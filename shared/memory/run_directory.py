@@ -56,6 +56,15 @@ class Endpoints(msgspec.Struct, frozen=True):
     group_ipc: str = ""
     transaction: str = ""
     transaction_ipc: str = ""
+    name_server: str = ""
+    remoting: str = ""
+    remoting_vip: str = ""
+
+    @property
+    def store_port(self) -> int:
+        """The port that stored messages, and so their ids, name as their broker's: where clients
+        of RocketMQ look them up, if they are served."""
+        return int((self.remoting or self.produce).rpartition(":")[2])
 
 
 class Run(msgspec.Struct, frozen=True):

@@ -117,6 +117,9 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
         for clients, name in _endpoints():
             listeners[name] = listen_tcp(config.bind_host, config.ports[name], clients)
             sockets.callback(listeners[name].socket.close)
+        for name, port in config.gateway_ports.items():
+            listeners[name] = listen_tcp(config.bind_host, port, "clients of RocketMQ")
+            sockets.callback(listeners[name].socket.close)
         check_sizes(paths, config)
         with StoreSurvey(paths, config) as survey:
             check_files(survey)

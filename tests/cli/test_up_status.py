@@ -16,7 +16,7 @@ import pytest
 from penstock.client import Producer
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import POSITIONS, STATES
-from penstock.shared.memory.roster import ACTORS
+from penstock.shared.memory.roster import ACTORS, ROSTER
 
 WAIT_S = 15
 
@@ -49,12 +49,15 @@ def test_ready_names_the_endpoints_and_the_store(broker: Any) -> None:
 def test_status_shows_every_actor_position_and_endpoint(broker: Any) -> None:
     found = status(broker.store)
     assert [actor["name"] for actor in found["actors"]] == list(ACTORS)
-    for actor in found["actors"]:
+    off = {row.name for row in ROSTER if row.enabled_by}
+    running = [actor for actor in found["actors"] if actor["name"] not in off]
+    for actor in running:
         assert actor["pid"] > 1 and Path(f"/proc/{actor['pid']}").is_dir()
         assert actor["state"] in STATES and actor["state"] == "running"
         assert (actor["generation"], actor["restarts"]) == (1, 0)
         assert 0 <= actor["heartbeat_age_ms"] < 5000
-    assert len({actor["pid"] for actor in found["actors"]}) == len(ACTORS)
+    assert len({actor["pid"] for actor in running}) == len(running)
+    assert {actor["state"] for actor in found["actors"] if actor["name"] in off} == {"off"}
     assert set(found["positions"]) == {position.name for position in POSITIONS}
     assert found["endpoints"]["produce"] == broker.produce
     assert found["endpoints"]["consume"] == broker.consume

@@ -25,6 +25,7 @@ FIELDS = SendFields("PG", "orders", "TBW102", 4, 3, 0, 1700000000123, 7)
 def send(body: bytes = b"hello", shape: Shape = PLAIN, **changes: Any) -> Sent:
     return sent_message(
         msgspec.structs.replace(FIELDS, **changes),
+        3,
         body,
         new_key="NEW",
         now_ms=NOW_MS,
@@ -114,7 +115,7 @@ def test_a_batch_is_stored_as_it_was_sent() -> None:
     items = [BatchItem(n, b"%d" % n, encode_properties({"WAIT": "true"})) for n in range(3)]
     host = pack_host("10.1.2.3", 1)
     sent = sent_batch(
-        FIELDS, encode_batch(items), born_host=host, max_message_bytes=1000, shape=Shape()
+        FIELDS, 3, encode_batch(items), born_host=host, max_message_bytes=1000, shape=Shape()
     )
     starts = check_frame(sent.records, [(b"orders", 3, 3)], 1 << 20)
     found = [decode_record(sent.records, start) for start in starts[:-1]]

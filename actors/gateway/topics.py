@@ -1,0 +1,77 @@
+"""The topics as the gateway's clients are told them: config/topics.json, as it is now.
+
+The writer owns the file and counts its changes in `topic_changes`; it is read again only when that
+has moved.
+"""
+
+from __future__ import annotations
+
+import random
+
+from penstock.shared.config import Config
+from penstock.shared.errors import InvalidArgument, StoreDamaged, TopicNotFound
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions
+from penstock.shared.messaging.system_topics import TEMPLATE_TOPIC
+from penstock.shared.messaging.topic_rules import PERM_DEFAULT, PERM_INHERIT, TopicConfig
+from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
+from penstock.shared.store.topics import Topics, load_topics
+
+
+class TopicTable:
+    """The topics at the last look."""
+
+    def __init__(self, config: Config, positions: Positions) -> None:
+        self._config = config
+        self._paths = StorePaths(config.store)
+        self._positions = positions
+        self._changes = -1
+        self._topics = Topics()
+
+    def look(self) -> None:
+        # before the file: a change in between is seen at the next look
+        changes = self._positions["topic_changes"]
+        if changes == self._changes:
+            return
+        try:
+            self._topics = load_topics(self._paths.topics)
+        except (StoreDamaged, OSError):
+            return  # what was read before is what there is; the writer says what is wrong
+        self._changes = changes
+
+    def get(self, topic: str) -> TopicConfig | None:
+        return self._topics.get(topic)
+
+    def names(self) -> list[str]:
+        return sorted(self._topics.names())
+
+    def routed(self, topic: str) -> TopicConfig:
+        """What a client is told of a topic. Raises TopicNotFound.
+
+        A producer that is told there is no such topic asks for the template of those that are made
+        by their first message, and takes no topic for possible where there is no template.
+        """
+        found = self._topics.get(topic)
+        if found is not None:
+            return found
+        if topic == TEMPLATE_TOPIC and self._config.auto_create_topic_enable:
+            queues = self._config.default_topic_queue_nums
+            return TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
+        raise self.not_found(topic)
+
+    def not_found(self, topic: str) -> TopicNotFound:
+        hint = topic_hint(topic, self._topics.names(), self._paths.root)
+        return no_such_topic(topic, hint)
+
+    def queue_for(self, topic: str, config: TopicConfig, queue_id: int) -> int:
+        """The queue that a message is for; any, where its sender names a negative one.
+
+        Raises InvalidArgument. Messages are taken for queues that are only read, too, as a topic
+        shrinks by those that are written first.
+        """
+        if queue_id < 0:
+            return random.randrange(max(1, config.write_queues))
+        if queue_id >= config.queues:
+            error = no_such_queue(topic, queue_id, config.queues, self._paths.root)
+            raise InvalidArgument(error.what, error.value, error.hint)
+        return queue_id

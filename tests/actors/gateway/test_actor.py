@@ -1,0 +1,250 @@
+"""A broker's gateway, asked over sockets: routes, sends, and whatever else may come in."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.client import Consumer, MessageQuery, Producer
+from penstock.remoting.batch import BatchItem, encode_batch
+from penstock.remoting.codes import Request, Response
+from penstock.remoting.command import MAX_FRAME_BYTES
+from penstock.shared.formats.properties import encode_properties
+
+WAIT_S = 20
+SEND = {
+    "producerGroup": "PG",
+    "defaultTopic": "TBW102",
+    "defaultTopicQueueNums": 4,
+    "queueId": 0,
+    "sysFlag": 0,
+    "bornTimestamp": 1700000000123,
+    "flag": 7,
+    "properties": "TAGS\x01A\x02",
+}
+SHORT = dict(zip("abcdefghi", ("PG", "", "TBW102", 4, 0, 0, 1700000000123, 7, ""), strict=True))
+
+
+def test_a_topic_that_is_not_there_has_no_route_and_the_template_has(
+    gateway: Any, peer: Any
+) -> None:
+    asker = peer(gateway.name_server)
+    answer = asker.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "nowhere"})
+    assert answer.code == Response.TOPIC_NOT_EXIST and "nowhere" in answer.remark
+    answer = asker.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "TBW102"})
+    address = gateway.remoting.removeprefix("tcp://")
+    assert json.loads(answer.body) == {
+        "brokerDatas": [
+            {
+                "brokerAddrs": {"0": address},
+                "brokerName": "broker-a",
+                "cluster": "C",
+                "enableActingMaster": False,
+            }
+        ],
+        "filterServerTable": {},
+        "queueDatas": [
+            {
+                "brokerName": "broker-a",
+                "perm": 7,
+                "readQueueNums": 8,
+                "topicSysFlag": 0,
+                "writeQueueNums": 8,
+            }
+        ],
+    }
+
+
+def test_an_old_client_gets_the_keys_of_a_route_without_quotes(peer: Any) -> None:
+    fields = {"topic": "TBW102"}
+    answer = peer().ask(Request.GET_ROUTEINFO_BY_TOPIC, fields, version=400)
+    assert b'"brokerAddrs":{0:"' in answer.body
+    fields["acceptStandardJsonOnly"] = "true"
+    answer = peer().ask(Request.GET_ROUTEINFO_BY_TOPIC, fields, version=400)
+    assert b'"brokerAddrs":{"0":"' in answer.body
+
+
+def test_the_cluster_and_the_topics_are_told(gateway: Any, peer: Any) -> None:
+    with Producer(gateway.produce) as producer:
+        producer.send("told", b"x").result(WAIT_S)
+    answer = peer().ask(Request.GET_BROKER_CLUSTER_INFO)
+    assert json.loads(answer.body)["clusterAddrTable"] == {"C": ["broker-a"]}
+    answer = peer().ask(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    assert "told" in json.loads(answer.body)["topicList"]
+
+
+def test_a_message_is_stored_and_its_id_names_the_gateway(gateway: Any, peer: Any) -> None:
+    sender = peer()
+    answer = sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "plain"}, b"hello")
+    assert answer.code == Response.SUCCESS, answer.remark
+    assert answer.fields["queueId"] == "0" and answer.fields["queueOffset"] == "0"
+    assert answer.fields["MSG_REGION"] == "DefaultRegion" and answer.fields["TRACE_ON"] == "true"
+    port = int(gateway.remoting.rpartition(":")[2])
+    assert answer.fields["msgId"].startswith(f"7F000001{port:08X}")
+    with MessageQuery(gateway.consume) as query:
+        found = query.by_id(answer.fields["msgId"])
+    assert found.body == b"hello"
+    assert (found.tags, found.flag, found.queue_id) == ("A", 7, 0)
+    assert found.properties["UNIQ_KEY"] == answer.fields["transactionId"]
+    assert found.properties["CLUSTER"] == "C"
+    again = sender.ask(
+        Request.SEND_MESSAGE_V2, SHORT | {"b": "plain", "e": 0}, b"again", is_binary=True
+    )
+    assert again.is_binary and again.fields["queueOffset"] == "1"
+
+
+def test_a_topic_that_is_made_by_a_send_has_the_queues_its_client_asks_for(peer: Any) -> None:
+    sender = peer()
+    for number in range(3):  # before it is there, and after
+        sender.send(Request.SEND_MESSAGE, SEND | {"topic": "made", "queueId": 3}, b"%d" % number)
+    assert sorted(sender.hear().fields["queueOffset"] for _ in range(3)) == ["0", "1", "2"]
+    answer = sender.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "made"})
+    assert json.loads(answer.body)["queueDatas"][0]["writeQueueNums"] == 4
+    answer = sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "made", "queueId": 4}, b"x")
+    assert answer.code == Response.INVALID_PARAMETER
+    answer = sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "made", "queueId": -1}, b"x")
+    assert answer.code == Response.SUCCESS and 0 <= int(answer.fields["queueId"]) < 4
+
+
+def test_a_batch_has_one_answer_with_all_ids(gateway: Any, peer: Any) -> None:
+    items = [BatchItem(n, b"b%d" % n, encode_properties({"WAIT": "true"})) for n in range(3)]
+    sender = peer()
+    for code, names in ((Request.SEND_BATCH_MESSAGE, SHORT | {"b": "batch", "m": "true"}),
+                        (Request.SEND_MESSAGE, SEND | {"topic": "batch", "batch": 1})):  # fmt: skip
+        answer = sender.ask(code, names, encode_batch(items))
+        assert answer.code == Response.SUCCESS, answer.remark
+        with MessageQuery(gateway.consume) as query:
+            found = [query.by_id(each) for each in answer.fields["msgId"].split(",")]
+        assert [each.body for each in found] == [b"b0", b"b1", b"b2"]
+    assert answer.fields["queueOffset"] == "3"
+
+
+def test_what_has_no_answer_is_stored_without_one(gateway: Any, peer: Any) -> None:
+    sender = peer()
+    sender.send(Request.SEND_MESSAGE, SEND | {"topic": "oneway"}, b"quiet", flag=2)
+    sender.send(Request.SEND_MESSAGE, {"topic": "oneway"}, b"wrong, and quiet", flag=2)
+    answer = sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "oneway"}, b"loud")
+    assert answer.fields["queueOffset"] == "1"
+
+
+def test_of_sends_that_go_together_a_bad_one_fails_alone(peer: Any) -> None:
+    sender = peer()
+    assert sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "mixed"}, b"0").code == 0
+    batch = encode_batch([BatchItem(0, b"x", b"DELAY\x013\x02")])
+    bad = sender.send(Request.SEND_BATCH_MESSAGE, SHORT | {"b": "mixed", "m": "true"}, batch)
+    good = [sender.send(Request.SEND_MESSAGE, SEND | {"topic": "mixed"}, b"x") for _ in range(20)]
+    answers = {each.opaque: each for each in (sender.hear() for _ in range(21))}
+    assert answers[bad].code == Response.MESSAGE_ILLEGAL
+    # those that have to go again come after what is on its way
+    assert sorted(int(answers[each].fields["queueOffset"]) for each in good) == [*range(1, 21)]
+
+
+def test_a_delayed_message_comes_when_its_time_has_come(gateway: Any, peer: Any) -> None:
+    fields = SEND | {"topic": "late", "properties": "DELAY\x011\x02"}
+    answer = peer().ask(Request.SEND_MESSAGE, fields, b"late")
+    assert answer.code == Response.SUCCESS and answer.fields["queueId"] == "0"
+    began = time.monotonic()
+    with Consumer(gateway.consume, "late", start="earliest") as consumer:
+        (found,) = consumer.poll(WAIT_S)
+    assert found.body == b"late" and time.monotonic() - began > 0.5
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "body", "expected"),
+    [
+        (4711, {}, b"", Response.REQUEST_CODE_NOT_SUPPORTED),
+        (200050, {}, b"", Response.REQUEST_CODE_NOT_SUPPORTED),
+        (Request.SEND_MESSAGE, {"topic": "t"}, b"", Response.SYSTEM_ERROR),
+        (Request.SEND_MESSAGE, SEND | {"topic": "../t"}, b"", Response.INVALID_PARAMETER),
+        (Request.SEND_MESSAGE, SEND | {"topic": "t"}, bytes(65_537), Response.MESSAGE_ILLEGAL),
+        (Request.SEND_MESSAGE, SEND | {"topic": "t", "batch": 1}, b"x", Response.MESSAGE_ILLEGAL),
+        (Request.SEND_MESSAGE, SEND | {"topic": "%RETRY%no"}, b"", 26),
+        (Request.SEND_MESSAGE, SEND | {"topic": "TBW102"}, b"", Response.INVALID_PARAMETER),
+        (Request.HEART_BEAT, {}, b"{", Response.SYSTEM_ERROR),
+    ],
+)
+def test_what_cannot_be_served_is_answered_and_the_connection_stays(
+    peer: Any, code: int, fields: dict[str, object], body: bytes, expected: int
+) -> None:
+    asker = peer()
+    answer = asker.ask(code, fields, body)
+    assert answer.code == expected and answer.remark
+    assert asker.ask(Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        (MAX_FRAME_BYTES + 1).to_bytes(4, "big"),
+        b"\xff\xff\xff\xff",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x0a\0\0\0\x06[[[[[[",
+        b"\0\0\0\x05\x02\0\0\0x",
+    ],
+)
+def test_what_is_no_frame_costs_its_connection_and_no_other(peer: Any, raw: bytes) -> None:
+    other, bad = peer(), peer()
+    bad.socket.sendall(raw)
+    assert bad.is_closed()
+    assert other.ask(Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+
+
+@settings(max_examples=40)
+@given(
+    st.sampled_from([*map(int, Request), -1, 0]),
+    st.dictionaries(
+        st.sampled_from(["topic", "queueId", "b", "e", *"acdfgh", "clientID", "consumerGroup"]),
+        st.sampled_from(["", "0", "-1", "TBW102", "x", "99999999999", "%RETRY%g", "\0"]),
+        max_size=9,
+    ),
+    st.sampled_from([b"", b"{}", b"[]", b"null", b'{"clientID":"c"}', bytes(30)]),
+)
+def test_any_request_is_answered_and_ends_no_actor(
+    peer: Any, code: int, fields: dict[str, object], body: bytes
+) -> None:
+    asker = peer()
+    answer = asker.ask(code, fields, body)
+    assert answer.code == 0 or answer.remark
+
+
+def test_answers_that_a_client_does_not_read_hold_up_no_other(peer: Any) -> None:
+    lazy, other = peer(), peer()
+    lazy.socket.settimeout(0.2)
+    try:
+        for _ in range(200_000):
+            lazy.send(Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER)
+    except TimeoutError:
+        pass  # the gateway reads no further, and the kernel's buffers are full
+    else:
+        pytest.fail("the gateway goes on reading from a client that does not")
+    assert other.ask(Request.GET_BROKER_CLUSTER_INFO).code == Response.SUCCESS
+
+
+def test_a_client_comes_back_when_the_gateway_was_killed(
+    broker_in: Any, new_peer: Any, tmp_path: Any
+) -> None:
+    """The port is the supervisor's, so a client is not refused meanwhile, and waits."""
+    running = broker_in(tmp_path, gateway_enable="true", gateway_port=0, gateway_name_server_port=0)
+    found = running.status()
+    (first,) = (each["pid"] for each in found["actors"] if each["name"] == "gateway")
+    before = new_peer(found["endpoints"]["remoting"])
+    before.ask(Request.SEND_MESSAGE, SEND | {"topic": "t"}, b"before")
+    os.kill(first, signal.SIGKILL)
+    assert before.is_closed()
+    after = new_peer(found["endpoints"]["remoting"])
+    answer = after.ask(Request.SEND_MESSAGE, SEND | {"topic": "t"}, b"after")
+    assert answer.fields["queueOffset"] == "1"
+    assert running.stop() == 0
+
+
+def test_a_broker_without_a_gateway_has_no_such_process(broker: Any) -> None:
+    (found,) = (each for each in broker.status()["actors"] if each["name"] == "gateway")
+    assert (found["state"], found["pid"]) == ("off", 0)
+    assert broker.status()["endpoints"]["remoting"] == ""
