@@ -18,10 +18,9 @@ from enum import StrEnum
 import msgspec
 
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS, delay_due_ms
-from penstock.shared.formats.properties import DELAY, UNIQ_KEY, decode_properties
+from penstock.shared.formats.properties import DELAY, REAL_TOPIC, UNIQ_KEY, decode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.delayed import (
-    REAL_TOPIC,
     TIMER_DEL_UNIQKEY,
     TIMER_ROLL_TIMES,
     real_place,
