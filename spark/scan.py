@@ -7,7 +7,7 @@ yields the columns that were asked for as Arrow arrays, so it runs and is tested
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
@@ -22,134 +22,202 @@ from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.next_steps import verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.decode import Batch, RecordMismatch, entry_columns, record_columns
+from penstock.spark.decode import Batch
 from penstock.spark.gather import Integers
 from penstock.spark.plan import QueueRange
+from penstock.spark.reading.options import Mode
+from penstock.spark.reading.rows import Explain, How, Rows
 
 BATCH_BYTES = 4 << 20  # of log: what one batch holds in memory, and then once more as columns
 ENTRIES_AT_ONCE = 1 << 16
 # Reading bytes nobody wants is cheaper than another call as long as they are this few
 WIDEST_GAP_BYTES = 8 << 10
+_PLAIN = How()
 
 
 def read_range(
-    store: StoreDirectory, piece: QueueRange, columns: Sequence[str]
+    store: StoreDirectory, piece: QueueRange, columns: Sequence[str], how: How = _PLAIN
 ) -> Iterator[list[pa.Array]]:
     """The columns asked for, batch after batch. Raises StoreDamaged, OffsetOutOfRange."""
     files = FileCache()
     path = store.paths.queue(piece.topic, piece.queue_id)
     queue = QueueFiles(files, path, piece.topic, piece.queue_id, store.log_start)
     try:
-        for start in range(piece.start, piece.stop, ENTRIES_AT_ONCE):
-            table = queue.entries(start, min(start + ENTRIES_AT_ONCE, piece.stop))
-            named = _named_by(queue, table, start)
-            in_entries = entry_columns(named)
-            if all(name in in_entries for name in columns):
-                yield [in_entries[name]() for name in columns]
-                continue
-            for batch in _read_batches(store, queue, named):
-                try:
-                    made = record_columns(batch)
-                    arrays = [made[name]() for name in columns]
-                except RecordMismatch as misfit:
-                    raise _damage(store, queue, batch, misfit.index) from misfit
-                yield arrays
+        yield from _QueueScan(store, queue, Rows(columns, how)).read(piece.start, piece.stop)
     finally:
         files.close()
 
 
-def _named_by(queue: QueueFiles, table: npt.NDArray[np.void], start: int) -> Batch:
-    """What the entries say, without blanks. Raises StoreDamaged for an entry that names nothing."""
-    slots = np.flatnonzero(table["size"] != BLANK_SIZE)
-    offsets, sizes = table["offset"][slots], table["size"][slots]
-    bad = np.flatnonzero((offsets < 0) | (sizes < SMALLEST_RECORD_BYTES))
-    if len(bad):
-        file, at = queue.place(start + int(slots[bad[0]]))
-        raise StoreDamaged(
-            f"a consume queue entry names a record of less than {SMALLEST_RECORD_BYTES} bytes",
-            f"{sizes[bad[0]]} bytes at {offsets[bad[0]]} ({file}, byte {at})",
-            verify(file),
-        )
-    return Batch(
-        queue.topic,
-        queue.queue_id,
-        start + slots.astype(np.int64),
-        offsets.astype(np.int64),
-        sizes.astype(np.int64),
-    )
+class _QueueScan:
+    """One task's reading of one queue."""
 
+    def __init__(self, store: StoreDirectory, queue: QueueFiles, rows: Rows) -> None:
+        self._store = store
+        self._queue = queue
+        self._rows = rows
+        self._how = rows.how
 
-def _read_batches(store: StoreDirectory, queue: QueueFiles, named: Batch) -> Iterator[Batch]:
-    """The named records with their bytes, a few MiB at a time."""
-    if not len(named.queue_offsets):
-        return
-    offsets, sizes = named.physical_offsets, named.sizes_bytes
-    segments = _segments_of(store, queue, named)
-    gaps = offsets[1:] - (offsets + sizes)[:-1]
-    joined = np.zeros(len(offsets), bool)  # to the record before: one read fetches both
-    joined[1:] = (gaps >= 0) & (gaps <= WIDEST_GAP_BYTES) & (segments[1:] == segments[:-1])
-    costs_bytes = sizes.copy()
-    costs_bytes[1:] += np.where(joined[1:], gaps, 0)
-    cuts = np.flatnonzero(np.diff(np.cumsum(costs_bytes) // BATCH_BYTES)) + 1
-    for first, end in pairwise((0, *cuts.tolist(), len(offsets))):
-        heads = np.flatnonzero(~joined[first:end]) + first
-        runs = [first, *heads[heads > first].tolist(), end]
+    def read(self, first: int, end: int) -> Iterator[list[pa.Array]]:
+        if not self._how.fail_on_data_loss:
+            # a store that was planned may have lost its oldest files since, or its newest
+            first = max(first, self._queue.first_slot)
+            end = min(end, self._queue.max_offset)
+        for start in range(first, end, ENTRIES_AT_ONCE):
+            table = self._queue.entries(start, min(start + ENTRIES_AT_ONCE, end))
+            slots = np.flatnonzero(table["size"] != BLANK_SIZE)
+            named = self._rows.candidates(
+                Batch(
+                    self._queue.topic,
+                    self._queue.queue_id,
+                    start + slots.astype(np.int64),
+                    table["offset"][slots].astype(np.int64),
+                    table["size"][slots].astype(np.int64),
+                ),
+                table["tags_code"][slots].astype(np.int64),
+            )
+            yield from self._rows_of(named)
+
+    def _rows_of(self, named: Batch) -> Iterator[list[pa.Array]]:
+        """What the entries lead to."""
+        bad = (named.physical_offsets < 0) | (named.sizes_bytes < SMALLEST_RECORD_BYTES)
+        named = yield from self._without(named, bad, self._too_small)
+        if not self._rows.needs_records:
+            if len(named.queue_offsets):
+                yield self._rows.of_entries(named)
+            return
+        named = self._unexpired(named)
+        segments, outside = self._segments_of(named)
+        sound = yield from self._without(named, outside, self._outside)
+        for batch in self._fetched(sound, segments[~outside]):
+            yield from self._rows.rows(batch, self._damage)
+
+    def _unexpired(self, named: Batch) -> Batch:
+        """Raises OffsetOutOfRange where messages have expired, or leaves them out."""
+        gone = named.physical_offsets < self._store.log_start
+        if not gone.any():
+            return named
+        if self._how.fail_on_data_loss:
+            raise _expired(int(named.physical_offsets.min()), self._store.log_start)
+        return _masked(named, ~gone)
+
+    def _segments_of(self, named: Batch) -> tuple[Integers, npt.NDArray[np.bool_]]:
+        """The index of the segment that holds each record, and which are in none as a whole."""
+        offsets = named.physical_offsets
+        ends = np.array([segment.end for segment in self._store.segments], np.int64)
+        bases = [segment.base for segment in self._store.segments]
+        indexes = np.searchsorted(bases, offsets, "right") - 1
+        if not len(ends):
+            return indexes, np.ones(len(offsets), np.bool_)
+        return indexes, offsets + named.sizes_bytes > ends[indexes]
+
+    def _fetched(self, named: Batch, segments: Integers) -> Iterator[Batch]:
+        """The named records with their bytes, a few MiB at a time."""
+        if not len(named.queue_offsets):
+            return
+        offsets, sizes = named.physical_offsets, named.sizes_bytes
+        gaps = offsets[1:] - (offsets + sizes)[:-1]
+        joined = np.zeros(len(offsets), bool)  # to the record before: one read fetches both
+        joined[1:] = (gaps >= 0) & (gaps <= WIDEST_GAP_BYTES) & (segments[1:] == segments[:-1])
+        costs_bytes = sizes.copy()
+        costs_bytes[1:] += np.where(joined[1:], gaps, 0)
+        cuts = np.flatnonzero(np.diff(np.cumsum(costs_bytes) // BATCH_BYTES)) + 1
+        for first, end in pairwise((0, *cuts.tolist(), len(offsets))):
+            heads = np.flatnonzero(~joined[first:end]) + first
+            runs = [first, *heads[heads > first].tolist(), end]
+            try:
+                raw, starts = self._read_runs(named, runs)
+            except OffsetOutOfRange:
+                # its segment was deleted after this task listed the store
+                self._store.refresh()
+                left = self._unexpired(_masked(named, np.arange(len(offsets)) >= first))
+                yield from self._fetched(left, self._segments_of(left)[0])
+                return
+            yield named._replace(
+                queue_offsets=named.queue_offsets[first:end],
+                physical_offsets=offsets[first:end],
+                sizes_bytes=sizes[first:end],
+                raw=raw,
+                starts=starts,
+            )
+
+    def _read_runs(self, named: Batch, runs: Sequence[int]) -> tuple[bytes, Integers]:
+        """The bytes of neighbouring records, a read for each run of them, and where each begins."""
+        offsets, sizes, first = named.physical_offsets, named.sizes_bytes, runs[0]
         parts = []
-        starts = np.empty(end - first, np.int64)
+        starts = np.empty(runs[-1] - first, np.int64)
         filled_bytes = 0
         for head, stop in pairwise(runs):
             position = int(offsets[head])
             size = int(offsets[stop - 1] + sizes[stop - 1]) - position
             starts[head - first : stop - first] = offsets[head:stop] - position + filled_bytes
-            parts.append(store.read_log(position, size))
+            parts.append(self._store.read_log(position, size))
             filled_bytes += size
-        yield named._replace(
-            queue_offsets=named.queue_offsets[first:end],
-            physical_offsets=offsets[first:end],
-            sizes_bytes=sizes[first:end],
-            raw=parts[0] if len(parts) == 1 else b"".join(parts),
-            starts=starts,
+        return parts[0] if len(parts) == 1 else b"".join(parts), starts
+
+    def _without(
+        self, named: Batch, bad: npt.NDArray[np.bool_], explain: Explain
+    ) -> Generator[list[pa.Array], None, Batch]:
+        """The messages that are not bad; those that are become what the mode says."""
+        if not bad.any():
+            return named
+        if self._how.mode is Mode.FAILFAST:
+            raise explain(named, int(np.flatnonzero(bad)[0]))
+        if self._how.mode is Mode.PERMISSIVE:
+            for index in np.flatnonzero(bad).tolist():
+                alone = _masked(named, np.arange(len(bad)) == index)
+                yield from self._rows.reported_at(alone, str(explain(named, index)))
+        return _masked(named, ~bad)
+
+    def _too_small(self, named: Batch, index: int) -> StoreDamaged:
+        file, at = self._queue.place(int(named.queue_offsets[index]))
+        return StoreDamaged(
+            f"a consume queue entry names a record of less than {SMALLEST_RECORD_BYTES} bytes",
+            f"{named.sizes_bytes[index]} bytes at {named.physical_offsets[index]} "
+            f"({file}, byte {at})",
+            verify(file),
         )
 
-
-def _segments_of(store: StoreDirectory, queue: QueueFiles, named: Batch) -> Integers:
-    """The index of the segment that holds each record whole. Raises StoreDamaged otherwise."""
-    offsets = named.physical_offsets
-    ends = np.array([segment.end for segment in store.segments], np.int64)
-    indexes = np.searchsorted([segment.base for segment in store.segments], offsets, "right") - 1
-    if len(offsets) and int(offsets.min()) < store.log_start:
-        raise OffsetOutOfRange(
-            "messages that were to be read have expired meanwhile",
-            f"log offset {int(offsets.min())}; the log starts at {store.log_start}",
-            "read again",
-        )
-    outside = np.flatnonzero(offsets + named.sizes_bytes > ends[indexes])
-    if len(outside):
-        worst = int(outside[0])
-        file, at = queue.place(int(named.queue_offsets[worst]))
-        raise StoreDamaged(
+    def _outside(self, named: Batch, index: int) -> StoreDamaged:
+        file, at = self._queue.place(int(named.queue_offsets[index]))
+        return StoreDamaged(
             "a consume queue entry names a record outside the log's segments",
-            f"{named.sizes_bytes[worst]} bytes at {offsets[worst]} ({file}, byte {at})",
-            verify(store.paths.root),
+            f"{named.sizes_bytes[index]} bytes at {named.physical_offsets[index]} "
+            f"({file}, byte {at})",
+            verify(self._store.paths.root),
         )
-    return indexes
+
+    def _damage(self, batch: Batch, index: int) -> StoreDamaged:
+        """What is wrong with a record, with the places of the record and of its entry."""
+        position, size = int(batch.physical_offsets[index]), int(batch.sizes_bytes[index])
+        start = int(batch.starts[index])
+        found, length, reason = examine(batch.raw, start, start + size, position=position)
+        if found is Kind.RECORD and length != size:
+            reason = f"record of {length} bytes where its entry says {size}"
+        elif found is Kind.RECORD:
+            reason = "record of another queue or queue offset"
+        segment = self._store.segment_of(position)
+        queue_offset = int(batch.queue_offsets[index])
+        file, at = self._queue.place(queue_offset)
+        return StoreDamaged(
+            f"message {queue_offset} of {batch.topic}/{batch.queue_id} is not where its entry says",
+            f"{reason or found.name.lower()} at {position} "
+            f"({segment.path}, byte {position - segment.base}; entry: {file}, byte {at})",
+            verify(self._store.paths.root),
+        )
 
 
-def _damage(store: StoreDirectory, queue: QueueFiles, batch: Batch, index: int) -> StoreDamaged:
-    """What is wrong with the batch's record, with the places of the record and of its entry."""
-    position, size = int(batch.physical_offsets[index]), int(batch.sizes_bytes[index])
-    start = int(batch.starts[index])
-    found, length, reason = examine(batch.raw, start, start + size, position=position)
-    if found is Kind.RECORD and length != size:
-        reason = f"record of {length} bytes where its entry says {size}"
-    elif found is Kind.RECORD:
-        reason = "record of another queue or queue offset"
-    segment = store.segment_of(position)
-    queue_offset = int(batch.queue_offsets[index])
-    entry_file, entry_at = queue.place(queue_offset)
-    return StoreDamaged(
-        f"message {queue_offset} of {queue.topic}/{queue.queue_id} is not where its entry says",
-        f"{reason or found.name.lower()} at {position} "
-        f"({segment.path}, byte {position - segment.base}; entry: {entry_file}, byte {entry_at})",
-        verify(store.paths.root),
+def _masked(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
+    """Those of messages whose records were not read yet."""
+    return batch._replace(
+        queue_offsets=batch.queue_offsets[mask],
+        physical_offsets=batch.physical_offsets[mask],
+        sizes_bytes=batch.sizes_bytes[mask],
+    )
+
+
+def _expired(position: int, log_start: int) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        "messages that were to be read have expired meanwhile",
+        f"log offset {position}; the log starts at {log_start}",
+        'read again; with option("failOnDataLoss", "false") a query passes over them',
     )

@@ -60,6 +60,7 @@ def local_session(
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "false",
+        "spark.sql.python.filterPushdown.enabled": "true",
     }
     builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
     for key, value in {**defaults, **(settings or {})}.items():

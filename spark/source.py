@@ -1,9 +1,9 @@
 """The data source "penstock" for PySpark: names, schema, partitions, batches.
 
 Reads a store directory as files, running or stopped. Which messages a frame holds is fixed when its
-first query is planned; load again to see what came later. Owns the columns' names and types; the
-work is done by `plan` and `scan`, which are imported where they are used, because Spark's workers
-import this module to look the source up.
+first query is planned; load again to see what came later, or read it as a stream. Owns the columns'
+names and types; the work is done in `reading`, which is imported where it is used, because Spark's
+workers import this module to look the source up.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    Filter,
+    InputPartition,
+)
 from pyspark.sql.types import (
     BinaryType,
     DataType,
@@ -29,7 +35,8 @@ from penstock.shared.next_steps import did_you_mean
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from penstock.spark.plan import Options
+    from penstock.spark.reading.options import Options
+    from penstock.spark.reading.predicates import Predicate
 
 COLUMNS: dict[str, DataType] = {
     "topic": StringType(),
@@ -43,6 +50,8 @@ COLUMNS: dict[str, DataType] = {
     "store_timestamp": TimestampType(),
     "properties": MapType(StringType(), StringType()),
 }
+# in mode PERMISSIVE what is wrong with a damaged record, and null for all others
+CORRUPT = "_corrupt_record"
 
 
 class PenstockSource(DataSource):
@@ -53,24 +62,28 @@ class PenstockSource(DataSource):
         return "penstock"
 
     def schema(self) -> StructType:
-        from penstock.spark.plan import parse_options
+        from penstock.spark.reading.options import Mode, parse_options
 
-        columns = parse_options(self.options).columns
-        names = [name.strip() for name in columns.split(",") if name.strip()] or list(COLUMNS)
-        return StructType([StructField(name, _type_of(name)) for name in names])
+        options = parse_options(self.options)
+        names = [name.strip() for name in options.columns.split(",") if name.strip()]
+        fields = [StructField(name, type_of(name)) for name in names or COLUMNS]
+        if options.mode is Mode.PERMISSIVE and CORRUPT not in names:
+            fields.append(StructField(CORRUPT, type_of(CORRUPT)))
+        return StructType(fields)
 
     def reader(self, schema: StructType) -> StoreReader:
-        from penstock.shared.errors import ConfigError
-        from penstock.spark.plan import parse_options
+        from penstock.spark.reading.options import parse_options
 
-        for field in schema.fields:
-            if field.dataType != _type_of(field.name):
-                raise ConfigError(
-                    f"column {field.name} is not of this type",
-                    f"{field.dataType.simpleString()} for {_type_of(field.name).simpleString()}",
-                    "cast it after the load",
-                )
-        return StoreReader(parse_options(self.options), schema)
+        check_schema(schema)
+        options = parse_options(self.options)
+        return (PushingReader if options.push_filters else StoreReader)(options, schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from penstock.spark.reading.options import parse_options
+        from penstock.spark.reading.stream import StoreStreamReader
+
+        check_schema(schema)
+        return StoreStreamReader(parse_options(self.options), schema)
 
 
 class StoreReader(DataSourceReader):
@@ -79,32 +92,60 @@ class StoreReader(DataSourceReader):
     def __init__(self, options: Options, schema: StructType) -> None:
         self.options = options
         self.schema = schema
+        self.predicates: list[Predicate] = []
 
     def partitions(self) -> list[InputPartition]:
         from penstock.shared.store.directory import StoreDirectory
-        from penstock.spark.plan import plan
+        from penstock.spark.reading.task import plan_store
 
         with StoreDirectory(self.options.path) as store:
-            return [InputPartition(ranges) for ranges in plan(store, self.options)]
+            planned = plan_store(store, self.options, self.predicates)
+            return [InputPartition(ranges) for ranges in planned]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from penstock.spark.reading.rows import how_of
+        from penstock.spark.reading.task import read_partition
 
-        from penstock.shared.store.directory import StoreDirectory
-        from penstock.spark.scan import read_range
-
-        arrow_schema = to_arrow_schema(self.schema, timezone="UTC")
-        with StoreDirectory(self.options.path) as store:
-            for piece in partition.value:
-                for arrays in read_range(store, piece, self.schema.fieldNames()):
-                    yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+        how = how_of(self.options, self.predicates)
+        return read_partition(self.options.path, partition.value, self.schema, how)
 
 
-def _type_of(name: str) -> DataType:
+class PushingReader(StoreReader):
+    """The same for a query whose filters the tasks apply.
+
+    A class of its own, as Spark refuses a reader that has this method unless
+    spark.sql.python.filterPushdown.enabled is set, and chosen by an option, as a frame must then
+    have one query only: Spark 4.3 keeps the partitions that it planned with filters, and takes them
+    for a later query of the same frame that has none to hand down.
+    """
+
+    def pushFilters(self, filters: list[Filter]) -> list[Filter]:
+        """Keep what the tasks will apply, and give the others back to Spark."""
+        from penstock.spark.reading.predicates import accept
+
+        self.predicates, left = accept(filters, COLUMNS)
+        return left
+
+
+def check_schema(schema: StructType) -> None:
+    """Raise ConfigError for a column that there is not, or that has another type."""
+    from penstock.shared.errors import ConfigError
+
+    for field in schema.fields:
+        if field.dataType != type_of(field.name):
+            raise ConfigError(
+                f"column {field.name} is not of this type",
+                f"{field.dataType.simpleString()} for {type_of(field.name).simpleString()}",
+                "cast it after the load",
+            )
+
+
+def type_of(name: str) -> DataType:
     """Raises ConfigError for a column that there is not."""
     from penstock.shared.errors import ConfigError
 
+    if name == CORRUPT:
+        return StringType()
     if name not in COLUMNS:
         raise ConfigError("the source has no such column", name, did_you_mean(name, COLUMNS))
     return COLUMNS[name]

@@ -23,7 +23,7 @@ from penstock.shared.config import Config
 from penstock.shared.config_sources import load_config
 from penstock.shared.memory.positions import POSITIONS
 from penstock.shared.memory.roster import ROSTER
-from penstock.spark.plan import Options
+from penstock.spark.reading.options import Options
 from penstock.spark.source import COLUMNS
 
 pytestmark = pytest.mark.takes(25)

@@ -6,7 +6,8 @@ import pytest
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from penstock.shared.store.directory import StoreDirectory
-from penstock.spark.plan import QueueRange, parse_options, plan
+from penstock.spark.plan import QueueRange, plan
+from penstock.spark.reading.options import parse_options
 
 from .conftest import StoreBuilder
 

@@ -16,7 +16,8 @@ from penstock.shared.formats.record import Record, decode_record, encode_record,
 from penstock.shared.formats.record_layout import MAGIC_V2
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
-from penstock.spark.plan import QueueRange, parse_options, plan
+from penstock.spark.plan import QueueRange, plan
+from penstock.spark.reading.options import parse_options
 from penstock.spark.source import COLUMNS
 
 from .conftest import BORN_MS, STORED_MS, StoreBuilder

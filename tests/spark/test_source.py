@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import io
 import json
+import shutil
 import tarfile
 from collections import Counter
 from pathlib import Path
@@ -17,7 +20,7 @@ from penstock.shared.formats.compression import decompress
 from penstock.shared.formats.record import pack_host
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import register
-from penstock.spark.plan import parse_options
+from penstock.spark.reading.options import parse_options
 from penstock.spark.source import PenstockSource, StoreReader
 
 from .conftest import BORN_MS, STORED_MS, StoreBuilder
@@ -137,9 +140,7 @@ def test_a_missing_topic_fails_with_the_topics_there_are(
     spark: SparkSession, store: StoreBuilder
 ) -> None:
     store.put()
-    with pytest.raises(
-        AnalysisException, match="no queue of a subscribed topic.*trains.*are: flights"
-    ):
+    with pytest.raises(AnalysisException, match="no topic of this name.*trains.*are: flights"):
         load(spark, store.root, subscribe="trains").collect()
 
 
@@ -192,3 +193,75 @@ def test_registering_where_spark_finds_the_format_by_itself_does_nothing(
     store.put()
     assert load(spark, store.root, columns="topic").count() == 1
     assert parse_options({"path": store.root}).columns == ""
+
+
+@pytest.mark.parametrize("push", ["true", "false"])
+def test_filters_give_the_same_rows_pushed_down_or_not(
+    spark: SparkSession, store: StoreBuilder, push: str
+) -> None:
+    for number in range(20):
+        tagged = {"TAGS": "ab"[number % 2], "KEYS": f"k{number}"}
+        store.put(queue_id=number % 4, properties=tagged)
+    store.put("orders")
+
+    def where(condition: str) -> DataFrame:
+        return load(spark, store.root, pushFilters=push).where(condition)
+
+    chosen = where(
+        "topic = 'flights' and queue_id in (1, 3) and tags = 'b' and queue_offset > 1"
+        f" and store_timestamp <= timestamp_millis({STORED_MS + 3}) and length(body) = 4"
+    )
+    text = explained(chosen)
+    assert ("PushedFilters: [" in text and "tags" in text) == (push == "true"), text
+    found = sorted((row.queue_id, row.queue_offset) for row in chosen.collect())
+    assert found == [(1, 2), (1, 3), (3, 2), (3, 3)]
+    assert where("tags is null").count() == 1
+    assert where("key = 'k7' or tags = 'c'").count() == 1
+
+
+def test_a_frame_has_all_its_rows_after_a_filtered_query(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    store.put(properties={"TAGS": "a"})
+    store.put()
+    frame = load(spark, store.root)
+    assert (frame.where("tags is null").count(), frame.count()) == (1, 2)
+
+
+def explained(frame: DataFrame) -> str:
+    shown = io.StringIO()
+    with contextlib.redirect_stdout(shown):
+        frame.explain("formatted")
+    return shown.getvalue()
+
+
+def test_damaged_records_become_rows_in_permissive_mode(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    store.put(properties={"a": "b"})
+    damaged = store.put()
+    store.write_log(damaged.physical_offset + 4, b"\x00")
+    frame = load(spark, store.root, mode="permissive")
+    assert frame.dtypes == [*COLUMN_TYPES, ("_corrupt_record", "string")]
+    sound, broken = sorted(frame.collect(), key=lambda row: row.queue_offset)
+    assert (sound.body, sound.properties, sound._corrupt_record) == (b"body", {"a": "b"}, None)
+    assert (broken.topic, broken.queue_offset, broken.body, broken.properties) == (
+        "flights",
+        1,
+        None,
+        None,
+    )
+    assert f"at {damaged.physical_offset}" in broken._corrupt_record
+    assert load(spark, store.root, mode="dropMalformed", columns="topic").count() == 1
+
+
+def test_a_store_without_queues_is_read_from_its_log(
+    spark: SparkSession, store: StoreBuilder
+) -> None:
+    for number in range(500):
+        store.put(queue_id=number % 2, body=b"%d" % number)
+    rows = sorted(load(spark, store.root).collect())
+    shutil.rmtree(store.paths.consume_queue)
+    again = load(spark, store.root, splitBytes="20000")
+    assert again.rdd.getNumPartitions() > 1
+    assert sorted(again.collect()) == rows

@@ -1,0 +1,164 @@
+"""From options to one offset for each queue: where a query begins, and where it ends.
+
+Owns the forms in which an offset may be written. Which queues there are is passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from penstock.client.core.start import LEAST_MS, parse_start
+from penstock.shared.errors import ConfigError, InvalidArgument, OffsetOutOfRange
+from penstock.spark.reading.options import Options
+from penstock.spark.reading.queues import GroupOffsets, Queue
+
+EARLIEST, LATEST = -2, -1  # as numbers in the offsets options
+GROUP = "group:"
+
+ByQueue = dict[str, dict[str, int]]
+# the offsets of a group, by its name
+OffsetsOf = Callable[[str], GroupOffsets]
+
+
+class _End(NamedTuple):
+    """One end of the ranges, as the options say it."""
+
+    option: str
+    offsets: str
+    timestamp: str
+    by_timestamp: str
+    otherwise: int  # for a queue that JSON does not name
+
+
+def starting(options: Options) -> _End:
+    return _End(
+        "startingOffsets",
+        options.starting_offsets,
+        options.starting_timestamp,
+        options.starting_offsets_by_timestamp,
+        EARLIEST,
+    )
+
+
+def ending(options: Options) -> _End:
+    return _End(
+        "endingOffsets",
+        options.ending_offsets,
+        options.ending_timestamp,
+        options.ending_offsets_by_timestamp,
+        LATEST,
+    )
+
+
+def resolve(
+    end: _End, queues: Sequence[Queue], offsets_of: OffsetsOf, now_ms: int, *, strict: bool
+) -> list[int]:
+    """One offset for each queue, which it has. A time counts before an offset, as with Kafka's.
+
+    Raises ConfigError, GroupNotFound; OffsetOutOfRange where `strict`, else the nearest one counts.
+    """
+    if end.timestamp:
+        at_ms = parse_time(end.option.replace("Offsets", "Timestamp"), end.timestamp, now_ms)
+        return [queue.offset_at(at_ms) for queue in queues]
+    if end.by_timestamp:
+        option = f"{end.option}ByTimestamp"
+        times = _named(parse_json(end.by_timestamp, option), queues, option, None)
+        return [
+            _clamped(queue, end.otherwise) if at_ms is None else queue.offset_at(at_ms)
+            for queue, at_ms in zip(queues, times, strict=True)
+        ]
+    wanted = [end.otherwise if at is None else at for at in _offsets(end, queues, offsets_of)]
+    if strict:
+        for queue, offset in zip(queues, wanted, strict=True):
+            check_within(queue, offset, end.option)
+    return [_clamped(queue, offset) for queue, offset in zip(queues, wanted, strict=True)]
+
+
+def _offsets(end: _End, queues: Sequence[Queue], offsets_of: OffsetsOf) -> Sequence[int | None]:
+    text = end.offsets.strip()
+    if text.lower() in ("earliest", "latest"):
+        return [EARLIEST if text.lower() == "earliest" else LATEST] * len(queues)
+    if text.startswith(GROUP):
+        found = offsets_of(text.removeprefix(GROUP))
+        return [found.get(queue.topic, {}).get(queue.queue_id) for queue in queues]
+    return _named(parse_json(text, end.option), queues, end.option, end.otherwise)
+
+
+def _named(
+    found: ByQueue, queues: Sequence[Queue], option: str, otherwise: int | None
+) -> list[int | None]:
+    """What the JSON says of each queue. Raises ConfigError where it names others."""
+    known = {(queue.topic, str(queue.queue_id)) for queue in queues}
+    strange = [f"{t}/{q}" for t, by_queue in found.items() for q in by_queue if (t, q) not in known]
+    if strange:
+        raise ConfigError(
+            f"{option} names queues that are not read",
+            ", ".join(strange),
+            "name those that are subscribed to and that the store has",
+        )
+    return [found.get(queue.topic, {}).get(str(queue.queue_id), otherwise) for queue in queues]
+
+
+def check_within(queue: Queue, offset: int, option: str) -> None:
+    """Raise OffsetOutOfRange for an offset that a queue does not have."""
+    lowest, highest = queue.min_offset, queue.max_offset
+    if offset not in (EARLIEST, LATEST) and not lowest <= offset <= highest:
+        raise OffsetOutOfRange(
+            f"{option} lies outside the queue",
+            f"{queue.topic}/{queue.queue_id} at {offset}",
+            f"it has {lowest} to {highest}; -2 is the earliest, -1 the latest, and with "
+            'option("failOnDataLoss", "false") the nearest one counts',
+        )
+
+
+def _clamped(queue: Queue, offset: int) -> int:
+    if offset == EARLIEST:
+        return queue.min_offset
+    if offset == LATEST:
+        return queue.max_offset
+    return min(max(offset, queue.min_offset), queue.max_offset)
+
+
+def parse_json(text: str, option: str) -> ByQueue:
+    """{"topic": {"0": 17}}. Raises ConfigError."""
+    try:
+        parsed: Any = msgspec.json.decode(text, type=ByQueue)
+    except msgspec.MsgspecError as error:
+        by_time = "Timestamp" in option
+        forms = "ms since 1970 as" if by_time else "earliest, latest, group:NAME, or"
+        raise ConfigError(
+            f"{option} cannot be read",
+            f"{text}: {error}",
+            f'write {forms} JSON like {{"topic": {{"0": {LEAST_MS if by_time else 17}}}}}',
+        ) from error
+    return dict(parsed)
+
+
+def parse_assign(text: str) -> dict[str, list[int]]:
+    """{"topic": [0, 1]}. Raises ConfigError."""
+    try:
+        parsed: Any = msgspec.json.decode(text, type=dict[str, list[int]])
+    except msgspec.MsgspecError as error:
+        raise ConfigError(
+            "assign cannot be read", f"{text}: {error}", 'write JSON like {"topic": [0, 1]}'
+        ) from error
+    return dict(parsed)
+
+
+def parse_time(option: str, text: str, now_ms: int) -> int:
+    """Ms since 1970. Raises ConfigError."""
+    try:
+        at_ms = parse_start(text, now_ms).at_ms
+    except InvalidArgument:
+        at_ms = -1
+    if at_ms < 0:
+        raise ConfigError(
+            f"{option} is no time",
+            text,
+            f"write ms since 1970 ({LEAST_MS} or later), a time (2026-01-02T03:04), or how long "
+            "ago (-15m)",
+        )
+    return at_ms

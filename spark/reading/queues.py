@@ -1,0 +1,147 @@
+"""The queues that a query may read, whoever answers for them: here a store directory's own files.
+
+Owns what a queue must tell a plan: its ends, an offset by time, about how large its messages are.
+Reads only, and knows nothing of options.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from penstock.shared.errors import GroupNotFound
+from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.next_steps import did_you_mean
+from penstock.shared.progress.consumer_offsets import ConsumerOffsets
+from penstock.shared.queue.snapshot import QueueFiles
+from penstock.shared.store.directory import StoreDirectory
+from penstock.shared.store.rocketmq_json import load_document
+from penstock.shared.store.topics import load_topics
+
+SAMPLE_ENTRIES = 512
+LIGHT_QUEUE_PREFIX = "%LMQ%"
+# topic -> queue -> next offset
+GroupOffsets = dict[str, dict[int, int]]
+
+
+class Queue(Protocol):
+    """One queue as it was when it was listed."""
+
+    @property
+    def topic(self) -> str: ...
+    @property
+    def queue_id(self) -> int: ...
+    @property
+    def min_offset(self) -> int: ...
+    @property
+    def max_offset(self) -> int: ...
+
+    def offset_at(self, time_ms: int) -> int:
+        """The first offset stored at or after a time, else the max offset. As RocketMQ finds it:
+        by bisection, which takes store times for growing."""
+        ...
+
+    def estimate_bytes(self, start: int, stop: int) -> int:
+        """About the bytes of these messages."""
+        ...
+
+    def end_within(self, start: int, stop: int, max_bytes: int) -> int:
+        """How far messages from `start` on, and none past `stop`, fit into `max_bytes`."""
+        ...
+
+    def end_before(self, position: int) -> int:
+        """One more than the last offset whose record begins before a log offset."""
+        ...
+
+    def stored_ms(self, offset: int) -> int:
+        """When a message was stored, by its record."""
+        ...
+
+
+class StoreQueue:
+    """A queue by its files, and the records they name."""
+
+    def __init__(self, store: StoreDirectory, files: QueueFiles) -> None:
+        self._store = store
+        self._files = files
+        self.topic, self.queue_id = files.topic, files.queue_id
+
+    @property
+    def min_offset(self) -> int:
+        return self._files.min_offset
+
+    @property
+    def max_offset(self) -> int:
+        return self._files.max_offset
+
+    def offset_at(self, time_ms: int) -> int:
+        slots = range(self.min_offset, self.max_offset)
+        found = bisect_left(slots, True, key=lambda slot: self.stored_ms(slot) >= time_ms)
+        return self.min_offset + found
+
+    def stored_ms(self, slot: int) -> int:
+        position = self._files.log_offset(slot)
+        # the smallest records are shorter than what a head may take, and one may end its segment
+        left = self._store.segment_of(position).end - position
+        return store_timestamp_ms(self._store.read_log(position, min(HEAD_BYTES, left)), 0)
+
+    def estimate_bytes(self, start: int, stop: int) -> int:
+        # from the sizes at both ends: a queue may have very many entries
+        head = self._files.entries(start, min(start + SAMPLE_ENTRIES, stop))["size"]
+        tail = self._files.entries(max(stop - SAMPLE_ENTRIES, start), stop)["size"]
+        return int((head.mean() + tail.mean()) / 2 * (stop - start))
+
+    def end_within(self, start: int, stop: int, max_bytes: int) -> int:
+        while start < stop:
+            sizes = self._files.entries(start, min(start + SAMPLE_ENTRIES, stop))["size"]
+            ends = sizes.astype("i8").cumsum()
+            fit = int(ends.searchsorted(max_bytes, "right"))
+            start, max_bytes = start + fit, max_bytes - int(ends[fit - 1] if fit else 0)
+            if fit < len(sizes):
+                break
+        return start
+
+    def end_before(self, position: int) -> int:
+        found = self._files.end_before(position)
+        return max(self.min_offset, min(found, self.max_offset))
+
+
+def store_queues(store: StoreDirectory) -> list[Queue]:
+    """Those of the store, by topic and queue id."""
+    # entries of light queues name messages of other topics, which are read there
+    return [
+        StoreQueue(store, files)
+        for files in store.queues()
+        if not files.topic.startswith(LIGHT_QUEUE_PREFIX)
+    ]
+
+
+def group_offsets(store: StoreDirectory, group: str) -> GroupOffsets:
+    """How far a group has come, by config/consumerOffset.json.
+
+    Raises GroupNotFound, StoreDamaged.
+    """
+    saved = load_document(store.paths.consumer_offsets, ConsumerOffsets)
+    rows = list(saved.rows())
+    found: GroupOffsets = {}
+    for name, topic, queue_id, offset in rows:
+        if name == group:
+            found.setdefault(topic, {})[queue_id] = offset
+    if not found:
+        raise GroupNotFound(
+            "no group of this name has an offset in the store",
+            group,
+            did_you_mean(group, sorted({name for name, *_ in rows})),
+        )
+    return found
+
+
+def known_topics(store: StoreDirectory) -> Callable[[str], bool]:
+    """Whether config/topics.json has a topic, which may not have had a message yet."""
+    topics = load_topics(store.paths.topics)
+    return lambda topic: topics.read_queues(topic) > 0
+
+
+def topics_of(queues: Sequence[Queue]) -> list[str]:
+    return sorted({queue.topic for queue in queues})

@@ -1,0 +1,176 @@
+"""From records that were found to the rows that are wanted: filters, and what becomes of damage.
+
+    Batch -> candidates() -> [the caller adds the records' bytes] -> rows() -> Arrow columns
+
+The same for records that a queue names, that a walk through the log has found, and that a broker
+has sent. Knows nothing of files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from penstock.shared.errors import PenstockError, UnreadableBody
+from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter
+from penstock.spark.decode import (
+    Batch,
+    RecordMismatch,
+    entry_columns,
+    record_columns,
+)
+from penstock.spark.reading.options import Mode, Options
+from penstock.spark.reading.predicates import Predicate
+
+CORRUPT = "_corrupt_record"
+_IN_ENTRIES = frozenset(entry_columns(Batch("", 0, *(np.empty(0, np.int64),) * 3)))
+
+# The error that says what is wrong with a record of a batch.
+Explain = Callable[[Batch, int], PenstockError]
+Columns = dict[str, Callable[[], pa.Array]]
+
+
+class How(NamedTuple):
+    """How a query looks at records. Goes from the driver to the tasks, so it holds plain values."""
+
+    tags: str = ""
+    sql: str = ""
+    predicates: tuple[Predicate, ...] = ()
+    mode: Mode = Mode.FAILFAST
+    fail_on_data_loss: bool = True
+
+
+def how_of(options: Options, predicates: Sequence[Predicate] = ()) -> How:
+    return How(
+        options.tags, options.sql, tuple(predicates), options.mode, options.fail_on_data_loss
+    )
+
+
+class Rows:
+    """Makes the rows of one task: arrays in the order of `columns`, a batch at a time."""
+
+    def __init__(self, columns: Sequence[str], how: How) -> None:
+        self.columns = columns
+        self.how = how
+        self._filter = parse_filter(SQL92 if how.sql else TAG, how.sql or how.tags)
+        self._by_entry = [each for each in how.predicates if each.column in _IN_ENTRIES]
+        self._by_record = [each for each in how.predicates if each.column not in _IN_ENTRIES]
+        # who drops or reports damage gets the same rows whichever columns are asked for
+        self.needs_records = (
+            how.mode is not Mode.FAILFAST
+            or self._filter is not None
+            or bool(self._by_record)
+            or not _IN_ENTRIES.issuperset(columns)
+        )
+
+    def candidates(self, named: Batch, codes: npt.NDArray[np.int64] | None = None) -> Batch:
+        """The messages of which it cannot be said, without their records, that nobody wants them.
+
+        `codes` are the tags codes of their queue entries, where there are entries.
+        """
+        mask = np.ones(len(named.queue_offsets), np.bool_)
+        if self._filter is not None and codes is not None:
+            mask &= self._filter.may_match(codes)
+        return _kept(named, mask & _fulfilled(self._by_entry, entry_columns(named)))
+
+    def of_entries(self, named: Batch) -> list[pa.Array]:
+        """The rows of messages whose records nobody needs."""
+        made = entry_columns(named)
+        return [made[name]() for name in self.columns]
+
+    def rows(self, batch: Batch, explain: Explain) -> Iterator[list[pa.Array]]:
+        """The rows of records, checked. Raises what `explain` makes of the first damaged one, or
+        passes over it, or gives a row for it, as the mode says; UnreadableBody."""
+        try:
+            arrays = self._arrays(batch)
+        except (RecordMismatch, UnreadableBody) as misfit:
+            yield from self._around_damage(batch, explain, misfit)
+        else:
+            if arrays:
+                yield arrays
+
+    def reported(self, known: Mapping[str, pa.Array], reason: str) -> Iterator[list[pa.Array]]:
+        """The row of a damaged message: what is known of where it should be, and what is wrong."""
+        for each in self.how.predicates:
+            # Spark does not look again at what it has handed down, and null fulfils only IS NULL
+            if each.column in known:
+                fulfilled = each.mask(known[each.column])[0].as_py()
+            else:
+                fulfilled = each.function == "is_valid" and each.negated
+            if not fulfilled:
+                return
+        row = {**known, CORRUPT: pa.array([reason])}
+        yield [row[name] if name in row else pa.nulls(1) for name in self.columns]
+
+    def reported_at(self, alone: Batch, reason: str) -> Iterator[list[pa.Array]]:
+        """The same of a message that a queue entry names."""
+        known = {name: make() for name, make in entry_columns(alone).items()}
+        return self.reported(known, reason)
+
+    def _around_damage(
+        self, batch: Batch, explain: Explain, misfit: RecordMismatch | UnreadableBody
+    ) -> Iterator[list[pa.Array]]:
+        count = len(batch.queue_offsets)
+        if self.how.mode is Mode.FAILFAST:
+            raise _error(batch, explain, misfit) from misfit
+        if count > 1:
+            # few are damaged, so halving costs little, and needs no second set of rules
+            first = np.arange(count) < count // 2
+            yield from self.rows(_kept(batch, first), explain)
+            yield from self.rows(_kept(batch, ~first), explain)
+        elif self.how.mode is Mode.PERMISSIVE:
+            yield from self.reported_at(batch, str(_error(batch, explain, misfit)))
+
+    def _arrays(self, batch: Batch) -> list[pa.Array]:
+        """The rows of records that are all sound; none where nobody wants one of them."""
+        made = record_columns(batch)
+        if self.how.mode is not Mode.FAILFAST:
+            made["body"]()  # its checksum is compared
+        kept = self._wanted(batch, made)
+        if not len(kept.queue_offsets):
+            return []
+        if kept is not batch:
+            made = record_columns(kept)
+        unharmed = {CORRUPT: lambda: pa.nulls(len(kept.queue_offsets), pa.string())}
+        return [(made | unharmed)[name]() for name in self.columns]
+
+    def _wanted(self, batch: Batch, made: Columns) -> Batch:
+        """Those of sound records that the filters let through."""
+        if self._by_record:
+            batch = _kept(batch, _fulfilled(self._by_record, made))
+        if self._filter is None:
+            return batch
+        view = memoryview(batch.raw)
+        ends = (batch.starts + batch.sizes_bytes).tolist()
+        places = zip(batch.starts.tolist(), ends, strict=True)
+        found = [self._filter.matches(view[start:end]) for start, end in places]
+        return _kept(batch, np.array(found, np.bool_))
+
+
+def _error(
+    batch: Batch, explain: Explain, misfit: RecordMismatch | UnreadableBody
+) -> PenstockError:
+    return explain(batch, misfit.index) if isinstance(misfit, RecordMismatch) else misfit
+
+
+def _fulfilled(predicates: Sequence[Predicate], made: Columns) -> npt.NDArray[np.bool_]:
+    count = len(made["queue_offset"]())
+    mask: npt.NDArray[np.bool_] = np.ones(count, np.bool_)
+    for each in predicates:
+        mask &= each.mask(made[each.column]()).to_numpy(zero_copy_only=False)
+    return mask
+
+
+def _kept(batch: Batch, mask: npt.NDArray[np.bool_]) -> Batch:
+    if mask.all():
+        return batch
+    return batch._replace(
+        queue_offsets=batch.queue_offsets[mask],
+        physical_offsets=batch.physical_offsets[mask],
+        sizes_bytes=batch.sizes_bytes[mask],
+        starts=batch.starts[mask] if len(batch.starts) else batch.starts,
+    )

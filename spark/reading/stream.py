@@ -1,0 +1,308 @@
+"""The streaming source: which messages each micro-batch has, so that each is in exactly one.
+
+Spark writes a batch's end down before it runs it, and reads the same range again after a failure.
+An offset here is, in JSON and with a version,
+
+    {"v": 1, "offsets": {"orders": {"0": 1200, "1": 1187}}}
+
+the next message of each queue. The first batch's end also says where it `began`: Spark does not
+write down where a query begins, and asks again after a failure, when "latest" is somewhere else.
+
+Runs on the driver; what tasks do is `task`'s. What bounds a batch is `durable`'s.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
+from penstock.shared.next_steps import rebuild
+from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.plan import QueueRange, bounds, chosen, split
+from penstock.spark.reading.durable import Durable, durable_end
+from penstock.spark.reading.options import Options, duration_ms
+from penstock.spark.reading.queues import Queue, group_offsets, known_topics, store_queues
+from penstock.spark.reading.rows import how_of
+from penstock.spark.reading.shares import share
+from penstock.spark.reading.task import read_partition
+
+VERSION = 1
+# How long a store that was not stopped in order may have shorter queues than were read: a start
+# makes them again from the log.
+RECOVERY_MS = 60_000
+
+Offset = dict[str, Any]
+Key = tuple[str, int]
+Offsets = dict[Key, int]
+
+
+class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """One query's view of a store; lives as long as the query runs."""
+
+    def __init__(self, options: Options, schema: StructType) -> None:
+        """Raises ConfigError for an option that a stream cannot have."""
+        _check(options)
+        self.options = options
+        self.schema = schema
+        self._initial: Offset | None = None
+        self._target: Offsets | None = None  # of Trigger.AvailableNow
+        self._seen: tuple[Durable, Offset] | None = None
+        self._batch_ms = 0  # when the last batch that had messages was planned, by monotonic clock
+        self._short_ms = 0  # since when a queue has been shorter than what was read of it
+        self._lag: tuple[Offsets, int, float] = {}, 0, 0.0
+
+    def initialOffset(self) -> Offset:
+        if self._initial is None:  # Spark asks twice, and "latest" is not the same twice
+            with StoreDirectory(self.options.path) as store:
+                queues, _ = self._queues(store)
+                ranges = bounds(queues, self.options, lambda group: group_offsets(store, group))
+                ends = self._ends(queues, durable_end(store.paths))
+            begun = {_key(piece): min(piece.start, ends[_key(piece)]) for piece in ranges}
+            self._initial = {**_encoded(begun), "initial": True}
+        return self._initial
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        # Spark's limits are one number each, and ours may be several: `latestOffset` takes them
+        # from the options. Any limit but ReadAllAvailable says that they count.
+        if self.options.max_offsets_per_trigger:
+            return ReadMaxRows(self.options.max_offsets_per_trigger)
+        if self.options.max_bytes_per_trigger:
+            return ReadMaxBytes(self.options.max_bytes_per_trigger)
+        if self.options.min_offsets_per_trigger:
+            return ReadMinRows(self.options.min_offsets_per_trigger)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
+        """The end of the next batch; `start` itself where there is nothing for one."""
+        with StoreDirectory(self.options.path) as store:
+            durable = durable_end(store.paths)
+            if durable.end is not None and self._seen == (durable, start):
+                return start  # nothing has been flushed since: no queue need be looked at
+            queues, whole = self._queues(store)
+            started = self._started(queues, start, durable)
+            if started is None:
+                return start
+            ends = self._ends(queues, durable)
+            if self._target is not None:
+                ends = {key: min(end, self._target.get(key, 0)) for key, end in ends.items()}
+            ends = {key: max(end, started[key]) for key, end in ends.items()}
+            found = self._limited(queues, started, ends, limit)
+            # for the query's progress
+            self._lag = self._lag_after(queues, found, whole)
+        end = _encoded({**_decoded(start), **found})
+        is_same = end["offsets"] == start["offsets"]
+        if start.get("initial"):
+            return {**end, "began": start["offsets"]}
+        # with messages that wait for others, or for the disk, time itself may end the wait
+        rests = is_same and self._target is None and not self._lag[1]
+        self._seen = (durable, start) if rests else None
+        return start if is_same else end
+
+    def reportLatestOffset(self) -> Offset:
+        """What there is, and what of it the batch leaves unread, for the query's progress."""
+        newest, messages, seconds = self._lag
+        return {**_encoded(newest), "lagMessages": messages, "lagSeconds": seconds}
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        with StoreDirectory(self.options.path) as store:
+            self._target = self._ends(self._queues(store)[0], durable_end(store.paths))
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        """The same ranges whenever it is asked. Raises OffsetOutOfRange where some have expired."""
+        ended = _decoded(end)
+        is_first = "began" in end and start != end  # an end is the next batch's start, too
+        began = _decoded({**start, "offsets": end["began"]} if is_first else start)
+        with StoreDirectory(self.options.path) as store:
+            queues = {(queue.topic, queue.queue_id): queue for queue in store_queues(store)}
+            ranges = []
+            for key, stop in ended.items():
+                # a queue that is new in this batch is read from its beginning
+                first = began.get(key, 0)
+                if stop == first:
+                    continue
+                if key not in queues:
+                    self._lose(key, first, "its queue is gone")
+                    continue
+                queue = queues[key]
+                if stop < first:  # its topic was created again
+                    first = 0
+                if first < queue.min_offset:
+                    if key in began:
+                        self._lose(key, first, f"the oldest that is left is {queue.min_offset}")
+                    first = min(queue.min_offset, stop)
+                ranges.append(QueueRange(*key, first, stop))
+            parts = split(ranges, [*queues.values()], self.options)
+        return [InputPartition(part) for part in parts]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        path, how = self.options.path, how_of(self.options)
+        return read_partition(path, partition.value, self.schema, how, patience_ms=RECOVERY_MS // 2)
+
+    def _queues(self, store: StoreDirectory) -> tuple[list[Queue], dict[Key, Queue]]:
+        queues = store_queues(store)
+        if not queues and any(any(store.read_log(s.base, 8)) for s in store.segments):
+            raise ConfigError(
+                "a stream reads consume queues, and this store has none",
+                self.options.path,
+                rebuild(self.options.path),
+            )
+        lenient = not self.options.fail_on_data_loss
+        exists = (lambda _: True) if lenient else known_topics(store)
+        found = chosen(queues, self.options, exists)
+        return found, {(queue.topic, queue.queue_id): queue for queue in found}
+
+    def _ends(self, queues: Sequence[Queue], durable: Durable) -> Offsets:
+        """How far each queue may be read."""
+        return {
+            (queue.topic, queue.queue_id): queue.max_offset
+            if durable.end is None
+            else queue.end_before(durable.end)
+            for queue in queues
+        }
+
+    def _started(self, queues: Sequence[Queue], start: Offset, durable: Durable) -> Offsets | None:
+        """Where the next batch begins in each queue. None while queues are being made again.
+
+        Raises OffsetOutOfRange where messages are gone that were to be read, or had been.
+        """
+        read = _decoded(start)
+        there = {(queue.topic, queue.queue_id): queue for queue in queues}
+        short = [
+            key
+            for key, offset in read.items()
+            if offset > (there[key].max_offset if key in there else 0)
+        ]
+        now_ms = time.monotonic_ns() // 1_000_000
+        self._short_ms = (self._short_ms or now_ms) if short else 0
+        if short and not durable.settled and now_ms - self._short_ms < RECOVERY_MS:
+            return None
+        for key in short:
+            held = there[key].max_offset if key in there else 0
+            self._lose(
+                key,
+                read[key],
+                f"the queue ends at {held}: its topic was created again, or messages were lost",
+            )
+        begun = {}
+        for key, queue in there.items():
+            # a queue that is new is read from its beginning
+            offset = read.get(key, queue.min_offset)
+            if offset < queue.min_offset:
+                self._lose(key, offset, f"the oldest that is left is {queue.min_offset}")
+            begun[key] = queue.min_offset if key in short else max(offset, queue.min_offset)
+        return begun
+
+    def _lose(self, key: Key, offset: int, found: str) -> None:
+        if self.options.fail_on_data_loss:
+            raise OffsetOutOfRange(
+                "messages that the query was to read next are gone",
+                f"{key[0]}/{key[1]} from {offset}; {found}",
+                'to go on with what there is: .option("failOnDataLoss", "false")',
+            )
+
+    def _limited(
+        self, queues: Sequence[Queue], started: Offsets, ends: Offsets, limit: ReadLimit
+    ) -> Offsets:
+        """The ends of a batch as large as the options and Spark allow."""
+        waiting = sum(ends[key] - started[key] for key in ends)
+        now_ms = time.monotonic_ns() // 1_000_000
+        if waiting == 0:
+            return ends
+        unlimited = isinstance(limit, ReadAllAvailable)
+        delay_ms = duration_ms("maxTriggerDelay", self.options.max_trigger_delay)
+        few = waiting < self.options.min_offsets_per_trigger
+        may_wait = few and not unlimited and self._target is None and self._batch_ms > 0
+        if may_wait and now_ms - self._batch_ms < delay_ms:
+            return started
+        self._batch_ms = now_ms
+        if not unlimited and self.options.max_offsets_per_trigger:
+            ends = share(started, ends, self.options.max_offsets_per_trigger)
+        if not unlimited and self.options.max_bytes_per_trigger:
+            ends = self._within_bytes(queues, started, ends)
+        return ends
+
+    def _within_bytes(self, queues: Sequence[Queue], started: Offsets, ends: Offsets) -> Offsets:
+        there = {(queue.topic, queue.queue_id): queue for queue in queues}
+        waiting = {
+            key: there[key].estimate_bytes(started[key], end)
+            for key, end in ends.items()
+            if started[key] < end
+        }
+        budget = share(dict.fromkeys(waiting, 0), waiting, self.options.max_bytes_per_trigger)
+        found = {
+            key: there[key].end_within(started[key], end, budget[key]) if key in budget else end
+            for key, end in ends.items()
+        }
+        if found == started:  # one message may be larger than the limit, and the query must go on
+            key = max(waiting, key=lambda each: waiting[each])
+            found[key] = started[key] + 1
+        return found
+
+    def _lag_after(
+        self, queues: Sequence[Queue], found: Offsets, there: Mapping[Key, Queue]
+    ) -> tuple[Offsets, int, float]:
+        """The queues' ends; how many messages come after the batch, and for how long the oldest of
+        them has waited, in seconds."""
+        newest = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
+        unread = [key for key in newest if found[key] < newest[key]]
+        messages = sum(newest[key] - found[key] for key in unread)
+        try:
+            oldest = min((there[key].stored_ms(found[key]) for key in unread), default=0)
+        except (OffsetOutOfRange, StoreDamaged):  # a lag is no reason to end a query
+            oldest = 0
+        return newest, messages, max(time.time() - oldest / 1000, 0.0) if oldest else 0.0
+
+
+def _check(options: Options) -> None:
+    default = Options()
+    for option, given, usual in (
+        ("endingOffsets", options.ending_offsets, default.ending_offsets),
+        ("endingTimestamp", options.ending_timestamp, ""),
+        ("endingOffsetsByTimestamp", options.ending_offsets_by_timestamp, ""),
+    ):
+        if given != usual:
+            raise ConfigError(
+                f"a stream has no end, and {option} was given",
+                given,
+                "use spark.read, or trigger(availableNow=True) to stop at what there is",
+            )
+
+
+def _key(piece: QueueRange) -> Key:
+    return piece.topic, piece.queue_id
+
+
+def _encoded(offsets: Mapping[Key, int]) -> Offset:
+    by_topic: dict[str, dict[str, int]] = {}
+    for (topic, queue_id), offset in sorted(offsets.items()):
+        by_topic.setdefault(topic, {})[str(queue_id)] = offset
+    return {"v": VERSION, "offsets": by_topic}
+
+
+def _decoded(offset: Offset) -> Offsets:
+    """Raises ConfigError for an offset of another version, or of another source."""
+    if offset.get("v") != VERSION:
+        raise ConfigError(
+            "the checkpoint has offsets that this version cannot read",
+            f"version {offset.get('v')}, and not {VERSION}",
+            "go on with the version that wrote it, or begin with a new checkpoint",
+        )
+    return {
+        (topic, int(queue_id)): at
+        for topic, queues in offset["offsets"].items()
+        for queue_id, at in queues.items()
+    }

@@ -1,0 +1,70 @@
+"""A store's partitions, and what a task does with one: reads its ranges, hands batches to Spark.
+
+By the consume queues; where a store has none, by the commit log itself.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+import pyarrow as pa
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import StructType
+
+from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.plan import QueueRange, plan
+from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
+from penstock.spark.reading.options import Options
+from penstock.spark.reading.predicates import Predicate
+from penstock.spark.reading.rows import How
+from penstock.spark.scan import read_range
+
+# nobody rings for a reader of files
+_LOOK_AGAIN_S = 0.1
+
+
+def plan_store(
+    store: StoreDirectory, options: Options, predicates: Sequence[Predicate]
+) -> Sequence[tuple[QueueRange | LogRange, ...]]:
+    """The partitions; never none. Raises what `plan` and `plan_log` raise."""
+    if store.segments and not store.queues():
+        return plan_log(store, options, int(time.time() * 1000))
+    return plan(store, options, predicates)
+
+
+def read_partition(
+    path: str,
+    ranges: Sequence[QueueRange | LogRange],
+    schema: StructType,
+    how: How,
+    patience_ms: int = 0,
+) -> Iterator[pa.RecordBatch]:
+    """Batches of exactly the schema that Spark expects; its own converter is not involved.
+
+    A queue that is shorter than its range is waited for, up to `patience_ms`: after a crash of the
+    broker a start makes its end again.
+    """
+    arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    with StoreDirectory(path) as store:
+        for piece in ranges:
+            columns = schema.fieldNames()
+            found = (
+                read_log(store, piece, columns, how)
+                if isinstance(piece, LogRange)
+                else read_range(_whole(store, piece, patience_ms), piece, columns, how)
+            )
+            for arrays in found:
+                yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+
+
+def _whole(store: StoreDirectory, piece: QueueRange, patience_ms: int) -> StoreDirectory:
+    """The store, once the queue holds the range, or when the patience is at its end."""
+    directory = store.paths.queue(piece.topic, piece.queue_id)
+    deadline_ms = time.monotonic() * 1000 + patience_ms
+    while patience_ms and time.monotonic() * 1000 < deadline_ms:
+        if store.queue_at(directory).max_offset >= piece.stop:
+            break
+        time.sleep(_LOOK_AGAIN_S)
+        store.refresh()
+    return store
