@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from penstock.client.core.blocks import Block
+from penstock.client.core.sending.encoding import Encoder
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.producer import Producer
 from penstock.shared.wire import messages
@@ -19,6 +20,15 @@ class BlockProducer(Producer):
     def block(self) -> Block:
         """A new block, without outputs."""
         return Block(self._core)
+
+    @property
+    def encoder(self) -> Encoder:
+        """What makes drafts for blocks."""
+        return self._core.encoder
+
+    def queue_for(self, topic: str, shard: str | None, queue: int | None) -> int:
+        """The queue of the next message for a topic whose route is known. Raises QueueNotFound."""
+        return self._core.routes.queue_for(topic, shard, queue)
 
     def route(self, topic: str, timeout: float = 10) -> None:
         """Know how many queues a topic has, which is made where the broker does that on first use.

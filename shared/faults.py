@@ -169,6 +169,12 @@ POINTS: dict[str, str] = {
     "rebuild.before_swap": "new queues or a new index are durable beside the old",
     "rebuild.after_swap": "new and old have changed places, what belongs to them is not written",
     "rebuild.before_removal": "all is made anew, the old ones are still in rebuild/",
+    # Spark's sink: a task, and then the driver
+    "spark.staged": "a task's rows are staged, nothing names them",
+    "spark.before_decision": "all rows and their list are staged, the batch is not decided on",
+    "spark.decided": "the batch is decided on, none of its rows is published",
+    "spark.block_published": "a block of the batch is published, and was answered for",
+    "spark.published": "the batch is published, Spark does not know it",
 }
 
 _FAULT = re.compile(

@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
     from penstock.spark.reading.options import Options
     from penstock.spark.reading.predicates import Predicate
+    from penstock.spark.sink.writers import BatchWriter, StreamWriter
 
 COLUMNS: dict[str, DataType] = {
     "topic": StringType(),
@@ -84,6 +85,16 @@ class PenstockSource(DataSource):
 
         check_schema(schema)
         return StoreStreamReader(parse_options(self.options), schema)
+
+    def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
+        from penstock.spark.sink.writers import batch_writer
+
+        return batch_writer(self.options, schema, overwrite)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> StreamWriter:  # noqa: N802 - Spark's name
+        from penstock.spark.sink.writers import stream_writer
+
+        return stream_writer(self.options, schema, overwrite)
 
 
 class StoreReader(DataSourceReader):

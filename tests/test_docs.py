@@ -24,6 +24,8 @@ from penstock.shared.config_sources import load_config
 from penstock.shared.memory.positions import POSITIONS
 from penstock.shared.memory.roster import ROSTER
 from penstock.spark.reading.options import Options
+from penstock.spark.sink.columns import COLUMNS as SINK_COLUMNS
+from penstock.spark.sink.options import SinkOptions
 from penstock.spark.source import COLUMNS
 
 pytestmark = pytest.mark.takes(25)
@@ -207,6 +209,17 @@ def test_the_spark_document_names_exactly_the_columns_and_options_there_are() ->
     assert columns == {name: kind.simpleString() for name, kind in COLUMNS.items()}
     options = [row[0] for row in _table(document, "option")]
     assert options == list(Options.__struct_encode_fields__)
+
+
+def test_the_sinks_document_names_exactly_its_columns_and_options() -> None:
+    document = ROOT / "docs" / "spark-sink.md"
+    columns = {name: kind for name, kind, _ in _table(document, "column of the sink")}
+    assert list(columns) == list(SINK_COLUMNS)
+    for name, kinds in SINK_COLUMNS.items():
+        words = columns[name].replace(" or ", ", ").split(", ")
+        assert words == [kind.simpleString() for kind in kinds]
+    options = [row[0] for row in _table(document, "option of the sink")]
+    assert options == list(SinkOptions.__struct_encode_fields__)
 
 
 def test_the_configuration_file_names_every_key_once_with_its_default() -> None:

@@ -35,7 +35,11 @@ from penstock.shared.messaging.offsets_record import (
     move_of,
     read_body,
 )
-from penstock.shared.messaging.system_topics import OFFSETS_GROUP, OFFSETS_TOPIC
+from penstock.shared.messaging.system_topics import (
+    OFFSETS_GROUP,
+    OFFSETS_TOPIC,
+    STAGING_TOPIC,
+)
 from penstock.shared.process.actor import Stage
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.saved_offsets import load_offsets
@@ -96,6 +100,8 @@ class LogOffsets:
         for at, (position, size, _) in enumerate(ENTRY.iter_unpack(raw), start):
             move = self._read(position, size) if size != BLANK_SIZE else None
             for name, before, to in _moves(move):
+                if name[1] == STAGING_TOPIC:
+                    continue  # how far a writer of Spark's is: nobody consumes that topic
                 self._note(name, to)
                 if at >= self._applied and to != NONE and before == ANY:
                     moved.pop(name, None)

@@ -24,7 +24,7 @@ from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import (
-    OFFSETS_TOPIC,
+    OWN_QUEUES,
     QUEUES,
     SCHEDULE_TOPIC,
     TEMPLATE_TOPIC,
@@ -226,7 +226,7 @@ class TopicAdmin:
     ) -> TopicConfig:
         """What is to be set of the topic. Raises PenstockError."""
         topic = check_topic(request.topic)
-        is_own = topic == OFFSETS_TOPIC and isinstance(request, CreateTopic)
+        is_own = topic in OWN_QUEUES and isinstance(request, CreateTopic)
         if topic in RESERVED_TOPICS or is_own:
             raise InvalidArgument(
                 "this topic is one of RocketMQ's own", topic, "choose another name"

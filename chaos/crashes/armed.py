@@ -46,9 +46,11 @@ SUPERVISOR = _named(
 )
 # producers, with what they have in shared memory
 SENDERS = frozenset({"ring.taken", "ring.filled"})
+# Spark's processes, which its tests kill
+SPARK = _named("spark.")
 # what a start passes after a crash
 RECOVERY = _named("recover.", "run.", "start.")
-ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS
+ACTORS = frozenset(POINTS) - BELLS - CLEANER - OFFLINE - SUPERVISOR - SENDERS - SPARK
 ACTORS -= GROUPS | DELAYS | TRANSACTIONS | TOPICS
 POOL_ONLY = frozenset({"write.mid_record", "commit.before_copy", "commit.mid_copy"})
 # right before a store to a position: a frozen actor has looked at its generation by then

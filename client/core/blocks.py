@@ -27,7 +27,7 @@ from penstock.shared.wire.messages import MAX_RUNS
 # topic and queue
 Queue = tuple[str, int]
 # What the two records around the outputs take at most besides the inputs' offsets, and for each.
-_AROUND_BYTES, _OFFSET_BYTES = 4096, 64
+AROUND_BYTES, _OFFSET_BYTES = 4096, 64
 
 
 class Input(NamedTuple):
@@ -47,14 +47,16 @@ class Block:
     def __init__(self, core: ProducerCore) -> None:
         self._core = core
         self._drafts: list[tuple[str, Draft, int, str | None, int | SelectedBy | None]] = []
+        # those whose draft was made before, with the queue that they are for
+        self._made: list[tuple[str, int, Draft, int]] = []
         self._size = 0
 
     def __len__(self) -> int:
-        return len(self._drafts)
+        return len(self._drafts) + len(self._made)
 
     @property
     def topics(self) -> set[str]:
-        """Those that outputs go to."""
+        """Those whose queues have to be known before it is sent."""
         return {topic for topic, *_ in self._drafts}
 
     def add(
@@ -69,9 +71,19 @@ class Block:
         self._drafts.append((topic, draft, size, shard, queue))
         self._size += size
 
+    def put(self, topic: str, queue_id: int, draft: Draft) -> None:
+        """Take an output whose draft was made before, for a queue that the broker alone looks at.
+
+        Those come after the others. Raises InvalidMessage.
+        """
+        size = self._core.encoder.room(topic, draft)
+        self._check(self._size + size)
+        self._made.append((topic, queue_id, draft, size))
+        self._size += size
+
     def _check(self, size: int) -> None:
         limit = self._core.terms.max_frame_bytes
-        if 0 < limit < size + _AROUND_BYTES:
+        if 0 < limit < size + AROUND_BYTES:
             raise InvalidMessage(
                 f"the block's outputs take more than {limit} bytes, which are stored at once",
                 size,
@@ -91,7 +103,7 @@ class Block:
         placed = [
             (topic, core.routes.queue_for(topic, shard, queue), draft, size)
             for topic, draft, size, shard, queue in self._drafts
-        ]
+        ] + self._made
         frame = Frame("durable")
         frame.whole = True
         body, properties = move_of(group, moves)

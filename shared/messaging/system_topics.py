@@ -24,6 +24,10 @@ OP_TOPIC = "RMQ_SYS_TRANS_OP_HALF_TOPIC"
 TRANS_CHECK_MAX_TIME_TOPIC = "TRANS_CHECK_MAX_TIME_TOPIC"
 # The offsets of groups that read, work and write exactly once; Penstock's own.
 OFFSETS_TOPIC = "rmq_sys_penstock_offsets"
+# Rows that Spark's tasks have written and that no driver has committed yet; Penstock's own.
+STAGING_TOPIC = "rmq_sys_penstock_staging"
+# How many queues each of Penstock's own has: a first use makes them, whatever is configured.
+OWN_QUEUES = {OFFSETS_TOPIC: 1, STAGING_TOPIC: 8}
 # Whose row in consumerOffset.json says how far that was looked through.
 OFFSETS_GROUP = "CID_RMQ_SYS_PENSTOCK_OFFSETS"
 # Its row there counts deletions of topics: those that groups have forgotten their offsets for.

@@ -14,7 +14,7 @@ from msgspec import structs
 from penstock.shared.config import Config
 from penstock.shared.errors import InvalidArgument, NoPermission, QueueNotFound, StoreUnavailable
 from penstock.shared.messaging.system_topics import (
-    OFFSETS_TOPIC,
+    OWN_QUEUES,
     is_system_topic,
 )
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, is_group_topic
@@ -105,12 +105,13 @@ def made_by_first_use(
 ) -> TopicConfig | None:
     """What a topic gets that a first message makes; None where none may be made.
 
-    `most` are the queues that the client asks for at most. A group's own topics, and the broker's
-    for offsets, have one queue and are made whatever is configured. Others follow the template, if
+    `most` are the queues that the client asks for at most. A group's own topics have one queue,
+    and with Penstock's own are made whatever is configured. Others follow the template, if
     it can be inherited from.
     """
-    if is_group_topic(topic) or topic == OFFSETS_TOPIC:
-        return TopicConfig(1, 1)
+    if is_group_topic(topic) or topic in OWN_QUEUES:
+        queues = OWN_QUEUES.get(topic, 1)
+        return TopicConfig(queues, queues)
     queues = config.default_topic_queue_nums
     template = template or TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
     if not (template.perm & PERM_INHERIT and config.auto_create_topic_enable):

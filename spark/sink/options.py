@@ -1,0 +1,74 @@
+"""The options of the sink. Spark compares their names without case."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.client.block_producer import BlockProducer
+from penstock.client.where import Where
+from penstock.shared.errors import ConfigError
+from penstock.shared.names import check_group, check_topic
+from penstock.shared.next_steps import did_you_mean
+from penstock.spark.sink.ledger import group_of
+
+# what Spark itself is told along with a writer's own options
+_SPARKS = frozenset({"checkpointlocation", "queryname"})
+
+
+class SinkOptions(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """Exactly one of `endpoint` and `path` is given."""
+
+    endpoint: str = ""  # of the broker's producers: tcp://HOST:PORT
+    path: str = ""  # the directory of a store whose broker runs on this machine
+    topic: str = ""  # of all rows; without it each row has its own, in the column topic
+    write_id: str = ""  # of a batch: rows are stored once under this name, however often written
+    timeout_ms: int = 30_000  # how long a broker may be away
+
+    @property
+    def where(self) -> Where:
+        return Where(None, self.endpoint or None, self.path or None)
+
+    def producer(self) -> BlockProducer:
+        """A connected producer. Raises ConnectError."""
+        found = self.where.arguments("producers")
+        return BlockProducer(timeout_ms=self.timeout_ms, **found)
+
+
+def parse_sink_options(given: Mapping[str, str]) -> SinkOptions:
+    """Raises ConfigError or InvalidArgument for a name or value that cannot be."""
+    names = {name.lower(): name for name in SinkOptions.__struct_encode_fields__}
+    given = {name: value for name, value in given.items() if name.lower() not in _SPARKS}
+    unknown = sorted(name for name in given if name.lower() not in names)
+    if unknown:
+        raise ConfigError(
+            "the sink has no such option",
+            ", ".join(unknown),
+            did_you_mean(unknown[0], names.values()),
+        )
+    renamed = {names[name.lower()]: value for name, value in given.items()}
+    try:
+        options = msgspec.convert(renamed, SinkOptions, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            "the value of an option cannot be read",
+            error,
+            'numbers are written as in .option("timeoutMs", 30000)',
+        ) from error
+    if bool(options.endpoint) == bool(options.path):
+        raise ConfigError(
+            "both a broker's endpoint and a store are named"
+            if options.path
+            else "no broker is named",
+            f"{options.endpoint} and {options.path}" if options.path else None,
+            'name one: .option("endpoint", "tcp://127.0.0.1:20911"), or .option("path", "./store")',
+        )
+    if options.timeout_ms < 1:
+        raise ConfigError("timeoutMs is less than 1", options.timeout_ms)
+    if options.topic:
+        check_topic(options.topic)
+    if options.write_id:
+        check_group(group_of(options.write_id))
+    _ = options.where  # raises for what is no endpoint
+    return options

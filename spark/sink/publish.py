@@ -1,0 +1,206 @@
+"""What the driver does with what tasks have staged: it decides on a batch, once, and publishes it.
+
+    few rows    one frame:  the messages, and BATCH moves                     decided and published
+    many        one frame:  BATCH moves, MANIFEST and PUBLISHED are there     decided
+                a frame for each block: its messages, and PUBLISHED moves     published, bit by bit
+
+The broker stores such a frame only if the ledger is where the frame says (see ledger.py), whole or
+not at all. So of all attempts at a batch one is decided on, and of that each block is stored once,
+whoever tries how often: a driver that comes later, or one that was thought dead. What is decided
+and not published yet, the next commit of the same writer publishes first.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+
+import msgspec
+
+from penstock.client.block_producer import BlockProducer
+from penstock.client.consumer import Consumer
+from penstock.client.core.blocks import Block
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.query import MessageQuery
+from penstock.shared.errors import (
+    BrokerTimeout,
+    MessageNotFound,
+    OffsetOutOfRange,
+    OffsetsMoved,
+    StoreDamaged,
+)
+from penstock.shared.faults import crash_point
+from penstock.shared.messaging.system_topics import OFFSETS_TOPIC, STAGING_TOPIC
+from penstock.spark.sink.blocks import StoredBlock, decode_block, ids_of, stage
+from penstock.spark.sink.ledger import NONE, State, group_of, moves, told
+from penstock.spark.sink.options import SinkOptions
+
+# Of blocks, on their way at once.
+IN_FLIGHT = 4
+# Of blocks that came inline and go in one frame.
+ONE_FRAME_BYTES = 512 << 10
+_MANIFESTS, _BLOCKS = 0, 1  # queues of the staging topic
+
+
+class Manifest(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The blocks of a batch in their order, each the ids of the messages that hold it."""
+
+    number: int
+    # whether the ledger remembers the writer after this batch
+    keep: bool
+    blocks: list[tuple[str, ...]]
+
+
+class Publisher:
+    """One writer's, on the driver. A context manager: it is connected meanwhile."""
+
+    def __init__(self, options: SinkOptions, writer: str) -> None:
+        self._options, self._group = options, group_of(writer)
+        self._producer: BlockProducer = options.producer()
+        self._query: MessageQuery | None = None
+
+    def __enter__(self) -> Publisher:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._query is not None:
+            self._query.close()
+        self._producer.__exit__(kind, error, trace)
+
+    def commit(self, number: int, blocks: Sequence[StoredBlock], keep: bool) -> bool:
+        """Publish a batch, unless a batch of this or a higher number was: False then.
+
+        Batches have numbers from 0 up. Without `keep` it is the writer's only one, and the ledger
+        forgets it. Durable on return. Raises what the broker refuses, ConnectError, and
+        OffsetOutOfRange where staged rows have expired; then the same commit may be tried again.
+        """
+        producer = self._producer
+        producer.route(OFFSETS_TOPIC)
+        after = number + 1 if keep else NONE
+        inline = [each for each in blocks if isinstance(each, bytes)]
+        whole: Block | None = None
+        place = NONE
+        if len(inline) == len(blocks) and sum(map(len, inline)) <= ONE_FRAME_BYTES:
+            whole = producer.block()
+            for raw in inline:
+                decode_block(raw, whole)
+        else:
+            manifest = Manifest(number, keep, [self._staged(each) for each in blocks])
+            place = self._put(manifest)
+        # batch after batch, so it is mostly this; where it is not, the refusal tells
+        state: State = (number if keep and number else NONE, NONE, NONE)
+        while True:
+            try:
+                if whole is not None:
+                    self._send(whole, state, (after, NONE, NONE)).result()
+                else:
+                    decided = (number + 1, place, 0)
+                    crash_point("spark.before_decision")
+                    self._send(producer.block(), state, decided).result()
+                    crash_point("spark.decided")
+                    self._publish(manifest, decided)
+                crash_point("spark.published")
+                return True
+            except OffsetsMoved as error:
+                state = told(state, error.offsets)
+            if state[1] != NONE:
+                self._publish(self._read(state[1]), state)
+                state = (state[0], NONE, NONE)
+            if state[0] > number:
+                return False
+
+    # --- publishing what is decided ---
+
+    def _publish(self, manifest: Manifest, state: State) -> None:
+        """Publish the blocks that are not, from this state of the ledger on."""
+        batch, place, first = state
+        done = (batch if manifest.keep else NONE, NONE, NONE)
+        while first < len(manifest.blocks):
+            on_their_way: deque[tuple[State, SendFuture]] = deque()
+            moved: State | None = None
+            for at in range(first, len(manifest.blocks)):
+                if len(on_their_way) == IN_FLIGHT:
+                    moved = _outcome(*on_their_way.popleft()) or moved
+                    if moved is not None:
+                        break
+                block = self._producer.block()
+                decode_block(self._bytes(manifest.blocks[at]), block)
+                is_last = at + 1 == len(manifest.blocks)
+                before = (batch, place, at)
+                after = done if is_last else (batch, place, at + 1)
+                on_their_way.append((before, self._send(block, before, after)))
+            while on_their_way:
+                moved = _outcome(*on_their_way.popleft()) or moved
+            # somebody else publishes the same: on from where that one is
+            if moved is None or moved[1] != place:
+                return
+            first = moved[2]
+
+    def _send(self, block: Block, before: State, after: State) -> SendFuture:
+        return self._producer.send_block(block, self._group, moves(before, after))
+
+    # --- what is staged ---
+
+    def _staged(self, block: StoredBlock) -> tuple[str, ...]:
+        if isinstance(block, bytes):
+            return ids_of(stage(self._producer, block, _BLOCKS))
+        return block
+
+    def _put(self, manifest: Manifest) -> int:
+        """Stage the manifest; the queue offset at which it is."""
+        ids = ids_of(stage(self._producer, msgspec.json.encode(manifest), _BLOCKS))
+        root = self._producer.send(
+            STAGING_TOPIC, msgspec.json.encode(ids), queue=_MANIFESTS, ack="durable"
+        )
+        return root.result().queue_offset
+
+    def _read(self, place: int) -> Manifest:
+        found = self._options.where.arguments("consumers")
+        timeout_ms = self._options.timeout_ms
+        with Consumer(
+            topic=STAGING_TOPIC,
+            queues=[_MANIFESTS],
+            start={_MANIFESTS: place},
+            timeout_ms=timeout_ms,
+            **found,
+        ) as consumer:
+            came = consumer.poll(timeout_ms / 1000)
+        if not came:
+            raise BrokerTimeout("the list of staged rows did not come", f"{timeout_ms} ms")
+        if came[0].queue_offset != place:
+            raise _expired(f"the list of them, {STAGING_TOPIC}/{_MANIFESTS}@{place}")
+        try:
+            ids = msgspec.json.decode(came[0].body, type=tuple[str, ...])
+            return msgspec.json.decode(self._bytes(ids), type=Manifest)
+        except msgspec.MsgspecError as error:
+            raise StoreDamaged("the list of staged rows cannot be read", error) from error
+
+    def _bytes(self, ids: Sequence[str]) -> bytes:
+        if self._query is None:
+            found = self._options.where.arguments("consumers")
+            self._query = MessageQuery(timeout_ms=self._options.timeout_ms, **found)
+        parts = []
+        for each in ids:
+            try:
+                parts.append(bytes(self._query.by_id(each).body))
+            except MessageNotFound as error:
+                raise _expired(each) from error
+        return b"".join(parts)
+
+
+def _outcome(before: State, future: SendFuture) -> State | None:
+    """The present state of the ledger, where it is another one; None: the frame is stored."""
+    try:
+        future.result()
+        crash_point("spark.block_published")
+    except OffsetsMoved as error:
+        return told(before, error.offsets)
+    return None
+
+
+def _expired(value: str) -> OffsetOutOfRange:
+    return OffsetOutOfRange(
+        "staged rows have expired before they were published",
+        value,
+        "the rest of the batch is lost here: write it again under another name",
+    )
