@@ -38,8 +38,9 @@ def demo(ctx: click.Context, store: Path | None, output: str) -> None:
     """Send 336,776 flights through a broker, kill its writer half way, analyse them in Spark.
 
     Starts a broker on a new store and publishes each flight out of New York in 2013 as a message,
-    every one acknowledged from disk, while a consumer checks each plane's order. Then Spark reads
-    the store, and its figures are compared with the CSV file.
+    every one acknowledged from disk, while a group of two members sums them up exactly once, and
+    one of the two is killed half way. Each plane's order is checked. Then Spark reads the store,
+    and its figures and the group's are compared with the CSV file.
     """
     end_in_order(ctx)
     if store is not None and store.exists() and any(store.iterdir()):
@@ -76,6 +77,8 @@ def _run(store: Path, output: str) -> None:
     in_spark = sum(row.flights for row in rows)
     if not same_report(rows, expected):
         problems.append("the figures from Spark differ from those of the CSV file")
+    if not same_report(outcome.report(), expected):
+        problems.append("the figures of the group differ from those of the CSV file")
     if not outcome.published == outcome.consumed == in_spark == FLIGHTS:
         problems.append(
             f"{FLIGHTS} flights: {outcome.published} published, {outcome.consumed} consumed, "
@@ -83,13 +86,16 @@ def _run(store: Path, output: str) -> None:
         )
     if outcome.restarts != 1:
         problems.append(f"1 actor killed, {outcome.restarts} restarted")
+    if outcome.members_killed != 1:
+        problems.append(f"{outcome.members_killed} members of the group were killed")
     if problems:
         for problem in problems:
             click.echo(f"demo failed: {problem}", err=True)
         raise click.exceptions.Exit(1)
     click.echo(
         f"demo ok: {outcome.published} published, {outcome.consumed} consumed, "
-        f"{in_spark} in Spark, {outcome.restarts} actor killed and restarted"
+        f"{in_spark} in Spark, {outcome.restarts} actor killed and restarted, "
+        f"{outcome.members_killed} of 2 consumers killed"
     )
 
 

@@ -1,22 +1,30 @@
 """The demo's middle part: publish the flights, kill the writer half way, consume and compare.
 
-What was sent is remembered as one hash for each flight, in order, plane by plane; the consumer
-takes them off in the order the messages come. So a message that is missing, comes twice, is out of
-order or has other bytes does not go unseen.
+The consumer is a group of two processes, of which one is killed half way; what they make of the
+flights they write to a second topic, and here it is read. What was sent is remembered as one
+checksum for each flight, in order, plane by plane, and taken off in the order in which the group
+says that it has seen them. So a message that is missing, counts twice, is out of order or has other
+bytes does not go unseen.
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import threading
+import zlib
 from collections import defaultdict, deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import click
 import msgspec
 
 from penstock.bench.stack import Stack
+from penstock.cli.demo_member import SEEN, TOPIC, Figures, Seen
 from penstock.cli.flights_csv import read_flights
 from penstock.cli.output import progress
 from penstock.client.consumer import Consumer
@@ -25,7 +33,9 @@ from penstock.client.producer import Producer
 from penstock.shared.errors import ConnectError
 from penstock.shared.process.broker_status import read_status
 
-TOPIC = "flights"
+if TYPE_CHECKING:
+    from penstock.spark.flights import CarrierRow
+
 QUEUES = 8
 CONSUME_SILENCE_S = 30
 MOST_PROBLEMS = 10
@@ -37,11 +47,28 @@ class Outcome(msgspec.Struct):
     published: int = 0
     consumed: int = 0
     restarts: int = 0
+    members_killed: int = 0
+    figures: dict[str, Figures] = msgspec.field(default_factory=dict)
     problems: list[str] = msgspec.field(default_factory=list)
+
+    def report(self) -> list[CarrierRow]:
+        """What the group has found, as Spark says it."""
+        from penstock.spark.flights import CarrierRow
+
+        return [
+            CarrierRow(
+                carrier,
+                sums.flights,
+                sums.departure_delays / sums.departures if sums.departures else None,
+                sums.arrival_delays / sums.arrivals if sums.arrivals else None,
+                sums.cancelled / sums.flights,
+            )
+            for carrier, sums in sorted(self.figures.items())
+        ]
 
 
 class _Sent:
-    """The flights on their way: hashes of the bodies of each plane, in the order they were sent."""
+    """The flights on their way: checksums of each plane's bodies, in the order they were sent."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -49,16 +76,16 @@ class _Sent:
 
     def add(self, plane: str | None, body: bytes) -> None:
         with self._lock:
-            self._by_plane[plane].append(hash(body))
+            self._by_plane[plane].append(zlib.crc32(body))
 
-    def take(self, plane: str | None, body: bytes) -> bool:
+    def take(self, plane: str | None, crc: int) -> bool:
         """Whether this is the next flight of its plane; flights of no plane have no order."""
         with self._lock:
             waiting = self._by_plane[plane]
             if plane is not None:
-                return bool(waiting) and waiting.popleft() == hash(body)
+                return bool(waiting) and waiting.popleft() == crc
             try:
-                waiting.remove(hash(body))
+                waiting.remove(crc)
             except ValueError:
                 return False
             return True
@@ -72,15 +99,21 @@ def publish_and_consume(stack: Stack, total: int) -> Outcome:
     def text(consumed: int, total: int) -> str:
         return f"{outcome.published:,} published, {consumed:,} of {total:,} consumed"
 
-    with progress("flights", text=text) as moved:
-        with Producer(stack.produce, ack="durable") as producer:
-            producer.create_topic(TOPIC, QUEUES)
+    with (
+        progress("flights", text=text) as moved,
+        Producer(stack.produce, ack="durable") as producer,
+    ):
+        producer.create_topic(TOPIC, QUEUES)
+        producer.create_topic(SEEN, 1)
+        with _members(stack) as members:
             consumer = threading.Thread(
-                target=_consume, args=(stack.consume, total, sent, outcome, moved), daemon=True
+                target=_consume,
+                args=(stack.consume, total, sent, outcome, members, moved),
+                daemon=True,
             )
             consumer.start()
             _publish(producer, stack, total, sent, outcome)
-        consumer.join()
+            consumer.join()
     actors = read_status(stack.store)["actors"]
     outcome.restarts = sum(actor["restarts"] for actor in actors)
     return outcome
@@ -116,14 +149,38 @@ def _kill_writer(stack: Stack) -> None:
     click.echo(f"half way: killed the writer (pid {pid}) with SIGKILL", err=True)
 
 
+@contextmanager
+def _members(stack: Stack) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """A group of two, as processes."""
+    command = [sys.executable, "-m", "penstock.cli.demo_member", str(stack.store)]
+    # an error of theirs would be told by the messages that do not come
+    members = [subprocess.Popen(command, stderr=subprocess.DEVNULL) for _ in range(2)]
+    try:
+        yield members
+    finally:
+        for member in members:
+            member.kill()
+            member.wait()
+
+
+def _kill_member(members: list[subprocess.Popen[bytes]], outcome: Outcome) -> None:
+    member = members[0]
+    member.kill()
+    member.wait()
+    outcome.members_killed += 1
+    text = f"half way: killed one of the group's two members (pid {member.pid}) with SIGKILL"
+    click.echo(text, err=True)
+
+
 def _consume(
     endpoint: str,
     total: int,
     sent: _Sent,
     outcome: Outcome,
+    members: list[subprocess.Popen[bytes]],
     moved: Callable[[int, int], None],
 ) -> None:
-    with Consumer(endpoint, TOPIC) as consumer:
+    with Consumer(endpoint, SEEN) as consumer:
         while outcome.consumed < total:
             try:
                 batch = consumer.poll(CONSUME_SILENCE_S)
@@ -134,10 +191,16 @@ def _consume(
                 outcome.problems.append(f"no message came for {CONSUME_SILENCE_S} s")
                 return
             for message in batch:
-                outcome.consumed += 1
-                if (
-                    not sent.take(message.keys, message.body)
-                    and len(outcome.problems) < MOST_PROBLEMS
-                ):
-                    outcome.problems.append(f"{message!r} is not the next one of its plane")
+                _take(msgspec.msgpack.decode(message.body, type=Seen), sent, outcome)
             moved(outcome.consumed, total)
+            if outcome.consumed >= total // 2 and not outcome.members_killed:
+                _kill_member(members, outcome)
+
+
+def _take(said: Seen, sent: _Sent, outcome: Outcome) -> None:
+    for plane, crc in said.flights:
+        if not sent.take(plane, crc) and len(outcome.problems) < MOST_PROBLEMS:
+            outcome.problems.append(f"a flight of {plane} is not the next one of its plane")
+    outcome.consumed += len(said.flights)
+    for carrier, figures in said.figures.items():
+        outcome.figures.setdefault(carrier, Figures()).add(figures)
