@@ -33,6 +33,7 @@ from penstock.chaos.storage.disk import disk_round
 from penstock.chaos.storage.full import full_round
 from penstock.chaos.storage.missing import missing_round
 from penstock.chaos.storage.power import power_round
+from penstock.chaos.storage.power_promises import promises_round
 from penstock.chaos.storage.slow import slow_round
 from penstock.shared.errors import PenstockError
 
@@ -67,6 +68,7 @@ KINDS: dict[str, Kind] = {
     "mixed": Kind(mixed_round, 3),
     "exactly": Kind(exactly_once_round, 3),
     "transactions": Kind(transactions_round, 3),
+    "promises": Kind(promises_round, 6),
 }
 
 

@@ -24,10 +24,10 @@ KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
     *("frames", "damage", "missing", "points", "recovery", "bells"),
     *("clock", "frozen", "crowd", "memory", "attack", "mixed", "exactly"),
-    "transactions",
+    *("transactions", "promises"),
 )
 # The libraries that come between a broker and its disk or clock are compiled when first used.
-NEED_A_COMPILER = frozenset(("power", "disk", "full", "slow", "cut", "clock", "mixed"))
+NEED_A_COMPILER = frozenset(("power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"))
 
 
 def _print_points(ctx: click.Context, parameter: click.Parameter, wanted: bool) -> None:
@@ -207,13 +207,15 @@ def _tell(report: Report, told: int) -> int:
 
 def _replay(bundle: Path, image: str | None, report: Report) -> None:
     from penstock.chaos.storage.power import ImageName, check_images
+    from penstock.chaos.storage.power_promises import NOTES, check_promises
 
     try:
         flush, share, number = (image or "").split(":")
         name = ImageName(int(flush), float(share), int(number))
     except ValueError:
         raise click.UsageError(f"--image has the form FLUSH:SHARE:SEED, not {image!r}") from None
-    for found, wrong in check_images((bundle, [name])):
+    check = check_promises if (bundle / NOTES).exists() else check_images
+    for found, wrong in check((bundle, [name])):
         report.add_violations(wrong, f"penstock chaos --replay {bundle} --image {found}")
     report.add_fault("power failure")
     _tell(report, 0)

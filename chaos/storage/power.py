@@ -177,7 +177,7 @@ def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, li
     config = load_config(bundle / "broker.toml").config
     found = []
     with tempfile.TemporaryDirectory(prefix="image-of-penstock-", dir=in_memory()) as scratch:
-        for name, disk in _images(bundle, names):
+        for name, disk in images(bundle, names):
             root = Path(scratch) / "store"
             disk.write(root)
             reboot(root)
@@ -195,7 +195,7 @@ def check_images(task: tuple[Path, list[ImageName]]) -> list[tuple[ImageName, li
     return found
 
 
-def _images(bundle: Path, names: Sequence[ImageName]) -> Iterator[tuple[ImageName, Disk]]:
+def images(bundle: Path, names: Sequence[ImageName]) -> Iterator[tuple[ImageName, Disk]]:
     """The disks of these names, which are sorted."""
     store = bundle / "store"
     disk, waiting = Disk(store), list(names)
