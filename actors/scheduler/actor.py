@@ -17,8 +17,6 @@ once more, at the log's end.
 
 from __future__ import annotations
 
-from contextlib import suppress
-
 import zmq
 
 from penstock.actors.scheduler.copies import Batch, Targets, put_frames
@@ -31,15 +29,23 @@ from penstock.actors.scheduler.taken_over import Deliveries
 from penstock.actors.scheduler.timer_files import TimerFiles
 from penstock.actors.scheduler.timers import Timers
 from penstock.client.core.sending.record_sender import RecordSender
-from penstock.shared.errors import OffsetOutOfRange, PenstockError, TopicNotFound
+from penstock.client.core.sending.wanted_topics import WantedTopics
+from penstock.shared.errors import (
+    OffsetOutOfRange,
+    PenstockError,
+    QueueNotFound,
+    StoreUnavailable,
+    TopicNotFound,
+)
 from penstock.shared.faults import crash_point
 from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.record import pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
+from penstock.shared.messaging.delivered import Copy
+from penstock.shared.messaging.system_topics import TIMER_TOPIC
 from penstock.shared.process.actor import TICK_MS, Actor, Stage
 from penstock.shared.queue.reader import QueueReader
-from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Appended
 from penstock.shared.wire.sockets import dial
 
@@ -76,7 +82,8 @@ class Scheduler(Actor):
         self._deliveries = Deliveries(
             config, positions, self._queues.log, positions["wrote_timestamp"] if foreign else -1
         )
-        self._targets = Targets(self._paths.topics)
+        self._targets = Targets(self._paths, self._queues, config.default_topic_queue_nums)
+        self._wanted = WantedTopics(run.run_id)
         around = Surroundings(
             self._queues,
             self._sender,
@@ -104,7 +111,6 @@ class Scheduler(Actor):
         self._timers_first = False
         self._put_ms = 0
         self._said: dict[str, int] = {}
-        self._made_ms = 0
         self._socket = dial(self._stage.context, run.endpoints.produce_ipc)
         self._stage.listen(self._socket)
 
@@ -162,8 +168,7 @@ class Scheduler(Actor):
         return done + self._rolling.turn()
 
     def _send(self, now_ms: int) -> None:
-        for topic in self._targets.missing:
-            self._make_topic(topic, now_ms)
+        self._make_topics(now_ms)
         for parts in self._sender.outgoing(now_ms):
             try:
                 self._socket.send_multipart(parts, zmq.NOBLOCK)
@@ -173,14 +178,24 @@ class Scheduler(Actor):
             if len(parts) > 1:
                 crash_point("schedule.put")
 
-    def _make_topic(self, topic: str, now_ms: int) -> None:
-        """A group's topic of retries, which nobody has made yet."""
-        if now_ms - self._made_ms < TICK_MS:
-            return
-        self._made_ms = now_ms
-        with suppress(zmq.Again):  # asked again soon
-            request = messages.encode(messages.CreateTopic(1, topic, 1, self._stage.run.run_id))
-            self._socket.send_multipart((request,), zmq.NOBLOCK)
+    def _make_topics(self, now_ms: int) -> None:
+        """Have topics made that are missing, a group's topic of retries for one; say of others that
+        what waits for them is not delivered."""
+        for topic, queues in self._targets.missing.items():
+            self._wanted.want(topic, queues)
+        for request in self._wanted.outgoing(now_ms):
+            try:
+                self._socket.send(request, zmq.NOBLOCK)
+            except zmq.Again:
+                self._wanted.not_connected()
+                break
+        for topic, error in self._wanted.refused():
+            disk = self._positions["disk_full"] or self._positions["read_only"]
+            for_now = disk and isinstance(error, StoreUnavailable)
+            if not for_now and self._targets.give_up(topic, now_ms):
+                self._tell(f"topic {topic} is missing and cannot be made", error)
+        for topic, count in self._targets.lost().items():
+            self._tell(f"nothing is delivered to topic {topic}, which is gone", f"{count} messages")
 
     def _hear(self, now_ms: int) -> int:
         heard = 0
@@ -189,7 +204,8 @@ class Scheduler(Actor):
                 parts = self._socket.recv_multipart(zmq.NOBLOCK)
             except zmq.Again:
                 break
-            self._sender.received(parts, now_ms)
+            if not self._wanted.received(parts):
+                self._sender.received(parts, now_ms)
             heard += 1
         for batch, outcome in self._sender.outcomes():
             crash_point("schedule.answered")
@@ -202,22 +218,30 @@ class Scheduler(Actor):
         if isinstance(outcome, Appended):
             batch.owner.settle(batch, True)
             return
-        again = isinstance(outcome, OffsetOutOfRange)
-        if again:
+        copies = batch.copies
+        if isinstance(outcome, OffsetOutOfRange):
             self._tell("a message may be delivered twice", outcome)
-        elif len(batch.copies) == 1:
-            topic = batch.copies[0].topic.decode("utf-8", "replace")
-            again = isinstance(outcome, TopicNotFound) and topic in self._targets.missing
-            if not again:
+        elif len(copies) == 1:
+            moved = self._elsewhere(copies[0], outcome)
+            if moved is None:
                 self._tell("a delayed message cannot be delivered", outcome)
                 batch.owner.settle(batch, False)
                 return
+            copies = [moved]
         parts: list[Batch] = []
-        for each in zip(batch.copies, batch.notes, strict=True):
+        for each in zip(copies, batch.notes, strict=True):
             parts += put_frames(self._sender, batch.owner, [each], False)
         batch.owner.again(batch, parts)
 
-    def _tell(self, what: str, why: Exception) -> None:
+    def _elsewhere(self, copy: Copy, error: PenstockError) -> Copy | None:
+        """The copy that goes where one was refused because topics have changed; None: nowhere."""
+        if not isinstance(error, TopicNotFound | QueueNotFound):
+            return None
+        self._targets.look(self._clock.monotonic_ms(), at_once=True)
+        # a roll makes its copies again by itself
+        return None if copy.topic == TIMER_TOPIC.encode() else self._targets.place(copy)
+
+    def _tell(self, what: str, why: object) -> None:
         """Once a minute at most: what goes on for an hour is no news each time."""
         now_ms = self._clock.monotonic_ms()
         if now_ms - self._said.get(what, -SAY_MS) >= SAY_MS:

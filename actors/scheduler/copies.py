@@ -7,16 +7,20 @@ what was stored then need not be the beginning of what is a frame now.
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections import Counter, deque
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Any, Protocol
 
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.formats.record_layout import AT_FLAG, AT_QUEUE_ID
+from penstock.shared.formats.tombstone import LOST
+from penstock.shared.layout import StorePaths
 from penstock.shared.loops.forms import FRAME_BYTES
 from penstock.shared.messaging.delivered import Copy
-from penstock.shared.names import RETRY_PREFIX
+from penstock.shared.names import MAX_QUEUES_PER_TOPIC, RETRY_PREFIX
+from penstock.shared.queue.deleted_topics import load_deleted_topics
+from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.topics import Topics, load_topics
 from penstock.shared.wire.messages import QueueRun
 
@@ -88,45 +92,96 @@ def _put(
 
 
 class Targets:
-    """Which topics and queues there are: config/topics.json, looked at again when it changes."""
+    """Which topics and queues there are: config/topics.json, looked at again when it changes.
 
-    def __init__(self, file: Path) -> None:
-        self._file = file
+    A topic that was deleted takes along what waits for it. One that is not there and was never
+    deleted, as in a store without that file, is `missing`: somebody has to make it.
+    """
+
+    def __init__(self, paths: StorePaths, queues: QueueReader, least_queues: int) -> None:
+        """`least_queues` are those of a topic that is to be made."""
+        self._file, self._deletions = paths.topics, paths.deleted_topics
+        self._in_store, self._least_queues = queues, least_queues
         self._version: tuple[int, int] = (0, 0)
         self._looked_ms = -LOOK_MS
         self._topics = Topics()
-        # retry topics that somebody has to make, before anything goes there
-        self.missing: set[str] = set()
+        self._deleted: Collection[str] = ()
+        # how many queues each has, of those that were asked for
+        self._counts: dict[str, int] = {}
+        # topics that somebody has to make, with so many queues
+        self.missing: dict[str, int] = {}
+        self._refused: set[str] = set()
+        # how many messages had no place, since this was asked for last
+        self._lost: Counter[str] = Counter()
 
-    def look(self, now_ms: int) -> None:
-        if now_ms - self._looked_ms < LOOK_MS:
+    def look(self, now_ms: int, at_once: bool = False) -> None:
+        if now_ms - self._looked_ms < LOOK_MS and not at_once:
             return
         self._looked_ms = now_ms
-        try:
+        version = 0, 0
+        with suppress(FileNotFoundError):  # then there are no topics
             found = self._file.stat()
-        except FileNotFoundError:
-            return
-        version = found.st_mtime_ns, found.st_ino
+            version = found.st_mtime_ns, found.st_ino
         if version != self._version:
             self._topics, self._version = load_topics(self._file), version
-            self.missing = {topic for topic in self.missing if not self._topics.queues(topic)}
+            # after the topics: a deletion is noted before the topic goes
+            names = self._topics.names()
+            self._deleted = load_deleted_topics(self._deletions).settled(names).ends()
+            self._counts.clear()
+            self.missing = {each: n for each, n in self.missing.items() if each not in names}
 
     def place(self, copy: Copy) -> Copy | None:
-        """The copy for a queue that there is; None where its topic is gone.
+        """The copy for a queue that there is, or will be; None where it has nowhere to go."""
+        queue_id = self.queue_for(copy.topic, copy.queue_id)
+        if queue_id is None or queue_id == copy.queue_id:
+            return copy if queue_id is not None else None
+        return moved(copy, queue_id)
+
+    def queue_for(self, name: bytes, queue_id: int) -> int | None:
+        """Where a message for this queue goes; None where its topic is gone.
 
         A topic may have fewer queues by now than when the message was sent. Its queue is then one
         that is left, the same for all that were for that queue.
         """
-        topic = copy.topic.decode("utf-8", "replace")
-        queues = self._topics.queues(topic)
-        if copy.queue_id < queues:
-            return copy
-        if queues:
-            return moved(copy, copy.queue_id % queues)
-        if topic.startswith(RETRY_PREFIX):
-            self.missing.add(topic)
-            return copy
-        return None
+        topic = name.decode("utf-8", "replace")
+        count = self._counts.get(topic)
+        if count is None:
+            count = self._counts[topic] = self._count(topic)
+        if count:
+            return queue_id % count
+        if not self._may_be_made(topic):
+            self._lost[topic] += 1
+            return None
+        if topic not in self.missing:
+            ids = self._in_store.queues(topic)
+            least = 1 if topic.startswith(RETRY_PREFIX) else self._least_queues
+            wanted = max(least, queue_id + 1, max(ids, default=0) + 1)
+            self.missing[topic] = min(wanted, MAX_QUEUES_PER_TOPIC)
+        return queue_id
+
+    def _count(self, topic: str) -> int:
+        config = self._topics.get(topic)
+        # one that takes no messages from producers any more is still read
+        return 0 if config is None else config.write_queues or config.queues
+
+    def _may_be_made(self, topic: str) -> bool:
+        if topic in self._topics.names() or topic in self._refused or topic == LOST:
+            return False
+        return topic not in self._deleted or topic.startswith(RETRY_PREFIX)
+
+    def give_up(self, topic: str, now_ms: int) -> bool:
+        """The topic cannot be made, and what waits for it has nowhere to go; False: it is there."""
+        self.look(now_ms, at_once=True)
+        self.missing.pop(topic, None)
+        if topic in self._topics.names():
+            return False
+        self._refused.add(topic)
+        return True
+
+    def lost(self) -> Counter[str]:
+        """How many messages have had no place since the last call, by topic."""
+        found, self._lost = self._lost, Counter()
+        return found
 
 
 def moved(copy: Copy, queue_id: int) -> Copy:

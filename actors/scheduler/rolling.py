@@ -4,7 +4,7 @@
 
 It goes through the timers' files minute by minute. What is due soon is left: it is delivered before
 its segment goes. While a roll is under way its minute is saved, so a death repeats one minute, and
-the writer finds of that what is stored.
+the writer finds of that what is stored. So does a refusal: topics may have changed meanwhile.
 """
 
 from __future__ import annotations
@@ -17,11 +17,14 @@ from penstock.actors.scheduler.progress import MOST_ROLLS, Progress, Roll
 from penstock.actors.scheduler.surroundings import Surroundings
 from penstock.actors.scheduler.timer_files import MINUTE_MS, TimerFiles
 from penstock.actors.scheduler.timers import Timers
+from penstock.shared.messaging.delayed import real_place
 from penstock.shared.messaging.delivered import Copy, rolled, taken_apart
 
 # What is due sooner is delivered, and not stored again.
 SOON_MS = 10 * MINUTE_MS
 ENTRIES_AT_ONCE = 2000
+# How often a minute is begun of which something is refused.
+MOST_TRIES = 3
 
 
 class Rolling:
@@ -29,12 +32,14 @@ class Rolling:
 
     def __init__(self, timers: Timers, files: TimerFiles, around: Surroundings) -> None:
         self._timers, self._files = timers, files
-        self._sender, self._shape = around.sender, around.shape
+        self._sender, self._shape, self._targets = around.sender, around.shape, around.targets
         self.roll: Roll | None = None
         self.minute = -1
         self._batches: deque[Batch] = deque()
         self._doubted_minute = self._next_minute = -1
         self._left: list[tuple[Copy, Any]] = []
+        # of the minute at hand: what had nowhere to go, what was refused, and how often
+        self._nowhere = self._refused = self._tries = 0
 
     def start(self, progress: Progress) -> None:
         """Go on with the last life's: of the minute that it was at some may be stored again."""
@@ -76,28 +81,53 @@ class Rolling:
             return 0
         self._next_minute = later[0]
         self._doubted_minute = self._doubted_minute if self._doubted_minute == later[0] else -1
-        self._left = self._copies(later[0], self.roll)
+        copies = self._copies(later[0], self.roll)
+        if copies is None:
+            return 0
+        self._left = copies
         if not self._left:
-            self.minute = later[0]
+            self._end_minute()
         return 1
 
-    def _copies(self, minute: int, roll: Roll) -> list[tuple[Copy, Any]]:
+    def _copies(self, minute: int, roll: Roll) -> list[tuple[Copy, Any]] | None:
+        """What is to be stored again of a minute; None while a topic of it has to be made."""
         entries = self._timers.not_rolled(self._files.load(minute))
         entries = entries[(entries["at"] < roll.below) & (entries["due"] > roll.after_ms)]
         copies: list[tuple[Copy, Any]] = []
+        nowhere = 0
         for due_ms, place, size, _ in entries.tolist():
             record = self._timers.record(place, size)
-            if record is not None and (waiting := taken_apart(record)).due_ms == due_ms:
-                copies.append((rolled(waiting, self._shape), None))
+            if record is None or (waiting := taken_apart(record)).due_ms != due_ms:
+                continue
+            target = real_place(waiting.properties)
+            queue = None if target is None else self._targets.queue_for(*target)
+            if self._targets.missing:
+                return None
+            if queue is None:
+                nowhere += 1
+            else:
+                copies.append((rolled(waiting, self._shape, queue), None))
+        self._nowhere = nowhere
         return copies
+
+    def _end_minute(self) -> None:
+        """All of a minute has its outcome: begin the next, or this one again, as after a death."""
+        if self._refused and self._tries < MOST_TRIES:
+            self._tries += 1
+            self._doubted_minute = self._next_minute
+        else:
+            self._timers.undelivered += self._nowhere + self._refused
+            self.minute, self._tries = self._next_minute, 0
+        self._nowhere = self._refused = 0
 
     def settle(self, batch: Batch, stored: bool) -> None:
         """A frame has its outcome."""
         batch.settled = True
+        self._refused += 0 if stored else len(batch.copies)
         while self._batches and self._batches[0].settled:
             self._batches.popleft()
         if not self._batches and not self._left:
-            self.minute = self._next_minute
+            self._end_minute()
 
     def again(self, batch: Batch, parts: list[Batch]) -> None:
         """Frames in the place of one that was refused."""

@@ -14,7 +14,12 @@ import struct
 from typing import NamedTuple
 
 from penstock.shared.formats.message_id import offset_message_id
-from penstock.shared.formats.properties import decode_properties, encode_properties, find_property
+from penstock.shared.formats.properties import (
+    REAL_QID,
+    decode_properties,
+    encode_properties,
+    find_property,
+)
 from penstock.shared.formats.record_crc import PROP_CRC, PROP_CRC_LEAD, with_prop_crc_room
 from penstock.shared.formats.record_layout import (
     AT_BORN_HOST,
@@ -108,13 +113,15 @@ def delivered(waiting: Waiting, shape: Shape, timed: bool) -> Copy | None:
     return Copy(*place, _made(waiting, *place, _with(waiting, added), shape))
 
 
-def rolled(waiting: Waiting, shape: Shape) -> Copy:
-    """The same message once more in the wheel topic, as it stands: due when it was."""
+def rolled(waiting: Waiting, shape: Shape, queue_id: int) -> Copy:
+    """The same message once more in the wheel topic, due when it was, for this queue of its own:
+    the one that it names may have gone."""
     properties = decode_properties(waiting.properties)
     times = properties.get(TIMER_ROLL_TIMES, "0")
     for name in (TIMER_DELAY_MS, TIMER_DELAY_SEC, PROP_CRC):
         properties.pop(name, None)
     properties[TIMER_OUT_MS] = str(waiting.due_ms)
+    properties[REAL_QID] = str(queue_id)
     properties[TIMER_ROLL_TIMES] = str(int(times) + 1 if times.isdigit() else 1)
     again = waiting._replace(properties=encode_properties(properties))
     topic = TIMER_TOPIC.encode()

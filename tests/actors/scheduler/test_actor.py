@@ -10,10 +10,15 @@ from typing import Any
 import pytest
 
 from penstock.actors.scheduler.progress import ProgressFile
-from penstock.shared.formats.properties import decode_properties
+from penstock.actors.writer import Writer
+from penstock.shared.formats.properties import decode_properties, encode_properties
+from penstock.shared.formats.record import Record, pack_host
 from penstock.shared.messaging.delayed import Delay, recall_key
 from penstock.shared.store.rocketmq_json import parse_fastjson
+from penstock.shared.store.topics import Topics, load_topics, save_topics
+from penstock.shared.wire.messages import DeleteTopic, UpdateTopic, encode
 
+HOST = pack_host("127.0.0.1", 4711)
 Maker = Callable[..., Any]
 LEVEL_MS = (1000, 5000, 10_000)
 
@@ -170,7 +175,9 @@ def test_the_cleaner_is_told_below_what_nothing_waits(scene: Maker) -> None:
     it.until(lambda: positions["delay_floor"] > place and not positions["pending_delayed"], ms=50)
 
 
-def test_a_topic_that_is_gone_holds_nobody_up(scene: Maker) -> None:
+def test_a_topic_that_is_gone_holds_nobody_up(
+    scene: Maker, capfd: pytest.CaptureFixture[str]
+) -> None:
     it = scene()
     document = parse_fastjson(it.broker.paths.topics.read_text())
     it.send(Delay(1))
@@ -178,11 +185,51 @@ def test_a_topic_that_is_gone_holds_nobody_up(scene: Maker) -> None:
     document["topicConfigTable"]["orders"]["writeQueueNums"] = 2
     it.broker.paths.topics.write_text(json.dumps(document))
     it.until(lambda: kept in it.bodies(1), "the queue that is left", ms=50)
-    del document["topicConfigTable"]["orders"]
     gone = it.send(Delay(1))
-    it.broker.paths.topics.write_text(json.dumps(document))
+    it._say(encode(DeleteTopic(9, "orders")))
     it.until(lambda: it.broker.positions["undelivered"] == 1, "the count", ms=50)
     assert gone not in it.bodies()
+    assert "topic orders, which is gone" in capfd.readouterr().err
+    assert "orders" not in load_topics(it.broker.paths.topics).names()
+
+
+def test_a_topic_that_no_file_has_and_nobody_deleted_is_made_for_what_is_due(scene: Maker) -> None:
+    """A store without its topics.json: RocketMQ delivers there whatever the file says."""
+    it = scene()
+    it.put(Record("orders", b"before", encode_properties({"UNIQ_KEY": "X"}), 2, born_host=HOST))
+    timed, level = it.send(Delay(out_ms=it.now_ms + 900), queue=3), it.send(Delay(1))
+    it.broker.crash(it.writer)
+    it.broker.paths.topics.unlink()
+    it.writer = it.broker.start(Writer)
+    it.until(lambda: timed in it.bodies(3) and level in it.bodies(1), "both", ms=20)
+    assert it.broker.positions["undelivered"] == 0
+    assert load_topics(it.broker.paths.topics).read_queues("orders") == 8
+
+
+def test_a_topic_that_cannot_be_made_is_told_and_counted(
+    scene: Maker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = scene(max_queues=8)
+    others = [it.send(Delay(out_ms=it.now_ms + 700 + at), queue=1) for at in range(3)]
+    it.broker.crash(it.writer)
+    it.broker.paths.topics.unlink()
+    topics = Topics()
+    topics.put("others", 8, 1)
+    save_topics(it.broker.paths.topics, topics)
+    it.writer = it.broker.start(Writer)
+    it.until(lambda: it.broker.positions["undelivered"] == len(others), "the count", ms=20)
+    assert "more than 8 queues" in capfd.readouterr().err
+
+
+def test_what_is_due_in_a_queue_that_goes_just_then_goes_to_one_that_is_left(scene: Maker) -> None:
+    it = scene()
+    keys = [it.send(Delay(out_ms=it.now_ms + 500 + at * 5), queue=3) for at in range(60)]
+    it.until(lambda: it.bodies(3), "the first", ms=10)
+    # the scheduler looks at topics now and then, and what it has sent may be on its way
+    it._say(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
+    it.until(lambda: len(it.bodies(3)) + len(it.bodies(1)) >= 60, "all", ms=5)
+    assert it.bodies(3) + it.bodies(1) == keys and it.bodies(1)
+    assert it.broker.positions["undelivered"] == 0
 
 
 def test_recall_keys_are_rocketmqs() -> None:

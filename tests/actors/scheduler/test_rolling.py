@@ -12,15 +12,16 @@ import pytest
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.messaging.delayed import Delay
+from penstock.shared.wire.messages import CreateTopic, DeleteTopic, UpdateTopic, encode
 
 HOUR_MS = 3_600_000
 
 
-def fill(it: Any, segments: int) -> None:
+def fill(it: Any, segments: int, topic: str = "orders") -> None:
     """Store so much that this many more segments are full; and they are old."""
     goal = it.broker.positions["wrote"] + segments * it.broker.config.max_message_size_bytes * 4
     while it.broker.positions["wrote"] < goal:
-        it.put(Record("orders", bytes(8000), b"", 3))
+        it.put(Record(topic, bytes(8000), b"", 3))
     old_s = (it.now_ms - 60 * HOUR_MS) / 1000
     for path in it.broker.paths.commit_log.iterdir():
         os.utime(path, (old_s, old_s))
@@ -64,3 +65,27 @@ def test_what_is_about_to_expire_is_stored_again_and_comes_once(
     assert len(rolls()) == 22, "and no second time"
     for each in it.queue()[1:]:
         assert each.store_timestamp_ms >= due_ms
+
+
+@pytest.mark.parametrize("is_deleted", [False, True], ids=["fewer queues", "deleted"])
+def test_what_is_rolled_goes_where_its_topic_still_has_a_queue(
+    scene: Callable[..., Any], is_deleted: bool
+) -> None:
+    it = scene()
+    positions = it.broker.positions
+    it._say(encode(CreateTopic(8, "stays", 4)))
+    due_ms = it.now_ms + 2 * HOUR_MS
+    keys = [it.send(Delay(out_ms=due_ms + number), queue=3) for number in range(5)]
+    if is_deleted:
+        it._say(encode(DeleteTopic(9, "orders")))
+    else:
+        it._say(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
+    fill(it, 2, "stays")
+    if is_deleted:
+        it.until(lambda: positions["undelivered"] == len(keys), "the count", ms=500)
+    else:
+        it.until(lambda: len(wheel(it)) == 2 * len(keys), "all are stored again", ms=50)
+        it.until(lambda: len(it.bodies(1)) >= len(keys), "all", ms=20_000)
+        assert it.bodies(1) == keys and positions["undelivered"] == 0
+    it.until(lambda: not positions["pending_delayed"], "the end", ms=20_000)
+    assert positions["undelivered"] == (len(keys) if is_deleted else 0)

@@ -108,12 +108,13 @@ def test_what_waited_for_a_time_comes_and_says_when_it_was_due(
     assert own["TIMER_OUT_MS"] == own["TIMER_DEQUEUE_MS"] == str(out_ms)
     assert own["TIMER_ENQUEUE_MS"] == str(NOW) and own["REAL_TOPIC"] == record.topic
 
-    again = rolled(parts, shape)
+    again = rolled(parts, shape, 3)
     assert again[:2] == (TIMER_TOPIC.encode(), 0)
     twice = taken_apart(stored(decode_record(again.record), host))
     assert twice.due_ms == out_ms
-    assert decode_properties(twice.properties)["TIMER_ROLL_TIMES"] == "1"
-    third = decode_record(rolled(twice, shape).record)
+    own = decode_properties(twice.properties)
+    assert (own["TIMER_ROLL_TIMES"], own["REAL_QID"]) == ("1", "3")
+    third = decode_record(rolled(twice, shape, 3).record)
     assert decode_properties(third.properties)["TIMER_ROLL_TIMES"] == "2"
 
 
@@ -121,7 +122,7 @@ def test_a_relative_time_counts_from_the_store_time_and_a_roll_does_not_move_it(
     slow = delayed(Record("t", b"x", b"UNIQ_KEY\x01K\x02"), Delay(out_ms=NOW - 500, delay_ms=2000))
     parts = taken_apart(stored(slow, bytes(8)))
     assert parts.due_ms == NOW + 2000
-    again = stored(decode_record(rolled(parts, Shape()).record), bytes(8))
+    again = stored(decode_record(rolled(parts, Shape(), 3).record), bytes(8))
     assert taken_apart(again).due_ms == NOW + 2000
     assert timer_due_ms(b"TIMER_OUT_MS\x015000\x02TIMER_DELAY_SEC\x013\x02", 1000) == 5000
     assert timer_due_ms(b"TIMER_OUT_MS\x015000\x02TIMER_DELAY_SEC\x019\x02", 1000) == 10_000
