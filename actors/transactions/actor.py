@@ -3,7 +3,8 @@
 Owns:     `transactions_open`, `transactions_committed`, `transactions_rolled_back`,
           `transactions_discarded`, `transaction_checks`; penstock/transactions; the transaction
           endpoint.
-Reads:    `queued`, `run_began`; the half queue, the op queue, the log below `queued`.
+Reads:    `queued`, `run_began`, `topic_changes`; the half queue, the op queue, the log below
+          `queued`; config/topics.json.
 Hears:    requests of producers; answers of the writer, of which it is a producer.
 Notifies: nobody.
 On crash: the next one reads the op queue from where it was last saved. It serves only when it has
@@ -34,6 +35,7 @@ from penstock.shared.messaging.half import Half, as_real
 from penstock.shared.process.actor import TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.reader import QueueReader
+from penstock.shared.store.topics import Topics, load_topics
 from penstock.shared.wire.messages import encode, refusal
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial, serve
 from penstock.shared.wire.transaction_messages import (
@@ -58,6 +60,7 @@ class Transactions(Actor):
         self._stage = stage
         self._clock = stage.clock
         self._positions = stage.positions
+        self._topics, self._topic_changes = Topics(), -1
 
     def start(self) -> None:
         config, run, stage = self._stage.config, self._stage.run, self._stage
@@ -76,6 +79,7 @@ class Transactions(Actor):
             host,
             began,
             self._clock,
+            self._queues_of,
         )
         table = self._follower.table
         self._producers = Producers()
@@ -170,6 +174,14 @@ class Transactions(Actor):
                 break
             crash_point("txn.sent")
         return done
+
+    def _queues_of(self, topic: str) -> int:
+        changes = self._positions["topic_changes"]
+        if changes != self._topic_changes:
+            paths = StorePaths(self._stage.config.store)
+            self._topics, self._topic_changes = load_topics(paths.topics), changes
+        found = self._topics.get(topic)
+        return 0 if found is None else found.write_queues or found.queues
 
     def _settle(self, ending: Any, error: PenstockError | None) -> None:
         if ending.stored:

@@ -4,7 +4,8 @@
 
 A frame holds the copies of some half messages and after them the op records that name them. It is
 stored whole or not at all, whoever is killed. A power failure may cut it from its end: then a copy
-is there and no mark, and whoever puts it again looks for the copy first.
+is there and no mark, and whoever puts it again looks for the copy first. A copy for a queue that is
+gone goes to one that its topic still has.
 
 No sockets: the sender's frames are sent by the actor.
 """
@@ -12,14 +13,16 @@ No sockets: the sender's frames are sent by the actor.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
+
+from msgspec.structs import replace
 
 from penstock.actors.transactions.half_queues import HalfQueues
 from penstock.actors.transactions.half_table import NAME_OF
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.clock import Clock
-from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError
+from penstock.shared.errors import PUT_OK, FlushTimeout, PenstockError, QueueNotFound
 from penstock.shared.formats.message_id import key_origin, make_unique_key
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import with_prop_crc_room
@@ -44,9 +47,10 @@ class Place(NamedTuple):
 class Ending:
     """A half message that ends. `copy` is the record that goes with its mark, if one does."""
 
-    __slots__ = ("offset", "state", "copy", "waiters", "alone", "stored", "place")
+    __slots__ = ("offset", "state", "copy", "half_at", "waiters", "alone", "stored", "place")
 
     def __init__(self, offset: int, state: int, copy: Record | None) -> None:
+        self.half_at = -1  # in the log
         self.offset, self.state, self.copy = offset, state, copy
         # who is told: (connection, request)
         self.waiters: list[tuple[bytes, int]] = []
@@ -67,8 +71,11 @@ class Endings:
         host: bytes,
         run_began: int,
         clock: Clock,
+        queues_of: Callable[[str], int],
     ) -> None:
-        """`host` is the broker's; `run_began` is where the log ended when this run did."""
+        """`host` is the broker's; `run_began` is where the log ended when this run did. `queues_of`
+        says how many queues a topic has now; 0 where it is gone."""
+        self._queues_of = queues_of
         self._sender, self._queues = sender, queues
         self._run_began = run_began
         self._shape, self._host, self._clock = shape, host, clock
@@ -84,13 +91,17 @@ class Endings:
 
     def put(self, ending: Ending, half: Record) -> None:
         """The half message ends like this, and is on its way with the next frame."""
+        ending.half_at = half.physical_offset
+        self._open[ending.offset] = ending
+        self._stage(ending)
+
+    def _stage(self, ending: Ending) -> None:
         # A frame of an earlier run may have been cut by a power failure, and a RocketMQ broker that
         # is killed loses the marks of its last seconds. Then the copy is there, and only the mark
         # is missing. Of this run everything is whole.
-        if ending.copy is not None and half.physical_offset < self._run_began:
-            ending.place = self._stored(ending.copy, half.physical_offset)
+        if ending.copy is not None and ending.half_at < self._run_began:
+            ending.place = self._stored(ending.copy, ending.half_at)
             ending.copy = None if ending.place is not None else ending.copy
-        self._open[ending.offset] = ending
         self._staged.append(ending)
 
     def _stored(self, copy: Record, after: int) -> Place | None:
@@ -138,6 +149,16 @@ class Endings:
         tag = endings, [len(each) for each in raw]
         self._sender.put(_runs(records), b"".join(raw), tag)
 
+    def _move(self, ending: Ending) -> bool:
+        """Have the copy go to a queue that is left, the same for all that were for its queue. False
+        where there is none."""
+        copy = ending.copy
+        count = self._queues_of(copy.topic) if copy is not None else 0
+        if copy is None or not count:
+            return False
+        ending.copy = replace(copy, queue_id=copy.queue_id % count)
+        return True
+
     def _keys(self) -> Iterator[str]:
         """UNIQ_KEYs: without one a record that is sent again is not known again."""
         while True:
@@ -159,6 +180,9 @@ class Endings:
                 for ending in endings:
                     ending.alone = True
                 self._staged.extend(endings)
+                continue
+            elif isinstance(outcome, QueueNotFound) and self._move(endings[0]):
+                self._stage(endings[0])
                 continue
             else:
                 error = outcome

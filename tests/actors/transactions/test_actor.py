@@ -6,13 +6,14 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.shared.formats.properties import decode_properties
 from penstock.shared.messaging.half import committed, op_records, parse_op
 from penstock.shared.messaging.system_topics import HALF_TOPIC, OP_TOPIC
 from penstock.shared.messaging.system_topics import TRANS_CHECK_MAX_TIME_TOPIC as GIVEN_UP
 from penstock.shared.store.transaction_progress import load_transaction_progress
-from penstock.shared.wire.messages import Refused
+from penstock.shared.wire.messages import Refused, UpdateTopic, encode
 from penstock.shared.wire.transaction_messages import CheckTransaction, Ended, Registered
 
 Scenes = Callable[..., Any]
@@ -36,6 +37,43 @@ def test_a_committed_message_is_in_its_queue_and_its_half_message_is_done(scene:
     place = (message.queue_id, message.queue_offset, message.physical_offset)
     assert answer == Ended(1, "commit", *place)
     assert done(broker) == [half.offset]
+
+
+def test_a_commit_for_a_queue_that_is_gone_goes_to_one_that_is_left(scene: Scenes) -> None:
+    """The topic has fewer queues by now: what nobody reads any more must not get a message, and one
+    whose local transaction was committed must not be lost."""
+    broker = scene()
+    halves = [broker.half(b"order %d" % number) for number in range(3)]
+    broker._say(encode(UpdateTopic(9, "orders", read_queues=1, write_queues=1)))
+    producer = broker.producer()
+    for half in halves:
+        producer.say(half, "commit")
+    answers = [producer.answer() for _ in halves]
+    broker.dispatched()
+    found = broker.queue("orders", 0)
+    assert {each.body for each in found} == {b"order 0", b"order 1", b"order 2"}
+    assert {(each.outcome, each.queue_id) for each in answers} == {("commit", 0)}
+    assert {each.queue_offset for each in answers} == {0, 1, 2}
+    assert sorted(done(broker)) == [half.offset for half in halves]
+
+
+def test_a_commit_of_an_earlier_run_is_found_in_the_queue_that_it_was_moved_to(
+    scene: Scenes,
+) -> None:
+    """Of its frame a power failure has left the copy, and not the mark."""
+    broker = scene()
+    half = broker.half(b"order")
+    broker._say(encode(UpdateTopic(9, "orders", read_queues=1, write_queues=1)))
+    broker.dispatched()
+    (record,) = broker.queue(HALF_TOPIC)
+    broker.put(replace(committed(record), queue_id=0))
+    broker.dispatched()
+    broker.broker.positions.initialise("run_began", broker.broker.positions["wrote"])
+    broker.crash()
+    answer = broker.producer().end(half, "commit")
+    broker.dispatched()
+    assert len(broker.queue("orders", 0)) == 1
+    assert (answer.outcome, answer.queue_id, answer.queue_offset) == ("commit", 0, 0)
 
 
 def test_a_message_that_is_rolled_back_is_never_seen(scene: Scenes) -> None:
