@@ -128,6 +128,8 @@ def _print(found: dict[str, Any], first: Look, last: Look, whole: bool) -> None:
         f"{shown_bytes((last.wrote - first.wrote) / over_s)}/s; "
         f"{last.messages:,} messages and {positions['queue_count']:,} queues in all"
     )
+    if gone := positions["undelivered"]:
+        click.echo(f"undelivered  {gone:,} delayed messages whose topics are gone")
     if found["deletions"]:
         when, why, segments, _, messages, _ = _deletion(found["deletions"][-1])
         click.echo(f"deleted      {when}: {segments} segments, {messages} messages; {why}")

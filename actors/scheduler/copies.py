@@ -108,7 +108,7 @@ class Targets:
         self._deleted: Collection[str] = ()
         # how many queues each has, of those that were asked for
         self._counts: dict[str, int] = {}
-        # topics that somebody has to make, with so many queues
+        # topics that somebody has to make, each with its number of queues
         self.missing: dict[str, int] = {}
         self._refused: set[str] = set()
         # how many messages had no place, since this was asked for last
