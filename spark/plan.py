@@ -14,17 +14,11 @@ from typing import NamedTuple
 
 from penstock.shared.errors import ConfigError, TopicNotFound
 from penstock.shared.next_steps import other_topics
-from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.reading.offsets import OffsetsOf, ending, parse_assign, resolve, starting
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.predicates import Predicate, holds, offset_range
-from penstock.spark.reading.queues import (
-    Queue,
-    group_offsets,
-    known_topics,
-    store_queues,
-    topics_of,
-)
+from penstock.spark.reading.queues import Queue, topics_of
+from penstock.spark.reading.views import View
 
 SMALLEST_SPLIT_BYTES, LARGEST_SPLIT_BYTES = 8 << 20, 128 << 20
 
@@ -41,13 +35,11 @@ class QueueRange(NamedTuple):
 Partitions = list[tuple[QueueRange, ...]]
 
 
-def plan(
-    store: StoreDirectory, options: Options, predicates: Sequence[Predicate] = ()
-) -> Partitions:
+def plan(view: View, options: Options, predicates: Sequence[Predicate] = ()) -> Partitions:
     """The partitions of what the options name in a store. Never empty. Raises TopicNotFound,
     ConfigError, GroupNotFound, OffsetOutOfRange."""
-    queues = chosen(store_queues(store), options, known_topics(store))
-    ranges = bounds(queues, options, lambda group: group_offsets(store, group))
+    queues = chosen(view.queues(), options, view.known_topics())
+    ranges = bounds(queues, options, view.group_offsets)
     return split(narrowed(ranges, predicates), queues, options)
 
 

@@ -106,19 +106,16 @@ class StoreReader(DataSourceReader):
         self.predicates: list[Predicate] = []
 
     def partitions(self) -> list[InputPartition]:
-        from penstock.shared.store.directory import StoreDirectory
-        from penstock.spark.reading.task import plan_store
+        from penstock.spark.reading.task import plan_query
 
-        with StoreDirectory(self.options.path) as store:
-            planned = plan_store(store, self.options, self.predicates)
-            return [InputPartition(ranges) for ranges in planned]
+        return [InputPartition(ranges) for ranges in plan_query(self.options, self.predicates)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         from penstock.spark.reading.rows import how_of
         from penstock.spark.reading.task import read_partition
 
         how = how_of(self.options, self.predicates)
-        return read_partition(self.options.path, partition.value, self.schema, how)
+        return read_partition(self.options, partition.value, self.schema, how)
 
 
 class PushingReader(StoreReader):

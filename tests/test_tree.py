@@ -33,7 +33,7 @@ MAY_IMPORT = {
     "client": {"shared"},
     "maintenance": {"shared"},
     "spark": {"shared", "client"},
-    "chaos": {"shared", "actors", "client", "maintenance"},
+    "chaos": {"shared", "actors", "client", "maintenance", "spark"},
     "bench": {"shared", "actors", "client", "chaos"},
     "cli": {
         *("shared", "actors", "supervisor", "client", "maintenance"),

@@ -11,6 +11,7 @@ from enum import Enum
 
 import msgspec
 
+from penstock.client.where import Where
 from penstock.shared.errors import ConfigError
 from penstock.shared.filters.message_filter import SQL92, TAG, parse_filter
 from penstock.shared.next_steps import did_you_mean
@@ -31,6 +32,7 @@ class Options(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields
     """What a query reads; Spark compares the names of options without case."""
 
     path: str = ""
+    endpoint: str = ""  # instead of a path: a broker's, tcp://HOST:PORT
     subscribe: str = ""  # topics between commas; all topics without
     subscribe_pattern: str = ""  # a regular expression that matches whole names
     assign: str = ""  # {"topic": [0, 1]}
@@ -82,10 +84,15 @@ def parse_options(given: Mapping[str, str]) -> Options:
 
 
 def _check(options: Options) -> None:
-    if not options.path:
+    if not options.path and not options.endpoint:
         raise ConfigError(
-            "no store directory is named", None, 'name it: .option("path", "/var/lib/store")'
+            "no store directory is named, and no broker",
+            None,
+            'name one: .option("path", "/var/lib/store"), or .option("endpoint", "tcp://HOST:PORT")',
         )
+    if options.endpoint:
+        Where(None, options.endpoint, None)
+    _at_most_one(options, ("path", "endpoint"))
     _at_most_one(options, ("subscribe", "subscribe_pattern", "assign"))
     _at_most_one(options, ("starting_timestamp", "starting_offsets_by_timestamp"))
     _at_most_one(options, ("ending_timestamp", "ending_offsets_by_timestamp"))

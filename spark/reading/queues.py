@@ -54,8 +54,8 @@ class Queue(Protocol):
         """One more than the last offset whose record begins before a log offset."""
         ...
 
-    def stored_ms(self, offset: int) -> int:
-        """When a message was stored, by its record."""
+    def stored_ms(self, offset: int) -> int | None:
+        """When a message was stored, by its record; None where nobody tells."""
         ...
 
 

@@ -33,21 +33,25 @@ from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.next_steps import rebuild
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import QueueRange, bounds, chosen, split
-from penstock.spark.reading.durable import Durable, durable_end
+from penstock.spark.reading.durable import Durable
 from penstock.spark.reading.options import Options, duration_ms
-from penstock.spark.reading.queues import Queue, group_offsets, known_topics, store_queues
+from penstock.spark.reading.queues import Queue
 from penstock.spark.reading.rows import how_of
 from penstock.spark.reading.shares import share
 from penstock.spark.reading.task import read_partition
+from penstock.spark.reading.views import StoreView, View, open_view
 
 VERSION = 1
 # How long a store that was not stopped in order may have shorter queues than were read: a start
 # makes them again from the log.
 RECOVERY_MS = 60_000
+# Spark asks every 10 ms for something new; a broker is asked no more often than this
+BROKER_LOOK_MS = 100
 
 Offset = dict[str, Any]
 Key = tuple[str, int]
 Offsets = dict[Key, int]
+Lag = tuple[Offsets, int, float | None]
 
 
 class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
@@ -62,15 +66,16 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: Offsets | None = None  # of Trigger.AvailableNow
         self._seen: tuple[Durable, Offset] | None = None
         self._batch_ms = 0  # when the last batch that had messages was planned, by monotonic clock
+        self._rests_until_ms = 0
         self._short_ms = 0  # since when a queue has been shorter than what was read of it
-        self._lag: tuple[Offsets, int, float] = {}, 0, 0.0
+        self._lag: Lag = {}, 0, 0.0
 
     def initialOffset(self) -> Offset:
         if self._initial is None:  # Spark asks twice, and "latest" is not the same twice
-            with StoreDirectory(self.options.path) as store:
-                queues, _ = self._queues(store)
-                ranges = bounds(queues, self.options, lambda group: group_offsets(store, group))
-                ends = self._ends(queues, durable_end(store.paths))
+            with open_view(self.options) as view:
+                queues, _ = self._queues(view)
+                ranges = bounds(queues, self.options, view.group_offsets)
+                ends = self._ends(queues, view.durable())
             begun = {_key(piece): min(piece.start, ends[_key(piece)]) for piece in ranges}
             self._initial = {**_encoded(begun), "initial": True}
         return self._initial
@@ -88,11 +93,14 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         """The end of the next batch; `start` itself where there is nothing for one."""
-        with StoreDirectory(self.options.path) as store:
-            durable = durable_end(store.paths)
+        now_ms = time.monotonic_ns() // 1_000_000
+        if now_ms < self._rests_until_ms:
+            return start
+        with open_view(self.options) as view:
+            durable = view.durable()
             if durable.end is not None and self._seen == (durable, start):
                 return start  # nothing has been flushed since: no queue need be looked at
-            queues, whole = self._queues(store)
+            queues, whole = self._queues(view)
             started = self._started(queues, start, durable)
             if started is None:
                 return start
@@ -109,6 +117,8 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {**end, "began": start["offsets"]}
         # with messages that wait for others, or for the disk, time itself may end the wait
         rests = is_same and self._target is None and not self._lag[1]
+        if rests and self.options.endpoint:
+            self._rests_until_ms = now_ms + BROKER_LOOK_MS
         self._seen = (durable, start) if rests else None
         return start if is_same else end
 
@@ -118,16 +128,16 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return {**_encoded(newest), "lagMessages": messages, "lagSeconds": seconds}
 
     def prepareForTriggerAvailableNow(self) -> None:
-        with StoreDirectory(self.options.path) as store:
-            self._target = self._ends(self._queues(store)[0], durable_end(store.paths))
+        with open_view(self.options) as view:
+            self._target = self._ends(self._queues(view)[0], view.durable())
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         """The same ranges whenever it is asked. Raises OffsetOutOfRange where some have expired."""
         ended = _decoded(end)
         is_first = "began" in end and start != end  # an end is the next batch's start, too
         began = _decoded({**start, "offsets": end["began"]} if is_first else start)
-        with StoreDirectory(self.options.path) as store:
-            queues = {(queue.topic, queue.queue_id): queue for queue in store_queues(store)}
+        with open_view(self.options) as view:
+            queues = {(queue.topic, queue.queue_id): queue for queue in view.queues()}
             ranges = []
             for key, stop in ended.items():
                 # a queue that is new in this batch is read from its beginning
@@ -149,19 +159,21 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [InputPartition(part) for part in parts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        path, how = self.options.path, how_of(self.options)
-        return read_partition(path, partition.value, self.schema, how, patience_ms=RECOVERY_MS // 2)
+        how = how_of(self.options)
+        return read_partition(
+            self.options, partition.value, self.schema, how, patience_ms=RECOVERY_MS // 2
+        )
 
-    def _queues(self, store: StoreDirectory) -> tuple[list[Queue], dict[Key, Queue]]:
-        queues = store_queues(store)
-        if not queues and any(any(store.read_log(s.base, 8)) for s in store.segments):
+    def _queues(self, view: View) -> tuple[list[Queue], dict[Key, Queue]]:
+        queues = view.queues()
+        if not queues and isinstance(view, StoreView) and _has_records(view.store):
             raise ConfigError(
                 "a stream reads consume queues, and this store has none",
                 self.options.path,
                 rebuild(self.options.path),
             )
         lenient = not self.options.fail_on_data_loss
-        exists = (lambda _: True) if lenient else known_topics(store)
+        exists = (lambda _: True) if lenient else view.known_topics()
         found = chosen(queues, self.options, exists)
         return found, {(queue.topic, queue.queue_id): queue for queue in found}
 
@@ -254,17 +266,24 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lag_after(
         self, queues: Sequence[Queue], found: Offsets, there: Mapping[Key, Queue]
-    ) -> tuple[Offsets, int, float]:
+    ) -> Lag:
         """The queues' ends; how many messages come after the batch, and for how long the oldest of
-        them has waited, in seconds."""
+        them has waited, in seconds; None where nobody tells."""
         newest = {(queue.topic, queue.queue_id): queue.max_offset for queue in queues}
         unread = [key for key in newest if found[key] < newest[key]]
         messages = sum(newest[key] - found[key] for key in unread)
+        if not unread:
+            return newest, 0, 0.0
         try:
-            oldest = min((there[key].stored_ms(found[key]) for key in unread), default=0)
+            times = [there[key].stored_ms(found[key]) for key in unread]
         except (OffsetOutOfRange, StoreDamaged):  # a lag is no reason to end a query
-            oldest = 0
-        return newest, messages, max(time.time() - oldest / 1000, 0.0) if oldest else 0.0
+            return newest, messages, None
+        oldest = min((ms for ms in times if ms is not None), default=None)
+        return newest, messages, None if oldest is None else max(time.time() - oldest / 1000, 0.0)
+
+
+def _has_records(store: StoreDirectory) -> bool:
+    return any(any(store.read_log(segment.base, 8)) for segment in store.segments)
 
 
 def _check(options: Options) -> None:

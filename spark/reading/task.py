@@ -1,6 +1,6 @@
-"""A store's partitions, and what a task does with one: reads its ranges, hands batches to Spark.
+"""A query's partitions, and what a task does with one: reads its ranges, hands batches to Spark.
 
-By the consume queues; where a store has none, by the commit log itself.
+By the consume queues; where a store has none, by the commit log itself; or from a broker.
 """
 
 from __future__ import annotations
@@ -14,27 +14,30 @@ from pyspark.sql.types import StructType
 
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import QueueRange, plan
+from penstock.spark.reading.broker_scan import read_from_broker
 from penstock.spark.reading.log_scan import LogRange, plan_log, read_log
 from penstock.spark.reading.options import Options
 from penstock.spark.reading.predicates import Predicate
 from penstock.spark.reading.rows import How
+from penstock.spark.reading.views import StoreView, open_view
 from penstock.spark.scan import read_range
 
 # nobody rings for a reader of files
 _LOOK_AGAIN_S = 0.1
 
 
-def plan_store(
-    store: StoreDirectory, options: Options, predicates: Sequence[Predicate]
+def plan_query(
+    options: Options, predicates: Sequence[Predicate]
 ) -> Sequence[tuple[QueueRange | LogRange, ...]]:
-    """The partitions; never none. Raises what `plan` and `plan_log` raise."""
-    if store.segments and not store.queues():
-        return plan_log(store, options, int(time.time() * 1000))
-    return plan(store, options, predicates)
+    """The partitions; never none. Raises what `plan` and `plan_log` raise, ConnectError."""
+    with open_view(options) as view:
+        if isinstance(view, StoreView) and view.store.segments and not view.store.queues():
+            return plan_log(view.store, options, int(time.time() * 1000))
+        return plan(view, options, predicates)
 
 
 def read_partition(
-    path: str,
+    options: Options,
     ranges: Sequence[QueueRange | LogRange],
     schema: StructType,
     how: How,
@@ -46,16 +49,36 @@ def read_partition(
     broker a start makes its end again.
     """
     arrow_schema = to_arrow_schema(schema, timezone="UTC")
+    columns = schema.fieldNames()
+    for arrays in (
+        _from_broker(options.endpoint, ranges, columns, how)
+        if options.endpoint
+        else _from_files(options.path, ranges, columns, how, patience_ms)
+    ):
+        yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+
+
+def _from_broker(
+    endpoint: str, ranges: Sequence[QueueRange | LogRange], columns: Sequence[str], how: How
+) -> Iterator[list[pa.Array]]:
+    for piece in ranges:
+        assert isinstance(piece, QueueRange), "a broker is asked by queue"
+        yield from read_from_broker(endpoint, piece, columns, how)
+
+
+def _from_files(
+    path: str,
+    ranges: Sequence[QueueRange | LogRange],
+    columns: Sequence[str],
+    how: How,
+    patience_ms: int,
+) -> Iterator[list[pa.Array]]:
     with StoreDirectory(path) as store:
         for piece in ranges:
-            columns = schema.fieldNames()
-            found = (
-                read_log(store, piece, columns, how)
-                if isinstance(piece, LogRange)
-                else read_range(_whole(store, piece, patience_ms), piece, columns, how)
-            )
-            for arrays in found:
-                yield pa.RecordBatch.from_arrays(arrays, schema=arrow_schema)
+            if isinstance(piece, LogRange):
+                yield from read_log(store, piece, columns, how)
+            else:
+                yield from read_range(_whole(store, piece, patience_ms), piece, columns, how)
 
 
 def _whole(store: StoreDirectory, piece: QueueRange, patience_ms: int) -> StoreDirectory:

@@ -8,13 +8,14 @@ from penstock.shared.errors import ConfigError, OffsetOutOfRange, TopicNotFound
 from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import QueueRange, plan
 from penstock.spark.reading.options import parse_options
+from penstock.spark.reading.views import StoreView
 
 from .conftest import StoreBuilder
 
 
 def planned(store: StoreBuilder, **options: str) -> list[tuple[QueueRange, ...]]:
-    with StoreDirectory(store.root) as directory:
-        return plan(directory, parse_options({"path": store.root, **options}))
+    with StoreView(store.root) as view:
+        return plan(view, parse_options({"path": store.root, **options}))
 
 
 def offsets(partitions: list[tuple[QueueRange, ...]]) -> list[tuple[str, int, int]]:

@@ -18,6 +18,7 @@ from penstock.shared.store.directory import StoreDirectory
 from penstock.spark import scan
 from penstock.spark.plan import QueueRange, plan
 from penstock.spark.reading.options import parse_options
+from penstock.spark.reading.views import StoreView
 from penstock.spark.source import COLUMNS
 
 from .conftest import BORN_MS, STORED_MS, StoreBuilder
@@ -27,10 +28,10 @@ def read(store: StoreBuilder, *columns: str) -> list[dict[str, Any]]:
     """All rows of all queues."""
     names = columns or tuple(COLUMNS)
     rows = []
-    with StoreDirectory(store.root) as directory:
-        for pieces in plan(directory, parse_options({"path": store.root})):
+    with StoreView(store.root) as view:
+        for pieces in plan(view, parse_options({"path": store.root})):
             for piece in pieces:
-                for arrays in scan.read_range(directory, piece, names):
+                for arrays in scan.read_range(view.store, piece, names):
                     lists = [array.to_pylist() for array in arrays]
                     rows += [dict(zip(names, row, strict=True)) for row in zip(*lists, strict=True)]
     return rows

@@ -13,7 +13,7 @@ from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.reading.log_scan import LogRange, read_log
 from penstock.spark.reading.options import Mode, parse_options
 from penstock.spark.reading.rows import CORRUPT, How
-from penstock.spark.reading.task import plan_store
+from penstock.spark.reading.task import plan_query
 from penstock.spark.scan import read_range
 from penstock.spark.source import COLUMNS
 from tests.spark.conftest import STORED_MS, StoreBuilder
@@ -27,7 +27,7 @@ def read(
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
     with StoreDirectory(store.root) as directory:
-        planned = plan_store(directory, parse_options({"path": store.root, **options}), [])
+        planned = plan_query(parse_options({"path": store.root, **options}), [])
         for piece in (piece for pieces in planned for piece in pieces):
             found = (
                 read_log(directory, piece, columns, how)

@@ -14,15 +14,15 @@ from penstock.shared.errors import (
     PenstockError,
     TopicNotFound,
 )
-from penstock.shared.store.directory import StoreDirectory
 from penstock.spark.plan import QueueRange, plan
 from penstock.spark.reading.options import parse_options
+from penstock.spark.reading.views import StoreView
 from tests.spark.conftest import STORED_MS, StoreBuilder
 
 
 def ranges(store: StoreBuilder, **options: str) -> list[tuple[str, int, int, int]]:
-    with StoreDirectory(store.root) as directory:
-        planned = plan(directory, parse_options({"path": store.root, **options}))
+    with StoreView(store.root) as view:
+        planned = plan(view, parse_options({"path": store.root, **options}))
     return sorted(tuple(piece) for pieces in planned for piece in pieces)
 
 
@@ -108,9 +108,9 @@ def test_an_offset_outside_the_queue_is_an_error_or_the_nearest(filled: StoreBui
 
 
 def test_there_are_at_least_as_many_partitions_as_asked_for(filled: StoreBuilder) -> None:
-    with StoreDirectory(filled.root) as directory:
+    with StoreView(filled.root) as view:
         options = parse_options({"path": filled.root, "minPartitions": "7"})
-        planned = plan(directory, options)
+        planned = plan(view, options)
     assert len(planned) >= 7
     offsets = [(p.topic, p.queue_id, at) for ps in planned for p in ps for at in range(*p[2:])]
     assert len(offsets) == len(set(offsets)) == 55

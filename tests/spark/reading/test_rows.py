@@ -20,6 +20,7 @@ from penstock.spark.plan import plan
 from penstock.spark.reading.options import Mode, parse_options
 from penstock.spark.reading.predicates import accept
 from penstock.spark.reading.rows import CORRUPT, How
+from penstock.spark.reading.views import StoreView
 from penstock.spark.source import COLUMNS
 from tests.spark.conftest import STORED_MS, StoreBuilder
 
@@ -30,10 +31,10 @@ def read(
     store: StoreBuilder, how: How, columns: tuple[str, ...] = ("queue_offset",)
 ) -> list[tuple[Any, ...]]:
     rows: list[tuple[Any, ...]] = []
-    with StoreDirectory(store.root) as directory:
-        planned = plan(directory, parse_options({"path": store.root}), how.predicates)
+    with StoreView(store.root) as view:
+        planned = plan(view, parse_options({"path": store.root}), how.predicates)
         for piece in (piece for pieces in planned for piece in pieces):
-            for arrays in scan.read_range(directory, piece, columns, how):
+            for arrays in scan.read_range(view.store, piece, columns, how):
                 rows += zip(*(array.to_pylist() for array in arrays), strict=True)
     return rows
 
@@ -190,8 +191,9 @@ def test_the_default_ends_the_query_at_the_first_damaged_record(store: StoreBuil
 def test_expired_messages_end_a_query_or_are_passed_over(store: StoreBuilder) -> None:
     for _ in range(900):
         store.put(body=b"x" * 100)
+    with StoreView(store.root) as view:
+        ((piece,),) = plan(view, parse_options({"path": store.root}))
     with StoreDirectory(store.root) as directory:
-        ((piece,),) = plan(directory, parse_options({"path": store.root}))
         # the directory was listed before
         sorted(store.paths.commit_log.iterdir())[0].unlink()
         lenient = How(fail_on_data_loss=False)

@@ -1,0 +1,115 @@
+"""What a running broker sends is what its store's files hold."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from penstock.bench.stack import Stack, running_stack
+from penstock.client.producer import Producer
+from penstock.shared.errors import ConfigError, ConnectError, InvalidArgument, TopicNotFound
+from penstock.spark.reading.options import Options, parse_options
+from penstock.spark.reading.rows import how_of
+from penstock.spark.reading.stream import StoreStreamReader
+from penstock.spark.reading.task import plan_query, read_partition
+from penstock.spark.source import PenstockSource
+
+SMALL_FILES = (
+    "mapped_file_size_commit_log_bytes = 16_777_216",
+    "mapped_file_size_consume_queue_bytes = 20_000",
+)
+
+
+@pytest.fixture(scope="module")
+def stack() -> Iterator[Stack]:
+    with running_stack(None, SMALL_FILES) as running:
+        with Producer(store=running.store) as producer:
+            sent = [
+                producer.send(
+                    ("orders", "trains")[number % 5 == 0],
+                    b"%d" % number * (number % 40),
+                    tags="ab"[number % 2],
+                    keys=[f"k{number}"],
+                    properties={"amount": str(number)},
+                )
+                for number in range(1500)
+            ]
+            for future in sent:
+                future.result(60)
+        # queues follow an acknowledgement within a tick
+        while len(rows({"path": str(running.store), "columns": "topic"})) < 1500:
+            pass
+        yield running
+
+
+def rows(given: dict[str, str]) -> list[tuple[Any, ...]]:
+    options = parse_options(given)
+    schema = PenstockSource(given).schema()
+    return sorted(
+        (
+            row
+            for part in plan_query(options, [])
+            for batch in read_partition(options, part, schema, how_of(options))
+            for row in zip(*(column.to_pylist() for column in batch.columns), strict=True)
+        ),
+        key=repr,
+    )
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"subscribe": "orders", "maxRecordsPerPartition": "100"},
+        {"tags": "a", "columns": "topic,queue_id,queue_offset,key"},
+        {"sql": "amount > 1400", "subscribePattern": "tr.*"},
+        {"startingTimestamp": "-15m", "columns": "queue_offset,store_timestamp"},
+        {"endingTimestamp": "-15m"},
+        {"subscribe": "orders", "startingOffsets": '{"orders": {"0": 50, "1": -1}}'},
+        {"mode": "PERMISSIVE", "subscribe": "trains"},
+    ],
+)
+def test_the_rows_of_a_broker_are_those_of_its_store(stack: Stack, options: dict[str, str]) -> None:
+    expected = rows({"path": str(stack.store), **options})
+    assert expected or "endingTimestamp" in options
+    assert rows({"endpoint": stack.produce, **options}) == expected
+
+
+def test_a_stream_from_a_broker_goes_on_where_it_stood(stack: Stack) -> None:
+    given = {"endpoint": stack.consume, "columns": "topic,queue_id,queue_offset"}
+    given["subscribe"] = "orders"
+
+    def ask(at: dict[str, Any] | None) -> tuple[int, dict[str, Any]]:
+        schema = PenstockSource(given).schema()
+        reader = StoreStreamReader(Options(**_fields(given)), schema)
+        start = reader.initialOffset() if at is None else at
+        end = reader.latestOffset(start, reader.getDefaultReadLimit())
+        count = sum(b.num_rows for p in reader.partitions(start, end) for b in reader.read(p))
+        return count, end
+
+    count, end = ask(None)
+    assert count == 1200
+    with Producer(store=stack.store) as producer:
+        producer.send("orders", b"later").result(30)
+    seen = 0
+    while not seen:  # queues follow an acknowledgement within a tick
+        seen, end = ask(end)
+    assert seen == 1
+
+
+def _fields(given: dict[str, str]) -> dict[str, Any]:
+    parsed = parse_options(given)
+    return {name: getattr(parsed, name) for name in parsed.__struct_fields__}
+
+
+def test_a_broker_that_is_not_there_or_has_no_such_topic_is_named(stack: Stack) -> None:
+    with pytest.raises(TopicNotFound, match="ordres.*orders"):
+        rows({"endpoint": stack.consume, "subscribe": "ordres"})
+    with pytest.raises(ConnectError):
+        rows({"endpoint": "tcp://127.0.0.1:1"})
+    with pytest.raises(InvalidArgument):
+        rows({"endpoint": "127.0.0.1"})
+    with pytest.raises(ConfigError, match="path /s, endpoint"):
+        rows({"endpoint": stack.consume, "path": "/s"})
