@@ -50,7 +50,6 @@ Examples:
 def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) -> None:
     """Groups that have dead letters, and how many."""
     from penstock.client.connection import Connection
-    from penstock.client.core.start import StartAt
     from penstock.client.group_admin import GroupAdmin
     from penstock.shared.names import DLQ_PREFIX
 
@@ -63,10 +62,10 @@ def ls(timeout: float, store: Path | None, endpoint: str | None, output: str) ->
         for topic in sorted(broker.topics()):
             if not topic.startswith(DLQ_PREFIX):
                 continue
-            ends = admin.targets(topic, StartAt(latest=True), None)
-            begins = admin.targets(topic, StartAt(), None)
-            count = sum(ends.values()) - sum(begins.values())
-            found.append((topic.removeprefix(DLQ_PREFIX), count, sum(ends.values())))
+            queues = admin.queues(topic).queues
+            count = sum(queue.max_offset - queue.min_offset for queue in queues)
+            total = sum(queue.max_offset for queue in queues)
+            found.append((topic.removeprefix(DLQ_PREFIX), count, total))
     if output == "json":
         for group, count, total in found:
             print_json({"group": group, "messages": count, "messages_ever": total})

@@ -60,7 +60,7 @@ class Moment(click.IntRange):
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> int:
         if isinstance(value, int):
             return value
-        if value.isdigit():
+        if value.isdecimal():
             return int(value)
         try:
             # rounded up, like every time of a delayed message: never early

@@ -149,9 +149,8 @@ def produce(
         ring=ring,
         wait_for_broker_ms=int(wait * 1000),
     ) as producer:
-        named: dict[str, Any] = {"tags": tag, "keys": " ".join(keys) or None, "shard": shard}
-        named |= {"queue": queue, "properties": properties or None, **when}
-        send = partial(producer.send, topic, **named)
+        when |= {"tags": tag, "keys": " ".join(keys) or None, "shard": shard, "queue": queue}
+        send = partial(producer.send, topic, **_said(when, properties))
         sending = Sending(send, timeout, receipts)
 
         def most() -> int:
@@ -163,6 +162,12 @@ def produce(
         _run(sending, given.whole() if whole else given.lines(), given, file, output)
     _report(ctx, sending, topic, whole)
     receipts.end()
+
+
+def _said(options: dict[str, Any], properties: dict[str, str]) -> dict[str, Any]:
+    """Without what was left out: a message with nothing rare is made in the short way."""
+    options["properties"] = properties or None
+    return {name: value for name, value in options.items() if value is not None}
 
 
 def _run(

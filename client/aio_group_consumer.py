@@ -24,7 +24,7 @@ from penstock.client.group_workers import judge_into, report
 from penstock.client.stop_signals import stop_signals
 
 _log = logging.getLogger("penstock")
-AsyncHandler = Callable[[Any], Awaitable[Any]]
+Handler = Callable[[Any], Awaitable[Any]]
 
 
 class GroupConsumer(GroupMember, GroupControl):
@@ -92,12 +92,17 @@ class GroupConsumer(GroupMember, GroupControl):
         with the offsets of what was returned and is not acknowledged. See the synchronous one."""
         return AioBlockOutputs(self._exactly_once)
 
-    async def run(self, handler: AsyncHandler, workers: int = 20, batch: int = 1) -> None:
+    async def run(
+        self, handler: Handler, workers: int = 20, orderly: bool | None = None, batch: int = 1
+    ) -> None:
         """Await `handler(message)` for each message, up to `workers` at once, until `stop` is
         called or the task is cancelled; then handlers that run end first. The consumer is closed
-        by that."""
+        by that. For the arguments see the synchronous one; `orderly` is said before the block,
+        which joins: GroupConsumer(..., orderly=True)."""
         check_at_least("workers", workers, 1)
         check_at_least("batch", batch, 1)
+        if orderly is not None:
+            self._be_orderly(orderly)
 
         async def work() -> None:
             while (handful := await self._next(batch, None)) is not None:
@@ -116,7 +121,7 @@ class GroupConsumer(GroupMember, GroupControl):
         if error is not None:
             raise error
 
-    async def _handle(self, handler: AsyncHandler, handful: Handful, batch: int) -> None:
+    async def _handle(self, handler: Handler, handful: Handful, batch: int) -> None:
         verdicts: dict[int, Back] = {}
         judge, place = judge_into(verdicts), handful.start
         given: Any = Batch(handful, judge)

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Mapping
-
-from msgspec import structs
+from collections.abc import Iterable
+from typing import Unpack
 
 from penstock.client.aio_requesting import Requesting
 from penstock.client.aio_send_loop import AioSendLoop, Unawaited
@@ -17,47 +16,30 @@ from penstock.client.aio_topic_calls import AioTopicCalls
 from penstock.client.aio_transacting import AioListener as Listener
 from penstock.client.aio_transacting import Transacting
 from penstock.client.broker_address import BrokerAddress, Store
-from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
-from penstock.client.core.delays import (
-    RECALL_BODY,
-    Moment,
-    Seconds,
-    recall_of,
-    wanted_delay,
-)
+from penstock.client.core.arguments import check_timeout
+from penstock.client.core.send_options import MessageFields, SendOptions, recall, send
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
-    NO_FLAG,
     BatchMessage,
     Body,
-    Encoder,
     Keys,
     check_ack,
 )
-from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import Receipt, SendFuture
-from penstock.client.core.sending.packing import Packer
-from penstock.client.core.sending.producer_core import ProducerCore
-from penstock.client.core.sending.queue_faults import QueueFaults
-from penstock.client.core.sending.routes import Request
 from penstock.client.core.sending.selectors import Selector, queue_choice
-from penstock.client.local_address import is_loopback
+from penstock.client.producer_options import ProducerOptions
+from penstock.client.replying import Replying
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
-from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.formats.compression import check_compression
-from penstock.shared.formats.message_id import key_origin
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.loops.forms import NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
-from penstock.shared.wire import messages
 
 # drain() waits while more than this is on its way; twice as much is refused.
 MAX_WAITING_BYTES = 64 << 20
 
-_AT_ONCE = None, None, None
 
-
-class Producer(AioTopicCalls, Requesting, Transacting):
+class Producer(AioTopicCalls, Requesting, Replying[asyncio.Future[Receipt]], Transacting):
     """Sends messages from a coroutine. See `penstock.client.Producer` for the arguments.
 
         async with Producer(store="./store") as producer:
@@ -82,13 +64,10 @@ class Producer(AioTopicCalls, Requesting, Transacting):
         on_check: Listener | None = None,
         clock: Clock | None = None,
     ) -> None:
-        timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
-        self._clock = clock or ProducerClock()
-        self._timeout_ms = timeout_ms
-        self._ack, self._ring = check_ack(ack), check_bool("ring", ring)
-        self._faults = check_bool("send_latency_fault_enable", send_latency_fault_enable)
-        over_bytes = check_at_least("compress_over_bytes", compress_over_bytes, 0)
-        self._compression = check_compression(compression), over_bytes
+        self._options = ProducerOptions.checked(
+            timeout_ms, ack, compression, compress_over_bytes, ring, send_latency_fault_enable
+        )
+        self._clock, self._timeout_ms = clock or ProducerClock(), timeout_ms
         self._address = BrokerAddress("producers", endpoint, store, timeout_ms, wait_for_broker_ms)
         self._started: AioSendLoop | None = None
         self._where, self._requester = Where(None, endpoint, store), None
@@ -96,16 +75,13 @@ class Producer(AioTopicCalls, Requesting, Transacting):
 
     async def __aenter__(self) -> Producer:
         address = self._address
-        # both may look up a name, which would hold up everybody else on this event loop
-        await asyncio.to_thread(address.meet)
-        ip = await asyncio.to_thread(address.local_ip)
-        encoder = Encoder(ip, key_origin(ip, self._clock.now_ms()), *self._compression)
-        packer = Packer(encoder, FrameRing(self._ring and is_loopback(ip)))
         # the core's lock, which nobody waits for here: everything runs on the event loop
         settled = threading.Condition()
-        self._core = ProducerCore(address.name, settled, self._timeout_ms, self._ack, packer)
-        self._core.moves.faults = QueueFaults() if self._faults else None
-        address.give(self._core.routes.aim)
+        # both may look up a name, which would hold up everybody else on this event loop
+        await asyncio.to_thread(address.meet)
+        self._core = await asyncio.to_thread(
+            self._options.core, address, settled, self._clock.now_ms()
+        )
         self._started = AioSendLoop(self._core, settled, address, self._timeout_ms, self._clock)
         self._started.start()
         await self._begin_transactions()
@@ -113,9 +89,11 @@ class Producer(AioTopicCalls, Requesting, Transacting):
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """What was accepted before an error of the block is sent all the same."""
-        await self._end_requests()
-        await self._loop.close()
-        await self._end_transactions()
+        try:
+            await self._end_requests()
+            await self._loop.close()
+        finally:
+            await self._end_transactions()
         if error is not None:
             self._loop.leave()
         elif (lost := self._core.failures.take()) is not None:
@@ -133,82 +111,51 @@ class Producer(AioTopicCalls, Requesting, Transacting):
         keys: Keys = None,
         shard: str | None = None,
         queue: int | None = None,
-        selector: Selector | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
         ack: str = "",
-        wait: bool = True,
-        delay: Seconds = None,
-        deliver_at: Moment = None,
-        delay_level: int | None = None,
+        **options: Unpack[SendOptions],
     ) -> asyncio.Future[Receipt]:
         """Send one message; await the future for its Receipt.
 
-        For `delay`, `deliver_at` and `delay_level` see the synchronous producer.
-
-        Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here, and
-        StoreUnavailable when too much is on its way: then `await drain()`.
+        For the options see the synchronous producer. Raises InvalidMessage or InvalidArgument for
+        what can be seen to be wrong here, and StoreUnavailable when too much is on its way: then
+        `await drain()`.
         """
-        message = BatchMessage(body, tags, keys, properties, flag)
-        when = delay, deliver_at, delay_level
-        taken = self._take(topic, message, shard, queue, selector, ack, wait, when)
-        return self._future(topic, taken)
+        inner = self._send(topic, body, tags, keys, shard, queue, ack, **options)
+        return self._future(topic, inner)
 
-    def send_oneway(
+    def send_oneway(self, topic: str, body: Body, **fields: Unpack[MessageFields]) -> None:
+        """Send one message whose outcome nobody is told. See `penstock.client.Producer`."""
+        self._send(topic, body, ack="written", **fields).seen = True
+        self._loop.want()
+
+    def _send(
         self,
         topic: str,
         body: Body,
-        *,
         tags: str | None = None,
         keys: Keys = None,
         shard: str | None = None,
         queue: int | None = None,
-        selector: Selector | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-    ) -> None:
-        """Send one message whose outcome nobody is told. See `penstock.client.Producer`."""
-        message = BatchMessage(body, tags, keys, properties, flag)
-        self._take(topic, message, shard, queue, selector, "written", True).seen = True
-        self._loop.want()
-
-    def _take(
-        self,
-        topic: str,
-        message: BatchMessage,
-        shard: str | None,
-        queue: int | None,
-        selector: Selector | None,
-        ack: str,
-        wait: bool,
-        when: tuple[Seconds, Moment, int | None] = _AT_ONCE,
+        ack: str = "",
+        **options: Unpack[SendOptions],
     ) -> SendFuture:
         self._check_room()
-        core, ack, now = self._core, check_ack(ack, wait), self._clock.now_ms()
+        core, now = self._core, self._clock.now_ms()
         inner: SendFuture | None = None
-        body, tags, keys = message.body, message.tags, message.keys
-        plain = message.properties is None and message.flag is NO_FLAG and wait and selector is None
-        if plain and when == _AT_ONCE:
-            take = core.intake.take
+        if not options:
+            take, ack = core.intake.take, check_ack(ack)
             while (inner := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
                 core.open_frame(ack)
         if inner is None:
-            later, own = wanted_delay(*when, message.properties, now)
-            if own is not message.properties:
-                message = structs.replace(message, properties=own)
-            chosen = queue_choice(selector, shard, queue)
-            inner = core.send(topic, message, shard, chosen, ack, wait, now, later)
+            inner = send(core, now, topic, body, tags, keys, shard, queue, ack, **options)
         return inner
 
     def recall(self, handle: str | Receipt, *, ack: str = "") -> asyncio.Future[Receipt]:
         """Take back a message that was sent with `delay` or `deliver_at`: by its receipt, or the
         receipt's `recall_handle`. See the synchronous producer."""
         self._check_room()
-        now = self._clock.now_ms()
-        topic, later = recall_of(handle, now)
-        message = BatchMessage(RECALL_BODY, keys=later.recalls)
-        inner = self._core.send(topic, message, None, 0, check_ack(ack), True, now, later)
-        return self._future(topic, inner)
+        inner = recall(self._core, self._clock.now_ms(), handle, ack)
+        return self._future(inner.topic, inner)
 
     def send_batch(
         self,
@@ -287,24 +234,6 @@ class Producer(AioTopicCalls, Requesting, Transacting):
     def max_message_bytes(self) -> int:
         """How long a body may be, as the broker has said; 0 while it has not been reached."""
         return 0 if self._started is None else self._core.terms.max_message_bytes
-
-    async def _administer(self, request: Request, timeout: float) -> messages.TopicAnswer:
-        seconds = check_timeout(timeout)
-        self._loop.check_usable()
-        number = self._core.routes.request(request)
-        self._loop.want()
-        try:
-            async with asyncio.timeout(seconds):
-                while (answer := self._core.routes.answer(number)) is None:
-                    self._loop.check_usable()
-                    await self._loop.next_change()
-        except TimeoutError:
-            raise self._core.timeouts.question(timeout) from None
-        finally:
-            self._core.routes.forget(number)
-        if isinstance(answer, PenstockError):
-            raise answer
-        return answer
 
     @property
     def _loop(self) -> AioSendLoop:

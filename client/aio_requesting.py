@@ -1,4 +1,4 @@
-"""Request and reply for asyncio: what an `aio.Producer` does of it.
+"""The asking side of request and reply for asyncio: what an `aio.Producer` has of it.
 
 Replies are read as the synchronous requester does (requester.py), by a task that begins with the
 first request and ends with the producer.
@@ -7,18 +7,18 @@ first request and ends with the producer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Unpack
 
 from penstock.client.aio_consumer import Consumer
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.message import Message
-from penstock.client.core.requests import Request, check_wait, merged
-from penstock.client.core.sending.encoding import Body, Keys
+from penstock.client.core.requests import check_wait, merged
+from penstock.client.core.send_options import MessageFields
+from penstock.client.core.sending.encoding import Body
 from penstock.client.core.sending.frames import Receipt
 from penstock.client.core.sending.producer_core import ProducerCore
-from penstock.client.core.sending.selectors import Selector
 from penstock.client.core.timeouts import Timeouts
 from penstock.client.requester import LOOK_S
 from penstock.client.where import Where
@@ -28,7 +28,6 @@ from penstock.shared.messaging.request_reply import (
     new_client_id,
     new_correlation_id,
     replies_to,
-    reply_to,
     reply_topic,
     request_properties,
 )
@@ -52,6 +51,8 @@ class Requester:
     async def request(self, send: Send, topic: str, timeout: float) -> Message:
         """Send what makes a request with these properties; the reply. See `Producer.request`."""
         correlation_id = new_correlation_id()
+        # what is to be said when the time is over, by what was waited for
+        late = self._timeouts.question(timeout)
         try:
             async with asyncio.timeout(timeout):
                 async with self._beginning:
@@ -60,12 +61,14 @@ class Requester:
                 reply: asyncio.Future[Message] = asyncio.get_running_loop().create_future()
                 self._waiting[correlation_id] = reply
                 own = request_properties(correlation_id, self._client_id, int(timeout * 1000))
+                late = self._timeouts.request(topic, correlation_id, timeout)
                 await send(own)
+                late = self._timeouts.reply(topic, correlation_id, timeout)
                 return await reply
         except BrokerTimeout:
             raise  # a TimeoutError too: of the broker's silence, and not of this time
         except TimeoutError:
-            raise self._timeouts.reply(topic, correlation_id, timeout) from None
+            raise late from None
         finally:
             self._waiting.pop(correlation_id, None)
 
@@ -118,7 +121,7 @@ class Requester:
 
 
 class Requesting:
-    """The two sides of request and reply, for a producer."""
+    """What a producer does for those who want a reply."""
 
     _address: BrokerAddress
     _core: ProducerCore
@@ -132,18 +135,7 @@ class Requesting:
         create_topic: Callable[[str, int], Awaitable[int]]
 
     async def request(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        timeout: float = 3.0,
-        tags: str | None = None,
-        keys: Keys = None,
-        shard: str | None = None,
-        queue: int | None = None,
-        selector: Selector | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
+        self, topic: str, body: Body, *, timeout: float = 3.0, **fields: Unpack[MessageFields]
     ) -> Message:
         """Send a message and wait for its reply. See `penstock.client.Producer`."""
         seconds = check_wait(timeout)
@@ -154,34 +146,10 @@ class Requesting:
                 self._requester = Requester(self._where, ip, timeouts, self._make_reply_topic)
 
         def send(own: dict[str, str]) -> asyncio.Future[Receipt]:
-            return self.send(
-                topic,
-                body,
-                tags=tags,
-                keys=keys,
-                shard=shard,
-                queue=queue,
-                selector=selector,
-                properties=merged(properties, own),
-                flag=flag,
-            )
+            fields["properties"] = merged(fields.get("properties"), own)
+            return self.send(topic, body, **fields)
 
         return await self._requester.request(send, topic, seconds)
-
-    def reply(
-        self,
-        request: Request,
-        body: Body,
-        *,
-        tags: str | None = None,
-        keys: Keys = None,
-        properties: Mapping[str, str] | None = None,
-        ack: str = "",
-    ) -> asyncio.Future[Receipt]:
-        """Answer a message that was sent by `request`; await the future for the reply's Receipt."""
-        topic, own = reply_to(request.properties)
-        named: dict[str, Any] = {"tags": tags, "keys": keys, "ack": ack}
-        return self.send(topic, body, properties=merged(properties, own), **named)
 
     async def _end_requests(self) -> None:
         if self._requester is not None:

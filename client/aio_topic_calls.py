@@ -1,83 +1,81 @@
-"""What an asyncio program asks a broker about topics: create, list, describe, update, delete.
-
-The producer, which this is a part of, sends the requests. Arguments are checked before that.
-"""
+"""topic_calls.py for asyncio: what a program asks a broker about topics."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import asyncio
+from typing import TYPE_CHECKING, TypeVar, Unpack
 
+from penstock.client.aio_send_loop import AioSendLoop
+from penstock.client.core.arguments import check_timeout
+from penstock.client.core.sending.producer_core import ProducerCore
 from penstock.client.core.sending.routes import Request
 from penstock.client.core.topic_requests import (
+    TopicChanges,
     create_request,
     delete_request,
     describe_request,
     update_request,
 )
-from penstock.shared.wire import messages
-from penstock.shared.wire.messages import TopicDescribed
+from penstock.shared.errors import PenstockError
+from penstock.shared.wire.messages import ListTopics, Routed, TopicDescribed, TopicList
+
+_Answer = TypeVar("_Answer", Routed, TopicList, TopicDescribed)
 
 
 class AioTopicCalls:
-    """The calls of a producer that are about topics."""
+    """The calls of a producer that are about topics. See the synchronous ones."""
+
+    _core: ProducerCore
+
+    if TYPE_CHECKING:
+        # the producer's
+        @property
+        def _loop(self) -> AioSendLoop: ...
 
     async def create_topic(self, topic: str, queues: int, timeout: float = 10) -> int:
         """Create a topic, or give it more queues; how many it has then."""
-        answer = await self._administer(create_request(topic, queues), timeout)
-        assert isinstance(answer, messages.Routed)
-        return answer.queues
+        return (await self._ask(create_request(topic, queues), Routed, timeout)).queues
 
     async def topics(self, timeout: float = 10) -> dict[str, int]:
         """All topics, and how many queues each has."""
         return (await self.list_topics(timeout)).topics
 
-    async def list_topics(self, timeout: float = 10) -> messages.TopicList:
+    async def list_topics(self, timeout: float = 10) -> TopicList:
         """All topics, with their queues to read and permissions where these are not the usual."""
-        answer = await self._administer(messages.ListTopics(0), timeout)
-        assert isinstance(answer, messages.TopicList)
-        return answer
+        return await self._ask(ListTopics(0), TopicList, timeout)
 
     async def update_topic(
-        self,
-        topic: str,
-        *,
-        read_queues: int | None = None,
-        write_queues: int | None = None,
-        perm: int | None = None,
-        order: bool | None = None,
-        attributes: Mapping[str, str] | None = None,
-        ends: Mapping[int, int] | None = None,
-        dry_run: bool = False,
-        timeout: float = 10,
+        self, topic: str, *, timeout: float = 10, **changes: Unpack[TopicChanges]
     ) -> TopicDescribed:
-        """Change what is set of a topic, None leaves it; what is set then.
-
-        `perm` is RocketMQ's: 4 to read, 2 to write, 6 both. `attributes` are "+key": value, or
-        "-key": "". To give a topic other numbers of queues while it is in use, see
-        `penstock topics update --queues`, which does it in the safe order. With `ends` queues go
-        only if they end there. With `dry_run` nothing changes.
-        """
-        request = update_request(
-            topic, read_queues, write_queues, perm, order, attributes, ends, dry_run
-        )
-        answer = await self._administer(request, timeout)
-        assert isinstance(answer, TopicDescribed)
-        return answer
+        """Change what is set of a topic; what is set then. See the synchronous producer."""
+        return await self._ask(update_request(topic, **changes), TopicDescribed, timeout)
 
     async def delete_topic(
         self, topic: str, *, dry_run: bool = False, timeout: float = 10
     ) -> TopicDescribed:
         """Delete a topic with all its messages; what was set of it. Raises TopicNotFound."""
-        answer = await self._administer(delete_request(topic, dry_run), timeout)
-        assert isinstance(answer, TopicDescribed)
-        return answer
+        return await self._ask(delete_request(topic, dry_run), TopicDescribed, timeout)
 
     async def describe_topic(self, topic: str, timeout: float = 10) -> TopicDescribed:
         """What is set of a topic. Raises TopicNotFound."""
-        answer = await self._administer(describe_request(topic), timeout)
-        assert isinstance(answer, TopicDescribed)
-        return answer
+        return await self._ask(describe_request(topic), TopicDescribed, timeout)
 
-    async def _administer(self, request: Request, timeout: float) -> messages.TopicAnswer:
+    async def _ask(self, request: Request, kind: type[_Answer], timeout: float) -> _Answer:
         """Ask, and wait for the answer. Raises what the broker has refused with."""
-        raise NotImplementedError
+        seconds = check_timeout(timeout)
+        self._loop.check_usable()
+        number = self._core.routes.request(request)
+        self._loop.want()
+        try:
+            async with asyncio.timeout(seconds):
+                while (answer := self._core.routes.answer(number)) is None:
+                    self._loop.check_usable()
+                    await self._loop.next_change()
+        except TimeoutError:
+            raise self._core.timeouts.question(timeout) from None
+        finally:
+            self._core.routes.forget(number)
+        if isinstance(answer, PenstockError):
+            raise answer
+        assert isinstance(answer, kind)
+        return answer

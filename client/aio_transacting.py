@@ -13,15 +13,16 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, Unpack
 
 from penstock.client.aio_send_loop import AioSendLoop
 from penstock.client.core.message import Message
-from penstock.client.core.sending.encoding import BatchMessage, Body, Keys
+from penstock.client.core.send_options import MessageFields, whole_message
+from penstock.client.core.sending.encoding import BatchMessage, Body
 from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.producer_core import ProducerCore
-from penstock.client.core.sending.selectors import queue_choice
+from penstock.client.core.sending.selectors import SelectedBy
 from penstock.client.core.transactions import CommittedMessage, OpenTransaction, half_form
 from penstock.client.transacting import in_group, open_loop
 from penstock.client.transaction_loop import Decision, TransactionLoop, check_decision
@@ -100,12 +101,12 @@ class Transacting:
         topic: str,
         message: BatchMessage,
         shard: str | None,
-        queue: int | None,
+        queue: int | SelectedBy | None,
         form: HalfForm,
     ) -> Receipt:
         self._check_room()
-        chosen, now_ms = queue_choice(None, shard, queue), self._clock.now_ms()
-        inner = self._core.send(topic, message, shard, chosen, "durable", True, now_ms, form)
+        now_ms = self._clock.now_ms()
+        inner = self._core.send(topic, message, shard, queue, "durable", True, now_ms, form)
         return await self._future(topic, inner)
 
     async def _end(self, open_one: OpenTransaction, outcome: Outcome) -> list[Ended]:
@@ -151,18 +152,13 @@ class Transaction:
         body: Body,
         *,
         topic: str | None = None,
-        tags: str | None = None,
-        keys: Keys = None,
-        shard: str | None = None,
-        queue: int | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
+        **fields: Unpack[MessageFields],
     ) -> Receipt:
         """Store a half message; the receipt is the half message's. It is on disk on return."""
         self._open.check_open()
         topic = self._open.topic if topic is None else topic
-        message = BatchMessage(body, tags, keys, properties, flag)
-        receipt = await self._producer._send_half(topic, message, shard, queue, self._open.form)
+        made = whole_message(body, **fields)
+        receipt = await self._producer._send_half(topic, *made, self._open.form)
         self._open.add(topic, receipt)
         return receipt
 

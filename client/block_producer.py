@@ -11,7 +11,7 @@ from penstock.client.core.blocks import Block
 from penstock.client.core.sending.encoding import Encoder
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.producer import Producer
-from penstock.shared.wire import messages
+from penstock.shared.wire.messages import Route, Routed
 
 
 class BlockProducer(Producer):
@@ -36,7 +36,7 @@ class BlockProducer(Producer):
         Raises TopicNotFound, BrokerTimeout.
         """
         if topic not in self._core.routes.queues:
-            self._administer(messages.Route(0, topic, True), timeout)
+            self._ask(Route(0, topic, True), Routed, timeout)
 
     def send_block(
         self, block: Block, group: str, moves: Mapping[str, Mapping[int, tuple[int, int]]]

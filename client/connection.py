@@ -14,7 +14,7 @@ from penstock.client.group_consumer import GroupConsumer
 from penstock.client.group_options import Topics
 from penstock.client.producer import Producer
 from penstock.client.query import MessageQuery
-from penstock.client.where import Where as Where
+from penstock.client.where import Where
 
 
 class Connection:

@@ -13,13 +13,13 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Protocol
+from typing import Protocol, Unpack
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.core.arguments import check_text
 from penstock.client.core.blocks import Block, Input, Queue, Values
-from penstock.client.core.sending.encoding import BatchMessage, Body, Keys
-from penstock.client.core.sending.selectors import Selector, queue_choice
+from penstock.client.core.send_options import MessageFields, whole_message
+from penstock.client.core.sending.encoding import Body
 from penstock.shared.errors import InvalidArgument, OffsetsMoved, StoreUnavailable
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
 from penstock.shared.names import check_group
@@ -135,21 +135,10 @@ class BlockOutputs:
         self._open = False
         self.stored = False
 
-    def send(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        tags: str | None = None,
-        keys: Keys = None,
-        shard: str | None = None,
-        queue: int | None = None,
-        selector: Selector | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-    ) -> None:
-        """Send one message with the block; see `Producer.send`. All outputs of a block go in one
-        frame, so they are bounded (1 MiB and more, by the broker's largest message).
+    def send(self, topic: str, body: Body, **fields: Unpack[MessageFields]) -> None:
+        """Send one message with the block; see `Producer.send` for its fields. All outputs of a
+        block go in one frame, so they are bounded (1 MiB and more, by the broker's largest
+        message).
 
         Raises InvalidMessage or InvalidArgument for what can be seen to be wrong here.
         """
@@ -157,8 +146,7 @@ class BlockOutputs:
             raise StoreUnavailable(
                 "the block has ended", topic, "send inside of: with consumer.exactly_once() as out"
             )
-        message = BatchMessage(body, tags, keys, properties, flag)
-        self._block.add(topic, message, shard, queue_choice(selector, shard, queue))
+        self._block.add(topic, *whole_message(body, **fields))
 
     def __enter__(self) -> BlockOutputs:
         self._open = True

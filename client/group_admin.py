@@ -9,8 +9,8 @@ from collections.abc import Mapping
 
 from penstock.client.asker import Asker
 from penstock.client.broker_address import Store
-from penstock.client.connection import Where
 from penstock.client.core.start import StartAt
+from penstock.client.where import Where
 from penstock.shared.errors import QueueNotFound
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import no_such_topic

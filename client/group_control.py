@@ -6,6 +6,7 @@ Nothing here waits longer than for the lock, so nothing here differs between the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.core.arguments import check_at_least, check_whole
@@ -33,15 +34,12 @@ class GroupControl:
         self._place = 0
         self._blocks: ExactlyOnce | None = None
 
-    @property
-    def loop(self) -> MemberLoop:
-        raise NotImplementedError
-
-    def _open(self) -> MemberLoop:
-        raise NotImplementedError
-
-    def _block_producer(self) -> BlockProducer:
-        raise NotImplementedError
+    if TYPE_CHECKING:
+        # the member's
+        @property
+        def loop(self) -> MemberLoop: ...
+        def _open(self) -> MemberLoop: ...
+        def _block_producer(self) -> BlockProducer: ...
 
     def _exactly_once(self) -> ExactlyOnce:
         """What stores this member's blocks. Raises InvalidArgument."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, overload
 
@@ -39,7 +40,8 @@ def given_back(place: int, delay: Delay, level: int | None, reason: str) -> Back
         raise InvalidArgument(
             "a retry cannot wait this long", delay, "from 0 seconds to 40 days: timedelta(days=40)"
         )
-    return Back(place, 0, reason, int(seconds * 1000))
+    # rounded up: never early
+    return Back(place, 0, reason, math.ceil(seconds * 1000))
 
 
 class GroupMessage:

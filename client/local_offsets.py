@@ -45,7 +45,7 @@ def encode_offsets(offsets: Offsets, broker_name: str) -> bytes:
 
 
 def decode_offsets(raw: bytes) -> dict[tuple[str, int], int]:
-    """(topic, queue) -> next offset. Raises ValueError."""
+    """(topic, queue) -> next offset. Raises ValueError, KeyError or TypeError."""
     text = raw.decode()
     if text.strip() and '"offsetTable"' not in text:
         raise ValueError("it has no offsetTable")
@@ -81,7 +81,7 @@ class LocalOffsets:
                 continue
             except OSError as error:
                 raise _unusable(file, error) from None
-            except (ValueError, KeyError) as error:
+            except (ValueError, KeyError, TypeError) as error:
                 found[file] = str(error)
         if found:
             raise StoreDamaged(

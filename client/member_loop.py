@@ -51,13 +51,15 @@ class Line:
         poller.register(self.socket, zmq.POLLIN)
         poller.register(self.lost.events, zmq.POLLIN)
 
-    def look_after(self, now_ms: int, given_up: Callable[[int], None] | None = None) -> None:
-        """Connect again where that is needed."""
+    def look_after(self, now_ms: int, given_up: Callable[[int], None] | None = None) -> bool:
+        """Connect again where that is needed; whether a connection was lost since the last call."""
+        is_lost = self.lost.take(now_ms)
         if self._aim.away:
             self._address.follow(self.socket, self._aim, now_ms)
         is_given_up = self.lost.dial_again(self._address.endpoint, now_ms)
         if is_given_up and self._aim.away and given_up is not None:
             given_up(int(self.socket.maxmsgsize))
+        return is_lost
 
     def received(self) -> Iterator[list[bytes | memoryview]]:
         """The contents of what is there: a copy of a short frame, of a long one a view."""
@@ -223,16 +225,19 @@ class MemberLoop:
     def _turn(self) -> None:
         now_ms = self.now_ms()
         for reader, line in self._readers:
-            line.look_after(now_ms, reader.given_up)
+            if line.look_after(now_ms, reader.given_up):
+                reader.connection_lost()
             for answer in line.received():
                 with self.lock:
                     self._guarded(partial(reader.received, answer, now_ms))
                 self._fetch(reader, now_ms)
-        self._group.look_after(now_ms)
+        is_group_lost = self._group.look_after(now_ms)
         self._produce.look_after(now_ms)
         core = self.core
         told = list(self._group.received()), list(self._produce.received())
         with self.lock:
+            if is_group_lost:
+                core.membership.connection_lost()
             for parts in told[0]:
                 self._guarded(partial(core.membership.received, parts, now_ms))
             for parts in told[1]:
@@ -248,16 +253,8 @@ class MemberLoop:
             wait_ms = core.wait_ms(self.now_ms())
             self.asleep = wait_ms > 0
         for ready, _ in self._poller.poll(wait_ms):
-            if ready == self._waker:
+            if ready == self._waker:  # what else has happened is taken by the next turn
                 os.eventfd_read(self._waker)
-            if ready == self._produce.lost.events:
-                self._produce.lost.take(self.now_ms())
-            if ready == self._group.lost.events and self._group.lost.take(self.now_ms()):
-                with self.lock:
-                    self.core.membership.connection_lost()
-            for reader, line in self._readers:
-                if ready == line.lost.events and line.lost.take(self.now_ms()):
-                    reader.connection_lost()
         with self.lock:
             self.asleep = False
 

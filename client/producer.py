@@ -9,35 +9,24 @@ from __future__ import annotations
 
 import threading
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
+from typing import Unpack
 
 from penstock.client.broker_address import BrokerAddress, Store
-from penstock.client.core.arguments import check_at_least, check_bool, check_timeout
-from penstock.client.core.delays import (
-    RECALL_BODY,
-    Moment,
-    Seconds,
-    recall_of,
-    wanted_delay,
-)
+from penstock.client.core.arguments import check_timeout
+from penstock.client.core.send_options import MessageFields, SendOptions, recall, send
 from penstock.client.core.sending.encoding import (
     COMPRESS_OVER_BYTES,
-    NO_FLAG,
     BatchMessage,
     Body,
-    Encoder,
     Keys,
     check_ack,
 )
-from penstock.client.core.sending.frame_ring import FrameRing
 from penstock.client.core.sending.frames import Receipt, SendFuture
 from penstock.client.core.sending.outbox import MAX_FULL_IN_FLIGHT, MAX_IN_FLIGHT
-from penstock.client.core.sending.packing import Packer
-from penstock.client.core.sending.producer_core import ProducerCore
-from penstock.client.core.sending.queue_faults import QueueFaults
-from penstock.client.core.sending.routes import Request
 from penstock.client.core.sending.selectors import Selector, queue_choice
-from penstock.client.local_address import is_loopback
+from penstock.client.producer_options import ProducerOptions
+from penstock.client.replying import Replying
 from penstock.client.requesting import Requesting
 from penstock.client.send_loop import SendLoop
 from penstock.client.topic_calls import TopicCalls
@@ -45,12 +34,9 @@ from penstock.client.transacting import Transacting
 from penstock.client.transaction_loop import Listener
 from penstock.client.where import Where
 from penstock.shared.clock import Clock
-from penstock.shared.errors import PenstockError, StoreUnavailable
-from penstock.shared.formats.compression import check_compression
-from penstock.shared.formats.message_id import key_origin
+from penstock.shared.errors import StoreUnavailable
 from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.loops.producer_clock import ProducerClock
-from penstock.shared.wire import messages
 
 __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 
@@ -60,7 +46,7 @@ __all__ = ["BatchMessage", "Producer", "Receipt", "SendFuture"]
 MAX_WAITING_BYTES = (MAX_FULL_IN_FLIGHT + MAX_IN_FLIGHT) * FRAME_BYTES
 
 
-class Producer(TopicCalls, Requesting, Transacting):
+class Producer(TopicCalls, Requesting, Replying[SendFuture], Transacting):
     """Sends messages. Use it as a context manager: leaving the block waits for all outcomes.
 
         with Producer(store="./store") as producer:
@@ -97,31 +83,23 @@ class Producer(TopicCalls, Requesting, Transacting):
         on_check: Listener | None = None,
         clock: Clock | None = None,
     ) -> None:
-        timeout_ms = check_at_least("timeout_ms", timeout_ms, 1)
+        options = ProducerOptions.checked(
+            timeout_ms, ack, compression, compress_over_bytes, ring, send_latency_fault_enable
+        )
         self._where, self._requester = Where(None, endpoint, store), None
-        check_bool("ring", ring)
-        faults = check_bool("send_latency_fault_enable", send_latency_fault_enable)
-        check_compression(compression)
-        check_at_least("compress_over_bytes", compress_over_bytes, 0)
         self._clock = clock or ProducerClock()
         self._now_ms = self._clock.now_ms
         self._timeout_ms = timeout_ms
         self._lock = threading.RLock()
         self._settled = threading.Condition(self._lock)
-        ack = check_ack(ack)
         self._address = address = BrokerAddress(
             "producers", endpoint, store, timeout_ms, wait_for_broker_ms
         )
         address.meet()
-        origin = key_origin(ip := address.local_ip(), self._clock.now_ms())
-        encoder = Encoder(ip, origin, compression, compress_over_bytes)
-        packer = Packer(encoder, FrameRing(ring and is_loopback(ip)))
-        self._core = ProducerCore(address.name, self._settled, timeout_ms, ack, packer)
-        self._core.moves.faults = QueueFaults() if faults else None
+        self._core = options.core(address, self._settled, self._clock.now_ms())
         self._intake = intake = self._core.intake
         # looked up once: each send would make another bound method
         self._take, self._take_batch = intake.take, intake.take_batch
-        address.give(self._core.routes.aim)
         self._loop = SendLoop(self._core, self._settled, address, timeout_ms, self._clock)
         self._loop.start()
         self._begin_transactions(group, on_check)
@@ -135,22 +113,17 @@ class Producer(TopicCalls, Requesting, Transacting):
         keys: Keys = None,
         shard: str | None = None,
         queue: int | None = None,
-        selector: Selector | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
         ack: str = "",
-        wait: bool = True,
-        delay: Seconds = None,
-        deliver_at: Moment = None,
-        delay_level: int | None = None,
+        **options: Unpack[SendOptions],
     ) -> SendFuture:
         """Send one message; the future has its Receipt, or its error.
 
         The queue is `queue`, or follows from `shard` (messages with one sharding key stay in
         order), or is what `selector` returns of the topic's queues, or is the next one in turn; of
-        many queues few have their turn in one frame. With wait=False the message is acknowledged
-        before it is on disk (RocketMQ's property WAIT).
+        many queues few have their turn in one frame.
 
+        Options are `selector`, `properties` (a mapping of texts), `flag` (32 bits), and `wait`:
+        with wait=False the message is acknowledged before it is on disk (RocketMQ's property WAIT).
         It is delivered later with `delay` (seconds, or a timedelta), `deliver_at` (a datetime, or
         ms since 1970), both up to 40 days from now, or `delay_level` (1 to 18, RocketMQ's); a time
         that has passed is now. Never early. Until then the receipt's `recall_handle` takes it back.
@@ -159,62 +132,36 @@ class Producer(TopicCalls, Requesting, Transacting):
         StoreUnavailable when there is no room for `timeout_ms`.
         """
         loop, core = self._loop, self._core
-        intake, take = self._intake, self._take
         if loop.closing:
-            self._loop.refuse_use()
-        if ack or not wait:
-            ack = check_ack(ack, wait)
+            loop.refuse_use()
+        if ack:
+            ack = check_ack(ack)
         future: SendFuture | None = None
         with self._lock:
-            if intake.waiting_bytes > MAX_WAITING_BYTES:
+            if self._intake.waiting_bytes > MAX_WAITING_BYTES:
                 self._wait_for_room()
             if loop.closing:  # by another thread while this one waited: nobody would answer
-                self._loop.refuse_use()
+                loop.refuse_use()
             now = self._now_ms()
-            plain = properties is None and flag is NO_FLAG and wait is True and selector is None
-            if plain and delay is None and deliver_at is None and delay_level is None:
+            if not options:
+                take = self._take
                 while (future := take(topic, body, tags, keys, shard, queue, ack, now)) is NO_ROOM:
                     core.open_frame(ack)
             if future is None:
-                later, own = wanted_delay(delay, deliver_at, delay_level, properties, now)
-                message = BatchMessage(body, tags, keys, own, flag)
-                chosen = queue_choice(selector, shard, queue)
-                future = core.send(topic, message, shard, chosen, ack, wait, now, later)
+                future = send(core, now, topic, body, tags, keys, shard, queue, ack, **options)
             if loop.asleep and core.may_send:
                 loop.wake()
         return future
 
-    def send_oneway(
-        self,
-        topic: str,
-        body: Body,
-        *,
-        tags: str | None = None,
-        keys: Keys = None,
-        shard: str | None = None,
-        queue: int | None = None,
-        selector: Selector | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
-    ) -> None:
+    def send_oneway(self, topic: str, body: Body, **fields: Unpack[MessageFields]) -> None:
         """Send one message whose outcome nobody is told: no future, and no failure is raised.
 
         It takes its place among the others like any message, and is not waited for to be on disk. A
         frame is repeated for all its messages, so it is stored unless the broker refuses it, is not
-        there for `timeout_ms`, or loses power at once. Raises what `send` raises.
+        there for `timeout_ms`, or loses power at once. Takes what `send` takes of a message, and
+        raises what it raises.
         """
-        future = self.send(
-            topic,
-            body,
-            tags=tags,
-            keys=keys,
-            shard=shard,
-            queue=queue,
-            selector=selector,
-            properties=properties,
-            flag=flag,
-            ack="written",
-        )
+        future = self.send(topic, body, ack="written", **fields)
         # `flush` and `close` raise, and leaving logs, what nobody has asked for: this one is not
         future.seen = True
 
@@ -227,10 +174,8 @@ class Producer(TopicCalls, Requesting, Transacting):
         self._loop.check_usable()
         with self._lock:
             self._wait_for_room()
-            topic, later = recall_of(handle, now := self._now_ms())
-            # found by the key of what it takes back
-            message, ack = BatchMessage(RECALL_BODY, keys=later.recalls), check_ack(ack)
-            future = self._core.send(topic, message, None, 0, ack, True, now, later)
+            self._loop.check_usable()
+            future = recall(self._core, self._now_ms(), handle, ack)
             self._loop.wake()
         return future
 
@@ -349,32 +294,6 @@ class Producer(TopicCalls, Requesting, Transacting):
     def __repr__(self) -> str:
         state = "closed" if self._loop.closing else f"{self._intake.unsettled} without an outcome"
         return f"<Producer of {self._address.name}: {state}>"
-
-    def _administer(self, request: Request, timeout: float) -> messages.TopicAnswer:
-        seconds = check_timeout(timeout)
-        self._loop.check_usable()
-        found: list[messages.TopicAnswer | PenstockError] = []
-        with self._settled:
-            self._loop.check_usable()
-            number = self._core.routes.request(request)
-            self._loop.wake()
-
-            def answered() -> bool:
-                answer = self._core.routes.answer(number)
-                found.extend([answer] if answer is not None else [])
-                return bool(found) or self._loop.closing
-
-            try:
-                in_time = self._settled.wait_for(answered, seconds)
-            finally:
-                self._core.routes.forget(number)
-            if not in_time:
-                raise self._core.timeouts.question(timeout)
-            if not found:  # another thread has closed the producer
-                self._loop.refuse_use()
-        if isinstance(found[0], PenstockError):
-            raise found[0]
-        return found[0]
 
     def _wait_for_room(self) -> None:
         room = self._settled.wait_for(

@@ -56,7 +56,7 @@ class Requester:
     ) -> Message:
         """Send what makes a request with these properties; the reply. See `Producer.request`."""
         until_s = time.monotonic() + timeout
-        correlation_id = self._begin(until_s)
+        correlation_id = self._begin(timeout, until_s)
         try:
             own = request_properties(correlation_id, self._client_id, int(timeout * 1000))
             # whoever answers it can read it only once it is acknowledged, or just before: nothing
@@ -67,14 +67,14 @@ class Requester:
             except BrokerTimeout:
                 if sent.done():
                     raise
-                raise self._timeouts.reply(topic, correlation_id, timeout) from None
+                raise self._timeouts.request(topic, correlation_id, timeout) from None
             return self._reply(correlation_id, topic, timeout, until_s)
         finally:
             with self._changed:
                 del self._waiting[correlation_id]
                 self._looked_s = time.monotonic()
 
-    def _begin(self, until_s: float) -> str:
+    def _begin(self, timeout: float, until_s: float) -> str:
         """A request's id, once every reply to it will be seen."""
         with self._changed:
             if self._closed:
@@ -84,13 +84,14 @@ class Requester:
                 self._consumer.close()
                 self._consumer = None
             if self._consumer is None:
-                self._consumer = self._open(until_s)
+                self._consumer = self._open(timeout, until_s)
             self._waiting[correlation_id := new_correlation_id()] = None
             return correlation_id
 
-    def _open(self, until_s: float) -> Consumer:
+    def _open(self, timeout: float, until_s: float) -> Consumer:
         """A consumer of the replies that are stored from now on."""
-        self._make_topic(max(0.0, until_s - time.monotonic()))
+        # to the ms, as an error says it
+        self._make_topic(max(0.0, round(until_s - time.monotonic(), 3)))
         consumer = Consumer(
             **self._where.arguments("consumers"),
             topic=reply_topic(),
@@ -101,7 +102,7 @@ class Requester:
         try:
             while not consumer.is_placed:
                 if time.monotonic() > until_s:
-                    raise self._timeouts.question(self._timeouts.timeout_ms / 1000)
+                    raise self._timeouts.question(timeout)
                 consumer.poll(LOOK_S)
         except BaseException:
             consumer.close()

@@ -17,14 +17,15 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Unpack
 
 from penstock.client.broker_address import BrokerAddress
-from penstock.client.core.sending.encoding import BatchMessage, Body, Keys
+from penstock.client.core.send_options import MessageFields, whole_message
+from penstock.client.core.sending.encoding import BatchMessage, Body
 from penstock.client.core.sending.frames import Receipt
 from penstock.client.core.sending.producer_core import ProducerCore
-from penstock.client.core.sending.selectors import queue_choice
+from penstock.client.core.sending.selectors import SelectedBy
 from penstock.client.core.transactions import (
     CommittedMessage,
     OpenTransaction,
@@ -103,17 +104,16 @@ class Transacting:
         topic: str,
         message: BatchMessage,
         shard: str | None,
-        queue: int | None,
+        queue: int | SelectedBy | None,
         form: HalfForm,
     ) -> Receipt:
         self._loop.check_usable()
-        chosen = queue_choice(None, shard, queue)
         with self._lock:
             self._wait_for_room()
             self._loop.check_usable()
             # on disk before the local transaction: it must be there to be asked for
             future = self._core.send(
-                topic, message, shard, chosen, "durable", True, self._now_ms(), form
+                topic, message, shard, queue, "durable", True, self._now_ms(), form
             )
             self._loop.wake()
         return future.result()
@@ -133,12 +133,7 @@ class Transaction:
         body: Body,
         *,
         topic: str | None = None,
-        tags: str | None = None,
-        keys: Keys = None,
-        shard: str | None = None,
-        queue: int | None = None,
-        properties: Mapping[str, str] | None = None,
-        flag: int = 0,
+        **fields: Unpack[MessageFields],
     ) -> Receipt:
         """Store a half message; the receipt is the half message's. It is on disk on return.
 
@@ -147,8 +142,8 @@ class Transaction:
         """
         self._open.check_open()
         topic = self._open.topic if topic is None else topic
-        message = BatchMessage(body, tags, keys, properties, flag)
-        receipt = self._producer._send_half(topic, message, shard, queue, self._open.form)
+        made = whole_message(body, **fields)
+        receipt = self._producer._send_half(topic, *made, self._open.form)
         self._open.add(topic, receipt)
         return receipt
 

@@ -90,10 +90,12 @@ def _relative(name: str, value: Any, now_ms: int) -> Delay | None:
         value = value.total_seconds()
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise wrong_type(InvalidMessage, name, value, "a number of seconds, or a timedelta")
-    if not math.isfinite(value):
-        raise InvalidMessage(f"{name} is not a number of seconds", value)
-    # rounded up: never early
-    return _in_ms(math.ceil(value * 1000), now_ms)
+    try:
+        # rounded up: never early
+        delay_ms = math.ceil(float(value) * 1000)
+    except (ValueError, OverflowError):  # NaN; what no float holds
+        raise InvalidMessage(f"{name} is not a number of seconds", shown(value)) from None
+    return _in_ms(delay_ms, now_ms)
 
 
 def _in_ms(delay_ms: int, now_ms: int) -> Delay | None:
@@ -104,9 +106,15 @@ def _in_ms(delay_ms: int, now_ms: int) -> Delay | None:
 
 def _absolute(name: str, value: Any, now_ms: int) -> Delay | None:
     if isinstance(value, datetime):
-        at_ms = math.ceil(value.timestamp() * 1000)
+        try:
+            at_ms = math.ceil(value.timestamp() * 1000)
+        except (ValueError, OverflowError) as error:  # a local time at either end of the calendar
+            what = f"{name} is a time that this machine's clock cannot have"
+            raise InvalidMessage(what, f"{value}: {error}", "name a nearer one") from None
     else:
         at_ms = check_whole(name, value, InvalidMessage)
+        if at_ms.bit_length() > 63:
+            raise InvalidMessage(f"{name} is not a time in ms since 1970", shown(value))
     if at_ms > now_ms + MAX_DELAY_MS:
         raise too_late(at_ms - now_ms)
     return Delay(out_ms=at_ms) if at_ms > now_ms else None

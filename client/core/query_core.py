@@ -13,11 +13,11 @@ from penstock.client.core.aim import Aim
 from penstock.client.core.arguments import check_at_least, check_text, check_whole
 from penstock.client.core.message import Message, split_records
 from penstock.client.core.timeouts import answer_too_long, silent
-from penstock.shared.errors import InvalidArgument, error_from_status
+from penstock.shared.errors import InvalidArgument
 from penstock.shared.formats.message_id import parse_message_id
 from penstock.shared.names import check_topic
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import encode
+from penstock.shared.wire.messages import encode, error_from_refusal
 
 REPEAT_MS = 500
 DEFAULT_MAX_NUM = 32
@@ -128,6 +128,6 @@ class QueryCore:
         if not self.aim.heard(answer):
             return
         if isinstance(answer, messages.Refused):
-            raise error_from_status(answer.status, answer.what, answer.value, answer.hint)
+            raise error_from_refusal(answer)
         if isinstance(answer, messages.Queried):
             self.found = split_records(parts[1])

@@ -41,6 +41,14 @@ class Timeouts:
             f"the broker has not answered within {timeout_s} s", self._where, STATUS
         )
 
+    def request(self, topic: str, correlation_id: str, timeout_s: float) -> BrokerTimeout:
+        """Somebody waited for a request to be stored."""
+        return BrokerTimeout(
+            f"the broker has not acknowledged a request within {timeout_s} s",
+            f"{self._where}: request {correlation_id} of topic {topic}",
+            f"it may be stored, and answered: nobody waits for that any more; {STATUS}",
+        )
+
     def reply(self, topic: str, correlation_id: str, timeout_s: float) -> BrokerTimeout:
         """Somebody waited for the reply to a request."""
         return BrokerTimeout(

@@ -6,6 +6,7 @@ Pure functions. The number of a request is given to it when it is sent.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import TypedDict
 
 from penstock.client.core.arguments import check_bool, check_text, check_whole
 from penstock.shared.names import check_topic
@@ -21,17 +22,30 @@ def create_request(topic: str, queues: int) -> CreateTopic:
     return CreateTopic(0, _topic(topic), check_whole("queues", queues))
 
 
+class TopicChanges(TypedDict, total=False):
+    """What `update_topic` may be told, in both producers."""
+
+    read_queues: int | None
+    write_queues: int | None
+    perm: int | None
+    order: bool | None
+    attributes: Mapping[str, str] | None
+    ends: Mapping[int, int] | None
+    dry_run: bool
+
+
 def update_request(
     topic: str,
-    read_queues: int | None,
-    write_queues: int | None,
-    perm: int | None,
-    order: bool | None,
-    attributes: Mapping[str, str] | None,
-    ends: Mapping[int, int] | None,
-    dry_run: bool,
+    *,
+    read_queues: int | None = None,
+    write_queues: int | None = None,
+    perm: int | None = None,
+    order: bool | None = None,
+    attributes: Mapping[str, str] | None = None,
+    ends: Mapping[int, int] | None = None,
+    dry_run: bool = False,
 ) -> UpdateTopic:
-    """Asks for changes of a topic. Raises InvalidArgument."""
+    """Asks for changes of a topic. Raises InvalidArgument, and TypeError for an unknown change."""
     numbers = {"read_queues": read_queues, "write_queues": write_queues, "perm": perm}
     for name, number in numbers.items():
         if number is not None:

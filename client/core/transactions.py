@@ -22,11 +22,10 @@ from penstock.shared.errors import (
     InvalidArgument,
     PenstockError,
     TransactionEnded,
-    error_from_status,
 )
 from penstock.shared.messaging.half import HalfForm
 from penstock.shared.names import check_group, check_topic
-from penstock.shared.wire.messages import Refused, encode
+from penstock.shared.wire.messages import Refused, encode, error_from_refusal
 from penstock.shared.wire.transaction_messages import (
     CheckTransaction,
     Ended,
@@ -178,9 +177,7 @@ class TransactionCore:
             )
 
     def _refused(self, answer: Refused) -> None:
-        error = error_from_status(
-            answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
-        )
+        error = error_from_refusal(answer)
         if isinstance(error, BrokerBusy):
             return  # it is said again
         numbers = [answer.request] if answer.request else list(self._said)

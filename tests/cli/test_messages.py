@@ -37,6 +37,12 @@ def test_each_line_is_a_message_and_comes_back_as_one(penstock: Run) -> None:
     assert penstock("consume", "lines").stdout == b"one\ntwo\n\xff three\n"
 
 
+@pytest.mark.parametrize("time", ["²", "tomorrow", "99999-01-01"])
+def test_a_time_that_is_none_is_said_and_nothing_is_sent(penstock: Run, time: str) -> None:
+    done = penstock("produce", "no-time", "--deliver-at", time, stdin=b"one\n")
+    assert done.returncode == 2 and f"{time!r} is no time".encode() in done.stderr
+
+
 def test_receipts_and_messages_as_json_name_the_same_places(penstock: Run) -> None:
     receipts = _rows(
         penstock(

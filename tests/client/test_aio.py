@@ -28,7 +28,7 @@ def run(test: Callable[[], Awaitable[None]]) -> None:
     asyncio.run(asyncio.wait_for(test(), 30))
 
 
-@pytest.mark.parametrize("name", ["Producer", "Consumer", "MessageQuery"])
+@pytest.mark.parametrize("name", ["Producer", "Consumer", "GroupConsumer", "MessageQuery"])
 def test_the_names_and_arguments_are_those_of_the_synchronous_client(name: str) -> None:
     ours, theirs = getattr(aio, name), getattr(client, name)
     public = {each for each in dir(theirs) if not each.startswith("_")} - {"ask", "close"}

@@ -20,6 +20,7 @@ import penstock.errors
 from penstock.client import Consumer, MessageQuery, Producer, aio, broker_address
 from penstock.client.broker_address import BrokerAddress
 from penstock.client.core.aim import Aim
+from penstock.client.member_loop import Line
 from penstock.shared.errors import BrokerTimeout, ConnectError, InvalidArgument, WrongStore
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.run_directory import read_run
@@ -425,3 +426,20 @@ def test_a_client_follows_its_broker_from_an_endpoint_that_zeromq_has_given_up(
         assert address.endpoint != before
         dialed.disconnect(address.endpoint)  # raises where it was not connected there
         dialed.close(linger=0)
+
+
+def test_a_lost_connection_is_told_also_where_nobody_was_waiting_for_it() -> None:
+    """A member's thread may be at work when its coordinator dies, and must join at once after."""
+    with zmq.Context() as context:
+        listening = context.socket(zmq.ROUTER)
+        port = listening.bind_to_random_port("tcp://127.0.0.1")
+        address, aim = BrokerAddress("members", f"tcp://127.0.0.1:{port}", None, 1000, 0), Aim()
+        line = Line(context, address, aim, 1 << 20, zmq.Poller())
+        line.socket.send(b"hello")
+        assert listening.poll(WAIT_S * 1000)
+        assert not line.look_after(1000)
+        listening.close(linger=0)
+        assert line.lost.events.poll(WAIT_S * 1000)
+        assert line.look_after(1001)
+        assert not line.look_after(1002), "once"
+        line.close()

@@ -14,7 +14,7 @@ import pytest
 
 from penstock.client import Consumer, Producer
 from penstock.client.group_consumer import GroupConsumer
-from penstock.client.group_message import GroupMessage
+from penstock.client.group_message import GroupMessage, given_back
 from penstock.client.group_options import Sql
 from penstock.client.local_offsets import HOME_VARIABLE, decode_offsets
 from penstock.shared.errors import FilterError, InvalidArgument, StoreUnavailable
@@ -137,6 +137,11 @@ def test_a_message_that_came_too_often_is_a_dead_letter_with_its_reason(
     assert (found["RETRY_TOPIC"], found["RETRY_REASON"]) == (topic, "ValueError: seven is odd")
     with GroupConsumer(store=broker.store, group=topic, topics=topic) as after:
         assert not after.poll(0.5), "the letter stands for it"
+
+
+@pytest.mark.parametrize(("delay", "delay_ms"), [(0, 0), (0.0101, 11), (1e-9, 1), (2, 2000)])
+def test_a_retry_never_comes_before_its_delay(delay: float, delay_ms: int) -> None:
+    assert given_back(0, delay, None, "").delay_ms == delay_ms
 
 
 def test_an_orderly_queue_stops_until_its_message_is_handled(broker: Any, topic: str) -> None:

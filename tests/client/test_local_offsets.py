@@ -44,9 +44,10 @@ def test_a_broken_file_falls_back_to_its_copy_and_then_is_an_error(tmp_path: Pat
     assert LocalOffsets(file).known == {("orders", 0): 9}
     file.write_bytes(b"{ no")
     assert LocalOffsets(file).known == {("orders", 0): 5}
-    file.with_name("offsets.json.bak").write_bytes(b"{ no")
-    with pytest.raises(StoreDamaged, match="mv "):
-        LocalOffsets(file)
+    for broken in (b"{ no", WRITTEN.replace(b"0", b"null"), WRITTEN.replace(b"queueId", b"q")):
+        file.with_name("offsets.json.bak").write_bytes(broken)
+        with pytest.raises(StoreDamaged, match="mv "):
+            LocalOffsets(file)
 
 
 def test_it_is_not_written_more_often_than_is_said(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class AssignedCore(ConsumerCore):
             max_body_bytes=max_body_bytes,
             direct=direct,
         )
-        self._described = everything is None
+        self.described = everything is None
         self._paused: set[int] = set()
         # what the pull that is on its way names
         self._named_queues: set[int] = set()

@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from penstock.client.core.aim import Aim
 from penstock.client.core.groups.strategies import QueueName, Strategy, divide
-from penstock.shared.errors import PenstockError, error_from_status
+from penstock.shared.errors import PenstockError
 from penstock.shared.wire.group_messages import (
     MAX_CLAIMS,
     Changed,
@@ -39,7 +39,7 @@ from penstock.shared.wire.group_messages import (
     SubscriptionData,
     decode_group_answer,
 )
-from penstock.shared.wire.messages import Refused, WireMessage, encode
+from penstock.shared.wire.messages import Refused, WireMessage, encode, error_from_refusal
 
 REPEAT_MS = 500
 # How soon a queue that another member has is asked for again, if nothing is heard; each time twice
@@ -304,9 +304,7 @@ class Membership:
         if asked is not None and isinstance(asked.request, Leave):
             self.left = True  # it has no such member, which is what was asked for
         elif asked is not None and not self.leaving:
-            self.refused = error_from_status(
-                answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
-            )
+            self.refused = error_from_refusal(answer)
 
     def _take_joined(self, answer: Joined, asked: _Asked, now_ms: int) -> None:
         # by the first sending: the answer may be to that one, and the session counts from there

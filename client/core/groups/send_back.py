@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from penstock.client.core.aim import Aim
 from penstock.client.core.sending.record_sender import RecordSender
-from penstock.shared.errors import ConnectError, InvalidArgument, PenstockError, error_from_status
+from penstock.shared.errors import ConnectError, InvalidArgument, PenstockError
 from penstock.shared.formats.properties import REAL_TOPIC, decode_properties
 from penstock.shared.formats.record import Record, encode_record
 from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import QueueRun, encode
+from penstock.shared.wire.messages import QueueRun, encode, error_from_refusal
 
 # Of one frame: what waits while others are on their way goes out together.
 FRAME_BYTES = 64 << 10
@@ -171,7 +171,7 @@ class SendBack:
             self._made.add(topic)
 
     def _not_made(self, topic: str, answer: messages.Refused) -> None:
-        error = error_from_status(answer.status, answer.what, answer.value, answer.hint)
+        error = error_from_refusal(answer)
         if isinstance(error, InvalidArgument):
             self._topic_made(topic)  # it is there, with more queues
             return

@@ -29,10 +29,9 @@ from penstock.shared.errors import (
     PenstockError,
     SegmentUnavailable,
     StoreUnavailable,
-    error_from_status,
 )
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import Append, Appended, QueueRun, encode
+from penstock.shared.wire.messages import Append, Appended, QueueRun, encode, error_from_refusal
 
 PROBE_MS = 100
 # After a pause this long a new session asks where the log ends, lest a retry search far back in it.
@@ -261,9 +260,7 @@ class RecordSender:
             self._begin_session(now_ms)
 
     def _refused(self, answer: messages.Refused, now_ms: int) -> None:
-        error = error_from_status(
-            answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
-        )
+        error = error_from_refusal(answer)
         if not answer.session and not answer.request:
             self._fail_all(error)  # the writer does not understand this sender
         elif answer.session == self._session and answer.request in self._in_flight:

@@ -364,6 +364,15 @@ def test_two_members_share_the_queues_as_the_strategy_says(world: World) -> None
     assert sorted(second.core.queues) == [(TOPIC, 2)]
 
 
+def test_a_reader_asks_nobody_before_it_has_a_queue_and_then_for_that_alone() -> None:
+    member = Member("a", False, 0)
+    assert member.reader.outgoing(1000) == []
+    member.reader.add(2, 7)
+    ((header,),) = member.reader.outgoing(1001)
+    pull = messages.decode_consume_request(header)
+    assert isinstance(pull, messages.Pull) and pull.cursors == {2: 7}
+
+
 def test_a_queue_waits_for_the_handler_that_has_it_before_it_goes(world: World) -> None:
     (first,) = joined(world, "a", orderly=True)
     world.reader.append(2, 2)

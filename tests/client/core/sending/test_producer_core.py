@@ -11,14 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
-from hypothesis.stateful import (
-    RuleBasedStateMachine,
-    initialize,
-    invariant,
-    precondition,
-    rule,
-    run_state_machine_as_test,
-)
+from hypothesis.stateful import initialize, invariant, rule, run_state_machine_as_test
 
 from penstock.client.core.sending.encoding import BatchMessage, check_ack
 from penstock.client.core.sending.frames import Receipt, SendFuture
@@ -42,13 +35,14 @@ from penstock.shared.loops.forms import FRAME_BYTES, NO_ROOM
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Hello, decode_produce_request
 
+from .breaking_wire import BreakingWire
 
-class AnyHistory(RuleBasedStateMachine):
+
+class AnyHistory(BreakingWire):
     """Sends and accidents in any order. At the end, and all the time, the receipts must be true."""
 
     def __init__(self, make_wire: Callable[[], Any]) -> None:
-        super().__init__()
-        self.wire = make_wire()
+        super().__init__(make_wire)
         self.sent: list[tuple[SendFuture, str, str | None, str]] = []
         self.batches: list[tuple[SendFuture, str]] = []
         self.numbers: dict[str, int] = {}
@@ -84,25 +78,6 @@ class AnyHistory(RuleBasedStateMachine):
             self.numbers[key] = len(self.numbers)
 
     @rule(
-        ms=st.sampled_from([1, 10, 60, 150, 600, 11_000]),
-        buffers=st.sampled_from([1000, 1000, 0, 1, 2]),
-        requests=st.sampled_from([0, 1, 2, 100]),
-        flushed=st.booleans(),
-        answers=st.sampled_from([0, 1, 2, 100]),
-    )
-    def time_goes_by(
-        self, ms: int, buffers: int, requests: int, flushed: bool, answers: int
-    ) -> None:
-        """Some of what is under way arrives."""
-        self.wire.now_ms += ms
-        self.wire.pump(buffers)
-        if self.wire.now is not None:
-            self.wire.to_writer(self.wire.now, requests)
-        if flushed:
-            self.wire.writer.flush()
-        self.wire.to_producer(answers)
-
-    @rule(
         sizes=st.lists(st.integers(0, 300), min_size=1, max_size=4),
         requests=st.sampled_from([0, 1, 2, 100]),
     )
@@ -112,40 +87,6 @@ class AnyHistory(RuleBasedStateMachine):
             self.send("a", None, "written" if size % 3 == 0 else "", [size])
             self.time_goes_by(1, 1000, 0, False, 0)
         self.time_goes_by(1, 1000, requests, False, 0)
-
-    @precondition(lambda self: self.wire.old)
-    @rule(count=st.sampled_from([1, 2, 100]), which=st.integers(0, 5))
-    def a_broken_connection_still_delivers(self, count: int, which: int) -> None:
-        self.wire.to_writer(self.wire.old[which % len(self.wire.old)], count)
-
-    @rule(arrived=st.sampled_from([0, 1, 100]))
-    def the_connection_breaks(self, arrived: int) -> None:
-        self.wire.cut(arrived)
-
-    @rule()
-    def there_is_a_connection_again(self) -> None:
-        self.wire.connect()
-
-    @rule()
-    def the_writer_is_killed(self) -> None:
-        """The connections of a dead process deliver nothing."""
-        self.wire.cut(0)
-        self.wire.old.clear()
-        self.wire.writer.begin()
-
-    @rule(survivors=st.integers(0, 5))
-    def the_power_fails(self, survivors: int) -> None:
-        self.wire.cut(0)
-        self.wire.old.clear()
-        self.wire.writer.lose_power(survivors)
-
-    @rule()
-    def the_disk_is_full_for_a_moment(self) -> None:
-        self.wire.writer.refuse_next = True
-
-    @rule()
-    def the_broker_is_busy_for_a_moment(self) -> None:
-        self.wire.writer.busy_next = True
 
     @invariant()
     def what_is_acknowledged_is_stored_where_the_receipt_says(self) -> None:
