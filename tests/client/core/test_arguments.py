@@ -133,8 +133,9 @@ def all_of(kind):
 def properties():
     found = {}
     for each in right:
-        future = producer.send("known", b"x", **eval(f"dict({each})"))
-        draft = future.run.drafts[future.index]
+        with producer._lock:  # once it is settled there is no draft
+            future = producer.send("known", b"x", **eval(f"dict({each})"))
+            draft = future.run.drafts[future.index]
         raw = draft[1] if isinstance(draft, tuple) else b""
         found[each] = decode_properties(raw).get("KEYS")
     numbered = producer.send("known", b"x", queue=Index())
