@@ -43,6 +43,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "Show what starts after a crash have found and done.",
     ),
     "store": ("penstock.cli.store:store", "Look into a store directory, check and repair it."),
+    "spark": ("penstock.cli.spark:spark", "Work on whole stores with Apache Spark."),
     "bench": ("penstock.cli.bench:bench", "Measure this installation on this machine."),
     "chaos": ("penstock.cli.chaos:chaos", "Break brokers, and hold them to their promises."),
     "version": ("penstock.cli.version:version", "Show the version and how it was built."),

@@ -129,7 +129,7 @@ def verify(
     if output == "json":
         print_json(report)
     else:
-        _print_report(report)
+        print_report(report)
     if not report.ok:
         ctx.exit(EXIT_DAMAGED if report.log_damaged else EXIT_PROBLEM)
 
@@ -233,7 +233,8 @@ def _print_records(rows: list[dict[str, Any]], with_body: bool) -> None:
     print_table(columns, lines)
 
 
-def _print_report(report: Any) -> None:
+def print_report(report: Any) -> None:
+    """A VerifyReport, for people."""
     state = "clean" if report.clean else "running, or not stopped in order"
     verdict = "ok" if report.ok else f"{report.problem_count} problems"
     click.echo(

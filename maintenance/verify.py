@@ -1,7 +1,8 @@
 """The one checker of a store's invariants: reads every record and queue entry, writes nothing.
 
-It walks the log once, checks each record, and hands it to the check of its queue; then come the
-checkpoint, the index files, and what is known of consumer groups.
+The log is walked once, as a whole or in parts side by side (verify_walk.py), and each record handed
+to the check of its queue; then come the checkpoint, the index files, and what is known of consumer
+groups.
 
 It shares code with what it checks. Records are told apart by `scan` and `outline`, which a start, a
 rebuild and a reader use too, and the chains of the index are made again by the function that the
@@ -17,7 +18,6 @@ are problems, because RocketMQ then trusts what it finds.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 from penstock.maintenance.verify_groups import check_groups
@@ -25,29 +25,27 @@ from penstock.maintenance.verify_index_headers import check_index_files
 from penstock.maintenance.verify_index_items import IndexCheck
 from penstock.maintenance.verify_queues import QueueCheck
 from penstock.maintenance.verify_report import Findings, VerifyReport
+from penstock.maintenance.verify_walk import (
+    How,
+    IndexPart,
+    LogPart,
+    Progress,
+    Walk,
+    checked_queues,
+    new_queue,
+    report_damage,
+)
 from penstock.shared.errors import ConfigError, StoreDamaged
 from penstock.shared.files.segments import shown
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.properties import UNIQ_KEY, find_property
-from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
 from penstock.shared.formats.record_crc import Checksum
-from penstock.shared.formats.record_outline import entry_tags_code, outline
 from penstock.shared.layout import PAGE_BYTES
-from penstock.shared.names import LIGHT_QUEUE_PREFIX
-from penstock.shared.queue.deleted_topics import is_of_deleted, load_deleted_topics
+from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.recovery.restore_queues import find_missed_queues
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import index_sizes
-
-Progress = Callable[[int, int], None]
-
-_PROGRESS_RECORDS = 1 << 16  # between two calls of `progress`
-_UNIQ_KEY = UNIQ_KEY.encode()
-# RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
-# note, and their queues are not checked.
-SYS_INNER_BATCH = 0x080
 
 
 def verify_store(
@@ -71,11 +69,15 @@ def verify_store(
     Raises ConfigError where there is no store.
     """
     with StoreDirectory(directory) as store:
-        return _Verification(store, checksum, index, delay_levels_ms).run(progress)
+        check = Verification(store, checksum, index, delay_levels_ms)
+        check.join(check.walk(store.log_start).run(progress))
+        return check.finish()
 
 
-class _Verification:
-    """One check, from the first listing to the report. To be run once.
+class Verification:
+    """One check, from the first listing to the report.
+
+        walk() ... for each part of the log -> join() in their order -> finish()
 
     What a running store may outgrow is taken down before the walk: the list of queues, the
     checkpoint, where queues end and how many items the index has. A record is in the log before
@@ -85,13 +87,12 @@ class _Verification:
     def __init__(
         self,
         store: StoreDirectory,
-        checksum: Checksum,
-        index: Geometry | None,
-        delay_levels_ms: tuple[int, ...],
+        checksum: Checksum = Checksum.BODY,
+        index: Geometry | None = None,
+        delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
     ) -> None:
+        self._started = time.monotonic()
         self._store = store
-        self._delay_levels_ms = delay_levels_ms
-        self._checksum = checksum
         self._found = Findings()
         self._unclean = store.is_unclean
         self._check_known_queues()
@@ -99,28 +100,21 @@ class _Verification:
         self._checkpoint = store.checkpoint()
         # Deleted topics have records, which no queue has; a start takes away what is left of these.
         self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
-        # Light queues are left out: their entries lead to records of other topics.
+        self._files = checked_queues(store, self._gone)
         self._queues: dict[tuple[bytes, int], QueueCheck] = {
             (files.topic.encode(), files.queue_id): QueueCheck(
                 files.topic, files.queue_id, files, shown(files.directory), self._found
             )
-            for files in store.queues()
-            if not files.topic.startswith(LIGHT_QUEUE_PREFIX)
-            and not is_of_deleted(files, self._gone)
+            for files in self._files
         }
+        self.how = How(checksum, index or self._index_sizes(), delay_levels_ms)
         self._index = IndexCheck(
-            store.paths.index,
-            index or self._index_sizes(),
-            store.log_start,
-            self._unclean,
-            self._found,
+            store.paths.index, self.how.index, store.log_start, self._unclean, self._found
         )
-        self._messages = self._bytes = self._blanks = self._inner_batches = 0
-        self._without_crc = 0
-        self._backwards = self._newest_ms = self._torn_bytes = 0
-        self._log_end = store.log_start
-        # log offset, size and reason of damage that nothing whole has followed yet
-        self._damage: tuple[int, int, str] | None = None
+        self._whole = LogPart(store.log_start, store.log_start)
+        self._torn_bytes = 0
+        self._chains = True
+        self._check_segments()
 
     def _index_sizes(self) -> Geometry | None:
         """What the store says about its index files; None where that cannot be known.
@@ -136,11 +130,58 @@ class _Verification:
             self._found.note(f"the index is not checked: {error.what}: {error.value}. {error.hint}")
             return None
 
-    def run(self, progress: Progress | None) -> VerifyReport:
-        """Check everything. Findings do not end it: a reader wants to know of all of them."""
-        started = time.monotonic()
-        self._check_segments()
-        self._walk(progress or (lambda done, total: None))
+    def walk(self, start: int, stop: int | None = None) -> Walk:
+        """The walk of a part, which begins where a segment does, or of the whole log."""
+        return Walk(self._store, self.how, self._files, self._gone, start, stop)
+
+    @property
+    def index_files(self) -> int:
+        """How many index files have chains to be looked at; each can be by itself."""
+        return len(self._index)
+
+    def join(self, part: LogPart) -> None:
+        """Take what the next part of the log has shown."""
+        whole = self._whole
+        if whole.damage and (part.messages or part.blanks or part.damage or part.problem_count):
+            # something follows
+            report_damage(self._found, self._store, "log-damaged", whole.damage)
+            whole.damage = None
+        for queue in part.queues:
+            key = queue.topic, queue.queue_id
+            if key not in self._queues:
+                self._queues[key] = new_queue(self._store, *key, self._found)
+            self._queues[key].join(queue)
+        self._found.join(part.problems, part.problem_count, part.kinds)
+        self._index.deviations += part.deviations
+        self._index.repeated += part.repeated
+        for name in ("messages", "bytes", "blanks", "inner_batches", "without_crc", "backwards"):
+            setattr(whole, name, getattr(whole, name) + getattr(part, name))
+        # of a part that begins late it is known that some are earlier, not how many
+        whole.backwards += bool(part.messages and part.oldest_ms < whole.newest_ms)
+        whole.newest_ms = max(whole.newest_ms, part.newest_ms)
+        if part.messages or part.blanks:  # else it has no end of its own
+            whole.log_end = part.log_end
+        whole.damage = part.damage or whole.damage
+
+    def join_chains(self, part: IndexPart) -> None:
+        """Take what was found in an index file: `finish` looks at no chains then."""
+        self._found.join(part.problems, part.problem_count, [each.kind for each in part.problems])
+        self._index.deviations += part.deviations
+        self._chains = False
+
+    def finish(self) -> VerifyReport:
+        """Check the rest. Findings do not end it: a reader wants to know of all of them."""
+        whole = self._whole
+        if whole.damage:
+            self._take_torn_tail(whole.damage)
+        # This is one problem for all of them: it follows from how the store was written.
+        if whole.without_crc:
+            detail = (
+                f"{whole.without_crc} of {whole.messages} records have no checksum of their own, "
+                "as enabled_append_prop_crc was off: only those of their bodies were compared"
+            )
+            place = shown(self._store.paths.commit_log), 0
+            self._found.report("record-checksum-missing", place, None, detail)
         # These are counted before the refresh, for the report is of what was walked.
         segments = len(self._store.segments)
         log_start = self._store.log_start
@@ -148,11 +189,13 @@ class _Verification:
         # problem, so queues are given the log's start as it is now.
         self._store.refresh()
         for queue in self._queues.values():
-            queue.finish(self._store.log_start, self._log_end, unclean=self._unclean)
+            queue.finish(self._store.log_start, whole.log_end, unclean=self._unclean)
         self._check_checkpoint(self._checkpoint)
         # Headers are checked apart from items: they can be, where nobody knows the index's sizes.
-        check_index_files(self._store.paths.index, self._log_end, self._unclean, self._found)
-        self._index.finish(self._log_end)
+        check_index_files(self._store.paths.index, whole.log_end, self._unclean, self._found)
+        self._index.finish_files(whole.log_end, chains=self._chains)
+        self._index.close()
+        self._index.take_notes()
         self._take_notes()
         queues = sorted(
             (queue.summary() for queue in self._queues.values()),
@@ -164,20 +207,20 @@ class _Verification:
             ok=self._found.problem_count == 0,
             log_damaged=self._found.log_damaged,
             clean=not self._unclean,
-            messages=self._messages,
-            bytes=self._bytes,
+            messages=whole.messages,
+            bytes=whole.bytes,
             segments=segments,
             topics=len({queue.topic for queue in queues}),
             log_start=log_start,
-            log_end=self._log_end,
-            blanks=self._blanks,
+            log_end=whole.log_end,
+            blanks=whole.blanks,
             torn_tail_bytes=self._torn_bytes,
             queues=queues,
             problems=self._found.problems,
             problem_count=self._found.problem_count,
             notes=self._found.notes,
             advice=self._found.advice(self._store.paths),
-            seconds=round(time.monotonic() - started, 3),
+            seconds=round(time.monotonic() - self._started, 3),
         )
 
     def _check_known_queues(self) -> None:
@@ -198,108 +241,21 @@ class _Verification:
             else:
                 self._found.add(problem)
 
-    def _walk(self, progress: Progress) -> None:
-        """Every record of the log, in order, to the checks of its queue and of the index."""
-        start = self._store.log_start
-        total = sum(segment.size for segment in self._store.segments)
-        for position, found, size, record, reason in self._store.scan_log(checksum=self._checksum):
-            # Something follows, so it is no torn tail. Damage at the very end may be one.
-            if self._damage and found is not Kind.END:
-                self._report_damage("log-damaged")
-            if found is Kind.RECORD:
-                self._without_crc += reason == NO_RECORD_CRC
-                self._take_record(position, size, record)
-                if self._messages % _PROGRESS_RECORDS == 0:
-                    progress(position - start, total)
-            elif found is Kind.BLANK:
-                self._blanks += 1
-                self._log_end = position + size
-            elif found is Kind.DAMAGED:
-                self._damage = position, size, reason
-        if self._damage:
-            self._take_torn_tail(self._damage[1])
-        # This is one problem for all of them: it follows from how the store was written.
-        if self._without_crc:
-            detail = (
-                f"{self._without_crc} of {self._messages} records have no checksum of their own, "
-                "as enabled_append_prop_crc was off: only those of their bodies were compared"
-            )
-            place = shown(self._store.paths.commit_log), 0
-            self._found.report("record-checksum-missing", place, None, detail)
-        # The log may end far before its files do.
-        progress(total, total)
-
-    def _take_record(self, position: int, size: int, record: memoryview) -> None:
-        """Hand a whole record on. `record` shows a window of the walk, so nothing may keep it."""
-        self._messages += 1
-        self._bytes += size
-        self._log_end = position + size
-        fields = outline(record)
-        self._index.add(fields, position)
-        # A time is compared with the newest so far, and not with that of the record before: where a
-        # clock was ahead and set right, all records count until it has caught up.
-        if fields.store_timestamp_ms < self._newest_ms:
-            self._backwards += 1
-        else:
-            self._newest_ms = fields.store_timestamp_ms
-        # The index has a half message and no queue does, so it is added there before this.
-        if self._gone and position < self._gone.get(fields.topic.decode("utf-8", "replace"), 0):
-            return
-        if not fields.is_queued:
-            return
-        if fields.sys_flag & SYS_INNER_BATCH:
-            self._inner_batches += 1
-            return
-        queue = self._queues.get((fields.topic, fields.queue_id))
-        if queue is None:
-            queue = self._new_queue(fields.topic, fields.queue_id)
-        queue.add(
-            fields.queue_offset,
-            position,
-            size,
-            entry_tags_code(fields, self._delay_levels_ms),
-            find_property(fields.properties, _UNIQ_KEY),
-        )
-
-    def _new_queue(self, raw_topic: bytes, queue_id: int) -> QueueCheck:
-        """A queue that has records, but no directory: all of its entries are missing.
-
-        In an unclean store that is no problem, as the reput may not have come to it yet.
-        """
-        topic = raw_topic.decode("utf-8", "replace")
-        place = shown(self._store.paths.consume_queue)
-        queue = QueueCheck(topic, queue_id, None, place, self._found)
-        self._queues[raw_topic, queue_id] = queue
-        return queue
-
-    def _report_damage(self, kind: str) -> None:
-        """Report the damage that is pending. It lies in one segment, as a step of a scan does."""
-        assert self._damage is not None, "called where damage was seen"
-        position, size, reason = self._damage
-        self._damage = None
-        segment = self._store.segment_of(position)
-        self._found.report(
-            kind,
-            (shown(segment.path), position - segment.base),
-            position,
-            f"{size} bytes are no record: {reason}",
-        )
-
-    def _take_torn_tail(self, size: int) -> None:
+    def _take_torn_tail(self, damage: tuple[int, int, str]) -> None:
         """Damage with nothing whole after it: a write that a crash cut off.
 
         A clean store has had no crash, so in that it is a problem; elsewhere a note will say so.
         """
-        self._torn_bytes = size
+        self._torn_bytes = damage[1]
         if not self._unclean:
-            self._report_damage("log-torn-tail")
+            report_damage(self._found, self._store, "log-torn-tail", damage)
 
     def _check_checkpoint(self, checkpoint: Checkpoint) -> None:
         """Its length, and whether its words are ahead of the log. Older ones only make a start scan
         more."""
         path = self._store.paths.checkpoint
         if not path.exists():
-            if self._messages and not self._unclean:
+            if self._whole.messages and not self._unclean:
                 self._found.note("no checkpoint: the next start looks at the whole log")
             return
         size = path.stat().st_size
@@ -312,11 +268,11 @@ class _Verification:
         )
         for at, name, value in times:
             # A log without a record has no newest time to compare with.
-            if value < 0 or (value > self._newest_ms and self._messages):
-                detail = f"{name} time {value}, but the newest record is of {self._newest_ms}"
+            if value < 0 or (value > self._whole.newest_ms and self._whole.messages):
+                detail = f"{name} time {value}, but the newest record is of {self._whole.newest_ms}"
                 self._found.report("checkpoint-ahead", (shown(path), at), None, detail)
-        if checkpoint.confirm_offset > self._log_end and not self._unclean:
-            detail = f"confirm offset {checkpoint.confirm_offset}, log end {self._log_end}"
+        if checkpoint.confirm_offset > self._whole.log_end and not self._unclean:
+            detail = f"confirm offset {checkpoint.confirm_offset}, log end {self._whole.log_end}"
             self._found.report("checkpoint-ahead", (shown(path), 32), None, detail)
 
     def _take_notes(self) -> None:
@@ -330,10 +286,10 @@ class _Verification:
         # The next start dispatches them. In a clean store each queue has reported its own.
         if missing and self._unclean:
             note(f"{missing} records not yet dispatched to their queues")
-        if self._backwards:
-            note(f"{self._backwards} records have an earlier store time than one before them")
-        if self._inner_batches:
-            note(f"{self._inner_batches} inner batches: their queues are not checked")
+        if self._whole.backwards:
+            note(f"{self._whole.backwards} records have an earlier store time than one before them")
+        if self._whole.inner_batches:
+            note(f"{self._whole.inner_batches} inner batches: their queues are not checked")
         for queue in self._queues.values():
             if queue.repeated_keys:
                 note(f"{queue.repeated_keys} messages of {queue.name} repeat a UNIQ_KEY")

@@ -1,9 +1,9 @@
 """Checks the index against the log: every item against a record, every key of a record for an item.
 
-The records' keys come in log order through `add` and are compared in batches with the items of the
-same log offsets, so memory does not grow with the store. Then each file's chains are made from the
-items and compared. How many items count is taken down before the log is walked, for a running store
-goes on.
+The keys of the records, of all the log or of a part, come in log order through `add`, compared in
+batches with the items of the same log offsets, so memory does not grow with the store. Then each
+file's chains are made from the items and compared. How many items count is taken down before the
+log is walked, for a running store goes on.
 
 In an unclean store deviations are notes: a start of Penstock puts the index right, and RocketMQ
 drops what it does not trust.
@@ -31,27 +31,30 @@ class IndexCheck:
     """The state of an index's check. Files whose headers make no sense are left to
     verify_index_headers.py.
 
-    `add` for every record in log order, then `finish` once, which closes the files. Without a
-    geometry it takes everything and checks nothing: an item's place depends on it.
+    `add` for every record in log order, then `finish_items`; `finish_files`, in this check or in
+    another one; `close`. Without a geometry it takes everything and checks nothing: an item's place
+    depends on it.
     """
 
     def __init__(
         self,
         directory: Path,
         geometry: Geometry | None,
-        log_start: int,
+        start: int,
         unclean: bool,
         found: Findings,
     ) -> None:
+        """`start` is where the walk begins whose records are added."""
         self._geometry = geometry or Geometry(0, 0)
         self._unclean = unclean
         self._found = found
-        self._deviations = self._repeated = 0
+        self.deviations = self.repeated = 0
         self._files: list[tuple[IndexFile, IndexHeader]] = []
+        self._misfits: list[tuple[str, str]] = []
         if geometry is not None:
             self._open(directory)
         self._batch = KeyBatch()
-        self._checked_to = log_start
+        self._checked_to = start
         # Only records between these are compared. Of older ones the index files may have expired,
         # and newer ones may not have been dispatched when the headers were read.
         headers = [header for _, header in self._files if header.next_item > 1]
@@ -67,7 +70,7 @@ class IndexCheck:
                     f"{length} bytes, where one of {slots} slots and {items} items has "
                     f"{self._geometry.file_bytes}"
                 )
-                self._found.report("index-size", (shown(path), 0), None, detail)
+                self._misfits.append((shown(path), detail))
                 continue
             file = IndexFile(path, self._geometry)
             if file.header.next_item <= self._geometry.items:
@@ -83,18 +86,35 @@ class IndexCheck:
                 # it.
                 self._compare(position + 1)
 
-    def finish(self, log_end: int) -> None:
-        """Everything was added; closes the files."""
+    def finish_items(self, stop: int) -> None:
+        """Everything below `stop` was added."""
         if self._files:
-            self._compare(log_end)
-            for file, header in self._files:
-                self._check_end(file, header, log_end)
-                self._check_chains(file, header)
-                file.close()
-        if self._deviations:
-            self._found.note(f"{self._deviations} deviations of the index; a start puts them right")
-        if self._repeated:
-            self._found.note(f"{self._repeated} items of the index repeat another one")
+            self._compare(stop)
+
+    def finish_files(self, log_end: int, *, chains: bool = True) -> None:
+        """What can be said of the files without records; `chains` unless others have done those."""
+        for path, detail in self._misfits:
+            self._found.report("index-size", (path, 0), None, detail)
+        for number, (file, header) in enumerate(self._files):
+            self._check_end(file, header, log_end)
+            if chains:
+                self.check_chains(number)
+
+    def take_notes(self) -> None:
+        """Say what deviates and is no problem, once everything was compared."""
+        if self.deviations:
+            self._found.note(f"{self.deviations} deviations of the index; a start puts them right")
+        if self.repeated:
+            self._found.note(f"{self.repeated} items of the index repeat another one")
+
+    def __len__(self) -> int:
+        """How many files are compared."""
+        return len(self._files)
+
+    def close(self) -> None:
+        for file, _ in self._files:
+            file.close()
+        self._files = []
 
     def _compare(self, stop: int) -> None:
         """The keys that were added with the items of log offsets up to `stop`.
@@ -126,7 +146,7 @@ class IndexCheck:
                 self._report("index-item", file, at, int(offsets[number]), detail)
             seen.append(keys)
         found, counts = np.unique(np.concatenate(seen), return_counts=True)
-        self._repeated += len(np.concatenate(seen)) - len(found)
+        self.repeated += len(np.concatenate(seen)) - len(found)
         for identity in np.setdiff1d(wanted, found).tolist()[:1000]:
             position = int(records[identity >> 31])
             # Of the newest record a running store may have put a part of the keys so far.
@@ -141,12 +161,13 @@ class IndexCheck:
             detail = f"items from {first} on are of log offsets behind its end, {log_end}"
             self._report("index-item", file, self._geometry.item_at(first), None, detail)
 
-    def _check_chains(self, file: IndexFile, header: IndexHeader) -> None:
-        """Every item names the one before it in its slot, and every slot its newest one.
+    def check_chains(self, number: int) -> None:
+        """Of one file: items name the one before them in their slot, and slots their newest one.
 
         The chains are made again with the function that the broker puts with, so this finds what
         became of the file, and no mistake in that function.
         """
+        file, header = self._files[number]
         slots = np.zeros(self._geometry.slots, SLOT_DTYPE)
         made = IndexHeader()
         for start in range(1, header.next_item, BATCH):
@@ -175,6 +196,6 @@ class IndexCheck:
         `at` is a byte of the file, `position` the log offset that it is about, if any.
         """
         if self._unclean:
-            self._deviations += 1
+            self.deviations += 1
         else:
             self._found.report(kind, (shown(file.path), at), position, detail)

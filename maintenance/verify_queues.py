@@ -13,6 +13,7 @@ from __future__ import annotations
 from array import array
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -31,8 +32,25 @@ _LEAST_TAGS_CODE = -(1 << 31)
 Columns = npt.NDArray[np.int64]
 
 
+class QueuePart(msgspec.Struct, frozen=True):
+    """What the records of a part of the log say of one queue: `QueueCheck.part`."""
+
+    topic: bytes
+    queue_id: int
+    messages: int
+    missing: int
+    first: int  # the slot of its first record here, and that record's log offset
+    position: int
+    next: int  # the slot after the last one
+    first_missing: tuple[int, int] | None
+    skipped: list[tuple[int, int]]
+    keys: bytes  # hashes of unique keys, 8 bytes each
+
+
 class QueueCheck:
     """The state of one queue's check: `add` for each of its records, `finish` once, then `summary`.
+    A log can be walked in parts: each gives a `part` in place of the last two, and one check that
+    has seen no record takes those in log order with `join`.
 
     `files` is None for a queue that has records and no directory; `place` is then what findings
     name. What it finds goes into `findings`, with the file and the byte of the entry.
@@ -57,6 +75,7 @@ class QueueCheck:
         self._min = files.min_offset if files else 0
         self._max = files.max_offset if files else 0
         self._first_seen: int | None = None
+        self._first_position = 0
         self._next = 0  # the slot the next record should have
         self._first_missing: tuple[int, int] | None = None  # slot, log offset
         self._skipped: list[tuple[int, int]] = []  # slots that no record has claimed
@@ -85,11 +104,43 @@ class QueueCheck:
         if self._first_seen is None:
             # The queue begins wherever its first record says: those before it may have expired.
             self._first_seen = self._next = int(rows[0, 0])
+            self._first_position = int(rows[0, 1])
         # a run is a stretch of consecutive slots; a healthy queue is one run
         for run in np.split(rows, np.flatnonzero(np.diff(rows[:, 0]) != 1) + 1):
             self._check_order(int(run[0, 0]), int(run[0, 1]))
             self._compare_run(run)
             self._next = max(self._next, int(run[-1, 0]) + 1)
+
+    def part(self) -> QueuePart | None:
+        """What was added, for the check of the whole queue; None where nothing was."""
+        self.compare()
+        if self._first_seen is None:
+            return None
+        return QueuePart(
+            self.topic.encode(),
+            self.queue_id,
+            self.messages,
+            self.missing,
+            self._first_seen,
+            self._first_position,
+            self._next,
+            self._first_missing,
+            self._skipped,
+            self._keys.tobytes(),
+        )
+
+    def join(self, part: QueuePart) -> None:
+        """Take what the next part of the log says."""
+        self.messages += part.messages
+        self.missing += part.missing
+        if self._first_seen is None:
+            self._first_seen = self._next = part.first
+        self._check_order(part.first, part.position)
+        self._skipped += part.skipped
+        self._first_missing = self._first_missing or part.first_missing
+        self._next = max(self._next, part.next)
+        room = max(MAX_KEYS - len(self._keys), 0)
+        self._keys.frombytes(part.keys[: room * self._keys.itemsize])
 
     def finish(self, log_start: int, log_end: int, *, unclean: bool) -> None:
         """Everything was added. Entries may lag the log, but only where it is unclean.

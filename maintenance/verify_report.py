@@ -6,6 +6,8 @@ begin with `log-` say that the commit log itself is damaged: nothing can rebuild
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from penstock.shared.files.segments import Problem
@@ -103,6 +105,21 @@ class Findings:
         if "checkpoint-ahead" in kinds:
             found.append(move_away(paths.checkpoint))
         return found
+
+    def join(self, problems: Iterable[Problem], count: int, kinds: Iterable[str]) -> None:
+        """Take what a part of the check has found: its first problems, and how many there are."""
+        listed = list(problems)
+        for problem in listed:
+            self.add(problem)
+        self.problem_count += count - len(listed)
+        for kind in kinds:
+            self._kinds.add(kind)
+            self.log_damaged |= kind.startswith("log-")
+
+    @property
+    def kinds(self) -> list[str]:
+        """The kinds of all problems, of those that are not listed too."""
+        return sorted(self._kinds)
 
     def note(self, text: str) -> None:
         """Take a note. Notes leave the store `ok`."""

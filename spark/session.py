@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -37,11 +38,32 @@ appender.stderr.filter.threshold.level = error
 # than they bring on few cores.
 _SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 
+# of a session whose executors are all on this machine
+_ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
+
 
 def local_session(
     app_name: str = "penstock", cores: int = 2, settings: Mapping[str, str] | None = None
 ) -> SparkSession:
     """The running session, or a new one on this machine only. `settings` go over the defaults."""
+    return _session(app_name, f"local[{cores}]", _ON_LOOPBACK | dict(settings or {}))
+
+
+def job_session(master: str = "", app_name: str = "penstock") -> SparkSession:
+    """A session for a job: on the cluster at `master`, on the one that spark-submit was told of, or
+    on all cores of this machine. Raises MissingDependency."""
+    if master and not master.startswith("local"):
+        return _session(app_name, master, {})
+    if not master and "PYSPARK_GATEWAY_PORT" in os.environ:
+        from pyspark.sql import SparkSession
+
+        session = SparkSession.builder.appName(app_name).getOrCreate()
+        register(session)
+        return session
+    return _session(app_name, master or "local[*]", _ON_LOOPBACK)
+
+
+def _session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
     if importlib.util.find_spec("pyspark") is None:
         raise MissingDependency("PySpark is not installed", None, "pip install 'penstock[spark]'")
     from pyspark.errors import PySparkRuntimeError
@@ -52,21 +74,22 @@ def local_session(
         return active
     logging = cached_file("log4j2.properties", _LOGGING).as_uri()
     defaults = {
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.host": "127.0.0.1",
         "spark.driver.extraJavaOptions": f"{_SHORT_LIVED_JVM} -Dlog4j2.configurationFile={logging}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.shuffle.partitions": str(_cores(master)),
         "spark.sql.adaptive.enabled": "false",
         "spark.sql.python.filterPushdown.enabled": "true",
     }
-    builder = SparkSession.builder.master(f"local[{cores}]").appName(app_name)
-    for key, value in {**defaults, **(settings or {})}.items():
+    builder = SparkSession.builder.master(master).appName(app_name)
+    for key, value in {**defaults, **settings}.items():
         builder = builder.config(key, value)
     found = find_java()
-    with _environment(_launch_environment(java_home())):
+    environment = _launch_environment(java_home())
+    if "spark.driver.host" in settings:
+        environment["SPARK_LOCAL_IP"] = "127.0.0.1"
+    with _environment(environment):
         try:
             session = builder.getOrCreate()
         except PySparkRuntimeError as error:
@@ -77,6 +100,12 @@ def local_session(
             ) from error
     register(session)
     return session
+
+
+def _cores(master: str) -> int:
+    """How many tasks run at once, as far as the master's name tells."""
+    found = re.fullmatch(r"local\[(\d+)\]", master)
+    return int(found[1]) if found else os.cpu_count() or 1
 
 
 def _launch_environment(home: Path) -> dict[str, str]:
@@ -90,7 +119,6 @@ def _launch_environment(home: Path) -> dict[str, str]:
         "JAVA_HOME": str(home),
         # spares Spark's start script a Python process that looks for it
         "SPARK_HOME": os.environ.get("SPARK_HOME") or spec.submodule_search_locations[0],
-        "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_LAUNCHER_OPTS": _SHORT_LIVED_JVM,
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON") or sys.executable,
         "PYTHONPATH": os.pathsep.join(filter(None, (packages, inherited))),

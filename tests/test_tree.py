@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "supervisor": {"shared", "actors"},
     "client": {"shared"},
     "maintenance": {"shared"},
-    "spark": {"shared", "client"},
+    "spark": {"shared", "client", "maintenance"},
     "chaos": {"shared", "actors", "client", "maintenance", "spark"},
     "bench": {"shared", "actors", "client", "chaos"},
     "cli": {

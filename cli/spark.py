@@ -1,0 +1,129 @@
+"""`penstock spark`: jobs over whole stores, on this machine's cores or on a cluster.
+
+The work is done by `spark.jobs`; this file has options, the session, and printing. Run by
+spark-submit (see `penstock spark script`) the session is the one that it was told of.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from penstock.cli.output import output_option, print_json, progress, shown_bytes
+from penstock.cli.store import EXIT_DAMAGED, EXIT_PROBLEM, print_report
+from penstock.cli.store_changes import directory_argument
+from penstock.cli.suggestions import Group
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+master_option = click.option(
+    "--master",
+    metavar="URL",
+    default="",
+    help="Where Spark runs: spark://HOST:PORT, yarn, local[4]. All cores of this machine without.",
+)
+
+
+@click.group(cls=Group)
+def spark() -> None:
+    """Work on whole stores with Apache Spark.
+
+    Workers read the store's files, so these are under the same path wherever one runs. Needs the
+    extra: pip install 'penstock[spark]'.
+    """
+
+
+@spark.command()
+def script() -> None:
+    """Print the path of the script that spark-submit runs jobs with.
+
+    \b
+    Example:
+      spark-submit --master spark://10.0.0.1:7077 "$(penstock spark script)" audit /mnt/store
+    """
+    click.echo(Path(__file__).with_name("spark_script.py"))
+
+
+@spark.command()
+@directory_argument
+@click.option(
+    "--checksum",
+    type=click.Choice(["body", "record", "none"]),
+    default="body",
+    show_default=True,
+    help="Which to compare; record: of whole records, in stores written with them.",
+)
+@click.option(
+    "--findings",
+    type=click.Path(path_type=Path),
+    help="Write the findings there too, as Parquet; the directory must not be there yet.",
+)
+@master_option
+@output_option
+@click.pass_context
+def audit(
+    ctx: click.Context,
+    directory: Path,
+    checksum: str,
+    findings: Path | None,
+    master: str,
+    output: str,
+) -> None:
+    """Check every record, queue entry and index item of a store, on many cores.
+
+    What is checked, printed, and exited with is that of `penstock store verify`.
+
+    \b
+    Examples:
+      penstock spark audit ./store
+      penstock spark audit ./store --findings ./findings -o json
+      penstock spark audit /mnt/store --master spark://10.0.0.1:7077
+    """
+    from penstock.shared.errors import InvalidArgument
+    from penstock.shared.formats.record_crc import Checksum
+    from penstock.spark.jobs.audit import audit_store
+
+    if findings is not None and findings.exists():
+        raise InvalidArgument(
+            "there is something in the place of the findings", findings, "name a new directory"
+        )
+    with _session(master, "audit") as session, progress("auditing", text=_time_left()) as moved:
+        done = audit_store(session, directory, checksum=Checksum(checksum), progress=moved)
+        if findings is not None:
+            done.findings.coalesce(1).write.parquet(str(findings.absolute()))
+    if output == "json":
+        print_json(done.report)
+    else:
+        print_report(done.report)
+    if not done.report.ok:
+        ctx.exit(EXIT_DAMAGED if done.report.log_damaged else EXIT_PROBLEM)
+
+
+@contextmanager
+def _session(master: str, job: str) -> Iterator[SparkSession]:
+    from penstock.spark.session import job_session
+
+    session = job_session(master, f"penstock {job}")
+    try:
+        yield session
+    finally:
+        session.stop()
+
+
+def _time_left() -> Callable[[int, int], str]:
+    """What a bar says of a job: bytes, and about how long it goes on."""
+    began = time.monotonic()
+
+    def text(done: int, total: int) -> str:
+        if not done or done >= total:
+            return ""
+        left_s = (time.monotonic() - began) * (total - done) / done
+        return f"{shown_bytes(done)} of {shown_bytes(total)}, about {left_s:.0f} s left"
+
+    return text

@@ -1,0 +1,219 @@
+"""The walk of a check through the log or a part of it: every record to its queue and the index.
+
+Parts can be walked side by side, in other processes: each begins at a segment, and gives a LogPart,
+which `verify` joins in their order. What a part cannot know of those before it, whether a queue
+goes on where it ended, is said when they are joined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from penstock.maintenance.verify_index_items import IndexCheck
+from penstock.maintenance.verify_queues import QueueCheck, QueuePart
+from penstock.maintenance.verify_report import Findings
+from penstock.shared.files.segments import Problem, shown
+from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.properties import UNIQ_KEY, find_property
+from penstock.shared.formats.record_check import NO_RECORD_CRC, Kind
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_outline import entry_tags_code, outline
+from penstock.shared.names import LIGHT_QUEUE_PREFIX
+from penstock.shared.queue.deleted_topics import is_of_deleted
+from penstock.shared.queue.snapshot import QueueFiles
+from penstock.shared.store.directory import StoreDirectory
+
+Progress = Callable[[int, int], None]
+
+_PROGRESS_RECORDS = 1 << 16  # between two calls of `progress`
+_UNIQ_KEY = UNIQ_KEY.encode()
+# RocketMQ's flag of an inner batch, which only topics with a BatchCQ have. These are counted in a
+# note, and their queues are not checked.
+SYS_INNER_BATCH = 0x080
+
+
+class LogPart(msgspec.Struct):
+    """What a walk has seen of [start, log_end). Damage at the very end is not among the problems:
+    it may be a torn tail, so `damage` has its log offset, size and reason."""
+
+    start: int
+    log_end: int
+    messages: int = 0
+    bytes: int = 0
+    blanks: int = 0
+    inner_batches: int = 0
+    without_crc: int = 0
+    backwards: int = 0
+    oldest_ms: int = 0
+    newest_ms: int = 0
+    damage: tuple[int, int, str] | None = None
+    # whether its last record ends after it: the next part begins inside of a record
+    overran: bool = False
+    queues: list[QueuePart] = []
+    deviations: int = 0
+    repeated: int = 0
+    problems: list[Problem] = []
+    problem_count: int = 0
+    kinds: list[str] = []
+
+
+class IndexPart(msgspec.Struct, frozen=True):
+    """What was found in the chains of an index file."""
+
+    problems: list[Problem]
+    problem_count: int
+    deviations: int
+
+
+class How(msgspec.Struct, frozen=True):
+    """What a check compares. `index`: the sizes of index files, None where nobody knows them."""
+
+    checksum: Checksum = Checksum.BODY
+    index: Geometry | None = None
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+
+
+def checked_queues(store: StoreDirectory, gone: dict[str, int]) -> list[QueueFiles]:
+    """The queues that are compared with the log. `gone` are topics that were deleted."""
+    # Light queues are left out: their entries lead to records of other topics.
+    return [
+        files
+        for files in store.queues()
+        if not files.topic.startswith(LIGHT_QUEUE_PREFIX) and not is_of_deleted(files, gone)
+    ]
+
+
+class Walk:
+    """One walk from log offset `start`, where a segment begins, to below `stop`, or to the end."""
+
+    def __init__(
+        self,
+        store: StoreDirectory,
+        how: How,
+        queues: Sequence[QueueFiles],
+        gone: dict[str, int],
+        start: int,
+        stop: int | None = None,
+    ) -> None:
+        """Takes down what a running store may outgrow; the records come with `run`."""
+        self._store, self._how, self._gone = store, how, gone
+        self._stop = stop
+        self._found = Findings()
+        self._part = LogPart(start, start)
+        self._queues: dict[tuple[bytes, int], QueueCheck] = {
+            (files.topic.encode(), files.queue_id): QueueCheck(
+                files.topic, files.queue_id, files, shown(files.directory), self._found
+            )
+            for files in queues
+        }
+        unclean = store.is_unclean
+        self._index = IndexCheck(store.paths.index, how.index, start, unclean, self._found)
+
+    def run(self, progress: Progress | None = None) -> LogPart:
+        """Walk. To be called once."""
+        part, store = self._part, self._store
+        end = self._stop if self._stop is not None else part.start
+        total = sum(
+            segment.size
+            for segment in store.segments
+            if segment.base >= part.start and (self._stop is None or segment.base < end)
+        )
+        steps = store.scan_log(part.start, checksum=self._how.checksum)
+        for position, found, size, record, reason in steps:
+            if self._stop is not None and position >= self._stop:
+                part.overran = part.log_end > self._stop
+                break
+            # Something follows, so it is no torn tail. Damage at the very end may be one.
+            if part.damage and found is not Kind.END:
+                report_damage(self._found, store, "log-damaged", part.damage)
+                part.damage = None
+            if found is Kind.RECORD:
+                part.without_crc += reason == NO_RECORD_CRC
+                self._take_record(position, size, record)
+                if progress and part.messages % _PROGRESS_RECORDS == 0:
+                    progress(position - part.start, total)
+            elif found is Kind.BLANK:
+                part.blanks += 1
+                part.log_end = position + size
+            elif found is Kind.DAMAGED:
+                part.damage = position, size, reason
+        part.queues = [made for queue in self._queues.values() if (made := queue.part())]
+        # of a part what is in its segments; of the log what the walk has come to
+        self._index.finish_items(part.log_end if self._stop is None else self._stop)
+        self._index.close()
+        part.deviations, part.repeated = self._index.deviations, self._index.repeated
+        part.problems, part.problem_count = self._found.problems, self._found.problem_count
+        part.kinds = self._found.kinds
+        if progress:
+            progress(total, total)  # the log may end far before its files do
+        return part
+
+    def _take_record(self, position: int, size: int, record: memoryview) -> None:
+        """Hand a whole record on. `record` shows a window of the walk, so nothing may keep it."""
+        part = self._part
+        part.messages += 1
+        part.bytes += size
+        part.log_end = position + size
+        fields = outline(record)
+        self._index.add(fields, position)
+        # A time is compared with the newest so far, and not with that of the record before: where a
+        # clock was ahead and set right, all records count until it has caught up.
+        if fields.store_timestamp_ms < part.newest_ms:
+            part.backwards += 1
+        else:
+            part.newest_ms = fields.store_timestamp_ms
+        part.oldest_ms = min(part.oldest_ms or part.newest_ms, fields.store_timestamp_ms)
+        # The index has a half message and no queue does, so it is added there before this.
+        if self._gone and position < self._gone.get(fields.topic.decode("utf-8", "replace"), 0):
+            return
+        if not fields.is_queued:
+            return
+        if fields.sys_flag & SYS_INNER_BATCH:
+            part.inner_batches += 1
+            return
+        queue = self._queues.get((fields.topic, fields.queue_id))
+        if queue is None:
+            queue = new_queue(self._store, fields.topic, fields.queue_id, self._found)
+            self._queues[fields.topic, fields.queue_id] = queue
+        queue.add(
+            fields.queue_offset,
+            position,
+            size,
+            entry_tags_code(fields, self._how.delay_levels_ms),
+            find_property(fields.properties, _UNIQ_KEY),
+        )
+
+
+def walk_chains(store: StoreDirectory, how: How, number: int) -> IndexPart:
+    """The chains of one index file, by its number among those that can be compared."""
+    found = Findings()
+    check = IndexCheck(store.paths.index, how.index, store.log_start, store.is_unclean, found)
+    check.check_chains(number)
+    check.close()
+    return IndexPart(found.problems, found.problem_count, check.deviations)
+
+
+def new_queue(store: StoreDirectory, topic: bytes, queue_id: int, found: Findings) -> QueueCheck:
+    """A queue that has records, but no directory: all of its entries are missing.
+
+    In an unclean store that is no problem, as the reput may not have come to it yet.
+    """
+    place = shown(store.paths.consume_queue)
+    return QueueCheck(topic.decode("utf-8", "replace"), queue_id, None, place, found)
+
+
+def report_damage(
+    found: Findings, store: StoreDirectory, kind: str, damage: tuple[int, int, str]
+) -> None:
+    """Report damage. It lies in one segment, as a step of a scan does."""
+    position, size, reason = damage
+    segment = store.segment_of(position)
+    found.report(
+        kind,
+        (shown(segment.path), position - segment.base),
+        position,
+        f"{size} bytes are no record: {reason}",
+    )

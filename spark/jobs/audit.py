@@ -1,0 +1,160 @@
+"""Checks all of a store side by side: what `penstock store verify` checks, on many cores.
+
+    log, cut where records begin -> a walk for each part      \\
+    index files                  -> their chains, file by file >  joined in log order -> a report
+    queues, checkpoint, groups   -> on the driver             /
+
+Workers read the store's files, so these have to be under the same path wherever a worker runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
+
+from penstock.maintenance.verify import Verification
+from penstock.maintenance.verify_report import VerifyReport
+from penstock.maintenance.verify_walk import (
+    How,
+    IndexPart,
+    LogPart,
+    Walk,
+    checked_queues,
+    walk_chains,
+)
+from penstock.shared.files.file_cache import FileCache
+from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
+from penstock.shared.formats.index_layout import Geometry
+from penstock.shared.formats.record_check import Kind
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.log.scan import scan
+from penstock.shared.queue.deleted_topics import load_deleted_topics
+from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.jobs.parts import Progress, run_parts
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# Of the log in one task, about.
+PART_BYTES = 128 << 20
+FINDING = "kind string, file string, offset bigint, position bigint, detail string"
+
+
+class Audit(NamedTuple):
+    """`findings` has a row for each problem: `offset` is in the file, `position` in the log."""
+
+    report: VerifyReport
+    findings: DataFrame
+
+
+class _Task(msgspec.Struct, frozen=True):
+    """A stretch of the log, up to its end where `stop` is None; or an index file, by its number."""
+
+    store: str
+    how: How
+    start: int = 0
+    stop: int | None = None
+    index_file: int | None = None
+
+
+def audit_store(
+    spark: SparkSession,
+    directory: Path | str,
+    *,
+    checksum: Checksum = Checksum.BODY,
+    index: Geometry | None = None,
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS,
+    part_bytes: int = PART_BYTES,
+    progress: Progress | None = None,
+) -> Audit:
+    """Check the store in `directory`; the arguments are those of `verify_store`, which says what is
+    checked. Writes nothing. Raises ConfigError where there is no store."""
+    root = str(Path(directory).absolute())
+    with StoreDirectory(root) as store:
+        check = Verification(store, checksum, index, delay_levels_ms)
+        cuts = list(_cuts(store, part_bytes))
+        tasks = [
+            _Task(root, check.how, start, stop)
+            for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
+        ]
+        chains = [_Task(root, check.how, index_file=each) for each in range(check.index_files)]
+        costs = _costs(store, cuts) + [_index_bytes(check.how)] * len(chains)
+        encoded = [msgspec.msgpack.encode(task) for task in (*tasks, *chains)]
+        results = run_parts(spark, _work, encoded, costs, progress)
+        for part in _mended(check, tasks, results[: len(tasks)]):
+            check.join(part)
+        for raw in results[len(tasks) :]:
+            check.join_chains(msgspec.msgpack.decode(raw, type=IndexPart))
+        report = check.finish()
+    rows = [msgspec.structs.astuple(problem) for problem in report.problems]
+    return Audit(report, spark.createDataFrame(rows, FINDING))
+
+
+def _cuts(store: StoreDirectory, part_bytes: int) -> Iterator[int]:
+    """Where parts begin: with segments, and at the first record after a number of bytes."""
+    files = FileCache()
+    try:
+        for segment in store.segments:
+            at = segment.base
+            yield at
+            for place in range(
+                segment.base + part_bytes, segment.end - part_bytes // 2, part_bytes
+            ):
+                found = _record_after(files, store, place)
+                if found is None:
+                    break
+                if found > at:
+                    at = found
+                    yield at
+    finally:
+        files.close()
+
+
+def _record_after(files: FileCache, store: StoreDirectory, place: int) -> int | None:
+    """The first whole record at or after a place of a segment; None: there is none in it."""
+    for at, found, *_ in scan(files, [store.segment_of(place)], place):
+        if found is Kind.RECORD:
+            return at
+    return None
+
+
+def _costs(store: StoreDirectory, cuts: Sequence[int]) -> list[int]:
+    """Bytes of each part; where a segment is missing its neighbour's are too many."""
+    end = store.segments[-1].end if store.segments else 0
+    return [stop - start for start, stop in zip(cuts, [*cuts[1:], end], strict=True)]
+
+
+def _index_bytes(how: How) -> int:
+    return how.index.file_bytes if how.index is not None else 0
+
+
+def _work(raw: bytes) -> bytes:
+    """One task, in a worker."""
+    task = msgspec.msgpack.decode(raw, type=_Task)
+    with StoreDirectory(task.store) as store:
+        if task.index_file is not None:
+            return msgspec.msgpack.encode(walk_chains(store, task.how, task.index_file))
+        gone = load_deleted_topics(store.paths.deleted_topics).ends()
+        queues = checked_queues(store, gone)
+        part = Walk(store, task.how, queues, gone, task.start, task.stop).run()
+        return msgspec.msgpack.encode(part)
+
+
+def _mended(
+    check: Verification, tasks: Sequence[_Task], results: Sequence[bytes]
+) -> Iterator[LogPart]:
+    """The parts, without those that began inside a record: its body holds a copy of a record.
+
+    What was cut there is walked again as one part.
+    """
+    begun: int | None = None
+    for task, raw in zip(tasks, results, strict=True):
+        part = msgspec.msgpack.decode(raw, type=LogPart)
+        if begun is not None:
+            part = check.walk(begun, task.stop).run()
+        begun = part.start if part.overran else None
+        if begun is None:
+            yield part

@@ -1,0 +1,86 @@
+"""One Spark task for each part of a job's work, and how far they are.
+
+Parts and results are bytes, so that nothing but the function has to be known where it runs.
+"""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Progress = Callable[[int, int], None]
+LOOK_S = 0.2
+
+
+def run_parts(
+    spark: SparkSession,
+    work: Callable[[bytes], bytes],
+    parts: Sequence[bytes],
+    costs: Sequence[int],
+    progress: Progress | None = None,
+) -> list[bytes]:
+    """The result of each part, in their order. `work` is a function that workers can import.
+
+    `progress` is told (done, total) in the unit of `costs`, about: Spark tells how many tasks are
+    done, and not which. Ctrl-C cancels the tasks. Raises what Spark raises for what `work` raises.
+    """
+    if not parts:
+        return []
+
+    def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                columns = {"number": [number], "result": [work(parts[number])]}
+                yield pa.RecordBatch.from_pydict(columns)
+
+    frame = spark.range(0, len(parts), 1, len(parts)).mapInArrow(
+        run, "number bigint, result binary"
+    )
+    group = f"penstock-{uuid.uuid4().hex}"
+    spark.addTag(group)
+    over = threading.Event()
+    watch = threading.Thread(target=_watch, args=(spark, costs, progress, over), daemon=True)
+    if progress is not None:
+        watch.start()
+    try:
+        rows = frame.collect()
+    except KeyboardInterrupt:
+        spark.interruptTag(group)
+        raise
+    finally:
+        over.set()
+        if progress is not None:
+            watch.join()
+        spark.removeTag(group)
+    if progress is not None:
+        progress(sum(costs), sum(costs))
+    results = {row.number: bytes(row.result) for row in rows}
+    return [results[number] for number in range(len(parts))]
+
+
+def _watch(
+    spark: SparkSession, costs: Sequence[int], progress: Progress, over: threading.Event
+) -> None:
+    """Tell how many tasks are done, until the job is over."""
+    try:
+        tracker = spark.sparkContext.statusTracker()
+    except Exception:  # a session over Spark Connect has no context, and so no progress
+        return
+    total, known = sum(costs), -1
+    while not over.wait(LOOK_S):
+        done = 0
+        for stage in tracker.getActiveStageIds():
+            found = tracker.getStageInfo(stage)
+            if found is not None and found.numTasks == len(costs):
+                done = max(done, found.numCompletedTasks)
+        if done != known:
+            known = done
+            progress(sum(costs[:done]), total)
