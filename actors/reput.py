@@ -7,7 +7,7 @@ Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_e
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
           `flush_error`; `deleted_topics`, and penstock/deleted-topics.json.
 Hears:    doorbells of the flusher and the committer.
-Notifies: the reader.
+Notifies: the reader and the gateway.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
           nothing; a queue's max offset never goes back, nor does `queued`. The index forgets what
           lies past `dispatched` before it gets it again, so no key is in it twice.
@@ -138,7 +138,11 @@ class Reput(Actor):
         """Queues hold everything below `end`; a predecessor may have told of more."""
         if end > self._positions["queued"]:
             self._positions.publish("queued", end)
-            self._stage.bus.notify("reader")
+            self._notify()
+
+    def _notify(self) -> None:
+        for target in ("reader", "gateway"):
+            self._stage.bus.notify(target)
 
     def _dispatch_next(self, bound: int) -> int:
         """Dispatch some records below `bound`, or pass a blank or damage; its length in bytes."""
@@ -222,7 +226,7 @@ class Reput(Actor):
         last = max([self._positions["deleted_topics"], *(row.number for row in going.values())])
         self._forgotten = last
         self._positions.publish("forgotten_topics", last)
-        self._stage.bus.notify("reader")
+        self._notify()
 
     def _add_queues(self, rows: bytes) -> None:
         """Give the queues that are new in these rows their slots of the table."""

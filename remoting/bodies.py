@@ -14,6 +14,7 @@ from typing import TypeVar
 import msgspec
 
 from penstock.shared.errors import ProtocolError
+from penstock.shared.wire.group_messages import Model, StartRule
 
 _Body = TypeVar("_Body", bound=msgspec.Struct)
 _BARE = re.compile(rb'([{,])"(\d+)":')
@@ -36,18 +37,18 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
     subscription_data_set: list[SubscriptionBody] = []
 
     @property
-    def model(self) -> str:
+    def model(self) -> Model:
         return "broadcasting" if self.message_model in ("BROADCASTING", 0) else "clustering"
 
     @property
-    def start(self) -> str:
+    def start(self) -> StartRule:
         """Where the group begins in a queue that it has no offset of."""
         where = _START.get(self.consume_from_where)
         return where if where is not None else "last"
 
 
 # C++ numbers them in the order of the enum, three of which are obsolete.
-_START: dict[str | int, str] = {
+_START: dict[str | int, StartRule] = {
     "CONSUME_FROM_FIRST_OFFSET": "first",
     4: "first",
     "CONSUME_FROM_TIMESTAMP": "timestamp",
@@ -121,6 +122,53 @@ class ClusterInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 class TopicList(msgspec.Struct, frozen=True, rename="camel"):
     topic_list: list[str]
+
+
+class QueueOffsets(msgspec.Struct, frozen=True, rename="camel"):
+    """How far a group is in a queue, and when the message before that was stored, in ms."""
+
+    broker_offset: int
+    consumer_offset: int
+    last_timestamp: int
+    pull_offset: int
+
+
+class ConsumeStats(msgspec.Struct, frozen=True, rename="camel"):
+    """The keys are queues, as JSON within JSON: see `queue_key`."""
+
+    consume_tps: float
+    offset_table: dict[str, QueueOffsets]
+
+
+class TopicOffset(msgspec.Struct, frozen=True, rename="camel"):
+    """What a queue holds, and when its last message was stored, in ms."""
+
+    last_update_timestamp: int
+    max_offset: int
+    min_offset: int
+
+
+class TopicStats(msgspec.Struct, frozen=True, rename="camel"):
+    """The keys are queues, as above."""
+
+    offset_table: dict[str, TopicOffset]
+    topic_put_tps: float = 0.0
+
+
+class TopicConfigBody(msgspec.Struct, frozen=True, rename="camel"):
+    attributes: dict[str, str]
+    order: bool
+    perm: int
+    read_queue_nums: int
+    topic_filter_type: str
+    topic_name: str
+    topic_sys_flag: int
+    write_queue_nums: int
+
+
+def queue_key(queue: QueueBody) -> str:
+    """A queue as the key of a map. RocketMQ writes the object itself, and reads this as well."""
+    return msgspec.json.encode(queue).decode()
 
 
 def read_body(body: bytes | memoryview, kind: type[_Body]) -> _Body:

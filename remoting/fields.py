@@ -146,6 +146,29 @@ class SendBackFields(msgspec.Struct, frozen=True, rename="camel"):
     max_reconsume_times: Int32 | None = None
 
 
+class CreateTopicFields(msgspec.Struct, frozen=True, rename="camel"):
+    topic: str
+    read_queue_nums: Int32
+    write_queue_nums: Int32
+    perm: Int32
+    order: bool = False
+
+
+class ViewFields(msgspec.Struct, frozen=True):
+    offset: Int64
+
+
+class TopicFields(msgspec.Struct, frozen=True):
+    topic: str
+
+
+class ConsumeStatsFields(msgspec.Struct, frozen=True, rename="camel"):
+    """Of one topic, or of all that the group has offsets of."""
+
+    consumer_group: str
+    topic: str = ""
+
+
 class NoFields(msgspec.Struct, frozen=True):
     """What is asked for stands in the body, or needs no words."""
 
@@ -158,6 +181,8 @@ FIELDS: Mapping[int, type[msgspec.Struct]] = {
     Request.LITE_PULL_MESSAGE: PullFields,
     Request.QUERY_CONSUMER_OFFSET: QueryOffsetFields,
     Request.UPDATE_CONSUMER_OFFSET: UpdateOffsetFields,
+    Request.UPDATE_AND_CREATE_TOPIC: CreateTopicFields,
+    Request.VIEW_MESSAGE_BY_ID: ViewFields,
     Request.SEARCH_OFFSET_BY_TIMESTAMP: SearchOffsetFields,
     Request.GET_MAX_OFFSET: QueueFields,
     Request.GET_MIN_OFFSET: QueueFields,
@@ -169,6 +194,9 @@ FIELDS: Mapping[int, type[msgspec.Struct]] = {
     Request.NOTIFY_CONSUMER_IDS_CHANGED: GroupFields,
     Request.LOCK_BATCH_MQ: NoFields,
     Request.UNLOCK_BATCH_MQ: NoFields,
+    Request.GET_TOPIC_STATS_INFO: TopicFields,
+    Request.GET_TOPIC_CONFIG: TopicFields,
+    Request.GET_CONSUME_STATS: ConsumeStatsFields,
     Request.GET_ROUTEINFO_BY_TOPIC: RouteFields,
     Request.GET_BROKER_CLUSTER_INFO: NoFields,
     Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: NoFields,

@@ -29,9 +29,12 @@ from penstock.shared.messaging.delayed import (
     Delay,
     delayed,
 )
-from penstock.shared.names import MAX_PROPERTIES_BYTES, check_topic
+from penstock.shared.messaging.system_topics import dlq_topic
+from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX, check_topic
 
 REGION = "DefaultRegion"
+# A group's retryMaxTimes, where a client names no number.
+MAX_RECONSUME_TIMES = 16
 # What RocketMQ keeps of a message that was handed out by POP, and what is put in by the broker.
 _DROPPED = ("POP_CK", PROP_CRC)
 
@@ -129,6 +132,23 @@ def sent_batch(
         shape=shape,
     )
     return Sent(fields.topic, queue_id, records, count, True)
+
+
+def with_dead_letters(fields: SendFields) -> SendFields:
+    """What a client gives back to its group by an ordinary send, when that has come too often: it
+    is for the group's dead letters then, and at once."""
+    if not fields.topic.startswith(RETRY_PREFIX):
+        return fields
+    most = fields.max_reconsume_times
+    if fields.reconsume_times <= (MAX_RECONSUME_TIMES if most is None else most):
+        return fields
+    properties = decode_properties(fields.properties.encode("utf-8", "replace")) | {DELAY: "0"}
+    return replace(
+        fields,
+        topic=dlq_topic(fields.topic.removeprefix(RETRY_PREFIX)),
+        queue_id=0,
+        properties=encode_properties(properties).decode(),
+    )
 
 
 def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:

@@ -1,13 +1,14 @@
 """The gateway: RocketMQ's own protocol, for its unmodified clients. A name server and a broker.
 
 Owns:     nothing but connections: `closed_clients`, `client_count`.
-Reads:    config/topics.json, `topic_changes`.
-Hears:    clients, at its TCP endpoints; answers of the writer, whose client it is.
+Reads:    config/topics.json, `topic_changes`; the queue table, consume queues, log; `queued`.
+Hears:    clients, at its TCP endpoints; answers of the writer and the coordinator, whose client it
+          is; the reput's doorbell.
 Notifies: nobody.
 On crash: clients connect again by themselves, and send again what has no answer.
 
-It owns no truth, so nothing here is durable: what is sent goes to the writer, and is answered when
-the writer has answered.
+It owns no truth, so nothing here is durable: what is sent goes to the writer, and what is said of
+groups to the coordinator; it is answered when they have answered.
 """
 
 from __future__ import annotations
@@ -17,12 +18,17 @@ import traceback
 from penstock.actors.gateway.calls import Call, Reply, refusal, response
 from penstock.actors.gateway.connection import Connection
 from penstock.actors.gateway.connections import Connections
+from penstock.actors.gateway.groups import Groups
 from penstock.actors.gateway.processors import PROCESSORS, unsupported
+from penstock.actors.gateway.pulls import Pulls
 from penstock.actors.gateway.sends import Sends
 from penstock.actors.gateway.services import Services
 from penstock.actors.gateway.topics import TopicTable
+from penstock.remoting.codes import Request
+from penstock.remoting.command import ONEWAY_FLAG, Command
 from penstock.shared.errors import RESOURCE_EXHAUSTED, PenstockError
 from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.queue.reader import QueueReader
 
 
 class Gateway(Actor):
@@ -37,14 +43,22 @@ class Gateway(Actor):
         self._topics = TopicTable(stage.config, stage.positions)
         self._topics.look()
         self._sends = Sends(stage, self._topics, self._answer)
+        self._groups = Groups(stage, self._answer, self._group_changed)
+        self._queues = QueueReader(stage.config, stage.run, stage.positions)
+        # what producers have an answer for lies below this
+        acknowledged = "flushed" if stage.config.sync_flush else "wrote"
+        self._pulls = Pulls(self._queues, self._topics, stage.positions, acknowledged, self._answer)
         self._services = Services(
-            stage.config, self._address(), self._topics, self._sends, self._answer
-        )
+            stage.config, self._address(), stage.run.run_id, self._topics, self._sends,
+            self._groups, self._queues, self._pulls, stage.positions, self._answer,
+        )  # fmt: skip
+        self._pushed = 0
         own = {name: stage.listening[at] for name, at in _served(stage).items()}
         self._connections = Connections(own, self._closed, self._gone)
         # of all the sockets that were inherited, the others' have been closed
         self._limit = stage.connection_limit(stage.config.max_connections)
         stage.listen(self._sends.socket)
+        stage.listen(self._groups.socket)
         stage.listen(self._connections.handle)
 
     def _address(self) -> str:
@@ -61,7 +75,21 @@ class Gateway(Actor):
             self._stage.report(f"closed a connection that {what}; {number} so far")
 
     def _gone(self, connection: Connection) -> None:
-        pass
+        self._pulls.drop(connection)
+        self._groups.gone(connection)
+
+    def _group_changed(self, group: str) -> None:
+        """Have a group's members rebalance. Pulls that wait end, so that what a member goes on with
+        is pulled again at once."""
+        self._pulls.wake(group)
+        for member in self._groups.members.all_of(group):
+            if member.model == "clustering":
+                self._pushed += 1
+                fields = {"consumerGroup": group}
+                push = Command(
+                    Request.NOTIFY_CONSUMER_IDS_CHANGED, self._pushed, fields, flag=ONEWAY_FLAG
+                )
+                self._connections.answer(member.connection, push)
 
     # --- a cycle ---
 
@@ -76,13 +104,15 @@ class Gateway(Actor):
         for connection, command in self._connections.commands(now_ms, may_read):
             self._serve(Call(connection, command, now_ms))
             done += 1
-        done += self._sends.work(now_ms)
+        done += self._groups.work(now_ms) + self._pulls.work(now_ms) + self._sends.work(now_ms)
         self._connections.flush(now_ms)
         self._connections.check(now_ms)
         # what may not be read would end each sleep at once
         self._stage.listen(self._connections.handle, may_read)
         if self._stage.positions["client_count"] != len(self._connections):
             self._stage.positions.publish("client_count", len(self._connections))
+        if not done:
+            self._queues.rest(now_ms)
         return done
 
     def _serve(self, call: Call) -> None:
@@ -115,7 +145,7 @@ class Gateway(Actor):
         return min(TICK_MS, self._sends.wait_ms(self._clock.monotonic_ms()))
 
     def release_deleted(self) -> None:
-        """It has no file open."""
+        self._queues.release_deleted(self._clock.monotonic_ms())
 
     def drained(self) -> bool:
         return self._sends.is_idle
@@ -125,6 +155,8 @@ class Gateway(Actor):
         self._connections.flush(now_ms)
         self._connections.close_all()
         self._sends.close()
+        self._groups.close()
+        self._queues.close()
 
 
 def _served(stage: Stage) -> dict[str, str]:

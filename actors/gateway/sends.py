@@ -23,27 +23,30 @@ from penstock.actors.gateway.topics import TopicTable
 from penstock.client.core.sending.record_sender import RecordSender
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import SendAnswer, SendFields, write_fields
-from penstock.remoting.sends import REGION, Sent, sent_batch, sent_message
-from penstock.shared.errors import (
-    PUT_OK,
-    GroupNotFound,
-    PenstockError,
-    error_from_status,
+from penstock.remoting.sends import (
+    REGION,
+    Sent,
+    sent_batch,
+    sent_message,
+    with_dead_letters,
 )
+from penstock.shared.errors import PUT_OK, GroupNotFound, PenstockError, TopicNotFound
 from penstock.shared.formats.message_id import (
     key_number,
     key_origin,
     make_unique_key,
     offset_message_id,
 )
-from penstock.shared.formats.record import pack_host
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_layout import AT_TOTAL_SIZE, Shape
 from penstock.shared.loops.forms import FRAME_BYTES
+from penstock.shared.messaging.delayed import delayed
+from penstock.shared.messaging.half import as_sent
 from penstock.shared.messaging.topic_rules import TopicConfig
 from penstock.shared.names import is_group_topic
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import messages
-from penstock.shared.wire.messages import Appended, QueueRun
+from penstock.shared.wire.messages import Appended, QueueRun, WireMessage, error_from_refusal
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 
 MOST_IN_FRAME = 1000
@@ -55,20 +58,21 @@ _TRACED = {"MSG_REGION": REGION, "TRACE_ON": "true"}
 
 
 class _Send(NamedTuple):
-    """One request. `queue_id` is the one that its client is told, whatever it waits in."""
+    """One request. `queue_id` is the one that its client is told, whatever it waits in; -1 where it
+    is told nothing but that all is well."""
 
     call: Call
     queue_id: int
     sent: Sent
 
 
-class _Topic:
-    """A topic that is being made for its first messages."""
+class _Asked:
+    """A question of topics that the writer has not answered."""
 
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.asked_ms = -AGAIN_MS
-        self.waiting: list[tuple[Call, SendFields, bool]] = []
+    __slots__ = ("asked_ms", "message", "then")
+
+    def __init__(self, message: WireMessage, then: Callable[[Any], None]) -> None:
+        self.message, self.then, self.asked_ms = message, then, -AGAIN_MS
 
 
 class Sends:
@@ -86,7 +90,9 @@ class Sends:
         self._origin, self._keys = key_origin(host[:-4], self._clock.now_ms()), 0
         self._waiting: deque[_Send] = deque()
         self._waiting_bytes = 0
-        self._making: dict[str, _Topic] = {}
+        # what waits for a topic that is being made
+        self._making: dict[str, list[tuple[Call, Callable[[TopicConfig], None]]]] = {}
+        self._asked: dict[int, _Asked] = {}
         self._requests = 0
         self.socket: Any = dial(
             stage.context, stage.run.endpoints.produce_ipc, PRODUCE_ANSWER_BYTES
@@ -99,45 +105,74 @@ class Sends:
     @property
     def is_idle(self) -> bool:
         """Whether everything that was taken has its answer."""
-        return not (self._waiting or self._making or len(self._sender))
+        return not (self._waiting or self._asked or len(self._sender))
 
     # --- in ---
 
     def take(self, call: Call, fields: SendFields, is_batch: bool) -> None:
         """Have a message stored, or a batch. Raises PenstockError."""
+        if is_group_topic(fields.topic) and self._topics.get(fields.topic) is None:
+            group = fields.topic.rpartition("%")[2]
+            raise GroupNotFound("there is no consumer group of this name", group)
+        fields = with_dead_letters(fields)
+
+        def put(config: TopicConfig) -> None:
+            queue_id = self._topics.queue_for(fields.topic, config, fields.queue_id)
+            self._put(_Send(call, queue_id, self._sent(call, fields, queue_id, is_batch)))
+
+        # The template is RocketMQ's: a client may ask for fewer queues than it has.
+        self._with_topic(call, fields.topic, max(1, fields.default_topic_queue_nums), put)
+
+    def put_back(self, call: Call, record: Record) -> None:
+        """Have a message stored that its group is given again: `record` as `retried` makes it."""
+
+        def put(config: TopicConfig) -> None:
+            waits = delayed(record)
+            raw = encode_record(as_sent(waits, self._shape))
+            self._put(_Send(call, -1, Sent(waits.topic, waits.queue_id, raw, 1, False)))
+
+        self._with_topic(call, record.topic, 1, put)
+
+    def _with_topic(
+        self, call: Call, topic: str, queues: int, put: Callable[[TopicConfig], None]
+    ) -> None:
+        """Go on with the topic, once it is there. Raises PenstockError."""
         if self._sender.trouble is not None:
             raise self._sender.trouble
-        config = self._topics.get(fields.topic)
+        config = self._topics.get(topic)
         if config is not None:
-            self._put(call, fields, is_batch, config)
+            put(config)
             return
-        if is_group_topic(fields.topic):
-            raise GroupNotFound(
-                "there is no consumer group of this name", fields.topic.rpartition("%")[2]
-            )
-        making = self._making.get(fields.topic)
-        if making is None:
-            self._requests += 1
-            making = self._making[fields.topic] = _Topic(self._requests)
-        making.waiting.append((call, fields, is_batch))
+        if topic in self._making:
+            self._making[topic].append((call, put))
+            return
+        self._making[topic] = [(call, put)]
+        self.ask(
+            lambda number: messages.Route(number, topic, True, self._run_id, queues),
+            lambda answer: self._made(topic, answer),
+        )
 
-    def _put(self, call: Call, fields: SendFields, is_batch: bool, config: TopicConfig) -> None:
-        queue_id = self._topics.queue_for(fields.topic, config, fields.queue_id)
-        body = bytes(call.command.body)
+    def ask(self, make: Callable[[int], WireMessage], then: Callable[[Any], None]) -> None:
+        """Ask the writer what `make` makes with a number; `then` gets the answer, or an error."""
+        self._requests += 1
+        self._asked[self._requests] = _Asked(make(self._requests), then)
+
+    def _sent(self, call: Call, fields: SendFields, queue_id: int, is_batch: bool) -> Sent:
+        body, host = bytes(call.command.body), call.connection.host
+        most = self._config.max_message_size_bytes
         if is_batch:
-            sent = sent_batch(
-                fields, queue_id, body, born_host=call.connection.host,
-                max_message_bytes=self._config.max_message_size_bytes, shape=self._shape,
-            )  # fmt: skip
-        else:
-            now_ms = self._clock.now_ms()
-            sent = sent_message(
-                fields, queue_id, body, new_key=self._new_key(now_ms), now_ms=now_ms,
-                born_host=call.connection.host, cluster=self._config.cluster_name,
-                max_message_bytes=self._config.max_message_size_bytes, shape=self._shape,
-            )  # fmt: skip
-        self._waiting.append(_Send(call, queue_id, sent))
-        self._waiting_bytes += len(sent.records)
+            return sent_batch(
+                fields, queue_id, body, born_host=host, max_message_bytes=most, shape=self._shape
+            )
+        now_ms = self._clock.now_ms()
+        return sent_message(
+            fields, queue_id, body, new_key=self._new_key(now_ms), now_ms=now_ms, born_host=host,
+            cluster=self._config.cluster_name, max_message_bytes=most, shape=self._shape,
+        )  # fmt: skip
+
+    def _put(self, send: _Send) -> None:
+        self._waiting.append(send)
+        self._waiting_bytes += len(send.sent.records)
 
     def _new_key(self, now_ms: int) -> str:
         self._keys += 1
@@ -155,7 +190,7 @@ class Sends:
             self._refuse_all(self._sender.trouble)
         while self._waiting and self._sender.has_room:
             self._pack()
-        self._ask_for_topics(now_ms)
+        self._ask_again(now_ms)
         for parts in self._sender.outgoing(now_ms):
             try:
                 self.socket.send_multipart(parts, zmq.NOBLOCK)
@@ -217,40 +252,43 @@ class Sends:
                 return heard
             heard += 1
             answer = messages.decode_produce_answer(parts[0])
-            if isinstance(answer, messages.Routed):
-                self._made(answer.request, None)
+            if isinstance(answer, messages.Routed | messages.TopicDescribed):
+                self._answered(answer.request, answer)
             elif isinstance(answer, messages.Refused) and not answer.session and answer.request:
-                self._made(answer.request, _error(answer))
+                self._answered(answer.request, error_from_refusal(answer))
             else:
                 self._sender.received(parts, now_ms)
 
-    # --- topics that first messages make ---
+    # --- topics ---
 
-    def _ask_for_topics(self, now_ms: int) -> None:
-        for topic, making in self._making.items():
-            if now_ms - making.asked_ms < AGAIN_MS:
-                continue
-            # The template is RocketMQ's: a client may ask for fewer queues than it has.
-            queues = max(1, making.waiting[0][1].default_topic_queue_nums)
-            request = messages.Route(making.number, topic, True, self._run_id, queues)
-            try:
-                self.socket.send(messages.encode(request), zmq.NOBLOCK)
-            except zmq.Again:
-                return
-            making.asked_ms = now_ms
+    def _ask_again(self, now_ms: int) -> None:
+        for asked in self._asked.values():
+            if now_ms - asked.asked_ms >= AGAIN_MS:
+                try:
+                    self.socket.send(messages.encode(asked.message), zmq.NOBLOCK)
+                except zmq.Again:
+                    return  # the writer is being replaced
+                asked.asked_ms = now_ms
 
-    def _made(self, number: int, error: PenstockError | None) -> None:
-        topic = next((each for each, it in self._making.items() if it.number == number), "")
-        if not topic:
-            return
-        waiting = self._making.pop(topic).waiting
+    def _answered(self, number: int, answer: Any) -> None:
+        asked = self._asked.pop(number, None)
+        if asked is not None:
+            asked.then(answer)
+
+    def _made(self, topic: str, answer: Any) -> None:
+        """A topic is there for its first messages, or cannot be."""
+        waiting = self._making.pop(topic)
         self._topics.look()
         config = self._topics.get(topic)
-        for call, fields, is_batch in waiting:
+        for call, put in waiting:
             try:
-                if error is not None or config is None:
-                    raise error or self._topics.not_found(topic)
-                self._put(call, fields, is_batch, config)
+                if isinstance(answer, PenstockError) or config is None:
+                    raise (
+                        answer
+                        if isinstance(answer, PenstockError)
+                        else TopicNotFound("there is no topic of this name", topic)
+                    )
+                put(config)
             except PenstockError as refused:
                 self._answer(call, refusal(refused))
 
@@ -277,6 +315,9 @@ class Sends:
         code = Response.FLUSH_DISK_TIMEOUT if is_late else Response.SUCCESS
         for each in frame:
             found = [next(places) for _ in range(each.sent.messages)]
+            if each.queue_id < 0:
+                self._answer(each.call, Reply())
+                continue
             ids = [offset_message_id(outcome.store_host, position) for _, position in found]
             key = each.sent.unique_key
             answer = SendAnswer(",".join(ids), each.queue_id, found[0][0], key)
@@ -308,9 +349,3 @@ def _places(outcome: Appended, sizes: Sequence[int]) -> list[tuple[int, int]]:
         found.append((offset, position))
         offset, position = offset + 1, position + size
     return found
-
-
-def _error(answer: messages.Refused) -> PenstockError:
-    return error_from_status(
-        answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
-    )

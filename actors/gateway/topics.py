@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from penstock.shared.config import Config
-from penstock.shared.errors import InvalidArgument, StoreDamaged, TopicNotFound
+from penstock.shared.errors import NoPermission, QueueNotFound, StoreDamaged, TopicNotFound
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.messaging.system_topics import TEMPLATE_TOPIC
@@ -59,6 +59,13 @@ class TopicTable:
             return TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
         raise self.not_found(topic)
 
+    def known(self, topic: str) -> TopicConfig:
+        """All that is set of a topic. Raises TopicNotFound."""
+        found = self._topics.get(topic)
+        if found is None:
+            raise self.not_found(topic)
+        return found
+
     def not_found(self, topic: str) -> TopicNotFound:
         hint = topic_hint(topic, self._topics.names(), self._paths.root)
         return no_such_topic(topic, hint)
@@ -66,12 +73,21 @@ class TopicTable:
     def queue_for(self, topic: str, config: TopicConfig, queue_id: int) -> int:
         """The queue that a message is for; any, where its sender names a negative one.
 
-        Raises InvalidArgument. Messages are taken for queues that are only read, too, as a topic
+        Raises QueueNotFound. Messages are taken for queues that are only read, too, as a topic
         shrinks by those that are written first.
         """
         if queue_id < 0:
             return random.randrange(max(1, config.write_queues))
         if queue_id >= config.queues:
-            error = no_such_queue(topic, queue_id, config.queues, self._paths.root)
-            raise InvalidArgument(error.what, error.value, error.hint)
+            raise self.no_such_queue(topic, queue_id, config.queues)
         return queue_id
+
+    def no_such_queue(self, topic: str, queue_id: int, queues: int) -> QueueNotFound:
+        return no_such_queue(topic, queue_id, queues, self._paths.root)
+
+    def not_readable(self, topic: str, config: TopicConfig) -> NoPermission:
+        return NoPermission(
+            "the topic cannot be read",
+            f"{topic} has permission {config.perm}, without the bit 4, to read",
+            f"allow it: penstock topics update {topic} --perm rw",
+        )

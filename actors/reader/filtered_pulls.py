@@ -15,15 +15,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-import numpy as np
-
 from penstock.actors.reader.held_pulls import HeldPull, Outcome, failed, moved
 from penstock.shared.errors import PenstockError
 from penstock.shared.filters.message_filter import Filter
-from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.layout import CQ_ENTRY_BYTES
-from penstock.shared.queue.entry_arrays import entries
 from penstock.shared.queue.found_records import FoundRecords
+from penstock.shared.queue.matching import read_matching
 from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 
@@ -217,43 +214,3 @@ class FilteredPulls:
             return QueueSlice(queue_id, cursor, min(low, began), high, size)
         is_complete = self._queued >= held.position
         return moved(self._queues, slot, queue_id, cursor, span, is_complete)
-
-
-def read_matching(
-    queues: QueueReader,
-    slot: int,
-    start: int,
-    stop: int,
-    max_bytes: int,
-    chosen: Filter,
-    has_time: Callable[[], bool] = lambda: True,
-) -> tuple[FoundRecords, int]:
-    """Records that match, of the entries from `start` to below `stop`; where to go on.
-
-    About `max_bytes` of them but at least one, if any matches, all in one segment, and none after
-    one that is lost with a damaged part of the log. Nothing is copied. A condition may be long and
-    the properties too: when time is up it ends after a record, but not before the first.
-    """
-    raw = queues.entries(slot, start, stop)
-    found = entries(raw)
-    stop = start + len(found)  # a segment of the queue may end before
-    sizes = found["size"]
-    may = chosen.may_match(found["tags_code"].astype(np.int64)) & (sizes != BLANK_SIZE)
-    picked = np.flatnonzero(may)
-    matching = bytearray()
-    left = max_bytes
-    base, looked = -1, False
-    for number, at, size in zip(
-        picked.tolist(), found["offset"][picked].tolist(), sizes[picked].tolist(), strict=True
-    ):
-        is_full = matching and (left < size or queues.base_of(at) != base)
-        if is_full or queues.is_damaged(at, size) or looked and not has_time():
-            stop = start + number
-            break
-        looked = chosen.decided_by_broker
-        if chosen.decided_by_broker and not chosen.matches(queues.view(at, at + size)):
-            continue
-        base = queues.base_of(at)
-        left -= size
-        matching += raw[number * CQ_ENTRY_BYTES : (number + 1) * CQ_ENTRY_BYTES]
-    return queues.found_by(bytes(matching), max_bytes)[0], stop

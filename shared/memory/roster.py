@@ -75,7 +75,7 @@ ROSTER = (
         "penstock.actors.reput:Reput",
         start_rank=5,
         stop_rank=5,
-        notifies=("reader",),  # consume queues grew
+        notifies=("reader", "gateway"),  # consume queues grew
         needs_numpy=True,
     ),
     ActorRow(

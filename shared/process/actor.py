@@ -87,7 +87,7 @@ class Stage:
         self._membership = join_run(run)
         self.positions = Positions(run.positions, owner=name)
         self.context = context or zmq.Context(io_threads=1)
-        self.bus = Bus(self.context, run, name)
+        self.bus = Bus(self.context, run, name, config)
         # what ends a sleep, beside the tick
         self._poller = zmq.Poller()
         self.listen(self.bus.bells)

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING
 import zmq
 
 from penstock.shared.faults import crash_point
-from penstock.shared.memory.roster import row_of
+from penstock.shared.memory.roster import ACTORS, row_of, start_order
 from penstock.shared.wire.sockets import owner_only
 
 if TYPE_CHECKING:
+    from penstock.shared.config import Config
     from penstock.shared.memory.run_directory import Run
 
 # Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
@@ -29,7 +30,14 @@ _POLLIN = int(zmq.POLLIN)
 class Bus:
     """One actor's doorbells."""
 
-    def __init__(self, context: zmq.Context[zmq.Socket[bytes]], run: Run, actor: str) -> None:
+    def __init__(
+        self,
+        context: zmq.Context[zmq.Socket[bytes]],
+        run: Run,
+        actor: str,
+        config: Config | None = None,
+    ) -> None:
+        """A broker may lack an actor by its configuration; nobody that notifies it has to know."""
         self._actor, self._name = actor, actor.encode()
         self.bells = context.socket(zmq.PULL)
         # A bell is never worth a close that waits: what it stands for is in the positions page.
@@ -39,7 +47,9 @@ class Bus:
         # (when, to whom) of bells that a fault holds back; empty in a broker without faults
         self._late: list[tuple[float, str]] = []
         self._push: dict[str, zmq.Socket[bytes]] = {}
-        for target in row_of(actor).notifies:
+        wanted = start_order(config)
+        self._absent = {*ACTORS} - {*wanted}
+        for target in {*row_of(actor).notifies} & {*wanted}:
             socket = context.socket(zmq.PUSH)
             socket.linger = 0
             # the other side may be down for a moment; look for it again soon
@@ -53,6 +63,8 @@ class Bus:
         To be called after the position has been stored. Raises KeyError for an actor that the
         roster does not let this one notify.
         """
+        if target in self._absent:
+            return
         pair = f"{self._actor}-{target}"
         if crash_point("bell.lost", pair):
             return

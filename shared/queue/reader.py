@@ -138,14 +138,16 @@ class QueueReader:
         """(min offset, max offset) of a queue."""
         return self._table.min_offset(slot), self._table.max_offset(slot)
 
-    def read(self, slot: int, start: int, max_bytes: int) -> tuple[FoundRecords, int]:
+    def read(
+        self, slot: int, start: int, max_bytes: int, most: int = ENTRIES_AT_ONCE
+    ) -> tuple[FoundRecords, int]:
         """Records from `start` on, whole, about `max_bytes` of them but at least one; next offset.
 
-        All are in one segment, and none comes after one that is lost with a damaged part of the
-        log. Nothing is copied. Raises StoreDamaged where the first entry leads nowhere, and
-        FileNotFoundError where a file of the queue or of the log is gone.
+        There are no more than `most`. All are in one segment, and none comes after one that is lost
+        with a damaged part of the log. Nothing is copied. Raises StoreDamaged where the first entry
+        leads nowhere, and FileNotFoundError where a file of the queue or of the log is gone.
         """
-        stop = min(self._table.max_offset(slot), start + ENTRIES_AT_ONCE)
+        stop = min(self._table.max_offset(slot), start + min(most, ENTRIES_AT_ONCE))
         raw = self._before_damage(self.entries(slot, start, stop))
         found, taken = self.found_by(raw, max_bytes)
         return found, start + taken

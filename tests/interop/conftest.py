@@ -164,6 +164,15 @@ def place(tmp_path: Path) -> Iterator[Place]:
     shutil.rmtree(made.directory)  # these are large
 
 
+@pytest.fixture
+def other_place(tmp_path: Path) -> Iterator[Place]:
+    """For a second broker beside the one of `place`."""
+    (tmp_path / "other").mkdir()
+    made = Place(tmp_path / "other", *_free_ports())
+    yield made
+    shutil.rmtree(made.directory)
+
+
 class RocketMQ:
     """RocketMQ's name server and broker on a place's store."""
 

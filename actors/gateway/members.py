@@ -1,0 +1,171 @@
+"""RocketMQ's clients as members of Penstock's groups, and the claims they have by their ways.
+
+RocketMQ's members divide queues among themselves and tell nobody. Here a queue is read with a
+claim, so the gateway has one for each queue that a member asks the offset of, or locks, and gives
+it back when the member goes on without it. That shows: after a change of its group a member
+rebalances, and from then on neither pulls that queue nor commits in it. No sockets; times are
+passed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from penstock.actors.gateway.connection import Connection
+from penstock.remoting.bodies import ConsumerBody
+from penstock.shared.wire.group_messages import (
+    HeldClaim,
+    Join,
+    Model,
+    StartRule,
+    SubscriptionData,
+)
+
+Queue = tuple[str, int]  # topic, queue id
+
+SESSION_MS = 30_000
+# A member that keeps a queue commits in it every 5 s, if not sooner.
+PROBATION_MS = 7000
+# What is committed this soon after a change may be a member's last word of a queue.
+LAST_WORD_MS = 2000
+# RocketMQ's default for groups that begin at a time: half an hour before.
+BEGIN_BEFORE_MS = 30 * 60_000
+
+
+class Claim:
+    """A queue that a member has, and when it showed that it does."""
+
+    __slots__ = ("committed_ms", "epoch", "pulled_ms")
+
+    def __init__(self, epoch: int, now_ms: int) -> None:
+        self.epoch = epoch
+        self.pulled_ms, self.committed_ms = now_ms, 0
+
+    def is_kept(self, changed_ms: int) -> bool:
+        """Whether its member has gone on with it since a change."""
+        return self.pulled_ms > changed_ms or self.committed_ms > changed_ms + LAST_WORD_MS
+
+    def is_left(self, changed_ms: int) -> bool:
+        """Whether its member has said its last word of it, by all that is known."""
+        return self.committed_ms > changed_ms >= self.pulled_ms
+
+
+class Member:
+    """One client in one group."""
+
+    def __init__(self, group: str, client_id: str, connection: Connection) -> None:
+        self.group, self.client_id, self.connection = group, client_id, connection
+        self.model: Model = "clustering"
+        self.start: StartRule = "last"
+        self.orderly = False
+        self.subscriptions: dict[str, SubscriptionData] = {}
+        self.claims: dict[Queue, Claim] = {}
+        # queues whose offset an operator has set: the next pull is told so
+        self.moved: set[Queue] = set()
+        # when the coordinator is to hear it again; and when it leaves, unless it comes back: 0
+        # where it does not
+        self.join_ms = self.leave_ms = 0
+        self.retry_max_times, self.retry_queue_nums = 16, 1
+
+    def take(self, said: ConsumerBody) -> None:
+        """What a heartbeat says."""
+        self.model, self.start = said.model, said.start
+        self.subscriptions = {
+            each.topic: SubscriptionData(
+                each.topic,
+                each.expression_type or "TAG",
+                each.sub_string or "*",
+                max(0, each.sub_version),
+            )
+            for each in said.subscription_data_set
+        }
+
+    def join(self, number: int, now_ms: int, run_id: str) -> Join:
+        """The member as it joins; `now_ms` is wall time."""
+        held = [HeldClaim(*queue, claim.epoch) for queue, claim in self.claims.items()]
+        return Join(
+            number,
+            self.group,
+            self.client_id,
+            tuple(self.subscriptions.values()),
+            SESSION_MS,
+            self.model,
+            self.start,
+            max(0, now_ms - BEGIN_BEFORE_MS) if self.start == "timestamp" else 0,
+            self.orderly,
+            tuple(held),
+            run_id,
+        )
+
+
+class Members:
+    """All members that the gateway speaks for."""
+
+    def __init__(self) -> None:
+        self._groups: dict[str, dict[str, Member]] = {}
+        self._by_connection: dict[Connection, dict[str, Member]] = {}
+        # group -> when it changed, where it is not known yet who goes on with what
+        self.changed: dict[str, int] = {}
+
+    def __iter__(self) -> Iterator[Member]:
+        for members in self._groups.values():
+            yield from members.values()
+
+    def of(self, connection: Connection, group: str) -> Member | None:
+        return self._by_connection.get(connection, {}).get(group)
+
+    def get(self, group: str, client_id: str) -> Member | None:
+        return self._groups.get(group, {}).get(client_id)
+
+    def all_of(self, group: str) -> list[Member]:
+        return list(self._groups.get(group, {}).values())
+
+    def on(self, connection: Connection) -> list[Member]:
+        return list(self._by_connection.get(connection, {}).values())
+
+    def put(self, group: str, client_id: str, connection: Connection) -> Member:
+        """The member, on the connection by which it was heard last."""
+        member = self.get(group, client_id)
+        if member is None:
+            member = Member(group, client_id, connection)
+            self._groups.setdefault(group, {})[client_id] = member
+        elif member.connection is not connection:
+            self._leave_connection(member)
+            member.connection = connection
+        member.leave_ms = 0
+        self._by_connection.setdefault(connection, {})[group] = member
+        return member
+
+    def remove(self, member: Member) -> None:
+        group = self._groups.get(member.group, {})
+        if group.pop(member.client_id, None) is not None and not group:
+            del self._groups[member.group]
+            self.changed.pop(member.group, None)
+        self._leave_connection(member)
+
+    def _leave_connection(self, member: Member) -> None:
+        there = self._by_connection.get(member.connection, {})
+        if there.get(member.group) is member:
+            del there[member.group]
+        if not there:
+            self._by_connection.pop(member.connection, None)
+
+    def owner(self, group: str, queue: Queue) -> Member | None:
+        """Which member of this gateway has a queue."""
+        for member in self._groups.get(group, {}).values():
+            if queue in member.claims:
+                return member
+        return None
+
+    def left_over(self, now_ms: int) -> Iterable[tuple[Member, Queue]]:
+        """Queues that their members have not gone on with after the last change."""
+        found = []
+        for group, changed_ms in list(self.changed.items()):
+            if now_ms - changed_ms < PROBATION_MS:
+                continue
+            del self.changed[group]
+            for member in self.all_of(group):
+                for queue, claim in member.claims.items():
+                    if not claim.is_kept(changed_ms):
+                        found.append((member, queue))
+        return found

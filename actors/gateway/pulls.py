@@ -1,0 +1,192 @@
+"""Pulls of RocketMQ's clients: answered from the log's files, or held until there is something.
+
+    take -> answered at once, or held -> something has come, or the time is over -> answered
+
+A pull is for one queue. Where it may wait, and stands at its end, it is held; what comes and
+does not match its filter is passed over once. What a held one commits was committed when it came.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+from msgspec.structs import replace
+
+from penstock.actors.gateway.calls import Call, Reply, refusal
+from penstock.actors.gateway.connection import Connection
+from penstock.actors.gateway.topics import TopicTable
+from penstock.remoting.codes import Response
+from penstock.remoting.fields import PULL_WAITS, PullAnswer, PullFields
+from penstock.shared.errors import PenstockError
+from penstock.shared.filters.message_filter import Filter
+from penstock.shared.memory.positions import Positions
+from penstock.shared.queue.found_records import FoundRecords, piece_of
+from penstock.shared.queue.matching import read_matching
+from penstock.shared.queue.reader import MAX_PULL_BYTES, QueueDeleted, QueueReader, unreadable
+
+# What RocketMQ's clients ask for at most, and what one gets that names no limit.
+DEFAULT_BYTES = 256 << 10
+MOST_MESSAGES = 1024
+# Entries that a filter looks at before its client is told how far that was.
+LOOK_ENTRIES = 4000
+MOST_WAIT_MS = 60_000
+# How long an offset past the end waits for queues that may only be late.
+CATCH_UP_MS = 1000
+
+Read = tuple[Response, str, PullAnswer, memoryview | bytes]
+
+
+class _Pull(NamedTuple):
+    call: Call
+    fields: PullFields
+    filter: Filter | None
+    until_ms: int
+    # how far the log was acknowledged when it came
+    position: int
+
+
+class Pulls:
+    """All pulls of the gateway that have no answer yet."""
+
+    def __init__(
+        self,
+        queues: QueueReader,
+        topics: TopicTable,
+        positions: Positions,
+        acknowledged: str,
+        answer: Callable[[Call, Reply], None],
+    ) -> None:
+        """`acknowledged` is the position up to which producers have answers."""
+        self._queues, self._topics, self._positions = queues, topics, positions
+        self._acknowledged, self._answer = acknowledged, answer
+        # (topic, queue) -> those that wait for it
+        self._held: dict[tuple[str, int], list[_Pull]] = {}
+        self._queued = -1
+        self._due_ms = 0
+
+    def take(self, call: Call, fields: PullFields, chosen: Filter | None) -> None:
+        """Answer a pull, or hold it. Raises PenstockError."""
+        config = self._topics.routed(fields.topic)
+        queue_id = fields.queue_id
+        if not 0 <= queue_id < config.read_queues:
+            raise self._topics.no_such_queue(fields.topic, queue_id, config.read_queues)
+        if not config.is_readable:
+            raise self._topics.not_readable(fields.topic, config)
+        wait_ms = fields.suspend_timeout_millis if fields.sys_flag & PULL_WAITS else 0
+        until_ms = call.now_ms + max(0, min(wait_ms, MOST_WAIT_MS))
+        pull = _Pull(call, fields, chosen, until_ms, self._positions[self._acknowledged])
+        if (rest := self._try(pull, call.now_ms)) is not None:
+            self._hold(rest)
+
+    def work(self, now_ms: int) -> int:
+        """Look again at those that are held, where queues have grown or time is over."""
+        queued = self._positions["queued"]
+        if queued == self._queued and now_ms < self._due_ms:
+            return 0
+        is_due, self._queued = now_ms >= self._due_ms, queued
+        if is_due:
+            self._due_ms = now_ms + CATCH_UP_MS // 10
+        done = 0
+        for (topic, queue_id), held in list(self._held.items()):
+            slot = self._queues.queues(topic).get(queue_id)
+            end = self._queues.range(slot)[1] if slot is not None else 0
+            rest = []
+            for pull in held:
+                if pull.fields.queue_offset == end and now_ms < pull.until_ms:
+                    rest.append(pull)
+                elif (again := self._try(pull, now_ms)) is not None:
+                    rest.append(again)
+            done += len(held) - len(rest)
+            if rest:
+                self._held[topic, queue_id] = rest
+            else:
+                del self._held[topic, queue_id]
+        return done
+
+    def wake(self, group: str) -> None:
+        """Answer all of a group that wait: its members are to show which queues they go on with."""
+        for key, held in list(self._held.items()):
+            self._held[key] = [
+                pull if pull.fields.consumer_group != group else pull._replace(until_ms=0)
+                for pull in held
+            ]
+        self._due_ms = 0
+
+    def drop(self, connection: Connection) -> None:
+        """Nobody waits there any more."""
+        for key, held in list(self._held.items()):
+            rest = [pull for pull in held if pull.call.connection is not connection]
+            if rest:
+                self._held[key] = rest
+            else:
+                del self._held[key]
+
+    def _hold(self, pull: _Pull) -> None:
+        key = pull.fields.topic, pull.fields.queue_id
+        self._held.setdefault(key, []).append(pull)
+
+    def _try(self, pull: _Pull, now_ms: int) -> _Pull | None:
+        """Answer, or say how it is to be held."""
+        is_last = now_ms >= pull.until_ms
+        try:
+            found = self._read(pull, is_last, now_ms)
+        except OSError as error:
+            if isinstance(error, QueueDeleted):
+                return pull
+            self._answer(pull.call, refusal(unreadable(pull.fields.topic, error)))
+            return None
+        except PenstockError as error:
+            self._answer(pull.call, refusal(error))
+            return None
+        if isinstance(found, _Pull):
+            return found
+        code, words, fields, body = found
+        self._answer(pull.call, Reply(fields, body, code, words))
+        return None
+
+    def _read(self, pull: _Pull, is_last: bool, now_ms: int) -> Read | _Pull:
+        """What to answer, by RocketMQ's table; or the pull, where it goes on waiting."""
+        fields, queues = pull.fields, self._queues
+        slot = queues.queues(fields.topic).get(fields.queue_id)
+        offset = fields.queue_offset
+        low, high = queues.range(slot) if slot is not None else (0, 0)
+        if slot is None or offset == high:
+            if offset == high and not is_last:
+                return pull
+            words = "OFFSET_OVERFLOW_ONE" if slot is not None else "NO_MESSAGE_IN_QUEUE"
+            if offset == high:
+                return Response.PULL_NOT_FOUND, words, PullAnswer(offset, low, high), b""
+        if offset > high:
+            late = queues.queued < pull.position and now_ms - pull.call.now_ms < CATCH_UP_MS
+            if late:
+                return pull
+            words = "OFFSET_OVERFLOW_BADLY"
+            return Response.PULL_OFFSET_MOVED, words, PullAnswer(high, low, high), b""
+        assert slot is not None, "a queue that is not there ends at 0"
+        if offset < low:
+            words = "OFFSET_TOO_SMALL"
+            return Response.PULL_OFFSET_MOVED, words, PullAnswer(low, low, high), b""
+        whole = queues.whole_from(slot, offset)
+        if whole > offset:
+            words = "MESSAGE_WAS_REMOVING"
+            return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(whole, low, high), b""
+        found, after = self._records(pull, slot, offset, high)
+        if found.size:
+            answer = PullAnswer(after, low, high)
+            return Response.SUCCESS, "FOUND", answer, bytes(piece_of([found]))
+        if after == high and not is_last:
+            # looked through once: what has not matched is not looked at again
+            return pull._replace(fields=replace(fields, queue_offset=after))
+        words = "NO_MATCHED_MESSAGE"
+        return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(after, low, high), b""
+
+    def _records(self, pull: _Pull, slot: int, offset: int, high: int) -> tuple[FoundRecords, int]:
+        fields = pull.fields
+        most = max(1, min(fields.max_msg_nums, MOST_MESSAGES))
+        wanted = fields.max_msg_bytes if fields.max_msg_bytes is not None else DEFAULT_BYTES
+        size = max(1, min(wanted, MAX_PULL_BYTES))
+        if pull.filter is None:
+            return self._queues.read(slot, offset, size, most)
+        stop = min(high, offset + LOOK_ENTRIES)
+        return read_matching(self._queues, slot, offset, stop, size, pull.filter, most=most)

@@ -1,0 +1,149 @@
+"""Requests that read a queue: pulls, offsets of a group, offsets of the queue itself."""
+
+from __future__ import annotations
+
+from penstock.actors.gateway.calls import Call, Reply
+from penstock.actors.gateway.members import Member
+from penstock.actors.gateway.services import Services
+from penstock.remoting.codes import Response
+from penstock.remoting.fields import (
+    PULL_COMMITS,
+    PULL_HAS_SUBSCRIPTION,
+    OffsetAnswer,
+    PullAnswer,
+    PullFields,
+    QueryOffsetFields,
+    QueueFields,
+    SearchOffsetFields,
+    TimestampAnswer,
+    UpdateOffsetFields,
+    ViewFields,
+    read_fields,
+)
+from penstock.shared.errors import FilterError, InvalidArgument
+from penstock.shared.filters.message_filter import SQL92, Filter
+from penstock.shared.formats.record_layout import store_timestamp_ms
+from penstock.shared.index.lookup import record_at
+from penstock.shared.queue.found_records import piece_of
+from penstock.shared.queue.reader import unreadable
+
+# Where a queue's boundary is looked for.
+UPPER = "UPPER"
+
+
+def pull(services: Services, call: Call) -> Reply | None:
+    """Messages of a queue, at once or later. A member's filter is that of its heartbeats."""
+    fields = read_fields(call.command, PullFields)
+    if fields.queue_offset < 0:
+        raise InvalidArgument("a pull names an offset below 0", fields.queue_offset)
+    member = services.groups.members.of(call.connection, fields.consumer_group)
+    queue = fields.topic, fields.queue_id
+    if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
+        chosen = _filter(services, fields.expression_type, fields.subscription)
+    else:
+        known = member.subscriptions.get(fields.topic) if member is not None else None
+        if known is None:
+            return Reply(
+                code=Response.SUBSCRIPTION_NOT_EXIST,
+                remark=f"this client has not said yet what it wants of {fields.topic}",
+            )
+        if known.version < fields.sub_version:
+            remark = "this client's last heartbeat has an older subscription"
+            return Reply(code=Response.SUBSCRIPTION_NOT_LATEST, remark=remark)
+        chosen = _filter(services, known.expression_type, known.expression)
+    if member is not None:
+        if queue in member.moved:
+            _take_moved(services, call, fields, member)
+            return None
+        services.groups.pulled(member, queue)
+        if fields.sys_flag & PULL_COMMITS:
+            services.groups.commit(member, queue, fields.commit_offset, lambda answer: None)
+    services.pulls.take(call, fields, chosen)
+    return None
+
+
+def _filter(services: Services, kind: str, expression: str) -> Filter | None:
+    if kind == SQL92 and not services.config.enable_property_filter:
+        raise FilterError("this broker does not filter by SQL92", "enable_property_filter is false")
+    return services.filters.get(kind, expression)
+
+
+def _take_moved(services: Services, call: Call, fields: PullFields, member: Member) -> None:
+    """An operator has set the group's offset: the client takes it up from there."""
+    low, high = _range(services, fields.topic, fields.queue_id)
+
+    def found(offset: int) -> None:
+        reply = Reply(
+            PullAnswer(offset, low, high), code=Response.PULL_OFFSET_MOVED, remark="OFFSET_RESET"
+        )
+        services.answer(call, reply)
+
+    services.groups.take_moved(call, member, (fields.topic, fields.queue_id), found)
+
+
+def query_offset(services: Services, call: Call) -> None:
+    services.groups.query(call, read_fields(call.command, QueryOffsetFields))
+
+
+def update_offset(services: Services, call: Call) -> None:
+    services.groups.update(call, read_fields(call.command, UpdateOffsetFields))
+
+
+def max_offset(services: Services, call: Call) -> Reply:
+    fields = read_fields(call.command, QueueFields)
+    return Reply(OffsetAnswer(_range(services, fields.topic, fields.queue_id)[1]))
+
+
+def min_offset(services: Services, call: Call) -> Reply:
+    fields = read_fields(call.command, QueueFields)
+    return Reply(OffsetAnswer(_range(services, fields.topic, fields.queue_id)[0]))
+
+
+def offset_by_time(services: Services, call: Call) -> Reply:
+    """The first offset stored at that time or after it; for UPPER the last one stored by then."""
+    fields = read_fields(call.command, SearchOffsetFields)
+    slot = services.queues.queues(fields.topic).get(fields.queue_id)
+    if slot is None:
+        return Reply(OffsetAnswer(_range(services, fields.topic, fields.queue_id)[0]))
+    try:
+        if fields.boundary_type.upper() != UPPER:
+            return Reply(OffsetAnswer(services.queues.offset_at(slot, fields.timestamp)))
+        low, _ = services.queues.range(slot)
+        return Reply(
+            OffsetAnswer(max(low, services.queues.offset_at(slot, fields.timestamp + 1) - 1))
+        )
+    except OSError as error:
+        raise unreadable(fields.topic, error) from None
+
+
+def earliest_time(services: Services, call: Call) -> Reply:
+    """When the first message of a queue was stored; -1 where it has none."""
+    fields = read_fields(call.command, QueueFields)
+    low, high = _range(services, fields.topic, fields.queue_id)
+    slot = services.queues.queues(fields.topic).get(fields.queue_id)
+    if slot is None or low >= high:
+        return Reply(TimestampAnswer(-1))
+    try:
+        found, _ = services.queues.read(slot, low, 1, 1)
+    except OSError as error:
+        raise unreadable(fields.topic, error) from None
+    return Reply(TimestampAnswer(store_timestamp_ms(piece_of([found]), 0)))
+
+
+def view(services: Services, call: Call) -> Reply:
+    """The message at a log offset, which is a part of its id."""
+    fields = read_fields(call.command, ViewFields)
+    raw = record_at(services.log_at, fields.offset)
+    if raw is None:
+        remark = f"no message begins at log offset {fields.offset}"
+        return Reply(code=Response.SYSTEM_ERROR, remark=remark)
+    return Reply(body=bytes(raw))
+
+
+def _range(services: Services, topic: str, queue_id: int) -> tuple[int, int]:
+    """A queue's first and next offset. Raises TopicNotFound, QueueNotFound."""
+    config = services.topics.routed(topic)
+    if not 0 <= queue_id < config.queues:
+        raise services.topics.no_such_queue(topic, queue_id, config.queues)
+    slot = services.queues.queues(topic).get(queue_id)
+    return services.queues.range(slot) if slot is not None else (0, 0)

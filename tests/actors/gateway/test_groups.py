@@ -1,0 +1,343 @@
+"""Pulls, offsets, locks and members, asked of a gateway over sockets."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from penstock.client import GroupConsumer, Producer
+from penstock.client.group_admin import GroupAdmin
+from penstock.remoting.codes import Request, Response
+from penstock.shared.formats.record import Record, decode_record
+
+WAIT_S = 20
+QUEUES = 2
+WAITS, HAS_SUBSCRIPTION = 2, 4
+
+
+@pytest.fixture
+def topic(gateway: Any, request: pytest.FixtureRequest) -> Any:
+    """A topic of two queues, with three messages in each, of which the last has the tag B."""
+    name = f"t{abs(hash(request.node.name))}"
+    with Producer(gateway.produce) as producer:
+        producer.create_topic(name, QUEUES)
+        for number in range(3 * QUEUES):
+            tag = "B" if number >= 2 * QUEUES else "A"
+            producer.send(name, b"%d" % number, queue=number % QUEUES, tags=tag).result(WAIT_S)
+    return name
+
+
+@pytest.fixture
+def send(gateway: Any) -> Callable[..., None]:
+    def one(topic: str, queue: int, body: bytes, tags: str = "A") -> None:
+        with Producer(gateway.produce) as producer:
+            producer.send(topic, body, queue=queue, tags=tags).result(WAIT_S)
+
+    return one
+
+
+def heartbeat(
+    client: str, group: str, topic: str, expression: str = "*", model: str = "CLUSTERING"
+) -> bytes:
+    subscription = {"topic": topic, "subString": expression, "subVersion": 5}
+    consumer = {
+        "groupName": group,
+        "messageModel": model,
+        "consumeFromWhere": "CONSUME_FROM_FIRST_OFFSET",
+        "subscriptionDataSet": [subscription],
+    }
+    return msgspec.json.encode({"clientID": client, "consumerDataSet": [consumer]})
+
+
+def pull_fields(topic: str, queue: int, offset: int, **more: object) -> dict[str, object]:
+    return {
+        "consumerGroup": "g",
+        "topic": topic,
+        "queueId": queue,
+        "queueOffset": offset,
+        "maxMsgNums": 32,
+        "sysFlag": HAS_SUBSCRIPTION,
+        "commitOffset": 0,
+        "suspendTimeoutMillis": 0,
+        "subscription": "*",
+        "subVersion": 0,
+    } | more
+
+
+def records(body: bytes | memoryview) -> list[Record]:
+    found, at = [], 0
+    while at < len(body):
+        found.append(decode_record(body, at))
+        at += found[-1].total_size
+    return found
+
+
+def member(peer: Any, client: str, group: str, topic: str) -> Any:
+    joined = peer()
+    answer = joined.ask(Request.HEART_BEAT, body=heartbeat(client, group, topic))
+    assert answer.code == Response.SUCCESS, answer.remark
+    return joined
+
+
+def answer_of(
+    joined: Any, code: int, fields: dict[str, object] | None = None, body: bytes = b""
+) -> Any:
+    """The answer, past what the gateway pushes meanwhile."""
+    number = joined.send(code, fields, body)
+    while (heard := joined.hear()).opaque != number or not heard.is_response:
+        assert heard.code == Request.NOTIFY_CONSUMER_IDS_CHANGED
+    return heard
+
+
+def test_a_pull_gets_records_as_they_lie_in_the_log(peer: Any, topic: str) -> None:
+    asker = peer()
+    answer = asker.ask(Request.PULL_MESSAGE, pull_fields(topic, 1, 0))
+    assert answer.code == Response.SUCCESS, answer.remark
+    assert [each.body for each in records(answer.body)] == [b"1", b"3", b"5"]
+    assert answer.fields == {
+        "nextBeginOffset": "3",
+        "minOffset": "0",
+        "maxOffset": "3",
+        "suggestWhichBrokerId": "0",
+    }
+    answer = asker.ask(Request.LITE_PULL_MESSAGE, pull_fields(topic, 1, 1, maxMsgNums=1))
+    assert [each.queue_offset for each in records(answer.body)] == [1]
+    assert answer.fields["nextBeginOffset"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("changes", "code", "next_offset"),
+    [
+        ({"queueOffset": 3}, Response.PULL_NOT_FOUND, 3),
+        ({"queueOffset": 9}, Response.PULL_OFFSET_MOVED, 3),
+        ({"subscription": "C"}, Response.PULL_RETRY_IMMEDIATELY, 3),
+        ({"subscription": "A"}, Response.SUCCESS, 2),
+        ({"subscription": "A || B"}, Response.SUCCESS, 3),
+        ({"subscription": "TAGS = 'B'", "expressionType": "SQL92"}, Response.SUCCESS, 3),
+    ],
+)
+def test_a_pull_is_answered_by_rocketmqs_table(
+    peer: Any, topic: str, changes: dict[str, object], code: int, next_offset: int
+) -> None:
+    answer = peer().ask(Request.PULL_MESSAGE, pull_fields(topic, 0, 0, **changes))
+    assert answer.code == code, answer.remark
+    if code != Response.SUCCESS:
+        assert int(answer.fields["nextBeginOffset"]) == next_offset
+        assert (answer.fields["minOffset"], answer.fields["maxOffset"]) == ("0", "3")
+
+
+@pytest.mark.parametrize(
+    ("changes", "code"),
+    [
+        ({"topic": "nowhere"}, Response.TOPIC_NOT_EXIST),
+        ({"queueId": 2}, Response.INVALID_PARAMETER),
+        ({"queueId": -1}, Response.INVALID_PARAMETER),
+        ({"queueOffset": -1}, Response.INVALID_PARAMETER),
+        ({"sysFlag": 0}, Response.SUBSCRIPTION_NOT_EXIST),
+        ({"subscription": " || "}, Response.SUBSCRIPTION_PARSE_FAILED),
+        ({"subscription": "a =", "expressionType": "SQL92"}, Response.SUBSCRIPTION_PARSE_FAILED),
+    ],
+)
+def test_a_pull_that_cannot_be_is_refused(
+    peer: Any, topic: str, changes: dict[str, object], code: int
+) -> None:
+    answer = peer().ask(Request.PULL_MESSAGE, pull_fields(topic, 0, 0) | changes)
+    assert answer.code == code and answer.remark
+
+
+def test_a_held_pull_is_answered_by_what_matches_and_by_nothing_else(
+    peer: Any, topic: str, send: Any
+) -> None:
+    asker = peer()
+    wanted = {
+        "subscription": "B",
+        "sysFlag": HAS_SUBSCRIPTION | WAITS,
+        "suspendTimeoutMillis": 15000,
+    }
+    number = asker.send(Request.PULL_MESSAGE, pull_fields(topic, 0, 3, **wanted))
+    send(topic, 0, b"no", "A")
+    send(topic, 0, b"yes", "B")
+    answer = asker.hear()
+    assert answer.opaque == number and [each.body for each in records(answer.body)] == [b"yes"]
+    assert answer.fields["nextBeginOffset"] == "5"
+
+
+def test_a_held_pull_is_answered_when_its_time_is_over(peer: Any, topic: str) -> None:
+    wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 300}
+    began = time.monotonic()
+    answer = peer().ask(Request.PULL_MESSAGE, pull_fields(topic, 0, 3, **wanted))
+    assert answer.code == Response.PULL_NOT_FOUND and time.monotonic() - began >= 0.3
+
+
+def test_offsets_of_a_queue_are_told(peer: Any, topic: str) -> None:
+    asker = peer()
+    fields: dict[str, object] = {"topic": topic, "queueId": 0}
+    assert asker.ask(Request.GET_MAX_OFFSET, fields).fields == {"offset": "3"}
+    assert asker.ask(Request.GET_MIN_OFFSET, fields).fields == {"offset": "0"}
+    stored = int(asker.ask(Request.GET_EARLIEST_MSG_STORETIME, fields).fields["timestamp"])
+    assert abs(stored / 1000 - time.time()) < 600
+    for at_ms, boundary, offset in (
+        (0, "LOWER", 0),
+        (stored, "LOWER", 0),
+        (stored + 10**9, "LOWER", 3),
+        (stored + 10**9, "UPPER", 2),
+    ):
+        asked = fields | {"timestamp": at_ms, "boundaryType": boundary}
+        found = asker.ask(Request.SEARCH_OFFSET_BY_TIMESTAMP, asked).fields
+        assert found == {"offset": str(offset)}, (at_ms, boundary)
+
+
+def test_a_message_is_viewed_by_its_log_offset(peer: Any, topic: str) -> None:
+    asker = peer()
+    pulled = asker.ask(Request.PULL_MESSAGE, pull_fields(topic, 0, 0))
+    first = records(pulled.body)[0]
+    answer = asker.ask(Request.VIEW_MESSAGE_BY_ID, {"offset": first.physical_offset})
+    assert records(answer.body) == [first]
+    for offset in (first.physical_offset + 1, -1, 1 << 60):
+        answer = asker.ask(Request.VIEW_MESSAGE_BY_ID, {"offset": offset})
+        assert answer.code == Response.SYSTEM_ERROR
+
+
+def test_a_member_goes_on_where_its_group_has_committed(peer: Any, topic: str) -> None:
+    group = f"g{topic}"
+    joined = member(peer, "me", group, topic)
+    queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+    assert answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "0"}
+    commit = queue | {"commitOffset": 2}
+    assert answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, commit).code == Response.SUCCESS
+    left = {"clientID": "me", "consumerGroup": group}
+    assert answer_of(joined, Request.UNREGISTER_CLIENT, left).code == Response.SUCCESS
+    again = member(peer, "other", group, topic)
+    assert answer_of(again, Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "2"}
+    stats = answer_of(again, Request.GET_CONSUME_STATS, {"consumerGroup": group, "topic": topic})
+    found = {
+        json.loads(key)["queueId"]: row
+        for key, row in json.loads(stats.body)["offsetTable"].items()
+    }
+    assert (found[0]["consumerOffset"], found[0]["brokerOffset"]) == (2, 3)
+
+
+def test_members_are_told_of_each_other_and_of_one_that_has_gone(peer: Any, topic: str) -> None:
+    group = f"g{topic}"
+    one = member(peer, "a", group, topic)
+    two = member(peer, "b", group, topic)
+    pushed = one.hear()
+    assert pushed.code == Request.NOTIFY_CONSUMER_IDS_CHANGED and pushed.is_oneway
+    assert pushed.fields == {"consumerGroup": group}
+    listed = answer_of(one, Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+    assert json.loads(listed.body) == {"consumerIdList": ["a", "b"]}
+    two.socket.close()
+    until = time.monotonic() + WAIT_S
+    while True:
+        listed = answer_of(one, Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": group})
+        if json.loads(listed.body) == {"consumerIdList": ["a"]}:
+            break
+        assert time.monotonic() < until
+    answer = answer_of(one, Request.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": "nobody"})
+    assert answer.code == Response.SYSTEM_ERROR
+
+
+def test_a_lock_is_one_members_until_it_is_given_back(peer: Any, topic: str) -> None:
+    group = f"g{topic}"
+    one, two = member(peer, "a", group, topic), member(peer, "b", group, topic)
+    queues = [{"brokerName": "broker-a", "queueId": n, "topic": topic} for n in range(QUEUES)]
+
+    def lock(who: Any, client: str, code: int = Request.LOCK_BATCH_MQ) -> Any:
+        body = {"clientId": client, "consumerGroup": group, "mqSet": queues}
+        answer = answer_of(who, code, body=msgspec.json.encode(body))
+        assert answer.code == Response.SUCCESS
+        return json.loads(answer.body)["lockOKMQSet"] if answer.body else None
+
+    until = time.monotonic() + WAIT_S
+    # the topic is new, and the coordinator looks for such now and then
+    while sorted(each["queueId"] for each in lock(one, "a")) != [0, 1]:
+        assert time.monotonic() < until
+    assert lock(two, "b") == []
+    assert len(lock(one, "a")) == 2
+    lock(one, "a", Request.UNLOCK_BATCH_MQ)
+    assert len(lock(two, "b")) == 2
+
+
+def test_an_operators_offset_is_taken_up_by_the_next_pull(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    group = f"g{topic}"
+    joined = member(peer, "me", group, topic)
+    queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+    answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue)
+    answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, queue | {"commitOffset": 3})
+    with GroupAdmin(gateway.consume) as admin:
+        admin.reset(group, topic, {0: 1})
+    assert joined.hear().code == Request.NOTIFY_CONSUMER_IDS_CHANGED
+    pull = pull_fields(topic, 0, 3, consumerGroup=group)
+    answer = answer_of(joined, Request.PULL_MESSAGE, pull)
+    assert (answer.code, answer.fields["nextBeginOffset"]) == (Response.PULL_OFFSET_MOVED, "1")
+    assert answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "1"}
+
+
+def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic: str) -> None:
+    group = f"g{topic}"
+    joined = member(peer, "me", group, topic)
+    pulled = answer_of(joined, Request.PULL_MESSAGE, pull_fields(topic, 0, 0, consumerGroup=group))
+    first = records(pulled.body)[0]
+    back = {"offset": first.physical_offset, "group": group, "delayLevel": 1}
+    assert answer_of(joined, Request.CONSUMER_SEND_MSG_BACK, back).code == Response.SUCCESS
+    wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 15000}
+    retries = pull_fields(f"%RETRY%{group}", 0, 0, consumerGroup=group, **wanted)
+    (again,) = records(answer_of(joined, Request.PULL_MESSAGE, retries).body)
+    assert (again.body, again.reconsume_times) == (first.body, 1)
+    back["delayLevel"] = -1
+    assert answer_of(joined, Request.CONSUMER_SEND_MSG_BACK, back).code == Response.SUCCESS
+    dead = pull_fields(f"%DLQ%{group}", 0, 0, **wanted)
+    (letter,) = records(answer_of(joined, Request.PULL_MESSAGE, dead).body)
+    assert letter.body == first.body
+    back["group"] = "not-mine"
+    assert answer_of(joined, Request.CONSUMER_SEND_MSG_BACK, back).code == 26
+
+
+def test_a_member_of_penstocks_own_gets_queues_that_a_client_goes_on_without(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    """The client asked for both queues, and after the other one's coming pulls but one."""
+    group = f"g{topic}"
+    joined = member(peer, "0-first", group, topic)
+    for queue in range(QUEUES):
+        fields: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": queue}
+        answer_of(joined, Request.QUERY_CONSUMER_OFFSET, fields)
+    with GroupConsumer(gateway.consume, group=group, topics=topic, start="first") as own:
+        found: list[int] = []
+        until = time.monotonic() + WAIT_S
+        while len(found) < 3:
+            assert time.monotonic() < until
+            answer_of(joined, Request.PULL_MESSAGE, pull_fields(topic, 0, 3, consumerGroup=group))
+            for message in own.poll(0.2):
+                found.append(message.queue_id)
+                message.ack()
+    assert found == [1, 1, 1]
+
+
+def test_topics_are_made_changed_and_described(peer: Any) -> None:
+    asker = peer()
+    fields: dict[str, object] = {
+        "topic": "made-by-tool",
+        "readQueueNums": 3,
+        "writeQueueNums": 3,
+        "perm": 6,
+        "topicFilterType": "SINGLE_TAG",
+    }
+    assert asker.ask(Request.UPDATE_AND_CREATE_TOPIC, fields).code == Response.SUCCESS
+    fields |= {"writeQueueNums": 2, "perm": 4}
+    assert asker.ask(Request.UPDATE_AND_CREATE_TOPIC, fields).code == Response.SUCCESS
+    answer = asker.ask(Request.GET_TOPIC_CONFIG, {"topic": "made-by-tool"})
+    found = json.loads(answer.body)
+    assert (found["readQueueNums"], found["writeQueueNums"], found["perm"]) == (3, 2, 4)
+    stats = asker.ask(Request.GET_TOPIC_STATS_INFO, {"topic": "made-by-tool"})
+    assert len(json.loads(stats.body)["offsetTable"]) == 3
+    assert asker.ask(Request.GET_TOPIC_CONFIG, {"topic": "no"}).code == Response.TOPIC_NOT_EXIST
+    fields["topic"] = "TBW102"
+    assert asker.ask(Request.UPDATE_AND_CREATE_TOPIC, fields).code == Response.INVALID_PARAMETER
