@@ -58,6 +58,12 @@ def clean(store: Path | None, trust_clock: bool, output: str) -> None:
             click.echo(name)
         start, end = found["log_start"], found["log_end"]
         click.echo(f"the log holds offsets [{start}, {end})", err=True)
+        if found["held_by_delayed"]:
+            click.echo(
+                "delayed messages wait there, and keep what is stored after them: penstock status "
+                f"--all --store {quoted(found['store'])}",
+                err=True,
+            )
         if found["clock_held_ms"] and not trust_clock:
             click.echo(
                 "the clock has jumped: nothing counts as old for another "
@@ -83,7 +89,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
 
     from penstock.shared.clock import SystemClock
     from penstock.shared.errors import BrokerTimeout
-    from penstock.shared.layout import StorePaths
+    from penstock.shared.layout import StorePaths, is_segment_name
     from penstock.shared.log.damage import read_only_error
     from penstock.shared.memory.positions import Positions
     from penstock.shared.memory.run_directory import running
@@ -96,11 +102,13 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     positions = Positions(run.positions)
     if positions["read_only"]:
         raise read_only_error(paths)
-    before, names = positions.all(), set(os.listdir(paths.commit_log))
+    before = positions.all()
+    names = {name for name in os.listdir(paths.commit_log) if is_segment_name(name)}
     known = load_deletions(paths)
     asked = run.clean_request.with_name(f"{run.clean_request.name}.{os.getpid()}")
     asked.write_bytes(TRUST_CLOCK if trust_clock else b"")
     asked.replace(run.clean_request)
+    began_s = time.monotonic()
     with progress("deleting old segments") as report:
         while run.clean_request.exists():
             silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
@@ -110,10 +118,19 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
                     store,
                     f"see what it does: penstock status --store {store}",
                 )
+            if not positions["delay_floor"] and time.monotonic() - began_s > SILENCE_S:
+                run.clean_request.unlink(missing_ok=True)
+                raise BrokerTimeout(
+                    f"the scheduler has not said within {SILENCE_S} s which messages are delayed",
+                    store,
+                    f"see what it does: penstock status --store {store}",
+                )
             report(positions["deleted_segments"] - before["deleted_segments"], len(names))
             time.sleep(LOOK_S)
     after, deletions = positions.all(), [row for row in load_deletions(paths) if row not in known]
     positions.close()
+    # the last segment is still written to, and stays in any case
+    last = max((int(name) for name in names if int(name) <= after["wrote"]), default=0)
     return {
         "segments": sorted(names - set(os.listdir(paths.commit_log))),
         "messages": sum(row.messages for row in deletions),
@@ -122,6 +139,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
         "log_start": after["log_start"],
         "log_end": after["wrote"],
         "store": str(store),
+        "held_by_delayed": after["pending_delayed"] > 0 and after["delay_floor"] < last,
         "clock_held_ms": held_ms(paths.retention, SystemClock()),
         "error": os.strerror(after["clean_error"]) if after["clean_error"] else "",
     }

@@ -4,7 +4,7 @@ Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_use
           queue's min offset, once `queue_count` counts its slot; penstock/retention.json and
           deletions.json; the deletion of expired files, and of those of deleted topics.
 Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`,
-          `unsaved_offsets`, `forgotten_topics`; the checkpoint, segments' times.
+          `delay_floor`, `unsaved_offsets`, `forgotten_topics`; the checkpoint, segments' times.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
 Notifies: nobody.
 On crash: the next one brings to its end what the last one had begun. What goes is written down
@@ -13,9 +13,9 @@ On crash: the next one brings to its end what the last one had begun. What goes 
           first segment that is still there, and what did not go is struck off the list.
 
 The segment with the last record stays, whatever its age, and so does whatever is not flushed, not
-dispatched, or past the record at which the next start would begin its scan; and what has a message
-in it, or after it, that is delayed and not delivered. Of a damaged log
-nothing goes before somebody has looked at it.
+dispatched, or past the record at which the next start would begin its scan, and what has a delayed
+message in it or before it that is not delivered. Of a damaged log nothing goes before somebody has
+looked at it.
 """
 
 from __future__ import annotations
@@ -111,7 +111,8 @@ class Cleaner(Actor):
 
     def _begin(self, now_ms: int) -> bool:
         """Begin a round when it is time, or somebody asks for one."""
-        self._asked = self._request.exists()
+        # after a start the scheduler has to look first, and until then nothing may go
+        self._asked = self._positions["delay_floor"] > 0 and self._request.exists()
         has_gone = self._positions["forgotten_topics"] != self._emptied
         if now_ms < self._due_ms and not self._asked and not has_gone:
             return False

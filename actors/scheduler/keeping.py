@@ -166,8 +166,9 @@ class Keeping:
         positions = self._positions
         places = [place for level in levels if (place := level.first_place()) >= 0]
         floor = min([timers.first_place(), *places])
-        # never back: what was below it may be gone
-        positions.publish("delay_floor", max(positions["delay_floor"], floor))
+        if floor >= 0:
+            # never back: what was below it may be gone; and never 0, which says nothing
+            positions.publish("delay_floor", max(positions["delay_floor"], floor, 1))
         sources: list[Level | Timers] = [*levels, timers]
         positions.publish("pending_delayed", max(0, sum(each.pending for each in sources)))
         for name in ("delivered", "undelivered"):

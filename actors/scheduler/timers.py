@@ -69,8 +69,8 @@ class Timers:
         # looks at the queue that found late ones: where each began, in queue and log, and how many
         self._late: dict[int, list[int]] = {}
         self._looks = 0
-        # where the log was when the queue was last read to its end
-        self._read_to = 0
+        # where the log was when the queue was last read to its end; -1: it has not been
+        self._read_to = -1
         self.delivered = self.undelivered = self.pending = 0
 
     def start(self, progress: Progress, first: int) -> None:
@@ -310,7 +310,9 @@ class Timers:
         return (self.indexed, -1) if first is None else (first[0], first[1])
 
     def first_place(self) -> int:
-        """A log offset below which no message waits."""
+        """A log offset below which no message waits; -1 while that is not known."""
+        if not self.caught_up:
+            return -1
         if not self._batches and not len(self._heap) and not self.minutes_after(self._minute):
             return self._read_to
         after = [roll.below for roll in self.rolls if roll.after_ms <= self._delivered_ms]

@@ -91,7 +91,9 @@ POSITIONS = (
     Position("pending_delayed", "scheduler", "messages", "wait until their time has come"),
     Position("delivered", "scheduler", "messages", "delayed ones delivered in this run"),
     Position("undelivered", "scheduler", "messages", "delayed ones with nowhere to go any more"),
-    Position("delay_floor", "scheduler", "log offset", "no delayed message waits below this"),
+    Position(
+        "delay_floor", "scheduler", "log offset", "no delayed message waits below; 0: not known yet"
+    ),
     Position("read_only", "supervisor", "reason", "1: the log is damaged; 0: messages are taken"),
     Position("log_start", "cleaner", "log offset", "the first byte the log still holds"),
     Position("deleted_segments", "cleaner", "files", "expired log segments deleted by this run"),

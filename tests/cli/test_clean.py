@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import time
@@ -98,3 +99,26 @@ def test_after_a_jump_of_the_clock_it_says_that_nothing_counts_as_old(
 def test_without_a_broker_nobody_answers(tmp_path: Path) -> None:
     done = _penstock("clean", "--store", str(tmp_path))
     assert done.returncode == 3 and b"penstock up" in done.stderr
+
+
+def test_it_says_that_delayed_messages_keep_what_is_old(start_broker: Callable[..., Any]) -> None:
+    running = start_broker(
+        file_reserved_time_h=1,
+        delete_when='"00"',
+        clean_resource_interval_ms=10**8,
+        flush_interval_consume_queue_ms=50,
+        flush_consume_queue_thorough_interval_ms=50,
+    )
+    store = str(running.store)
+    late = _penstock("produce", "late", "--delay", "1h", "--store", store, stdin=b"waits")
+    assert late.returncode == 0, late.stderr
+    lines = b"".join(b"%d %s\n" % (number, b"x" * 1000) for number in range(2500))
+    assert _penstock("produce", "old", "--store", store, stdin=lines).returncode == 0
+    old_s = time.time() - 7200
+    for segment in sorted((running.store / "commitlog").iterdir())[:2]:
+        os.utime(segment, (old_s, old_s))
+    done = _penstock("clean", "--store", store)
+    assert done.returncode == 0 and done.stdout.startswith(b"0 segments"), done.stdout
+    assert b"delayed messages wait" in done.stderr
+    found = json.loads(_penstock("clean", "--store", store, "-o", "json").stdout)
+    assert found["segments"] == [] and found["held_by_delayed"] is True

@@ -244,6 +244,22 @@ def test_no_more_than_a_batch_goes_at_once_with_pauses_between(
     assert it.segments()[0] == 4 * SEGMENT_BYTES
 
 
+def test_asked_by_hand_it_waits_for_the_word_of_the_scheduler(store: Callable[..., Store]) -> None:
+    """After a start nobody knows for a moment what waits; a round then would find nothing to do."""
+    it = store(delete_when="3", clean_resource_interval_ms=10**9)
+    it.fill(2)
+    it.age(100)
+    it.broker.positions.initialise("delay_floor", 0)
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    it.broker.run.clean_request.touch()
+    it.run(cleaner)
+    assert it.segments()[0] == 0 and it.broker.run.clean_request.exists()
+    it.broker.positions.initialise("delay_floor", 1 << 62)
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES and not it.broker.run.clean_request.exists()
+
+
 def test_asked_by_hand_it_does_not_stop_at_a_batch(store: Callable[..., Store]) -> None:
     it = store(delete_file_batch_max=1, delete_when="3", clean_resource_interval_ms=10**9)
     it.fill(4)

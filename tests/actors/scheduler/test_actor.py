@@ -160,6 +160,24 @@ def test_after_a_power_failure_timers_that_were_not_synced_are_read_again(scene:
     assert [each.body.decode() for each in it.await_bodies(5)] == keys
 
 
+def test_the_cleaner_is_told_soon_after_a_start_and_not_before_that_is_known(scene: Maker) -> None:
+    it = scene()
+    positions = it.broker.positions
+    it.until(lambda: positions["delay_floor"], "a word that nothing waits")
+    first = it.send(Delay(out_ms=it.now_ms + 60_000))
+    it.broker.stop(it.actor)
+    it.actor = None
+    positions.initialise("delay_floor", 0)
+    it.start()
+    it.actor._timers._catch_up = 1 << 62  # its queue is not read yet
+    for _ in range(300):
+        it.turn()
+    assert not positions["delay_floor"]
+    it.actor._timers._catch_up = 0
+    it.until(lambda: positions["delay_floor"], "the word")
+    assert positions["delay_floor"] == 1 and first not in it.bodies()
+
+
 def test_the_cleaner_is_told_below_what_nothing_waits(scene: Maker) -> None:
     it = scene()
     positions = it.broker.positions

@@ -43,7 +43,7 @@ def test_what_is_about_to_expire_is_stored_again_and_comes_once(
     it.send(Delay(out_ms=due_ms + 5, recalls=recalled))
     soon = it.send(Delay(out_ms=it.now_ms + 5 * 60_000))
     fill(it, 2)
-    assert positions["delay_floor"] == 0
+    assert positions["delay_floor"] <= 1
 
     def rolls() -> list[Record]:
         return [r for r in wheel(it) if "TIMER_ROLL_TIMES" in decode_properties(r.properties)]
@@ -56,7 +56,7 @@ def test_what_is_about_to_expire_is_stored_again_and_comes_once(
     assert len(rolls()) == 22 and {r.reconsume_times for r in rolls()} == {0}
     first = rolls()[0].physical_offset
     it.until(lambda: soon in it.bodies(), "what was due soon", ms=20_000)
-    it.until(lambda: positions["delay_floor"] > 0, "the old records may go", ms=20_000)
+    it.until(lambda: positions["delay_floor"] > 1, "the old records may go", ms=20_000)
     assert positions["delay_floor"] <= first
     it.until(lambda: len(it.bodies()) >= 21, "all others", ms=20_000)
     for _ in range(40):
