@@ -673,6 +673,18 @@ def nobody_asked(checks: Any) -> None:
     checks.Checks.turn = lambda self: 0
 
 
+@canary("actors.writer.topic_admin", "points")
+def deletion_not_noted_first(topic_admin: Any) -> None:
+    """A topic goes before it is written down that it was deleted."""
+    save = topic_admin.save_deleted_topics
+
+    def save_done(file: Any, deleted: Any) -> None:
+        rows = tuple(row for row in deleted.rows if row.is_done)
+        save(file, msgspec.structs.replace(deleted, rows=rows))
+
+    topic_admin.save_deleted_topics = save_done
+
+
 @canary("actors.scheduler.actor", "points")
 def delayed_sent_as_new_after_a_death(actor: Any) -> None:
     """A scheduler sends as new what its predecessor may have sent."""
