@@ -8,13 +8,17 @@ from __future__ import annotations
 
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from penstock.cli.option_types import store_option
 from penstock.cli.output import output_option, print_json, progress
 from penstock.shared.errors import StoreUnavailable
+
+if TYPE_CHECKING:
+    from penstock.shared.memory.positions import Positions
+    from penstock.shared.memory.run_directory import Run
 
 LOOK_S = 0.02
 HOUR_MS = 3_600_000
@@ -88,11 +92,9 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     import os
 
     from penstock.shared.clock import SystemClock
-    from penstock.shared.errors import BrokerTimeout
     from penstock.shared.layout import StorePaths, is_segment_name
     from penstock.shared.log.damage import read_only_error
     from penstock.shared.memory.positions import Positions
-    from penstock.shared.memory.run_directory import running
     from penstock.shared.process.find_broker import find_running
     from penstock.shared.store.deletions import load_deletions
     from penstock.shared.store.retention_clock import TRUST_CLOCK, held_ms
@@ -108,25 +110,7 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
     asked = run.clean_request.with_name(f"{run.clean_request.name}.{os.getpid()}")
     asked.write_bytes(TRUST_CLOCK if trust_clock else b"")
     asked.replace(run.clean_request)
-    began_s = time.monotonic()
-    with progress("deleting old segments") as report:
-        while run.clean_request.exists():
-            silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
-            if silent_s > SILENCE_S or not running(run):
-                raise BrokerTimeout(
-                    f"the cleaner gave no sign of life for {SILENCE_S} s",
-                    store,
-                    f"see what it does: penstock status --store {store}",
-                )
-            if not positions["delay_floor"] and time.monotonic() - began_s > SILENCE_S:
-                run.clean_request.unlink(missing_ok=True)
-                raise BrokerTimeout(
-                    f"the scheduler has not said within {SILENCE_S} s which messages are delayed",
-                    store,
-                    f"see what it does: penstock status --store {store}",
-                )
-            report(positions["deleted_segments"] - before["deleted_segments"], len(names))
-            time.sleep(LOOK_S)
+    _await_round(run, positions, len(names), store)
     after, deletions = positions.all(), [row for row in load_deletions(paths) if row not in known]
     positions.close()
     # the last segment is still written to, and stays in any case
@@ -143,3 +127,24 @@ def request_clean(store: Path, *, trust_clock: bool = False) -> dict[str, Any]:
         "clock_held_ms": held_ms(paths.retention, SystemClock()),
         "error": os.strerror(after["clean_error"]) if after["clean_error"] else "",
     }
+
+
+def _await_round(run: Run, positions: Positions, segments: int, store: Path) -> None:
+    """Wait until the cleaner has done what it was asked for. Raises BrokerTimeout."""
+    from penstock.shared.errors import BrokerTimeout
+    from penstock.shared.memory.run_directory import running
+
+    began_s, before = time.monotonic(), positions["deleted_segments"]
+    hint = f"see what it does: penstock status --store {store}"
+    with progress("deleting old segments") as report:
+        while run.clean_request.exists():
+            silent_s = time.monotonic() - positions.life("cleaner").heartbeat_ms / 1000
+            if silent_s > SILENCE_S or not running(run):
+                what = f"the cleaner gave no sign of life for {SILENCE_S} s"
+                raise BrokerTimeout(what, store, hint)
+            if not positions["delay_floor"] and time.monotonic() - began_s > SILENCE_S:
+                run.clean_request.unlink(missing_ok=True)
+                what = f"the scheduler has not said within {SILENCE_S} s which messages wait"
+                raise BrokerTimeout(what, store, hint)
+            report(positions["deleted_segments"] - before, segments)
+            time.sleep(LOOK_S)

@@ -9,7 +9,7 @@ from typing import Any
 
 import zmq
 
-from penstock.client.core.wanted_topics import WantedTopics
+from penstock.client.core.topic_requests import WantedTopics
 from penstock.shared.messaging.system_topics import retry_topic
 from penstock.shared.wire.sockets import PRODUCE_ANSWER_BYTES, dial
 

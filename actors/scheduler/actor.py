@@ -29,7 +29,7 @@ from penstock.actors.scheduler.taken_over import Deliveries
 from penstock.actors.scheduler.timer_files import TimerFiles
 from penstock.actors.scheduler.timers import Timers
 from penstock.client.core.sending.record_sender import RecordSender
-from penstock.client.core.wanted_topics import WantedTopics
+from penstock.client.core.topic_requests import WantedTopics
 from penstock.shared.errors import (
     OffsetOutOfRange,
     PenstockError,
