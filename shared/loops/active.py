@@ -2,8 +2,8 @@
 
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
-`pure.ranges`, `pure.message` and `pure.parts`. PENSTOCK_PURE=1 chooses the twin. A compiled module
-of other sources than these is not used: it says which INTERFACE it was made for.
+`pure.ranges`, `pure.message`, `pure.parts` and `pure.timers`. PENSTOCK_PURE=1 chooses the twin. A
+compiled module of other sources than these is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ __all__ = [
     "by_queue",
     "check_frame",
     "check_properties",
+    "delayed_copies",
     "dispatch",
     "drop_parts",
     "gather",
@@ -32,13 +33,14 @@ __all__ = [
     "put_entries",
     "put_stamped",
     "record_starts",
+    "timer_entries",
     "wall_ms",
     "why_pure",
 ]
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 11
+INTERFACE = 12
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -81,6 +83,7 @@ if why_pure:
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
     from penstock.shared.loops.pure.ranges import gather, log_ranges
     from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
+    from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
     from penstock.shared.loops.pure.walk import dispatch, record_starts
 else:
     from penstock.shared.loops.compiled import (
@@ -95,6 +98,7 @@ else:
         by_queue,
         check_frame,
         check_properties,
+        delayed_copies,
         dispatch,
         drop_parts,
         gather,
@@ -105,6 +109,7 @@ else:
         put_entries,
         put_stamped,
         record_starts,
+        timer_entries,
         wall_ms,
     )
 

@@ -1,7 +1,7 @@
 """What the compiled module has; what each is for stands in its twin (see `active`)."""
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import zmq
 
@@ -18,6 +18,7 @@ from penstock.shared.loops.pure.sends import FrameOfRuns as FrameOfRuns
 from penstock.shared.loops.pure.sends import FrameRun as FrameRun
 from penstock.shared.loops.pure.sends import KeyNumbers as KeyNumbers
 from penstock.shared.loops.pure.sends import Outcome as Outcome
+from penstock.shared.messaging.delivered import Copy
 
 INTERFACE: int
 
@@ -62,3 +63,14 @@ def messages(
 ) -> tuple[list[Message], int, bool]: ...
 def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges: ...
 def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes: ...
+def timer_entries(
+    raw: bytes, segment: memoryview, base: int, known: int, delivered_ms: int
+) -> bytes: ...
+def delayed_copies(
+    timers: bytes,
+    segment: memoryview,
+    base: int,
+    shape: Shape,
+    timed: bool,
+    recalled: Collection[bytes],
+) -> list[Copy | None]: ...

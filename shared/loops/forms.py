@@ -138,3 +138,9 @@ class Ranges(NamedTuple):
     ranges: bytes  # one RANGE after the other
     size: int  # of all ranges, in bytes
     taken: int  # how many entries that were
+
+
+# What the scheduler keeps of a message for any time: when it is due, its record's log offset and
+# size, and what it is. Files have it too, so here words are little-endian on every machine.
+TIMER = struct.Struct("<QQII")
+MESSAGE, RECALL = 0, 1

@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms
 
-INTERFACE = 11
+INTERFACE = 12
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -73,3 +73,5 @@ include "message.pxi"
 include "answer.pxi"
 include "ranges.pxi"
 include "parts.pxi"
+include "timers.pxi"
+include "copies.pxi"

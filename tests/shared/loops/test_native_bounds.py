@@ -20,10 +20,11 @@ from signal import SIGSEGV
 import pytest
 
 from penstock.shared.formats.message_id import KeyOrigin
+from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
 from penstock.shared.formats.record_layout import Shape
-from penstock.shared.loops.forms import RANGE, Stamp
+from penstock.shared.loops.forms import RANGE, TIMER, Stamp
 
 native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
 
@@ -247,6 +248,22 @@ def pack(fence: Fence) -> None:
     assert made == 2 * 3 * 2, "each fits once to the last byte"
 
 
+def timers(fence: Fence) -> None:
+    properties = b"TIMER_OUT_MS\x019\x02REAL_TOPIC\x01t\x02REAL_QID\x011\x02UNIQ_KEY\x01K\x02"
+    found, made = 0, 0
+    for store, crc in ((V4, False), (V6, True)):
+        for raw in lying(record("a", properties, store, store, crc)):
+            for view in fence.both(raw):
+                for size in (len(raw), len(raw) + 1, 91, 1 << 30):
+                    asked = (view, 0)
+                    found += len(native.timer_entries(ENTRY.pack(0, size, 0), *asked, 0, -1))
+                    for timed in (False, True):
+                        timer = TIMER.pack(9, 0, size, 0)
+                        (copy,) = native.delayed_copies(timer, *asked, Shape(20, crc), timed, ())
+                        made += copy is not None
+    assert found and made
+
+
 def gather(fence: Fence) -> None:
     segment = bytes(range(200))
     for view in fence.both(segment):
@@ -295,7 +312,7 @@ def move_ends(fence: Fence) -> None:
 
 LOOPS: list[Callable[[Fence], None]] = [
     *(crc32, check_frame, check_properties, put_stamped, dispatch, record_starts, messages),
-    *(message, pack, gather, put_entries, move_ends),
+    *(message, pack, timers, gather, put_entries, move_ends),
 ]
 
 

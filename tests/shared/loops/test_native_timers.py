@@ -1,0 +1,160 @@
+"""The scheduler's loops, compiled and in Python: the same timers and copies, whatever stands there.
+
+Records come from seeds, good ones and odd ones; then bytes are changed at random.
+"""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from msgspec.structs import replace
+
+from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
+from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.formats.record_crc import complete_prop_crc, with_prop_crc_room
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.forms import MESSAGE, RECALL, TIMER
+from penstock.shared.loops.pure import timers as pure
+from penstock.shared.messaging.delayed import Delay, delayed
+from penstock.shared.messaging.system_topics import TIMER_TOPIC
+
+native = pytest.importorskip("penstock.shared.loops.compiled", reason="was not built")
+
+HOSTS = (pack_host("10.1.2.3", 54321), pack_host("2001:db8::1", 9))
+BASE, STORED_MS = 1 << 30, 1_700_000_000_000
+ODD = (
+    *(b"", b"x", b"0", b"-1", b"+5", b"007", b"1" * 15, b"1" * 16, b"\xff", "ü²".encode()),
+    *(b"1000", b"1700000009000", b"orders", b"o" * 127, b"o" * 128, b"0" * 9, b"1" * 10),
+)
+NAMES = (
+    *(b"TIMER_OUT_MS", b"TIMER_DELAY_MS", b"TIMER_DELAY_SEC", b"TIMER_ROLL_TIMES"),
+    *(b"TIMER_DEL_UNIQKEY", b"REAL_TOPIC", b"REAL_QID", b"UNIQ_KEY", b"TIMER_", b"__CRC32#"),
+    *(b"XREAL_QID", b"T", b"TAGS", b"", b"x__CRC32#"),
+)
+
+
+def odd_properties(rng: random.Random) -> bytes:
+    count = rng.choices(range(4), (6, 4, 2, 1))[0]
+    ends = rng.choices((b"\x02", b"", b"\x02\x02", b"\x01"), (20, 1, 1, 1), k=count)
+    return b"".join(rng.choice(NAMES) + b"\x01" + rng.choice(ODD) + end for end in ends)
+
+
+def waiting_record(rng: random.Random, position: int) -> bytes:
+    """One that waits, most often as a client makes it."""
+    host = rng.choice(HOSTS)
+    plain = Record(
+        rng.choice(("orders", "%RETRY%" + "g" * 120 + "x" * 100)),
+        rng.randbytes(rng.choice((0, 1, 40))),
+        rng.choice((b"", b"UNIQ_KEY\x01K1\x02", b"UNIQ_KEY\x01K2\x02a\x01\xff\x02")),
+        rng.randrange(4),
+        flag=rng.getrandbits(31),
+        sys_flag=rng.choice((0, 0, 1, 8)),
+        born_host=rng.choice(HOSTS),
+        store_host=host,
+        reconsume_times=rng.randrange(3),
+    )
+    out_ms = STORED_MS + rng.randrange(-100, 9000)
+    delay = rng.choice(
+        (
+            Delay(out_ms=out_ms),
+            Delay(out_ms=out_ms, delay_ms=rng.randrange(1, 9000)),
+            Delay(out_ms=out_ms, recalls="K1"),
+            Delay(level=1),
+        )
+    )
+    record = delayed(plain, delay)
+    properties = odd_properties(rng) + record.properties + odd_properties(rng)
+    crc = rng.random() < 0.3
+    properties = with_prop_crc_room(properties, True) if crc else properties
+    stored_ms = rng.choice((STORED_MS, STORED_MS, STORED_MS, 0, -1, 1 << 62))
+    record = replace(
+        record,
+        topic=TIMER_TOPIC,
+        properties=properties,
+        store_timestamp_ms=stored_ms,
+        physical_offset=position,
+    )
+    raw = bytearray(encode_record(record))
+    if crc and rng.random() < 0.8:
+        complete_prop_crc(raw, 0, len(raw))
+    return bytes(raw)
+
+
+def segment_of(rng: random.Random, damage: bool) -> tuple[bytes, bytes]:
+    """Some of the log from BASE on, and the entries of its queue."""
+    raw, entries = bytearray(), b""
+    for _ in range(30):
+        one = waiting_record(rng, BASE + len(raw))
+        size = len(one) + (rng.choice((-1, 1, 1 << 20, -(1 << 31))) if rng.random() < 0.02 else 0)
+        entries += ENTRY.pack(BASE + len(raw), max(size, -(1 << 31)), 0)
+        entries += BLANK_ENTRY * (rng.random() < 0.05)
+        raw += one
+    if damage:
+        for _ in range(40):
+            raw[rng.randrange(len(raw))] = rng.choice((0, 1, 2, 127, 128, 255, rng.randrange(256)))
+        del raw[len(raw) - rng.randrange(3) :]
+    return bytes(raw), entries
+
+
+@pytest.mark.parametrize("damage", [False, True])
+@pytest.mark.parametrize("seed", range(40))
+def test_both_forms_find_the_same_timers_and_make_the_same_copies(seed: int, damage: bool) -> None:
+    rng = random.Random(seed)
+    segment, entries = segment_of(rng, damage)
+    view = memoryview(segment)
+    for known, delivered_ms in ((0, -1), (10, STORED_MS + 4000), (99, STORED_MS + 4000)):
+        asked = (entries, view, BASE, known, delivered_ms)
+        assert native.timer_entries(*asked) == pure.timer_entries(*asked)
+    timers = b"".join(
+        TIMER.pack(due_ms + rng.choice((0, 0, 0, 1)), place, size, kind)
+        for due_ms, place, size, kind in TIMER.iter_unpack(native.timer_entries(*asked))
+    )
+    timers += b"".join(  # what is of a level has any time; and some that lead nowhere
+        TIMER.pack(rng.choice((0, STORED_MS, (1 << 64) - 1)), place, size, MESSAGE)
+        for place, size, _ in ENTRY.iter_unpack(entries)
+        if size > 0
+    ) + TIMER.pack(1, (1 << 64) - 1, 100, 0) + TIMER.pack(1, BASE, (1 << 32) - 1, 0)
+    for shape in (Shape(8, False), Shape(20, True)):
+        for timed in (True, False):
+            for recalled in ((), {b"orders+K1"}, {b"orders+K2", "größe+K1".encode()}):
+                how = (timers, view, BASE, shape, timed, recalled)
+                assert native.delayed_copies(*how) == pure.delayed_copies(*how)
+
+
+def test_most_copies_are_made_without_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the loops are equal because there is one only."""
+    raw, entries, twins = bytearray(), b"", []
+    for number in range(50):
+        own = Record("orders", b"body", b"UNIQ_KEY\x01K%d\x02" % number, 1, born_host=HOSTS[0])
+        waits = delayed(own, Delay(out_ms=STORED_MS + number, recalls="K" if number == 7 else ""))
+        waits = replace(
+            waits,
+            store_host=HOSTS[0],
+            store_timestamp_ms=STORED_MS,
+            physical_offset=BASE + len(raw),
+            properties=with_prop_crc_room(waits.properties, number % 2 == 0),
+        )
+        one = encode_record(waits)
+        entries += ENTRY.pack(BASE + len(raw), len(one), 0)
+        raw += one
+    view = memoryview(raw)
+    expected = pure.timer_entries(entries, view, BASE, 0, -1)
+    copies = pure.delayed_copies(expected, view, BASE, Shape(), True, ())
+    for name in ("timer_entries", "delayed_copies"):
+        monkeypatch.setattr(pure, name, lambda *given: twins.append(given))
+    assert native.timer_entries(entries, view, BASE, 0, -1) == expected
+    kinds = [kind for _, _, _, kind in TIMER.iter_unpack(expected)]
+    assert kinds == [RECALL if number == 7 else MESSAGE for number in range(50)]
+    assert native.delayed_copies(expected, view, BASE, Shape(), True, ()) == copies
+    assert [copy is None for copy in copies] == [number == 7 for number in range(50)]
+    assert twins == []
+
+
+def test_entries_that_lead_elsewhere_have_no_timer() -> None:
+    rng = random.Random(5)
+    segment, entries = segment_of(rng, False)
+    alone = native.timer_entries(entries, memoryview(segment), BASE, 0, -1)
+    for place in (BASE - 1, BASE + len(segment), -1, (1 << 63) - 1, -(1 << 63)):
+        asked = (entries + ENTRY.pack(place, 100, 0) + entries, memoryview(segment), BASE, 0, -1)
+        assert native.timer_entries(*asked) == pure.timer_entries(*asked) == 2 * alone
