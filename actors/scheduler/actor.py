@@ -98,9 +98,8 @@ class Scheduler(Actor):
             for number, delay_ms in enumerate(delays, 1)
         ]
         self._timers = Timers(around, self._files)
-        same_boot = progress.boot == run.boot_id
-        self._timers.start(progress, progress.indexed if same_boot else progress.synced)
-        self._rolling = Rolling(self._timers, self._files, around)
+        self._timers.start(progress, progress.boot == run.boot_id)
+        self._rolling = Rolling(self._timers, around)
         self._rolling.start(progress)
         progress.boot, progress.run, progress.clean = run.boot_id, run.run_id, False
         with self._stage.disk:
@@ -133,7 +132,7 @@ class Scheduler(Actor):
         self._targets.look(monotonic_ms)
         done = self._hear(monotonic_ms)
         if not self._stage.stopping:
-            done += self._read_ahead()
+            done += self._read_ahead(now_ms)
             done += self._put_due(now_ms, monotonic_ms)
         self._send(monotonic_ms)
         self._keeping.turn(self._levels, self._timers, self._rolling, self._sender, now_ms)
@@ -141,10 +140,10 @@ class Scheduler(Actor):
             self._queues.rest(monotonic_ms)
         return done
 
-    def _read_ahead(self) -> int:
+    def _read_ahead(self, now_ms: int) -> int:
         with self._stage.disk:
             try:
-                return self._timers.read_ahead()
+                return self._timers.read_ahead(now_ms)
             except OSError as error:
                 self._tell("timers cannot be kept, trying again", error)
                 return 0

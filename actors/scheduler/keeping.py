@@ -106,6 +106,7 @@ class Keeping:
         progress = self._progress
         progress.levels = {each.level: each.done for each in levels if each.done}
         progress.delivered_ms = timers.delivered_ms()
+        progress.split_hour = timers.calendar.whole_hour
         progress.indexed, place = timers.saved_index()
         # with nothing on its way, what is sent from now on is stored after all that there is
         floor = sender.floor if len(sender) else self._positions["wrote"]

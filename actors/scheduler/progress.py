@@ -41,13 +41,15 @@ class Progress(msgspec.Struct):
 
     Everything of a level below its offset is delivered; of the wheel queue's records below
     `indexed` all are in the timers' files, and those due up to `delivered_ms` are delivered. Below
-    `synced` the files are on disk. No copy of anything else lies below the log offset `floor`.
+    `synced` the files are on disk. Hours up to `split_hour` stand in their minutes, unless power
+    has failed. No copy of anything else lies below the log offset `floor`.
     """
 
     levels: dict[int, int] = {}
     indexed: int = 0
     synced: int = 0
     delivered_ms: int = -1
+    split_hour: int = -1
     floor: int = 0
     # whether everything that was sent had its outcome
     clean: bool = False

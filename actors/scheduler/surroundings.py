@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+from contextlib import suppress
 from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
 
 from penstock.actors.scheduler.copies import Targets
 from penstock.actors.scheduler.taken_over import Deliveries
+from penstock.actors.scheduler.timer_files import ENTRY, Entries
 from penstock.client.core.sending.record_sender import RecordSender
-from penstock.shared.formats.record_layout import AT_PHYSICAL_OFFSET, Shape
+from penstock.shared.formats import queue_entry
+from penstock.shared.formats.record_check import Kind, examine
+from penstock.shared.formats.record_crc import Checksum
+from penstock.shared.formats.record_layout import Shape
+from penstock.shared.loops.active import delayed_copies, timer_entries
 from penstock.shared.messaging.delivered import Copy, Waiting, delivered
+from penstock.shared.queue.entry_arrays import entries as queue_entries
 from penstock.shared.queue.reader import QueueReader
 
 
@@ -43,10 +54,59 @@ class Surroundings(NamedTuple):
             record = self.queues.view(place, place + size)
         except FileNotFoundError:
             return None
-        at = AT_PHYSICAL_OFFSET
-        if len(record) != size or record[at : at + 8] != place.to_bytes(8, "big"):
-            return None
-        return record if record[:4] == size.to_bytes(4, "big") else None
+        found = examine(record, 0, len(record), position=place, checksum=Checksum.NONE)
+        return record if found[:2] == (Kind.RECORD, size) else None
+
+    def timers(self, raw: bytes, known: int, delivered_ms: int) -> Entries:
+        """The timers that entries of the wheel queue lead to: see `timer_entries`."""
+        if self.queues.log.damaged:
+            each = queue_entry.ENTRY.iter_unpack(raw)
+            raw = b"".join(
+                queue_entry.BLANK_ENTRY
+                if self.queues.is_damaged(place, size)
+                else queue_entry.ENTRY.pack(place, size, code)
+                for place, size, code in each
+            )
+        read = queue_entries(raw)
+        found = np.empty(0, ENTRY)
+        for first, stop, base, segment in self._segments(read["offset"], read["size"]):
+            at, end = first * queue_entry.ENTRY.size, stop * queue_entry.ENTRY.size
+            made = timer_entries(raw[at:end], segment, base, max(0, known - first), delivered_ms)
+            found = np.concatenate((found, np.frombuffer(made, ENTRY)))
+        return found
+
+    def copies(
+        self, timers: Entries, timed: bool, recalled: Collection[bytes] = ()
+    ) -> list[Copy | None]:
+        """What is delivered of each; None also where it must be asked for by itself."""
+        found: list[Copy | None] = [None] * len(timers)
+        asked = self.deliveries.until_ms >= 0 and timers["due"].min() <= self.deliveries.until_ms
+        if self.queues.log.damaged or asked:
+            return found
+        order = np.argsort(timers["at"] // self.queues.log.segment_bytes, kind="stable")
+        timers = timers[order]
+        for first, stop, base, segment in self._segments(timers["at"], timers["size"]):
+            raw = timers[first:stop].tobytes()
+            made = delayed_copies(raw, segment, base, self.shape, timed, recalled)
+            for number, copy in zip(order[first:stop].tolist(), made, strict=True):
+                found[number] = copy
+        return found
+
+    def _segments(
+        self, places: npt.NDArray[np.int64], sizes: npt.NDArray[np.int32]
+    ) -> Iterator[tuple[int, int, int, memoryview]]:
+        """(first, stop, base, bytes) of places that follow each other in one segment; those in one
+        that is gone are left out."""
+        each = self.queues.log.segment_bytes
+        bases = places // each
+        cuts = [0, *(np.flatnonzero(np.diff(bases)) + 1).tolist(), len(bases)]
+        for first, stop in zip(cuts, cuts[1:], strict=False):
+            if first == stop:
+                continue
+            base = int(bases[first]) * each
+            size = int(sizes[first:stop].astype(np.int64).clip(0, each).sum())
+            with suppress(FileNotFoundError):
+                yield first, stop, base, self.queues.log.segment(base, size)
 
     def queued(self) -> int:
         """The log offset up to which queues have what the log has."""

@@ -26,7 +26,8 @@ class Deliveries:
     """What is in the store already of messages that were due up to `until_ms`; -1: nobody asks."""
 
     def __init__(self, config: Config, positions: Positions, log: LogReader, until_ms: int) -> None:
-        self._positions, self._log, self._until_ms = positions, log, until_ms
+        self._positions, self._log = positions, log
+        self.until_ms = until_ms
         self._index: IndexView | None = None
         if until_ms >= 0:
             self._index = IndexView(StorePaths(config.store).index, index_geometry(config))
@@ -34,7 +35,7 @@ class Deliveries:
     def has(self, waiting: Waiting, copy: Copy, due_ms: int) -> bool:
         """Whether a copy of this message is stored."""
         key = waiting.unique_key.decode("utf-8", "replace")
-        if due_ms > self._until_ms or self._index is None or not key:
+        if due_ms > self.until_ms or self._index is None or not key:
             return False
         topic = copy.topic.decode("utf-8", "replace")
         query = KeyQuery(topic, key, _MOST, due_ms - _PRECISION_MS, _EVER_MS, True)

@@ -1,6 +1,7 @@
-"""The timers' files: which messages of the wheel topic are due when. One file for each minute.
+"""The timers' files: which messages of the wheel topic are due when.
 
-    penstock/timers/<minute since 1970>      24 bytes for each message, in the order it was stored
+    penstock/timers/<minute since 1970>      what is near: 24 bytes for each message, as stored
+    penstock/timers/<hour since 1970>h       what is far, in the same form
 
     off  field            type
       0  due              u64    ms since 1970
@@ -8,7 +9,11 @@
      16  size             u32    of that record
      20  kind             u32    0: a message; 1: it takes one back
 
-Words are little-endian. A file is appended to and never changed, and goes when its minute is over.
+Words are little-endian. A file is appended to and never changed, and goes when its time is over.
+When an hour is near, what it holds is put into the files of its minutes: 40 days have 58,000
+minutes, and a file for each would cost more than the timers in it. Which hours are split is not
+this file's business.
+
 The log is the truth: a record that stands here twice counts once, and what stands here is compared
 with its record before anything is done with it. So after a crash the last part is put here again.
 """
@@ -16,7 +21,7 @@ with its record before anything is done with it. So after a crash the last part 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -24,14 +29,18 @@ import numpy.typing as npt
 
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import make_directory, opened
+from penstock.shared.loops import forms
 
 MINUTE_MS = 60_000
+HOUR_MINUTES = 60
+HOUR_MS = HOUR_MINUTES * MINUTE_MS
 ENTRY = np.dtype([("due", "<u8"), ("at", "<u8"), ("size", "<u4"), ("kind", "<u4")])
-MESSAGE, RECALL = 0, 1
+MESSAGE, RECALL = forms.MESSAGE, forms.RECALL
+_HOUR = "h"
 
 Entries = npt.NDArray[np.void]
 
-assert ENTRY.itemsize == 24, "an entry is 24 bytes"
+assert ENTRY.itemsize == 24 == forms.TIMER.size, "an entry is 24 bytes"
 
 
 class TimerFiles:
@@ -41,19 +50,30 @@ class TimerFiles:
         self._directory = directory
         make_directory(directory)
 
-    def append(self, entries: Entries) -> None:
-        """Put entries into their files. Survives the process on return; not synced. Raises
-        OSError; then some may be there."""
-        minutes = entries["due"] // MINUTE_MS
-        order = np.argsort(minutes, kind="stable")
-        entries, minutes = entries[order], minutes[order]
-        bounds = [0, *(np.flatnonzero(np.diff(minutes)) + 1).tolist(), len(entries)]
-        for start, stop in zip(bounds, bounds[1:], strict=False):
-            self._append(int(minutes[start]), entries[start:stop].tobytes())
-            crash_point("schedule.mid_index")
+    def append(self, entries: Entries, hours_from: int = 1 << 62) -> dict[tuple[int, bool], int]:
+        """Put entries into their files; how many went into each, by minute, or by hour for those of
+        hour `hours_from` and later: (its number, whether it is an hour).
 
-    def _append(self, minute: int, raw: bytes) -> None:
-        with opened(str(self._path(minute)), os.O_WRONLY | os.O_CREAT) as handle:
+        Survives the process on return; not synced. Raises OSError; then some may be there.
+        """
+        minutes = (entries["due"] // MINUTE_MS).astype(np.int64)
+        hours = minutes // HOUR_MINUTES
+        # one number for each file: hours are the negative ones
+        file_of = np.where(hours >= hours_from, -1 - hours, minutes)
+        order = np.argsort(file_of, kind="stable")
+        entries, file_of = entries[order], file_of[order]
+        bounds = [0, *(np.flatnonzero(np.diff(file_of)) + 1).tolist(), len(entries)]
+        counts: dict[tuple[int, bool], int] = {}
+        for start, stop in zip(bounds, bounds[1:], strict=False):
+            number = int(file_of[start])
+            file = (number, False) if number >= 0 else (-1 - number, True)
+            self._append(*file, entries[start:stop].tobytes())
+            counts[file] = stop - start
+            crash_point("schedule.mid_index")
+        return counts
+
+    def _append(self, number: int, hour: bool, raw: bytes) -> None:
+        with opened(self._path(number, hour), os.O_WRONLY | os.O_CREAT) as handle:
             size = os.fstat(handle).st_size
             # one that was cut off by a death is put here again by the next life
             size -= size % ENTRY.itemsize
@@ -61,40 +81,62 @@ class TimerFiles:
                 done = os.pwrite(handle, raw, size)
                 raw, size = raw[done:], size + done
 
-    def load(self, minute: int) -> Entries:
-        """The entries of a minute, each once, in no order; none where there is no file."""
+    def load(self, number: int, hour: bool = False) -> Entries:
+        """The entries of a minute or hour, each once, those that came first before those that came
+        later; none where there is no file."""
+        return each_once(self.part(number, 0, 1 << 62, hour))
+
+    def part(self, number: int, start: int, stop: int, hour: bool = False) -> Entries:
+        """The entries from the `start`-th to below the `stop`-th, as they stand in the file."""
         try:
-            raw = self._path(minute).read_bytes()
+            with open(self._path(number, hour), "rb") as file:
+                file.seek(start * ENTRY.itemsize)
+                size = os.fstat(file.fileno()).st_size - start * ENTRY.itemsize
+                raw = file.read(max(0, min(size, (stop - start) * ENTRY.itemsize)))
         except FileNotFoundError:
             return np.empty(0, ENTRY)
-        found = np.frombuffer(raw, ENTRY, len(raw) // ENTRY.itemsize)
-        _, first = np.unique(found["at"], return_index=True)
-        # most often nothing is there twice, and then nothing is copied
-        return found if len(first) == len(found) else found[np.sort(first)]
+        return np.frombuffer(raw, ENTRY, len(raw) // ENTRY.itemsize)
 
     def minutes(self) -> list[int]:
         """Those that have a file, in order."""
         return sorted(int(name) for name in os.listdir(self._directory) if name.isdigit())
 
-    def count(self, minute: int) -> int:
-        """About how many entries a minute has."""
+    def hours(self) -> list[int]:
+        """Those that have a file, in order."""
+        names = [name[:-1] for name in os.listdir(self._directory) if name.endswith(_HOUR)]
+        return sorted(int(name) for name in names if name.isdigit())
+
+    def count(self, number: int, hour: bool = False) -> int:
+        """How many entries a minute or an hour has."""
         try:
-            return self._path(minute).stat().st_size // ENTRY.itemsize
+            return os.stat(self._path(number, hour)).st_size // ENTRY.itemsize
         except FileNotFoundError:
             return 0
 
-    def drop(self, minutes: Iterator[int]) -> None:
-        """Remove files whose minutes are over."""
-        for minute in minutes:
-            self._path(minute).unlink(missing_ok=True)
+    def drop(self, numbers: Iterable[int], hour: bool = False) -> None:
+        """Remove files whose time is over."""
+        for number in numbers:
+            Path(self._path(number, hour)).unlink(missing_ok=True)
 
     def clear(self) -> None:
         """Remove all: they are built again from the wheel topic."""
-        self.drop(iter(self.minutes()))
+        self.drop(self.minutes())
+        self.drop(self.hours(), True)
 
     def open_directory(self) -> int:
         """A descriptor of the directory, for a sync of its file system."""
         return os.open(self._directory, os.O_RDONLY | os.O_DIRECTORY)
 
-    def _path(self, minute: int) -> Path:
-        return self._directory / str(minute)
+    def _path(self, number: int, hour: bool) -> str:
+        return f"{self._directory}/{number}{_HOUR if hour else ''}"
+
+
+def each_once(entries: Entries) -> Entries:
+    """The entries without those that name a record named before, in their order."""
+    at = entries["at"]
+    if (at[1:] > at[:-1]).all():
+        return entries  # as they stood in the queue, so none is there twice
+    order = np.argsort(at, kind="stable")
+    once = np.ones(len(at), np.bool_)
+    once[1:] = at[order][1:] != at[order][:-1]
+    return entries[np.sort(order[once])]

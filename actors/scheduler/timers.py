@@ -1,6 +1,6 @@
 """Messages for any time: from the wheel topic's queue into the files, and out when they are due.
 
-    wheel queue -> read ahead -> files by minute -> the minute at hand -> frames -> outcomes
+    wheel queue -> read ahead -> calendar -> the minute at hand -> frames -> outcomes
 
 Two places say how far this is, and both are saved: `indexed`, of the queue, and `delivered_ms`, of
 time. A message that is found when its time has passed already holds `indexed` back until it has its
@@ -9,42 +9,34 @@ outcome, so what one of the two leaves out the other has.
 
 from __future__ import annotations
 
-from bisect import bisect_right, insort
 from collections import deque
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from penstock.actors.scheduler.calendar import Calendar
 from penstock.actors.scheduler.copies import Batch, put_frames, put_in_place
-from penstock.actors.scheduler.due_heap import DueHeap, Held, held
+from penstock.actors.scheduler.due_heap import DueHeap, Held, held, unheld
 from penstock.actors.scheduler.progress import Progress
 from penstock.actors.scheduler.surroundings import Surroundings
 from penstock.actors.scheduler.timer_files import (
-    ENTRY,
-    MESSAGE,
+    HOUR_MINUTES,
+    HOUR_MS,
     MINUTE_MS,
     RECALL,
     Entries,
     TimerFiles,
 )
-from penstock.shared.formats import queue_entry
-from penstock.shared.formats.record_layout import store_timestamp_ms
+from penstock.shared.formats.queue_entry import BLANK_SIZE
 from penstock.shared.formats.record_outline import raw_properties
-from penstock.shared.messaging.delayed import (
-    real_place,
-    recall_key,
-    recalled_key,
-    timer_due_ms,
-)
+from penstock.shared.messaging.delayed import real_place, recall_key, recalled_key
 from penstock.shared.messaging.delivered import Copy, Waiting, taken_apart
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
+from penstock.shared.queue.entry_arrays import entries as queue_entries
 
-# Records of the wheel queue that one turn reads, and timers that one turn takes.
-# Each read may go to a file of its own.
-READ_AT_ONCE = 500
+# Entries of the wheel queue that one turn reads, and timers that one turn takes.
+READ_AT_ONCE = 4000
 TAKEN_AT_ONCE = 2000
-# Files that are counted in one turn after a start.
-FILES_AT_ONCE = 200
 # A minute is loaded this long before it begins.
 AHEAD_MS = 500
 # A recall counts for messages that turn out to be due later than it says, by up to this: one that
@@ -61,7 +53,8 @@ class Timers:
     """All timers of a store. `now_ms` in calls is the clock that stamps messages."""
 
     def __init__(self, around: Surroundings, files: TimerFiles) -> None:
-        self._around, self._files, self._queues = around, files, around.queues
+        self._around, self._queues = around, around.queues
+        self.calendar = Calendar(files)
         self.record = around.record
         self._heap = DueHeap()
         self._batches: deque[Batch] = deque()
@@ -71,26 +64,27 @@ class Timers:
         self._looks = 0
         # where the log was when the queue was last read to its end; -1: it has not been
         self._read_to = -1
-        self.delivered = self.undelivered = self.pending = 0
+        self._on_way = 0
+        self.delivered = self.undelivered = 0
 
-    def start(self, progress: Progress, first: int) -> None:
-        """Go on where the last life was; its files have what stands before `first` in the queue."""
+    def start(self, progress: Progress, same_boot: bool) -> None:
+        """Go on where the last life was. After a power failure the files have what was synced."""
         self.rolls = list(progress.rolls)
-        self.indexed = first
+        self.indexed = progress.indexed if same_boot else progress.synced
         # of these, what is due up to `delivered_ms` is delivered, and is not even looked at
         self._known = progress.indexed
         self.frontier_ms = self._delivered_ms = progress.delivered_ms
         self._minute = max(0, progress.delivered_ms // MINUTE_MS) - 1
         # nothing is loaded before all that the last life may have put into the files is there again
         self._catch_up = max(self.indexed, self._ends()[1])
-        self._minutes = self._files.minutes()
-        self._known_minutes = set(self._minutes)
-        # there may be thousands: they are counted while work goes on
-        self._uncounted = set(self._minutes_left())
+        split_hour = progress.split_hour if same_boot else progress.delivered_ms // HOUR_MS - 1
+        self.calendar.start(max(-1, split_hour), progress.delivered_ms)
         self._load_recalls()
 
-    def _minutes_left(self) -> list[int]:
-        return [minute for minute in self._minutes if (minute + 1) * MINUTE_MS > self._delivered_ms]
+    @property
+    def pending(self) -> int:
+        """About how many have no outcome yet."""
+        return len(self.calendar) + len(self._heap) + self._on_way
 
     def _ends(self) -> tuple[int, int]:
         slot = self._queues.queues(TIMER_TOPIC).get(0)
@@ -98,48 +92,31 @@ class Timers:
 
     # --- from the queue into the files ---
 
-    def read_ahead(self) -> int:
-        """Put more of the wheel queue into the files; how many. Raises OSError."""
+    def read_ahead(self, now_ms: int) -> int:
+        """Put more of the wheel queue into the files, and hours that are near into their minutes;
+        how much there was to do. Raises OSError."""
+        done = self.calendar.split(now_ms)
         queued = self._around.queued()
         slot = self._queues.queues(TIMER_TOPIC).get(0)
         low, high = (0, 0) if slot is None else self._queues.range(slot)
         start = max(low, self.indexed)
         if slot is None or start >= high:
             self.indexed, self._read_to = start, queued
-            return 0
+            return done
         raw = self._queues.entries(slot, start, min(high, start + READ_AT_ONCE))
-        found, position = [], -1
-        for number, (place, size, _) in enumerate(queue_entry.ENTRY.iter_unpack(raw)):
-            position = place if position < 0 and size != queue_entry.BLANK_SIZE else position
-            entry = self._entry(place, size, start + number)
-            if entry is not None:
-                found.append(entry)
-        entries = np.array(found, ENTRY)
+        read = queue_entries(raw)
+        entries = self._around.timers(raw, self._known - start, self._delivered_ms)
         if len(entries):
-            self._files.append(entries)
-            self._note(entries, start, position)
-        self.indexed = start + len(raw) // queue_entry.ENTRY.size
-        return self.indexed - start
+            self._keep(entries, start, int(read["offset"][(read["size"] != BLANK_SIZE).argmax()]))
+        self.indexed = start + len(read)
+        return done + len(read)
 
-    def _entry(self, place: int, size: int, number: int) -> tuple[int, int, int, int] | None:
-        if size == queue_entry.BLANK_SIZE:
-            return None
-        record = self.record(place, size)
-        if record is None:
-            return None
-        properties = raw_properties(record)
-        due_ms = timer_due_ms(properties, store_timestamp_ms(record, 0))
-        if due_ms < 0 or number < self._known and due_ms <= self._delivered_ms:
-            return None
-        return due_ms, place, size, RECALL if recalled_key(properties) else MESSAGE
-
-    def _note(self, entries: Entries, start: int, position: int) -> None:
+    def _keep(self, entries: Entries, start: int, position: int) -> None:
         """What is due in a minute that is loaded goes there; what is late holds `indexed` back."""
-        minutes = (entries["due"] // MINUTE_MS).tolist()
-        self.pending += sum(minute not in self._uncounted for minute in minutes)
         late = entries["due"] <= max(0, self.frontier_ms)
         # Before all is read again no minute is loaded, and then the late ones are left out.
         here = entries["due"] < max(0, self.loaded_to_ms) if self.caught_up else late
+        self.calendar.put(entries, here)
         number = 0
         if late.any():
             self._looks = number = self._looks + 1
@@ -147,9 +124,6 @@ class Timers:
         if here.any():
             marks = np.where(late, number, 0).astype(np.uint32)
             self._heap.add(held(entries[here], marks[here]))
-        for minute in {*minutes} - self._known_minutes:
-            self._known_minutes.add(minute)
-            insort(self._minutes, minute)
 
     @property
     def caught_up(self) -> bool:
@@ -161,24 +135,18 @@ class Timers:
         """Put some of what is due; how many."""
         if not self.caught_up:
             return 0
-        if self._uncounted:
-            self._count()
         taken = self._heap.take(now_ms, TAKEN_AT_ONCE)
         if len(taken) < TAKEN_AT_ONCE:
             self._load_next(now_ms)
         if not len(taken):
             if not 0 <= self._heap.next_ms <= now_ms:
                 self.frontier_ms = max(self.frontier_ms, min(now_ms, self.loaded_to_ms - 1))
-            return len(self._uncounted)
+            return 0
         full = len(taken) == TAKEN_AT_ONCE
         self._put(taken)
         last_ms = int(taken["due"][-1])
         self.frontier_ms = max(self.frontier_ms, last_ms - 1 if full else last_ms)
         return len(taken)
-
-    def _count(self) -> None:
-        for _ in range(min(FILES_AT_ONCE, len(self._uncounted))):
-            self.pending += self._files.count(self._uncounted.pop())
 
     @property
     def loaded_to_ms(self) -> int:
@@ -188,9 +156,9 @@ class Timers:
     def next_ms(self) -> int:
         """When there is something to do next; -1 where nobody knows."""
         due_ms = self._heap.next_ms
-        rest = self.minutes_after(self._minute)
-        if rest and (due_ms < 0 or rest[0] * MINUTE_MS - AHEAD_MS < due_ms):
-            due_ms = rest[0] * MINUTE_MS - AHEAD_MS
+        minute = self.calendar.next_minute(self._minute)
+        if minute >= 0 and (due_ms < 0 or minute * MINUTE_MS - AHEAD_MS < due_ms):
+            due_ms = minute * MINUTE_MS - AHEAD_MS
         return due_ms
 
     def _load_next(self, now_ms: int) -> None:
@@ -199,10 +167,11 @@ class Timers:
         if 0 <= due_ms <= now_ms:
             return
         reach = (now_ms + AHEAD_MS) // MINUTE_MS
+        reach = min(reach, (self.calendar.whole_hour + 1) * HOUR_MINUTES - 1)
         while self._minute < reach:
-            nearer = self.minutes_after(self._minute)
-            self._minute = min(nearer[0], reach) if nearer else reach
-            entries = self._files.load(self._minute)
+            nearer = self.calendar.next_minute(self._minute)
+            self._minute = min(nearer, reach) if nearer >= 0 else reach
+            entries = self.calendar.take(self._minute)
             entries = entries[entries["due"] > max(0, self._delivered_ms)]
             entries = self.not_rolled(entries)
             if len(entries):
@@ -211,27 +180,29 @@ class Timers:
 
     def not_rolled(self, entries: Entries) -> Entries:
         """Those that were not stored again since."""
-        before = len(entries)
         for roll in self.rolls:
             entries = entries[(entries["at"] >= roll.below) | (entries["due"] <= roll.after_ms)]
-        self.pending -= before - len(entries)
         return entries
 
-    def minutes_after(self, minute: int) -> list[int]:
-        """Minutes with a file that come later."""
-        return self._minutes[bisect_right(self._minutes, minute) :]
-
     def _put(self, taken: Held) -> None:
+        self._on_way += len(taken)
         sure: list[tuple[Copy, Any]] = []
         unsure: list[tuple[Copy, Any]] = []
-        for due_ms, place, size, _, late in taken.tolist():
-            copy = self._copy(due_ms, place, size)
+        doubt, place_of = self._around.doubt, self._around.targets.place
+        # what takes messages back comes first, lest it be too late for those that are due with it
+        for due_ms, place, size, _, _ in taken[taken["kind"] == RECALL].tolist():
+            self._copy(due_ms, place, size)
+        made = self._around.copies(unheld(taken), True, self._recalled)
+        for (due_ms, place, size, kind, late), plain in zip(taken.tolist(), made, strict=True):
+            note = _Note(due_ms, late)
+            if plain is None:
+                copy = None if kind == RECALL else self._copy(due_ms, place, size)
+            elif (copy := place_of(plain)) is None:
+                self.undelivered += 1
             if copy is None:
-                self._over(_Note(due_ms, late))
-            elif self._around.doubt.holds(due_ms, place):
-                unsure.append((copy, _Note(due_ms, late)))
+                self._over([note])
             else:
-                sure.append((copy, _Note(due_ms, late)))
+                (unsure if doubt.holds(due_ms, place) else sure).append((copy, note))
         for copies, doubtful in ((unsure, True), (sure, False)):
             self._batches += put_frames(self._around.sender, self, copies, doubtful)
 
@@ -265,8 +236,7 @@ class Timers:
     def settle(self, batch: Batch, stored: bool) -> None:
         """A frame has its outcome."""
         batch.settled = True
-        for note in batch.notes:
-            self._over(note)
+        self._over(batch.notes)
         if stored:
             self.delivered += len(batch.copies)
         else:
@@ -274,13 +244,14 @@ class Timers:
         while self._batches and self._batches[0].settled:
             self._batches.popleft()
 
-    def _over(self, note: _Note) -> None:
-        self.pending -= 1
-        if note.late and note.late in self._late:
-            look = self._late[note.late]
-            look[2] -= 1
-            if not look[2]:
-                del self._late[note.late]
+    def _over(self, notes: list[_Note]) -> None:
+        self._on_way -= len(notes)
+        for note in notes:
+            if note.late and note.late in self._late:
+                look = self._late[note.late]
+                look[2] -= 1
+                if not look[2]:
+                    del self._late[note.late]
 
     def again(self, batch: Batch, parts: list[Batch]) -> None:
         """Frames in the place of one that was refused."""
@@ -313,7 +284,8 @@ class Timers:
         """A log offset below which no message waits; -1 while that is not known."""
         if not self.caught_up:
             return -1
-        if not self._batches and not len(self._heap) and not self.minutes_after(self._minute):
+        nothing = self.calendar.next_minute(self._minute) < 0
+        if nothing and not self._batches and not len(self._heap):
             return self._read_to
         after = [roll.below for roll in self.rolls if roll.after_ms <= self._delivered_ms]
         return max(after, default=0)
@@ -322,17 +294,11 @@ class Timers:
 
     def _load_recalls(self) -> None:
         """What was taken back lately, and whose message may still come."""
-        for minute in self._minutes:
-            begin_ms = minute * MINUTE_MS
-            if begin_ms + MINUTE_MS <= self._delivered_ms - RECALL_MS:
-                continue
-            if begin_ms > self._delivered_ms:
-                break
-            entries = self._files.load(minute)
-            for due_ms, place, size, _ in entries[entries["kind"] == RECALL].tolist():
-                record = self.record(place, size)
-                if record is not None and due_ms <= self._delivered_ms:
-                    self._recalled[recalled_key(raw_properties(record))] = due_ms
+        entries = self.calendar.recalls(self._delivered_ms - RECALL_MS, self._delivered_ms)
+        for due_ms, place, size, _ in entries.tolist():
+            record = self.record(place, size)
+            if record is not None:
+                self._recalled[recalled_key(raw_properties(record))] = due_ms
 
     def tidy(self) -> None:
         """Forget what is over. Raises OSError."""
@@ -340,8 +306,4 @@ class Timers:
         if self._recalled:
             self._recalled = {k: due for k, due in self._recalled.items() if due >= before_ms}
         # the minute that is loaded is over when the next one is
-        over = [m for m in self._minutes if (m + 1) * MINUTE_MS <= before_ms and m < self._minute]
-        if over:
-            self._files.drop(iter(over))
-            self._minutes = self._minutes[len(over) :]
-            self._known_minutes -= {*over}
+        self.calendar.tidy(before_ms, self._minute)

@@ -252,3 +252,33 @@ def test_what_is_due_in_a_queue_that_goes_just_then_goes_to_one_that_is_left(sce
 
 def test_recall_keys_are_rocketmqs() -> None:
     assert recall_key("orders", "K") == "orders+K"
+
+
+def test_what_is_far_comes_once_whoever_dies_while_its_hour_is_split(
+    scene: Maker, dice: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And a power failure may take the minutes' files, but not what was synced of the hour's."""
+    monkeypatch.setattr("penstock.actors.scheduler.calendar.SPLIT_AT_ONCE", 7)
+    it = scene()
+    hour_ms = (it.now_ms // 3_600_000 + 3) * 3_600_000
+    keys = {it.send(Delay(out_ms=at)): at for at in dice.sample(range(hour_ms, hour_ms + 200), 60)}
+    gone = it.send(Delay(out_ms=hour_ms + 201))
+    it.send(Delay(out_ms=hour_ms + 201, recalls=gone))
+    it.until(lambda: it.broker.positions["pending_delayed"] == 62, "the hour's file")
+    assert [path.name for path in it.broker.paths.timers.iterdir()] == [f"{hour_ms // 3_600_000}h"]
+    while it.now_ms < hour_ms - 500_000:
+        it.turn(100_000 if it.now_ms < hour_ms - 800_000 else 20)
+        if dice.random() < 0.1:
+            it.crash()
+    it.crash()
+    for path in it.broker.paths.timers.iterdir():
+        if path.name.isdigit():
+            path.unlink()
+    kept = ProgressFile(it.broker.paths.scheduler, it.broker.paths.delay_offsets)
+    progress, _ = kept.load()
+    progress.boot, progress.synced = "another", progress.indexed
+    kept.save(progress)
+    kept.close()
+    it.crash()
+    found = [each.body.decode() for each in it.await_bodies(60, ms=5000)]
+    assert [keys[key] for key in found] == sorted(keys.values())

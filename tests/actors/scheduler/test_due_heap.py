@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.actors.scheduler.calendar import Calendar
 from penstock.actors.scheduler.due_heap import DueHeap, held
-from penstock.actors.scheduler.timer_files import ENTRY, MINUTE_MS, RECALL, TimerFiles
+from penstock.actors.scheduler.timer_files import (
+    ENTRY,
+    HOUR_MS,
+    MESSAGE,
+    MINUTE_MS,
+    RECALL,
+    TimerFiles,
+)
 
 steps = st.lists(
     st.one_of(
@@ -72,3 +82,62 @@ def test_an_entry_that_was_cut_off_is_written_over(tmp_path: Path) -> None:
     assert files.load(0)["at"].tolist() == [1]
     files.append(np.array([(6, 2, 1, 0)], ENTRY))
     assert files.load(0)["at"].tolist() == [1, 2] and files.count(0) == 2
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_calendar_gives_each_timer_in_its_minute_whenever_hours_are_split(
+    tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Entries come, time goes by, and lives end in the middle of a split."""
+    monkeypatch.setattr("penstock.actors.scheduler.calendar.SPLIT_AT_ONCE", 3)
+    dice, files = random.Random(seed), TimerFiles(tmp_path / "timers")
+    calendar, saved, now_ms, minute = Calendar(files), -1, 0, -1
+    dues = [dice.randrange(dice.choice((HOUR_MS, 4 * HOUR_MS))) for _ in range(60)]
+    left = [(due_ms, at, 1, MESSAGE) for at, due_ms in enumerate(dues)]
+    found: list[int] = []
+    while left or calendar.next_minute(minute) >= 0:
+        entries = np.array(left[:5], ENTRY)
+        # what is late is in memory, and its minute is not taken any more
+        here = entries["due"] // MINUTE_MS <= minute
+        found += entries["at"][here].tolist()
+        if len(entries):
+            calendar.put(entries, here)
+        left = left[5:]
+        for _ in range(dice.randrange(5)):
+            calendar.split(now_ms)
+        if dice.random() < 0.5:
+            saved = calendar.whole_hour
+        if dice.random() < 0.2:
+            calendar = Calendar(files)
+            calendar.start(dice.choice((saved, max(-1, minute // 60 - 1))), now_ms)
+        reach = min(now_ms // MINUTE_MS, calendar.whole_hour * 60 + 59)
+        while 0 <= (following := calendar.next_minute(minute)) <= reach:
+            minute = following
+            taken = calendar.take(minute)
+            assert (taken["due"] // MINUTE_MS == minute).all()
+            found += taken["at"].tolist()
+        minute = max(minute, reach)
+        calendar.tidy(now_ms - HOUR_MS, minute)
+        now_ms += dice.randrange(HOUR_MS)
+    assert sorted(found) == [*range(len(dues))]
+    while calendar.split(now_ms):  # the last life may have to do one again
+        pass
+    calendar.tidy(now_ms + 9 * HOUR_MS, now_ms)
+    assert files.minutes() == [] == files.hours()
+
+
+def test_what_waits_is_counted_once_and_what_takes_messages_back_is_found(tmp_path: Path) -> None:
+    files = TimerFiles(tmp_path / "timers")
+    calendar = Calendar(files)
+    rows = [(at * HOUR_MS // 2, at, 1, RECALL if at % 2 else MESSAGE) for at in range(10)]
+    calendar.put(np.array(rows, ENTRY), np.zeros(10, np.bool_))
+    assert len(calendar) == 10 and files.hours() == [0, 1, 2, 3, 4] and files.minutes() == []
+    while calendar.split(2 * HOUR_MS):
+        pass
+    assert len(calendar) == 10 and calendar.whole_hour == 2
+    assert files.minutes() == [0, 30, 60, 90, 120, 150]
+    assert len(calendar.take(0)) == 1 and len(calendar) == 9
+    assert calendar.recalls(HOUR_MS, 3 * HOUR_MS + HOUR_MS // 2)["at"].tolist() == [3, 5, 7]
+    again = Calendar(files)
+    again.start(calendar.whole_hour, HOUR_MS)
+    assert len(again) == 8, "those of minutes and hours that are not over"

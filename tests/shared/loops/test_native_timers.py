@@ -110,11 +110,15 @@ def test_both_forms_find_the_same_timers_and_make_the_same_copies(seed: int, dam
         TIMER.pack(due_ms + rng.choice((0, 0, 0, 1)), place, size, kind)
         for due_ms, place, size, kind in TIMER.iter_unpack(native.timer_entries(*asked))
     )
-    timers += b"".join(  # what is of a level has any time; and some that lead nowhere
-        TIMER.pack(rng.choice((0, STORED_MS, (1 << 64) - 1)), place, size, MESSAGE)
-        for place, size, _ in ENTRY.iter_unpack(entries)
-        if size > 0
-    ) + TIMER.pack(1, (1 << 64) - 1, 100, 0) + TIMER.pack(1, BASE, (1 << 32) - 1, 0)
+    timers += (
+        b"".join(  # what is of a level has any time; and some that lead nowhere
+            TIMER.pack(rng.choice((0, STORED_MS, (1 << 64) - 1)), place, size, MESSAGE)
+            for place, size, _ in ENTRY.iter_unpack(entries)
+            if size > 0
+        )
+        + TIMER.pack(1, (1 << 64) - 1, 100, 0)
+        + TIMER.pack(1, BASE, (1 << 32) - 1, 0)
+    )
     for shape in (Shape(8, False), Shape(20, True)):
         for timed in (True, False):
             for recalled in ((), {b"orders+K1"}, {b"orders+K2", "größe+K1".encode()}):
