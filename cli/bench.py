@@ -133,6 +133,7 @@ Examples:
   penstock bench delay
   penstock bench delay --messages 100000 --seconds 10 -o json
   penstock bench delay --pending 10000000
+  penstock bench delay --kills 50
 """,
 )
 @click.option(
@@ -148,21 +149,33 @@ Examples:
     show_default=True,
     help="Others that wait meanwhile, for an hour to 39 days.",
 )
+@click.option(
+    "--kills",
+    type=click.IntRange(min=0),
+    default=0,
+    show_default=True,
+    help="Kill actors or the broker so often while messages come due.",
+)
 @click.option("--size", type=COUNT, default=100, show_default=True, help="Bytes of a body.")
 @output_option
-def delay(messages: int, seconds: float, pending: int, size: int, output: str) -> None:
+def delay(messages: int, seconds: float, pending: int, kills: int, size: int, output: str) -> None:
     """How late messages come that are delayed to random times, and what waiting ones cost.
 
     None may come early, none may be missing, none may come twice. With --pending the broker is
-    killed once they wait, and its start is measured too.
+    killed once they wait, and its start is measured too, against one without them.
     """
     from penstock.bench.delay import bench_delay
 
     with progress("delaying") as moved:
-        result = bench_delay(messages, seconds, pending, size, moved)
+        result = bench_delay(messages, seconds, pending, kills, size, moved)
     if output == "json":
         print_json(result)
         return
     columns = ("messages", "p50 ms", "p99 ms", "most", "early", "lost", "twice", "MB", "start s")
     row = (result.messages, result.p50_ms, result.p99_ms, result.max_ms, result.early)
     print_table(columns, [(*row, result.lost, result.twice, result.memory_mb, result.start_s)])
+    if result.behind:
+        click.echo(
+            f"{result.behind} messages were due before the producer had sent them: they count as "
+            "late from when they were stored"
+        )

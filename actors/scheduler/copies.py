@@ -106,8 +106,9 @@ class Targets:
         self._looked_ms = -LOOK_MS
         self._topics = Topics()
         self._deleted: Collection[str] = ()
-        # how many queues each has, of those that were asked for
+        # how many queues each has, of those that were asked for, and which of them are there
         self._counts: dict[str, int] = {}
+        self._there: set[tuple[bytes, int]] = set()
         # topics that somebody has to make, each with its number of queues
         self.missing: dict[str, int] = {}
         self._refused: set[str] = set()
@@ -128,7 +129,13 @@ class Targets:
             names = self._topics.names()
             self._deleted = load_deleted_topics(self._deletions).settled(names).ends()
             self._counts.clear()
+            self._there.clear()
             self.missing = {each: n for each, n in self.missing.items() if each not in names}
+
+    def others(self, copies: Sequence[Copy | None]) -> list[int]:
+        """Which of them need a look, each by itself: all but those whose queue is there."""
+        there = self._there
+        return [n for n, copy in enumerate(copies) if copy is None or copy[:2] not in there]
 
     def place(self, copy: Copy) -> Copy | None:
         """The copy for a queue that there is, or will be; None where it has nowhere to go."""
@@ -148,6 +155,8 @@ class Targets:
         if count is None:
             count = self._counts[topic] = self._count(topic)
         if count:
+            if queue_id < count:
+                self._there.add((name, queue_id))
             return queue_id % count
         if not self._may_be_made(topic):
             self._lost[topic] += 1

@@ -1,11 +1,13 @@
 """Timers of the minute at hand, in memory: what is due is taken in order, what is new is added.
 
-A few sorted runs with a place in each. An entry has 28 bytes, so a minute of a million takes 28 MB
+A few sorted runs with a place in each. An entry has 36 bytes, so a minute of a million takes 36 MB
 and no object for each. `late` names the look at the wheel queue that found a timer when it was due
 already; 0 for all others.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,38 +36,59 @@ def unheld(taken: Held) -> Entries:
     return made
 
 
+class _Run(NamedTuple):
+    """Entries in order, and their times once more: in a field of an array nothing is found fast."""
+
+    entries: Held
+    due: npt.NDArray[np.uint64]
+    at: int = 0
+
+    @classmethod
+    def of(cls, entries: Held) -> _Run:
+        entries = entries[_order(entries)]
+        return cls(entries, np.ascontiguousarray(entries["due"]))
+
+    @property
+    def left(self) -> int:
+        return len(self.due) - self.at
+
+
 class DueHeap:
     """Timers by when they are due."""
 
     def __init__(self) -> None:
-        self._runs: list[tuple[Held, int]] = []
+        self._runs: list[_Run] = []
 
     def __len__(self) -> int:
-        return sum(len(run) - at for run, at in self._runs)
+        return sum(run.left for run in self._runs)
 
     @property
     def next_ms(self) -> int:
         """When the first one is due; -1 without any."""
-        return min((int(run["due"][at]) for run, at in self._runs), default=-1)
+        return min((int(run.due[run.at]) for run in self._runs), default=-1)
 
     def add(self, entries: Held) -> None:
         if not len(entries):
             return
         runs = self._runs
-        runs.append((_in_order(entries), 0))
+        runs.append(_Run.of(entries))
         # Each run stays more than twice as long as the next. So there are few, and an entry is
         # merged as often as the number of entries can be halved, however many come one by one.
-        while len(runs) > 1 and _left(runs[-2]) <= 2 * _left(runs[-1]):
-            rest = [run[at:] for run, at in runs[-2:]]
-            runs[-2:] = [(_in_order(np.concatenate(rest)), 0)]
+        while len(runs) > 1 and runs[-2].left <= 2 * runs[-1].left:
+            rest = [run.entries[run.at :] for run in runs[-2:]]
+            runs[-2:] = [_Run.of(np.concatenate(rest))]
 
     def take(self, until_ms: int, most: int) -> Held:
         """Those that are due by then, in order: the first `most` of them."""
-        pieces, counts = [], []
-        for run, at in self._runs:
-            stop = int(np.searchsorted(run["due"], until_ms, "right"))
-            pieces.append(run[at : min(stop, at + most)])
-            counts.append(len(pieces[-1]))
+        # some may be due later than what was taken before
+        stops = [int(np.searchsorted(run.due, until_ms, "right")) for run in self._runs]
+        counts = [
+            max(0, min(stop - run.at, most)) for run, stop in zip(self._runs, stops, strict=True)
+        ]
+        pieces = [
+            run.entries[run.at : run.at + count]
+            for run, count in zip(self._runs, counts, strict=True)
+        ]
         if not any(counts):
             return np.empty(0, HELD)
         if sum(map(bool, counts)) == 1:
@@ -77,23 +100,17 @@ class DueHeap:
             # what is taken of a run are its first ones, for all orders are the same
             of_run = np.repeat(np.arange(len(counts)), counts)[order]
             counts = np.bincount(of_run, minlength=len(counts)).tolist()
-        moved = [(run, at + n) for (run, at), n in zip(self._runs, counts, strict=True)]
-        self._runs = [(run, at) for run, at in moved if at < len(run)]
+        moved = [
+            run._replace(at=run.at + count) for run, count in zip(self._runs, counts, strict=True)
+        ]
+        self._runs = [run for run in moved if run.left]
         return found
 
 
-def _left(run: tuple[Held, int]) -> int:
-    return len(run[0]) - run[1]
-
-
-def _in_order(entries: Held) -> Held:
-    """By time; what takes a message back stands before the message."""
-    return entries[_order(entries)]
-
-
 def _order(entries: Held) -> npt.NDArray[np.intp]:
-    """Where each is that comes first, second, ...; of equal ones the one that is first here."""
-    due = entries["due"]
+    """By time; what takes a message back stands before the message, and of equal ones the first
+    that is here."""
+    due = np.ascontiguousarray(entries["due"])
     recalls = entries["kind"] == RECALL
     before: npt.NDArray[np.intp] | None = None
     if recalls.any():

@@ -126,7 +126,7 @@ class Rolling:
             return
         if self._refused and self._tries < MOST_TRIES:
             self._tries += 1
-            self._doubted_to = self._next_minute
+            self._doubted_to = max(self._doubted_to, self._next_minute)
         else:
             self._timers.undelivered += self._nowhere + self._refused
             self.minute, self._tries = self._next_minute, 0

@@ -32,6 +32,12 @@ class Doubt(NamedTuple):
     def holds(self, due_ms: int, place: int) -> bool:
         return due_ms <= self.due_ms and place < self.below
 
+    def of(self, timers: Entries) -> list[bool]:
+        """Whether it holds for each."""
+        if self.due_ms < 0:
+            return [False] * len(timers)
+        return list((timers["due"] <= self.due_ms) & (timers["at"] < self.below))
+
 
 NO_DOUBT = Doubt(-1, 0)
 

@@ -186,25 +186,33 @@ class Timers:
 
     def _put(self, taken: Held) -> None:
         self._on_way += len(taken)
-        sure: list[tuple[Copy, Any]] = []
-        unsure: list[tuple[Copy, Any]] = []
-        doubt, place_of = self._around.doubt, self._around.targets.place
         # what takes messages back comes first, lest it be too late for those that are due with it
         for due_ms, place, size, _, _ in taken[taken["kind"] == RECALL].tolist():
             self._copy(due_ms, place, size)
-        made = self._around.copies(unheld(taken), True, self._recalled)
-        for (due_ms, place, size, kind, late), plain in zip(taken.tolist(), made, strict=True):
-            note = _Note(due_ms, late)
-            if plain is None:
-                copy = None if kind == RECALL else self._copy(due_ms, place, size)
-            elif (copy := place_of(plain)) is None:
-                self.undelivered += 1
-            if copy is None:
-                self._over([note])
-            else:
-                (unsure if doubt.holds(due_ms, place) else sure).append((copy, note))
-        for copies, doubtful in ((unsure, True), (sure, False)):
-            self._batches += put_frames(self._around.sender, self, copies, doubtful)
+        copies = self._around.copies(unheld(taken), True, self._recalled)
+        notes = [*map(_Note, taken["due"].tolist(), taken["late"].tolist())]
+        for number in self._around.targets.others(copies):
+            copies[number] = self._other(taken[number].item(), copies[number])
+            if copies[number] is None:
+                self._over([notes[number]])
+        sure: list[tuple[Copy, Any]] = []
+        unsure: list[tuple[Copy, Any]] = []
+        for copy, note, doubtful in zip(copies, notes, self._around.doubt.of(taken), strict=True):
+            if copy is not None:
+                (unsure if doubtful else sure).append((copy, note))
+        for found, doubtful in ((unsure, True), (sure, False)):
+            self._batches += put_frames(self._around.sender, self, found, doubtful)
+
+    def _other(self, timer: tuple[int, int, int, int, int], copy: Copy | None) -> Copy | None:
+        """What is put of one that is not as most are."""
+        due_ms, place, size, kind, _ = timer
+        if kind == RECALL:
+            return None
+        if copy is None:
+            return self._copy(due_ms, place, size)
+        copy = self._around.targets.place(copy)
+        self.undelivered += copy is None
+        return copy
 
     def _copy(self, due_ms: int, place: int, size: int) -> Copy | None:
         """What is delivered of the record there; None where there is nothing to deliver."""
