@@ -2,8 +2,8 @@
 
 A broker of its own, a producer and then a consumer. Each message is for a moment of its own within
 the time, and names that moment in its body. All are to be sent before the first is due; where the
-producer was not fast enough, the result says how many were `behind`, and those are late from when
-they were stored. With kills, actors and the whole broker die while messages come due.
+producer was too slow for that, the result says how many were `sent_late`, and their lateness counts
+from when they were stored. With kills, actors and the whole broker die while messages come due.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from penstock.shared.errors import StoreUnavailable
 
 TOPIC, QUEUES = "bench", 4
 OUTCOME_S = 120
-# Nothing has moved for so long: it will not move any more.
+# What has not moved within this time does not move any more.
 STALL_S = 60
 # Between the last message that is sent and the first that is due.
 PAUSE_S = 2.0
@@ -64,7 +64,7 @@ class Delay(msgspec.Struct, frozen=True):
     max_ms: float
     stored_p99_ms: float
     stored_max_ms: float
-    behind: int  # stored by the producer when they were due already
+    sent_late: int  # due already when the producer had sent them
     early: int
     lost: int
     twice: int
@@ -128,7 +128,7 @@ def bench_delay(
         max_ms=round(float(late[2]), 1),
         stored_p99_ms=round(float(stored[0]), 1),
         stored_max_ms=round(float(stored[1]), 1),
-        behind=came.behind,
+        sent_late=came.sent_late,
         early=int((came.stored < 0).sum()),
         lost=int((came.counts == 0).sum()),
         twice=int((came.counts > 1).sum()),
@@ -199,7 +199,7 @@ class _Came(NamedTuple):
     late: Figures
     stored: Figures
     counts: Figures
-    behind: int
+    sent_late: int
 
 
 def _receive(
@@ -212,7 +212,7 @@ def _receive(
     (first_ms, span_ms), (pending, kills) = window, others
     late, stored = np.zeros(2 * count), np.zeros(2 * count)
     counts = np.zeros(count)
-    total, missing, behind = 0, count, 0
+    total, missing, sent_late = 0, count, 0
     dice = random.Random(2)
     strikes = sorted(first_ms + dice.randrange(span_ms) for _ in range(kills))
     last_s = time.monotonic() + max(0.0, first_ms / 1000 - time.time())
@@ -227,7 +227,7 @@ def _receive(
             for message in found:
                 number, due_ms = _BODY.unpack_from(message.body)
                 if was_late and (kept_ms := int(message.properties["TIMER_ENQUEUE_MS"])) > due_ms:
-                    due_ms, behind = kept_ms, behind + 1
+                    due_ms, sent_late = kept_ms, sent_late + 1
                 late[total] = now_ms - due_ms
                 stored[total] = message.store_timestamp_ms - due_ms
                 missing -= not counts[number]
@@ -240,7 +240,7 @@ def _receive(
             elif not missing and not strikes and _is_over(broker, pending):
                 break
             moved(min(total, count), count)
-    return _Came(late[:total], stored[:total], counts, behind)
+    return _Came(late[:total], stored[:total], counts, sent_late)
 
 
 def _is_over(broker: Broker, pending: int) -> bool:

@@ -174,8 +174,8 @@ def delay(messages: int, seconds: float, pending: int, kills: int, size: int, ou
     columns = ("messages", "p50 ms", "p99 ms", "most", "early", "lost", "twice", "MB", "start s")
     row = (result.messages, result.p50_ms, result.p99_ms, result.max_ms, result.early)
     print_table(columns, [(*row, result.lost, result.twice, result.memory_mb, result.start_s)])
-    if result.behind:
+    if result.sent_late:
         click.echo(
-            f"{result.behind} messages were due before the producer had sent them: they count as "
-            "late from when they were stored"
+            f"{result.sent_late} messages were due when the producer had sent them: "
+            "they count as late from when they were stored"
         )

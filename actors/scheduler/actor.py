@@ -1,14 +1,15 @@
 """The scheduler: delivers messages that wait, by level or for any time, when their time has come.
 
-Owns:     `pending_delayed`, `delivered`, `undelivered`, `delay_floor`; config/delayOffset.json;
-          penstock/scheduler; penstock/timers/.
+Owns:     `pending_delayed`, `delivered`, `undelivered`, `delay_floor`, `delay_sent`, `delay_over`;
+          config/delayOffset.json; penstock/scheduler; penstock/timers/.
 Reads:    `queued`, `wrote`, `wrote_timestamp`, `dispatched`, `log_start`; the queues of
           SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, and the log; config/topics.json.
 Hears:    answers of the writer, whose client it is; it looks at every tick.
 Notifies: nobody.
 On crash: the next one goes on at what was saved last, and sends all that its predecessor may have
           sent since once more, marked as a retry. A copy is made of the record that waits and of
-          nothing else, so the writer finds those that are stored, and stores the others.
+          nothing else, so the writer finds those that are stored, and stores the others. Retries
+          are slow, so two positions say what of this run need not be sent again.
 
 Nothing comes early: the clock that counts is the one that stamps messages. What waits stays in the
 log: `delay_floor` holds the cleaner back, and what would wait longer than segments stay is stored
@@ -74,7 +75,10 @@ class Scheduler(Actor):
             progress = self._progress
             if not progress.run:  # files without it say nothing
                 self._files.clear()
+        if progress.run == run.run_id:
+            progress.delivered_ms = max(progress.delivered_ms, positions["delay_over"])
         doubt = self._doubt(progress, foreign)
+        positions.publish("delay_sent", max(positions["delay_sent"], doubt.due_ms))
         self._sender = RecordSender(
             run.run_id, "scheduler", self._stage.generation, "durable", progress.floor
         )
@@ -117,10 +121,9 @@ class Scheduler(Actor):
         """What the last life may have put without saying so."""
         if progress.clean or foreign:
             return NO_DOUBT
-        due_ms = self._positions["wrote_timestamp"]
-        if progress.run == self._stage.run.run_id:
-            # what it has sent may not be stored yet, and cannot have been due later than now
-            due_ms = max(due_ms, self._clock.now_ms())
+        of_this_run = progress.run == self._stage.run.run_id
+        # of another run's nothing is on its way any more, and what it has stored was due by then
+        due_ms = self._positions["delay_sent" if of_this_run else "wrote_timestamp"]
         return Doubt(due_ms, self._positions["wrote"])
 
     # --- work ---
@@ -153,6 +156,10 @@ class Scheduler(Actor):
         if monotonic_ms - self._put_ms < PACE_MS:
             return done
         self._put_ms = monotonic_ms
+        positions = self._positions
+        positions.publish("delay_over", max(positions["delay_over"], self._timers.delivered_ms()))
+        # before anything is sent: if this process dies now, the next one must know
+        positions.publish("delay_sent", max(positions["delay_sent"], now_ms))
         # whoever comes last in one turn comes first in the next: nobody starves
         self._levels.append(self._levels.pop(0))
         if self._timers_first and self._sender.has_room:

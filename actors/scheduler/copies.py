@@ -42,11 +42,13 @@ class Owner(Protocol):
 class Batch:
     """One frame of messages, with what their owner noted of each."""
 
-    __slots__ = ("owner", "copies", "notes", "settled")
+    __slots__ = ("owner", "copies", "notes", "settled", "due_ms")
 
     def __init__(self, owner: Owner, copies: list[Copy], notes: list[Any]) -> None:
         self.owner, self.copies, self.notes = owner, copies, notes
         self.settled = False
+        # when the first of them is due, once the timers have asked
+        self.due_ms = -1
 
 
 def put_in_place(batches: deque[Batch], batch: Batch, parts: list[Batch]) -> None:

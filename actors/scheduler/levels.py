@@ -76,7 +76,8 @@ class Level:
                 self._pass_over(1)
                 continue
             size += len(copy.record)
-            doubtful = self._around.doubt.holds(due_ms, position)
+            # one that is due later is put because the clock was set back: it has no time to go by
+            doubtful = self._around.doubt.holds(due_ms if due_ms <= now_ms else 0, position)
             if not doubtful and unsure:
                 self._send(unsure, True)
                 unsure = []

@@ -42,6 +42,7 @@ AHEAD_MS = 500
 # A recall counts for messages that turn out to be due later than it says, by up to this: one that
 # was sent with a relative time is due by the broker's clock, and its sender went by his own.
 RECALL_MS = 10 * MINUTE_MS
+_NEVER = 1 << 62
 
 
 class _Note(NamedTuple):
@@ -267,13 +268,7 @@ class Timers:
 
     def delivered_ms(self) -> int:
         """All in the files that is due up to then has its outcome, but for late ones."""
-        waiting = [
-            note.due_ms
-            for batch in self._batches
-            if not batch.settled
-            for note in batch.notes
-            if not note.late
-        ]
+        waiting = [_first_ms(batch) for batch in self._batches if not batch.settled]
         found = min(waiting) - 1 if waiting else self.frontier_ms
         self._delivered_ms = max(self._delivered_ms, min(found, self.frontier_ms))
         return self._delivered_ms
@@ -315,3 +310,10 @@ class Timers:
             self._recalled = {k: due for k, due in self._recalled.items() if due >= before_ms}
         # the minute that is loaded is over when the next one is
         self.calendar.tidy(before_ms, self._minute)
+
+
+def _first_ms(batch: Batch) -> int:
+    """When the first of a frame is due, late ones left out."""
+    if batch.due_ms < 0:
+        batch.due_ms = min((note.due_ms for note in batch.notes if not note.late), default=_NEVER)
+    return batch.due_ms

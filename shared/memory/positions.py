@@ -94,6 +94,8 @@ POSITIONS = (
     Position(
         "delay_floor", "scheduler", "log offset", "no delayed message waits below; 0: not known yet"
     ),
+    Position("delay_sent", "scheduler", "ms", "nothing that is due later was sent to the writer"),
+    Position("delay_over", "scheduler", "ms", "timed messages due up to then have their outcome"),
     Position("read_only", "supervisor", "reason", "1: the log is damaged; 0: messages are taken"),
     Position("log_start", "cleaner", "log offset", "the first byte the log still holds"),
     Position("deleted_segments", "cleaner", "files", "expired log segments deleted by this run"),

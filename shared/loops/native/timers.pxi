@@ -88,7 +88,7 @@ cdef bint read_delayed(
 
 
 cdef inline int64_t number_of(Value *value, Py_ssize_t most) noexcept nogil:
-    """The number that a property is; -1 where it is none, or has more digits."""
+    """The number that a property is; -1 where it is no number, or a longer one."""
     cdef int64_t number = 0
     cdef Py_ssize_t place
     if not value.size or value.size > most:

@@ -2,8 +2,8 @@
 
 The twin of what `compiled` has under the same names, and the reference for both; `active` chooses
 the one that a process uses. What a timer is and what is delivered of it, `messaging` says; here
-that is done for many at once. Neither loop trusts an offset or a size: where they lead to no
-record of that size and place, there is none.
+that is done for many at once. Neither loop trusts an offset or a size: what they lead to must be a
+whole record of that size, which names that offset as its own.
 """
 
 from __future__ import annotations

@@ -282,3 +282,20 @@ def test_what_is_far_comes_once_whoever_dies_while_its_hour_is_split(
     it.crash()
     found = [each.body.decode() for each in it.await_bodies(60, ms=5000)]
     assert [keys[key] for key in found] == sorted(keys.values())
+
+
+def test_after_a_death_only_what_was_on_its_way_is_sent_again(scene: Maker) -> None:
+    """Whatever was saved of it: retries travel alone, and would hold up what is due next."""
+    it = scene()
+    dues = [it.now_ms + 500 + at for at in range(40)]
+    for due_ms in dues:
+        it.send(Delay(out_ms=due_ms))
+    it.until(lambda: it.broker.positions["pending_delayed"] == 40, "all are known")
+    it.until(lambda: it.broker.positions["delay_over"] >= dues[-1], "all are delivered")
+    later = it.send(Delay(out_ms=it.now_ms + 3000))
+    saved_ms = it.actor._progress.delivered_ms
+    it.crash()
+    assert saved_ms < dues[-1], "else this shows nothing"
+    assert it.actor._timers.delivered_ms() >= dues[-1]
+    assert not it.actor._timers._around.doubt.holds(it.now_ms + 3000, 0)
+    assert it.await_bodies(41)[-1].body.decode() == later
