@@ -266,10 +266,14 @@ def test_what_is_far_comes_once_whoever_dies_while_its_hour_is_split(
     it.send(Delay(out_ms=hour_ms + 201, recalls=gone))
     it.until(lambda: it.broker.positions["pending_delayed"] == 62, "the hour's file")
     assert [path.name for path in it.broker.paths.timers.iterdir()] == [f"{hour_ms // 3_600_000}h"]
-    while it.now_ms < hour_ms - 500_000:
-        it.turn(100_000 if it.now_ms < hour_ms - 800_000 else 20)
-        if dice.random() < 0.1:
+    split_ms = hour_ms - 600_000
+    while it.now_ms < split_ms - 100_000:
+        it.turn(100_000)
+    for _ in range(40):
+        it.turn(max(1, split_ms - it.now_ms))
+        if dice.random() < 0.2:
             it.crash()
+    assert len([path for path in it.broker.paths.timers.iterdir()]) > 1, "it is split"
     it.crash()
     for path in it.broker.paths.timers.iterdir():
         if path.name.isdigit():
