@@ -24,7 +24,7 @@ from penstock.shared.config import Config
 from penstock.shared.files.durable import make_directory, make_file
 from penstock.shared.formats.checkpoint import Checkpoint
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Record, encode_record, pack_host
+from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
 from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths, segment_name
@@ -36,7 +36,9 @@ from penstock.shared.memory.run_directory import Endpoints, Run, boot_id
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.process.actor import Actor, Stage
 from penstock.shared.process.listeners import listen_ipc, listen_tcp
+from penstock.shared.queue.found_records import piece_of
 from penstock.shared.queue.known_queues import make_known_queues
+from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.checkpoint_file import make_checkpoint
 from penstock.shared.store.watermark import Watermark, make_watermark
 from penstock.shared.wire import messages
@@ -198,6 +200,22 @@ class Pipeline:
             for slot, key in table.keys(0, self.positions["queue_count"])
         }
         table.close()
+        return found
+
+    def stored(self, topic: str, queue_id: int) -> list[Record]:
+        """All records that a queue leads to by now."""
+        reader = QueueReader(self.config, self.run, self.positions)
+        found: list[Record] = []
+        slot = reader.queues(topic).get(queue_id)
+        if slot is not None:
+            at, stop = reader.range(slot)
+            while at < stop:
+                piece, at = reader.read(slot, at, 1 << 20)
+                raw, place = bytes(piece_of([piece])), 0
+                while place < len(raw):
+                    found.append(decode_record(raw, place))
+                    place += found[-1].total_size
+        reader.close()
         return found
 
     # --- clients ---

@@ -62,6 +62,11 @@ class MemberByHand:
     def claim(self, *queues: int, topic: str = TOPIC) -> Any:
         return self.ask(words.Claim, self.name, topic, queues)
 
+    def own(self, *topics: str, **named: Any) -> Any:
+        """Join, and have the first queue of "orders": its claim."""
+        self.join(*topics, **named)
+        return self.claim(0).queues[0]
+
     def commit(self, *commits: tuple[int, int, int], kind: type = words.Commit) -> Any:
         """Of (queue, offset, epoch)."""
         found = [words.QueueCommit(TOPIC, queue, at, epoch) for queue, at, epoch in commits]
@@ -140,8 +145,7 @@ def test_what_was_answered_outlives_a_kill_and_a_claim_too(
 ) -> None:
     broker, actor, member = coordinator()
     first, second = member("a"), member("b")
-    first.join(), second.join()
-    got = first.claim(0).queues[0]
+    got, _ = first.own(), second.join()
     first.commit((0, 7, got.epoch))
     broker.crash(actor)
     again = broker.start(Coordinator)
@@ -161,8 +165,7 @@ def test_a_journal_that_a_crash_has_cut_short_is_read_as_far_as_it_goes(
 ) -> None:
     broker, actor, member = coordinator()
     first = member("a")
-    first.join()
-    got = first.claim(0).queues[0]
+    got = first.own()
     first.commit((0, 5, got.epoch))
     broker.crash(actor)
     journal = broker.paths.group_journal
@@ -176,8 +179,7 @@ def test_offsets_are_saved_in_rocketmqs_file_and_another_brokers_file_counts(
 ) -> None:
     broker, actor, member = coordinator(flush_consumer_offset_interval_ms=5000)
     first = member("a")
-    first.join()
-    got = first.claim(0).queues[0]
+    got = first.own()
     first.commit((0, 5, got.epoch))
     file = broker.paths.consumer_offsets
     assert not file.exists()
@@ -219,8 +221,7 @@ def test_a_crash_around_a_save_keeps_what_came_after_it(
     for point in ("group.noted", "group.saved"):
         broker, actor, member = coordinator()
         first = member("a")
-        first.join()
-        got = first.claim(0).queues[0]
+        got = first.own()
         first.commit((0, 5, got.epoch))
         broker.clock.advance(6000)
         with monkeypatch.context() as patched, pytest.raises(Killed):
@@ -301,8 +302,7 @@ def test_a_member_that_was_silent_has_its_queues_back_where_nobody_took_them(
 ) -> None:
     broker, actor, member = coordinator()
     first = member("a")
-    first.join()
-    got = first.claim(0).queues[0]
+    got = first.own()
     broker.clock.advance(SESSION_MS + 1000)
     actor.work()
     held = (words.HeldClaim(TOPIC, 0, got.epoch),)
@@ -362,8 +362,7 @@ def test_a_topic_that_is_created_again_between_two_looks_is_another_one(
     """The file shows the name both times; the writer's count of deletions does not stand still."""
     broker, actor, member = coordinator()
     first = member("a")
-    first.join(TOPIC)
-    got = first.claim(0).queues[0]
+    got = first.own()
     first.commit((0, 50, got.epoch))
     _delete(broker, TOPIC)
     actor.work()
@@ -378,8 +377,7 @@ def test_a_deletion_that_no_coordinator_has_seen_counts_at_the_next_start_and_on
 ) -> None:
     broker, actor, member = coordinator()
     first = member("a")
-    first.join(TOPIC)
-    got = first.claim(0).queues[0]
+    got = first.own()
     first.commit((0, 50, got.epoch))
     broker.stop(actor)
     _delete(broker, TOPIC)
@@ -426,8 +424,7 @@ def test_a_topic_that_is_deleted_takes_its_offsets_along(
     broker.clock.advance(1000)
     actor.work()
     first = member("a")
-    first.join(TOPIC, "stays")
-    got = first.claim(0).queues[0]
+    got = first.own(TOPIC, "stays")
     first.commit((0, 50, got.epoch))
     first.claim(0, topic="stays")
     save_topics(broker.paths.topics, _without(TOPIC, topics))
@@ -468,9 +465,7 @@ def test_a_new_group_begins_by_its_rule_where_the_queue_is_not_young(
         broker.append()
     _dispatch(broker, work)
     _expire(broker, 2)
-    first = member("a")
-    first.join(start=rule, start_timestamp_ms=times[4])
-    assert first.claim(0).queues[0].offset == at
+    assert member("a").own(start=rule, start_timestamp_ms=times[4]).offset == at
 
 
 def test_a_young_queue_is_read_from_its_beginning_whatever_the_rule(
@@ -493,8 +488,7 @@ def test_where_a_group_begins_is_decided_once(
     _dispatch(broker, work)
     _expire(broker, 1)
     first = member("a")
-    first.join(start="last")
-    assert first.claim(0).queues[0].offset == 3
+    assert first.own(start="last").offset == 3
     first.leave()
     broker.append(4)
     _dispatch(broker, work)
@@ -557,8 +551,7 @@ def test_a_disk_that_refuses_the_journal_refuses_claims_until_it_takes_it_again(
 ) -> None:
     broker, _, member = coordinator()
     first = member("a")
-    first.join()
-    got = first.claim(0).queues[0]
+    got = first.own()
     with _no_file_longer_than(broker.paths.group_journal.stat().st_size + 10):
         refused = first.commit((0, 1, got.epoch))
         assert refused.status == "SERVICE_NOT_AVAILABLE" and broker.positions["group_error"]

@@ -14,11 +14,9 @@ from penstock.actors.reput import Reput
 from penstock.actors.transactions import Transactions
 from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import encode_properties
-from penstock.shared.formats.record import Record, decode_record, encode_record, pack_host
+from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.messaging.half import half_properties
 from penstock.shared.messaging.system_topics import HALF_TOPIC
-from penstock.shared.queue.found_records import piece_of
-from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire.messages import Append, Appended, CreateTopic, Hello, QueueRun, encode
 from penstock.shared.wire.messages import decode_produce_answer as decode_produced
 from penstock.shared.wire.transaction_messages import (
@@ -107,18 +105,7 @@ class Scene:
 
     def queue(self, topic: str, queue_id: int = 0) -> list[Record]:
         """All that stands in a queue by now."""
-        reader = QueueReader(self.broker.config, self.broker.run, self.broker.positions)
-        found: list[Record] = []
-        slot = reader.queues(topic).get(queue_id)
-        if slot is not None:
-            at, stop = reader.range(slot)
-            while at < stop:
-                piece, at = reader.read(slot, at, 1 << 20)
-                raw, place = bytes(piece_of([piece])), 0
-                while place < len(raw):
-                    found.append(decode_record(raw, place))
-                    place += found[-1].total_size
-        reader.close()
+        found: list[Record] = self.broker.stored(topic, queue_id)
         return found
 
     def dispatched(self) -> None:
