@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import click
 
 from penstock.cli.output import output_option, print_json, progress, shown_bytes
+from penstock.cli.settings import config_option, set_option
 from penstock.cli.store import EXIT_DAMAGED, EXIT_PROBLEM, print_report
-from penstock.cli.store_changes import directory_argument
+from penstock.cli.store_changes import directory_argument, offline_config, print_rebuilt
 from penstock.cli.suggestions import Group
 
 if TYPE_CHECKING:
@@ -103,6 +104,57 @@ def audit(
         print_report(done.report)
     if not done.report.ok:
         ctx.exit(EXIT_DAMAGED if done.report.log_damaged else EXIT_PROBLEM)
+
+
+@spark.command()
+@directory_argument
+@click.option("--queues", is_flag=True, help="The consume queues; both without any of the two.")
+@click.option("--index", is_flag=True, help="The index files.")
+@master_option
+@config_option
+@set_option
+@output_option
+def rebuild(
+    directory: Path,
+    queues: bool,
+    index: bool,
+    master: str,
+    file: Path | None,
+    settings: tuple[tuple[str, str], ...],
+    output: str,
+) -> None:
+    """Rebuild consume queues and index from the log, which is walked on many cores.
+
+    The files are those that `penstock store rebuild` makes, and are swapped in as there. No broker
+    may run on the store; workers write into its directory penstock/rebuild.
+
+    \b
+    Examples:
+      penstock spark rebuild ./store
+      penstock spark rebuild /mnt/store --queues --master spark://10.0.0.1:7077
+    """
+    from penstock.shared.store.lock import stopped_store
+    from penstock.spark.jobs.rebuild import rebuild_on
+
+    config = offline_config(file, settings, directory)
+    both = not queues and not index
+    with (
+        stopped_store(directory) as (paths, _),
+        _session(master, "rebuild") as session,
+        progress("rebuilding", text=_time_left()) as moved,
+    ):
+        done = rebuild_on(
+            session,
+            paths,
+            config,
+            queues=queues or both,
+            index=index or both,
+            progress=moved,
+        )
+    if output == "json":
+        print_json(done)
+    else:
+        print_rebuilt(done, queues=queues or both, index=index or both)
 
 
 @contextmanager

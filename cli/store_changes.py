@@ -16,6 +16,7 @@ from penstock.cli.output import few, output_option, print_json, printable, progr
 from penstock.cli.settings import config_option, set_option
 
 if TYPE_CHECKING:
+    from penstock.maintenance.rebuild import Rebuilt
     from penstock.maintenance.repair import Repair
     from penstock.maintenance.repair_ranges import RangeRepair
     from penstock.shared.config import Config
@@ -27,7 +28,9 @@ directory_argument = click.argument(
 )
 
 
-def _config(file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path) -> Config:
+def offline_config(
+    file: Path | None, settings: tuple[tuple[str, str], ...], directory: Path
+) -> Config:
     """The settings of the store's broker; the index is about to be rebuilt, in any size."""
     from penstock.shared.config_sources import load_config
     from penstock.shared.store.geometry import settled_but_index
@@ -67,7 +70,7 @@ def rebuild(
     from penstock.shared.clock import SystemClock
     from penstock.shared.store.lock import stopped_store
 
-    config = _config(file, settings, directory)
+    config = offline_config(file, settings, directory)
     both = not queues and not index
     with stopped_store(directory) as (paths, _), progress("rebuilding") as moved:
         done = rebuild_store(
@@ -80,14 +83,19 @@ def rebuild(
         )
     if output == "json":
         print_json(done)
-        return
-    if queues or both:
+    else:
+        print_rebuilt(done, queues=queues or both, index=index or both)
+
+
+def print_rebuilt(done: Rebuilt, *, queues: bool, index: bool) -> None:
+    """What a rebuild has made, for people."""
+    if queues:
         click.echo(
             f"{done.messages} messages, {done.entries} entries in {done.queues} queues"
             + (f", {done.lost} slots of lost messages" if done.lost else "")
             + (f", {done.kept_queues} queues without messages kept" if done.kept_queues else "")
         )
-    if index or both:
+    if index:
         click.echo(f"{done.keys} keys in {done.index_files} index files")
     click.echo(f"{done.seconds} s")
 
@@ -123,7 +131,7 @@ def repair(
     from penstock.shared.clock import SystemClock
     from penstock.shared.store.lock import stopped_store
 
-    config = _config(file, settings, directory)
+    config = offline_config(file, settings, directory)
     with stopped_store(directory) as (paths, last_run), progress("looking") as moved:
         if apply:
             done = repair_store(paths, config, SystemClock(), last_run, moved)

@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Protocol
 
 import msgspec
 
@@ -21,11 +23,18 @@ from penstock.shared.clock import Clock
 from penstock.shared.config import Config
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import exchange, make_directory, sync_tree
+from penstock.shared.formats.index_chains import Entries
 from penstock.shared.index.directory import index_files, index_geometry
 from penstock.shared.layout import StorePaths, is_segment_name
 from penstock.shared.log.damage import set_aside
+from penstock.shared.loops.active import QueueNumbers
 from penstock.shared.recovery.build_index import rebuild_index
-from penstock.shared.recovery.build_queues import Progress, QueueBuilder, remove_rebuild
+from penstock.shared.recovery.build_queues import (
+    LogRun,
+    Progress,
+    QueueBuilder,
+    remove_rebuild,
+)
 from penstock.shared.recovery.recover_index import index_is_rebuilt
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.geometry import check_lengths, keep_sizes, load_sizes
@@ -45,6 +54,16 @@ class Rebuilt(msgspec.Struct):
     seconds: float = 0.0
 
 
+class Walked(Protocol):
+    """The log as somebody else has walked it: in the order of the log."""
+
+    def runs(self, numbers: QueueNumbers) -> Iterator[LogRun]:
+        """What its records say to queues, which have these numbers."""
+
+    def keys(self) -> Iterator[Entries]:
+        """What they say to the index."""
+
+
 def rebuild_store(
     paths: StorePaths,
     config: Config,
@@ -53,13 +72,15 @@ def rebuild_store(
     queues: bool,
     index: bool,
     progress: Progress | None = None,
+    walk: Callable[[StoreDirectory, Path], Walked] | None = None,
 ) -> Rebuilt:
     """Rebuild; durable on return. Raises StoreDamaged and OSError, and then nothing has changed.
 
     With two exceptions: stray files of queues may be in the quarantine, and a failure between the
     two swaps leaves new queues and the old index, each of them whole. ConfigError where the
     files have another size than `config`. `progress` is told (bytes done, bytes in all) of the log,
-    of the queues first and then of the index.
+    of the queues first and then of the index. `walk` walks the log in the place of this, and may
+    keep files in the directory that it is given.
     """
     began = time.monotonic()
     # This comes before anything is made: a wrong size would make files that do not fit the store.
@@ -70,12 +91,16 @@ def rebuild_store(
     for directory in (new.consume_queue, new.index, new.staging):
         make_directory(directory)
     with StoreDirectory(paths.root) as store:
+        walked = walk(store, paths.rebuild) if walk else None
         if queues:
-            _build_queues(store, new, config, done, progress)
+            _build_queues(store, new, config, done, progress, walked)
             _keep_others(paths, new.consume_queue, done)
         if index:
             geometry = index_geometry(config)
-            made = rebuild_index(store, new.index, new.staging, geometry, clock.now_ms, progress)
+            keys = walked.keys() if walked else None
+            made = rebuild_index(
+                store, new.index, new.staging, geometry, clock.now_ms, progress, keys
+            )
             done.index_files, done.keys = made
             # Files of other names are not Penstock's to lose. They are linked and not moved, so the
             # old directory stays whole until the swap.
@@ -85,6 +110,18 @@ def rebuild_store(
     # none are remembered in between, and after a crash they are found by a look at the files.
     if index:
         keep_sizes(paths, config, index=_has_this_index(paths, config))
+    _swap_in(paths, new, queues, index)
+    if index:
+        keep_sizes(paths, config)
+        index_is_rebuilt(paths)
+    crash_point("rebuild.before_removal")
+    remove_rebuild(paths)
+    done.seconds = round(time.monotonic() - began, 3)
+    return done
+
+
+def _swap_in(paths: StorePaths, new: StorePaths, queues: bool, index: bool) -> None:
+    """Have the store's names lead to what was made."""
     for wanted, old, rebuilt in (
         (queues, paths.consume_queue, new.consume_queue),
         (index, paths.index, new.index),
@@ -97,13 +134,6 @@ def rebuild_store(
             crash_point("rebuild.before_swap")
             exchange(old, rebuilt)
             crash_point("rebuild.after_swap")
-    if index:
-        keep_sizes(paths, config)
-        index_is_rebuilt(paths)
-    crash_point("rebuild.before_removal")
-    remove_rebuild(paths)
-    done.seconds = round(time.monotonic() - began, 3)
-    return done
 
 
 def _build_queues(
@@ -112,10 +142,11 @@ def _build_queues(
     config: Config,
     done: Rebuilt,
     progress: Progress | None,
+    walked: Walked | None,
 ) -> None:
     """Make all queues in `new`; what that came to goes into `done`. Nothing is synced here."""
     builder = QueueBuilder(store, new, config)
-    builder.build(progress)
+    builder.build(progress, walked.runs(builder.numbers) if walked else None)
     builder.close()
     made = builder.done
     done.messages, done.entries, done.lost = made.messages, made.entries, made.lost

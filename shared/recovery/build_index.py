@@ -6,12 +6,12 @@ transaction back.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.files.durable import sync_directory
-from penstock.shared.formats.index_chains import KeyBatch
+from penstock.shared.formats.index_chains import Entries, KeyBatch
 from penstock.shared.formats.index_layout import Geometry
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
@@ -41,15 +41,20 @@ def rebuild_index(
     geometry: Geometry,
     now_ms: Callable[[], int],
     progress: Progress | None = None,
+    walked: Iterable[Entries] | None = None,
 ) -> RebuiltIndex:
-    """Index the whole log of `store` into `directory`, which holds no index file yet.
+    """Index the whole log of `store`, or what somebody has `walked` of it, into `directory`.
 
-    Files grow in `staging`, on the same file system. Damaged parts of the log are passed over.
+    That holds no index file yet. Files grow in `staging`, on the same file system. Damaged parts of
+    the log are passed over.
     `progress` is told (bytes done, bytes in all). All is durable on return. Raises OSError.
     """
     files = IndexFiles(directory, staging, geometry, now_ms)
     try:
-        keys = index_log(store, files, store.log_start, None, progress)
+        if walked is None:
+            keys = index_log(store, files, store.log_start, None, progress)
+        else:
+            keys = _put_all(files, walked)
     finally:
         files.close()
     # A put syncs nothing, and only the newest file was open. So all are synced here, once each.
@@ -61,6 +66,34 @@ def rebuild_index(
     if made:
         sync_directory(directory)
     return RebuiltIndex(len(made), keys)
+
+
+def _put_all(files: IndexFiles, walked: Iterable[Entries]) -> int:
+    keys = 0
+    for entries in walked:
+        for start in range(0, len(entries.hashes), _BATCH_KEYS):
+            files.put(entries.part(start, start + _BATCH_KEYS))
+        keys += len(entries.hashes)
+    return keys
+
+
+def index_entries(store: StoreDirectory, start: int, stop: int | None) -> Iterator[Entries]:
+    """The keys of the records that begin in [start, stop) of the log, in its order."""
+    batch = KeyBatch()
+    # A body's checksum covers no key, since keys are properties. To compare it would vouch for
+    # nothing that is put here.
+    for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
+        if stop is not None and position >= stop:
+            break
+        if found is Kind.RECORD:
+            fields = outline(record)
+            unique_key, words = record_keys(fields)
+            batch.add(fields.topic, unique_key, words, position, fields.store_timestamp_ms)
+        if len(batch) >= _BATCH_KEYS:
+            yield batch.entries()
+            batch = KeyBatch()
+    if len(batch):
+        yield batch.entries()
 
 
 def index_log(
@@ -77,23 +110,11 @@ def index_log(
     for. Raises OSError; then only a part of the keys may be there.
     """
     total = (store.segments[-1].end if stop is None else stop) - start if store.segments else 0
-    batch, keys = KeyBatch(), 0
-    # A body's checksum covers no key, since keys are properties. To compare it would vouch for
-    # nothing that is put here.
-    for position, found, _, record, _ in store.scan_log(start, checksum=Checksum.NONE):
-        # What begins here is the reput's to put. A key that both put would be there twice.
-        if stop is not None and position >= stop:
-            break
-        if found is Kind.RECORD:
-            fields = outline(record)
-            unique_key, words = record_keys(fields)
-            batch.add(fields.topic, unique_key, words, position, fields.store_timestamp_ms)
-        if len(batch) >= _BATCH_KEYS:
-            keys += len(batch)
-            files.put(batch.entries())
-            batch = KeyBatch()
-            if progress:
-                progress(position - start, total)
-    if len(batch):
-        files.put(batch.entries())
-    return keys + len(batch)
+    keys = 0
+    # What begins at `stop` is the reput's to put. A key that both put would be there twice.
+    for entries in index_entries(store, start, stop):
+        keys += len(entries.hashes)
+        files.put(entries)
+        if progress:
+            progress(int(entries.offsets[-1]) - start, total)
+    return keys

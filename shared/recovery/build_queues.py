@@ -12,7 +12,8 @@ from __future__ import annotations
 import shutil
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
@@ -33,12 +34,78 @@ from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import QueueWindows
 from penstock.shared.store.directory import StoreDirectory
 
+if TYPE_CHECKING:
+    from penstock.shared.formats.index_chains import Entries
+
 Progress = Callable[[int, int], None]
 Queue = tuple[bytes, int]  # topic and queue id
 
 # The loop that makes entries takes one buffer of whole records, so each run is read once more, in
 # one piece. This bounds the piece; the last record of a run may go beyond it.
 _RUN_BYTES = 4 << 20
+
+
+class LogRun(NamedTuple):
+    """[start, stop) of the log: whole records that follow each other, the rows of their entries and
+    their keys, where these were asked for; or damage; or neither, which says how far the log goes.
+    """
+
+    start: int
+    stop: int
+    records: int = 0
+    rows: bytes = b""
+    is_damage: bool = False
+    keys: Entries | None = None
+
+
+def log_runs(
+    store: StoreDirectory,
+    numbers: QueueNumbers,
+    levels_ms: tuple[int, ...],
+    start: int,
+    stop: int | None = None,
+    keyed: bool = False,
+) -> Iterator[LogRun]:
+    """The records that begin in [start, stop), checksums compared, and the damage between them.
+
+    A blank ends a run as damage does, so no run crosses the end of a segment: a read of the log
+    lies in one. Raises OSError, StoreDamaged for files that change.
+    """
+    at = end = -1
+    for position, found, size, _, _ in store.scan_log(start):
+        if stop is not None and position >= stop:
+            break
+        if position != end or found is not Kind.RECORD or end - at > _RUN_BYTES:
+            if at >= 0:
+                yield _read_run(store, numbers, levels_ms, at, end, keyed)
+            at, end = (position, position) if found is Kind.RECORD else (-1, -1)
+        if found is Kind.RECORD:
+            end = position + size
+        else:
+            yield LogRun(position, position + size, is_damage=found is Kind.DAMAGED)
+    if at >= 0:
+        yield _read_run(store, numbers, levels_ms, at, end, keyed)
+
+
+def _read_run(
+    store: StoreDirectory,
+    numbers: QueueNumbers,
+    levels_ms: tuple[int, ...],
+    start: int,
+    stop: int,
+    keyed: bool,
+) -> LogRun:
+    log = memoryview(store.read_log(start, stop - start))
+    found = dispatch(log, start, numbers, levels_ms, keyed)
+    # The scan has just compared the checksums of these bytes. Offline nobody writes, so what
+    # differs now is a file that somebody changes under the lock, or a disk that does.
+    if found.size != stop - start:
+        raise StoreDamaged(
+            "a record is not where it was a moment ago",
+            f"log offset {start + found.size}",
+            f"run: {repair(store.paths.root)}",
+        )
+    return LogRun(start, stop, found.records, found.rows, keys=found.keys)
 
 
 class BuiltQueues(msgspec.Struct):
@@ -69,8 +136,8 @@ class QueueBuilder:
         self._only = only
         # topic -> its records that begin before are of one that was deleted, and in no queue
         self._gone = load_deleted_topics(store.paths.deleted_topics).ends()
-        self._numbers = QueueNumbers()
-        self._windows = QueueWindows(target, config, self._numbers)
+        self.numbers = QueueNumbers()
+        self._windows = QueueWindows(target, config, self.numbers)
         self._levels_ms = parse_delay_levels(config.message_delay_level)
         self.done = BuiltQueues()
         # of records it knows slot and entry
@@ -84,14 +151,26 @@ class QueueBuilder:
         self._lost = b""
         self._log_end = store.log_start
 
-    def build(self, progress: Progress | None = None) -> None:
-        """From the log's start to its end. Raises OSError, StoreDamaged for files that change."""
+    def build(self, progress: Progress | None = None, runs: Iterable[LogRun] | None = None) -> None:
+        """From the log's start to its end. Raises OSError, StoreDamaged for files that change.
+
+        `runs` are those of the log where somebody has walked it, with this builder's `numbers`.
+        """
         start = self._store.log_start
         total = self._store.segments[-1].end - start if self._store.segments else 0
-        for at, stop in self._whole_runs():
-            self._take(at, stop)
+        if runs is None:
+            runs = log_runs(self._store, self.numbers, self._levels_ms, start)
+        for run in runs:
+            if run.is_damage:
+                # The run before it has been taken, so what is lost from here on up to the next
+                # damage is taken for lost in this one.
+                self._damaged.append((run.start, run.stop))
+                self._lost = ENTRY.pack(run.start, run.stop - run.start, 0)
+            elif run.records:
+                self._take(run)
+            self._log_end = run.stop
             if progress:
-                progress(stop - start, total)
+                progress(run.stop - start, total)
         self._order.finish()
         overtaken = self._order.overtaken
         for _, entry in (*self._order.left_out, *self._order.undecided, *overtaken):
@@ -106,41 +185,10 @@ class QueueBuilder:
         """Unmap what was written. It is in the page cache then, and not yet durable."""
         self._windows.close()
 
-    def _whole_runs(self) -> Iterator[tuple[int, int]]:
-        """[start, stop) of the log with whole records only, their checksums compared.
-
-        A blank ends a run as damage does, so no run crosses the end of a segment: a read of the log
-        lies in one.
-        """
-        at = stop = -1
-        for position, found, size, _, _ in self._store.scan_log():
-            if position != stop or found is not Kind.RECORD or stop - at > _RUN_BYTES:
-                if at >= 0:
-                    yield at, stop
-                at, stop = (position, position) if found is Kind.RECORD else (-1, -1)
-            if found is Kind.RECORD:
-                stop = position + size
-            elif found is Kind.DAMAGED:
-                # The run before it has been yielded and taken, so what is lost from here on up to
-                # the next damage is taken for lost in this one.
-                self._damaged.append((position, position + size))
-                self._lost = ENTRY.pack(position, size, 0)
-            self._log_end = position + size
-
-    def _take(self, start: int, stop: int) -> None:
-        log = memoryview(self._store.read_log(start, stop - start))
-        found = dispatch(log, start, self._numbers, self._levels_ms)
-        # The scan has just compared the checksums of these bytes. Offline nobody writes, so what
-        # differs now is a file that somebody changes under the lock, or a disk that does.
-        if found.size != stop - start:
-            raise StoreDamaged(
-                "a record is not where it was a moment ago",
-                f"log offset {start + found.size}",
-                f"run: {repair(self._store.paths.root)}",
-            )
+    def _take(self, found: LogRun) -> None:
         self.done.messages += found.records
         lost, runs, all_in = [], [], self._only is None
-        for key, of_queue in by_queue(found.rows, self._numbers).items():
+        for key, of_queue in by_queue(found.rows, self.numbers).items():
             for slot, entries in of_queue if self._only is None or key in self._only else ():
                 # of two topics of one name the second begins at 0: a run is of one of them
                 if ENTRY.unpack_from(entries)[0] < self._gone.get(key[0].decode(), 0):
@@ -191,7 +239,7 @@ class QueueBuilder:
         return self._rows(key, end, (self._lost or entry) * (slot - end)) if slot > end else b""
 
     def _rows(self, key: Queue, slot: int, entries: bytes | bytearray) -> bytes:
-        return rows_of(self._numbers.number(*key), slot, bytes(entries))
+        return rows_of(self.numbers.number(*key), slot, bytes(entries))
 
     def _fill(self, key: Queue, slot: int, entries: bytes) -> None:
         """Entries of messages that are lost, from the queue's end on: it ends after them then."""

@@ -25,21 +25,17 @@ from penstock.maintenance.verify_walk import (
     checked_queues,
     walk_chains,
 )
-from penstock.shared.files.file_cache import FileCache
 from penstock.shared.formats.delay_levels import DELAY_LEVELS_MS
 from penstock.shared.formats.index_layout import Geometry
-from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_crc import Checksum
-from penstock.shared.log.scan import scan
 from penstock.shared.queue.deleted_topics import load_deleted_topics
 from penstock.shared.store.directory import StoreDirectory
+from penstock.spark.jobs.cuts import PART_BYTES, costs_of, cuts_of
 from penstock.spark.jobs.parts import Progress, run_parts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-# Of the log in one task, about.
-PART_BYTES = 128 << 20
 FINDING = "kind string, file string, offset bigint, position bigint, detail string"
 
 
@@ -75,13 +71,13 @@ def audit_store(
     root = str(Path(directory).absolute())
     with StoreDirectory(root) as store:
         check = Verification(store, checksum, index, delay_levels_ms)
-        cuts = list(_cuts(store, part_bytes))
+        cuts = list(cuts_of(store, part_bytes))
         tasks = [
             _Task(root, check.how, start, stop)
             for start, stop in zip(cuts, [*cuts[1:], None], strict=True)
         ]
         chains = [_Task(root, check.how, index_file=each) for each in range(check.index_files)]
-        costs = _costs(store, cuts) + [_index_bytes(check.how)] * len(chains)
+        costs = costs_of(store, cuts) + [_index_bytes(check.how)] * len(chains)
         encoded = [msgspec.msgpack.encode(task) for task in (*tasks, *chains)]
         results = run_parts(spark, _work, encoded, costs, progress)
         for part in _mended(check, tasks, results[: len(tasks)]):
@@ -91,40 +87,6 @@ def audit_store(
         report = check.finish()
     rows = [msgspec.structs.astuple(problem) for problem in report.problems]
     return Audit(report, spark.createDataFrame(rows, FINDING))
-
-
-def _cuts(store: StoreDirectory, part_bytes: int) -> Iterator[int]:
-    """Where parts begin: with segments, and at the first record after a number of bytes."""
-    files = FileCache()
-    try:
-        for segment in store.segments:
-            at = segment.base
-            yield at
-            for place in range(
-                segment.base + part_bytes, segment.end - part_bytes // 2, part_bytes
-            ):
-                found = _record_after(files, store, place)
-                if found is None:
-                    break
-                if found > at:
-                    at = found
-                    yield at
-    finally:
-        files.close()
-
-
-def _record_after(files: FileCache, store: StoreDirectory, place: int) -> int | None:
-    """The first whole record at or after a place of a segment; None: there is none in it."""
-    for at, found, *_ in scan(files, [store.segment_of(place)], place):
-        if found is Kind.RECORD:
-            return at
-    return None
-
-
-def _costs(store: StoreDirectory, cuts: Sequence[int]) -> list[int]:
-    """Bytes of each part; where a segment is missing its neighbour's are too many."""
-    end = store.segments[-1].end if store.segments else 0
-    return [stop - start for start, stop in zip(cuts, [*cuts[1:], end], strict=True)]
 
 
 def _index_bytes(how: How) -> int:
