@@ -73,7 +73,6 @@ class Level:
                 continue
             copy = self._copy(position, length, due_ms)
             if copy is None:
-                self._pass_over(1)
                 continue
             size += len(copy.record)
             # one that is due later is put because the clock was set back: it has no time to go by
@@ -105,11 +104,12 @@ class Level:
         return monotonic_ms - self._doubted[1] >= self._delay_ms
 
     def _copy(self, place: int, size: int, due_ms: int) -> Copy | None:
-        """What is delivered of the record there; None where there is none, or nowhere to go."""
+        """What is delivered of the record there; None where there is nothing to deliver."""
         record = self._around.record(place, size)
         if record is None:
+            self._pass_over(1)
             return None
-        return self._around.copy(taken_apart(record), due_ms, timed=False)
+        return self._around.copy(taken_apart(record), due_ms, timed=False, owner=self)
 
     def _pass_over(self, count: int) -> None:
         self.undelivered += count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from contextlib import suppress
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,12 @@ class Doubt(NamedTuple):
 
 
 NO_DOUBT = Doubt(-1, 0)
+
+
+class Counted(Protocol):
+    """A level, or the timers: it counts what has nowhere to go."""
+
+    undelivered: int
 
 
 class Surroundings(NamedTuple):
@@ -118,10 +124,13 @@ class Surroundings(NamedTuple):
         """The log offset up to which queues have what the log has."""
         return self.queues.queued
 
-    def copy(self, waiting: Waiting, due_ms: int, timed: bool) -> Copy | None:
-        """What is to be put of a message that is due; None where it has nowhere to go, or is there
-        already."""
+    def copy(self, waiting: Waiting, due_ms: int, timed: bool, owner: Counted) -> Copy | None:
+        """What is to be put of a message that is due; None where it is there already, or has
+        nowhere to go, which its owner counts."""
         copy = delivered(waiting, self.shape, timed)
-        if copy is None or self.deliveries.has(waiting, copy, due_ms):
-            return None
-        return self.targets.place(copy)
+        if copy is not None:
+            if self.deliveries.has(waiting, copy, due_ms):
+                return None
+            copy = self.targets.place(copy)
+        owner.undelivered += copy is None
+        return copy

@@ -229,9 +229,7 @@ class Timers:
             return None
         if self._recalled and self._is_recalled(waiting):
             return None
-        copy = self._around.copy(waiting, due_ms, timed=True)
-        self.undelivered += copy is None
-        return copy
+        return self._around.copy(waiting, due_ms, timed=True, owner=self)
 
     def _is_recalled(self, waiting: Waiting) -> bool:
         place = real_place(waiting.properties)

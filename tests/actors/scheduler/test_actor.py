@@ -141,6 +141,7 @@ def test_without_delay_offsets_what_rocketmq_delivered_is_found(scene: Maker) ->
     it.start()
     found = [each.body.decode() for each in it.await_bodies(4)]
     assert len(found) == 4 and {*waiting} < {*found} and found.count(timed) == 1
+    assert it.broker.positions["undelivered"] == 0, "what has come is not lost"
 
 
 def test_after_a_power_failure_timers_that_were_not_synced_are_read_again(scene: Maker) -> None:
