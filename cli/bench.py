@@ -179,3 +179,41 @@ def delay(messages: int, seconds: float, pending: int, kills: int, size: int, ou
             f"{result.sent_late} messages were due when the producer had sent them: "
             "they count as late from when they were stored"
         )
+
+
+@bench.command(
+    "exactly",
+    epilog="""\b
+Examples:
+  penstock bench exactly
+  penstock bench exactly --batch 1000 --runs 5 -o json
+""",
+)
+@click.option(
+    "--messages", type=COUNT, default=100_000, show_default=True, help="Inputs of each way."
+)
+@click.option("--batch", type=COUNT, default=500, show_default=True, help="Inputs of a block.")
+@click.option("--size", type=COUNT, default=100, show_default=True, help="Bytes of a body.")
+@click.option("--runs", type=COUNT, default=3, show_default=True, help="How often it is measured.")
+@output_option
+def exactly(messages: int, batch: int, size: int, runs: int, output: str) -> None:
+    """How fast a program copies exactly once, and how fast one that may store outputs twice.
+
+    Both wait for each batch, and then both have some batches on their way; the four take turns. In
+    the end each way must have made as many outputs as there are inputs.
+    """
+    from penstock.bench.exactly import bench_exactly
+
+    with progress("copying") as moved:
+        results = bench_exactly(messages, batch, size, runs, moved)
+    if output == "json":
+        for result in results:
+            print_json(result)
+        return
+    columns = ("exactly/s", "without/s", "ratio", "ahead/s", "without/s", "ratio")
+    rows = [
+        (each.exactly_per_s, each.least_per_s, each.ratio)
+        + (each.exactly_ahead_per_s, each.least_ahead_per_s, each.ratio_ahead)
+        for each in results
+    ]
+    print_table(columns, rows)

@@ -18,13 +18,13 @@ _Result = TypeVar("_Result")
 class AioBlockOutputs:
     """A block to be entered with `async with`."""
 
-    def __init__(self, work: Callable[[], ExactlyOnce]) -> None:
+    def __init__(self, work: Callable[[], ExactlyOnce], ahead: int) -> None:
         """`work` may block."""
-        self._work = work
+        self._work, self._ahead = work, ahead
         self._outputs: BlockOutputs | None = None
 
     async def __aenter__(self) -> BlockOutputs:
-        self._outputs = await asyncio.to_thread(lambda: BlockOutputs(self._work()))
+        self._outputs = await asyncio.to_thread(lambda: BlockOutputs(self._work(), self._ahead))
         return self._outputs.__enter__()
 
     async def __aexit__(self, kind: object, error: BaseException | None, trace: object) -> None:

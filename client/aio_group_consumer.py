@@ -53,6 +53,13 @@ class GroupConsumer(GroupMember, GroupControl):
     async def _next(self, most: int, timeout: float | None) -> Handful | None:
         """What is to be handled next; None after the timeout, or when stopped."""
         loop = self.loop
+        if self._blocks is not None and self._blocks.is_busy:
+            with loop.lock:
+                handful = self.take_handful(most)
+            if handful is not None:
+                return handful
+            # until they are stored their inputs count as unfinished, and may be waited for
+            await asyncio.to_thread(self._blocks.settle)
         until = None if timeout is None else time.monotonic() + timeout
         while True:
             self._told.clear()
@@ -87,10 +94,10 @@ class GroupConsumer(GroupMember, GroupControl):
                 self._give_back_from(handful, place)
             self._pace.took(time.perf_counter() - began, len(handful))
 
-    def exactly_once(self) -> AioBlockOutputs:
+    def exactly_once(self, ahead: int = 0) -> AioBlockOutputs:
         """`async with consumer.exactly_once() as out: out.send(...)`: outputs are stored together
         with the offsets of what was returned and is not acknowledged. See the synchronous one."""
-        return AioBlockOutputs(self._exactly_once)
+        return AioBlockOutputs(self._exactly_once, check_at_least("ahead", ahead, 0))
 
     async def run(
         self, handler: Handler, workers: int = 20, orderly: bool | None = None, batch: int = 1
@@ -153,6 +160,8 @@ class GroupConsumer(GroupMember, GroupControl):
         """
         seconds = check_timeout(timeout)
         loop = self.loop
+        if self._blocks is not None:
+            await asyncio.to_thread(self._blocks.settle)
         with loop.lock:
             answered = self._begin_commit()
         until = None if seconds is None else time.monotonic() + seconds
@@ -171,6 +180,8 @@ class GroupConsumer(GroupMember, GroupControl):
         if not self._is_open:
             return
         loop = self.loop
+        if self._blocks is not None:
+            await asyncio.to_thread(self._blocks.finish)
         with loop.lock:
             loop.listeners.discard(self._tell)
         self._take_back()

@@ -7,7 +7,7 @@ stores its block, and here there is nothing left to be said of the queue.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.client.core.blocks import Input, Queue
@@ -36,6 +36,11 @@ class GroupInputs:
         self._loop = loop
         self._in_hand = in_hand
         self._parts: list[_Part] = []
+        self._ends: dict[ProcessQueue, int] = {}
+        # of blocks on their way: up to which place handfuls are theirs, how many messages of each
+        # queue, and where these end
+        self._taken: dict[Handful, int] = {}
+        self._sent: dict[ProcessQueue, tuple[int, int]] = {}
 
     def inputs(self) -> Mapping[Queue, Input] | None:
         """What is in hand. None where some of it is of a queue that was given back and claimed
@@ -49,7 +54,8 @@ class GroupInputs:
             queues: dict[ProcessQueue, tuple[int, int]] = {}
             for handful, stop in self._in_hand():
                 queue = handful.queue
-                places = [each for each in handful.unfinished if each < stop]
+                start = self._taken.get(handful, handful.start)
+                places = [each for each in handful.unfinished if start <= each < stop]
                 if not places or not queue.holds(handful):
                     continue
                 if loop.core.queues.get((queue.topic, queue.queue_id), queue) is not queue:
@@ -61,7 +67,8 @@ class GroupInputs:
 
             def is_whole() -> bool:
                 return all(
-                    queue.dropped or queue.unfinished_below(end) <= count
+                    queue.dropped
+                    or queue.unfinished_below(end) <= count + self._sent.get(queue, (0, 0))[1]
                     for queue, (end, count) in queues.items()
                 )
 
@@ -71,37 +78,62 @@ class GroupInputs:
                     ", ".join(f"{queue.topic}/{queue.queue_id}" for queue in queues),
                     "end each block before the next message is asked for, or acknowledge the rest",
                 )
+            self._ends = {queue: end for queue, (end, _) in queues.items()}
             return {
-                (queue.topic, queue.queue_id): Input(queue.committable, end, queue.epoch)
-                for queue, (end, _) in queues.items()
+                (queue.topic, queue.queue_id): Input(
+                    max(queue.committable, self._sent.get(queue, (0, 0))[0]), end, queue.epoch
+                )
+                for queue, end in self._ends.items()
             }
 
-    def done(self) -> None:
-        """All that `inputs` has said is stored."""
+    def on_way(self) -> list[_Part]:
+        """What `inputs` has said is of a block that is sent, and not of the next one."""
+        parts, self._parts = self._parts, []
+        for handful, stop, places in parts:
+            self._taken[handful] = stop
+            _, count = self._sent.get(handful.queue, (0, 0))
+            self._sent[handful.queue] = self._ends[handful.queue], count + len(places)
+        return parts
+
+    def _arrived(self, parts: Sequence[_Part]) -> None:
+        """They are of no block on its way any more."""
+        for handful, stop, places in parts:
+            if self._taken.get(handful) == stop:
+                del self._taken[handful]
+            end, count = self._sent[handful.queue]
+            if count > len(places):
+                self._sent[handful.queue] = end, count - len(places)
+            else:
+                del self._sent[handful.queue]
+
+    def done(self, parts: Sequence[_Part]) -> None:
+        """All of that is stored."""
         loop = self._loop
         with loop.lock:
-            for handful, stop, _ in self._parts:
+            self._arrived(parts)
+            for handful, stop, _ in parts:
                 loop.core.done(handful, handful.start, stop)
                 settle(loop, loop.core, handful.queue)
-            self._parts = []
 
-    def go_on(self, offsets: Mapping[Queue, int]) -> None:
+    def go_on(self, offsets: Mapping[Queue, int], parts: Sequence[Sequence[_Part]]) -> None:
         """Hand out what is from there on; what is in hand of these queues does not count."""
         with self._loop.lock:
-            for part in self._parts:
-                queue = part.handful.queue
-                at = offsets.get((queue.topic, queue.queue_id), queue.committable)
-                self._take_back(part.handful, at)
-            self._parts = []
+            for some in parts:
+                self._arrived(some)
+                for part in some:
+                    queue = part.handful.queue
+                    at = offsets.get((queue.topic, queue.queue_id), queue.committable)
+                    self._take_back(part.handful, at)
             self._loop.wake()
 
     def back(self) -> None:
-        """Hand out once more what is in hand, and what of its queues came after it."""
+        """Hand out once more what is in hand, and what of its queues came after it. No block is on
+        its way."""
         with self._loop.lock:
             for handful, _ in self._in_hand():
                 if handful.queue.holds(handful):
                     self._take_back(handful, handful.queue.committable)
-            self._parts = []
+            self._parts, self._taken, self._sent = [], {}, {}
             self._loop.wake()
 
     def _take_back(self, handful: Handful, offset: int) -> None:

@@ -46,7 +46,7 @@ class GroupConsumer(GroupMember, GroupControl):
         self._open()
         with stop_signals(self.stop):
             while True:
-                handful = self.next_handful(self._pace.most, None)
+                handful = self._next(self._pace.most, None)
                 if handful is None:
                     return
                 self._iterated, self._place = handful, handful.start
@@ -70,7 +70,7 @@ class GroupConsumer(GroupMember, GroupControl):
 
     # --- exactly once ---
 
-    def exactly_once(self) -> BlockOutputs:
+    def exactly_once(self, ahead: int = 0) -> BlockOutputs:
         """A block whose outputs are stored together with the offsets of its inputs, or not at all.
 
             for message in consumer:
@@ -82,9 +82,13 @@ class GroupConsumer(GroupMember, GroupControl):
         nothing is stored, and its inputs come again. They have their effect once whoever is killed,
         and if another member has done them meanwhile `out.stored` is False.
 
-        A block takes a round trip and a flush, so large batches of `poll` make it fast.
+        A block takes a round trip and a flush, so large batches of `poll` make it fast. With
+        `ahead` the end of the block does not wait for the disk: so many blocks may be on their way
+        while the next ones are worked on. They are stored in their order; one that is not stored
+        takes those after it back, and its error is raised by whatever is asked next. `out.stored`,
+        `commit` and `close` wait for them. Raises InvalidArgument.
         """
-        return BlockOutputs(self._exactly_once())
+        return BlockOutputs(self._exactly_once(), check_at_least("ahead", ahead, 0))
 
     # --- by handlers ---
 
@@ -132,8 +136,18 @@ class GroupConsumer(GroupMember, GroupControl):
         """
         check_at_least("most", most, 1)
         self._open()
-        handful = self.next_handful(most, check_timeout(timeout))
+        handful = self._next(most, check_timeout(timeout))
         return () if handful is None else self._keep(handful)
+
+    def _next(self, most: int, timeout: float | None) -> Handful | None:
+        """The next handful. Blocks on their way may be what it waits for: until they are stored
+        their inputs count as unfinished."""
+        if self._blocks is not None and self._blocks.is_busy:
+            handful = self.next_handful(most, 0)
+            if handful is not None:
+                return handful
+            self._blocks.settle()
+        return self.next_handful(most, timeout)
 
     def commit(self, timeout: float | None = 10.0) -> None:
         """Everything that `poll` has returned is done, and what was acknowledged is: on return the
@@ -144,6 +158,8 @@ class GroupConsumer(GroupMember, GroupControl):
         """
         seconds = check_timeout(timeout)
         loop = self._open()
+        if self._blocks is not None:
+            self._blocks.settle()
         with loop.lock:
             answered = self._begin_commit()
             if not loop.changed.wait_for(answered, seconds):
@@ -160,6 +176,8 @@ class GroupConsumer(GroupMember, GroupControl):
         self._stopping = True
         if not self._is_open:
             return
+        if self._blocks is not None:
+            self._blocks.finish()
         self._take_back()
         self.loop.drain(timeout)
         self.loop.stop()

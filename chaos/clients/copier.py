@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import random
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.consumer import Consumer
@@ -26,6 +26,8 @@ FROM, TO = "copied", ("copies-even", "copies-odd")
 GROUP = "copiers"
 # of one block at most
 MOST = 20
+# How many blocks may be on their way when one ends.
+AHEAD = (0, 1, 3)
 _WAIT_MS = 60_000
 
 
@@ -75,19 +77,23 @@ class Reading:
             found[name] = Input(begin, each.queue_offset + 1, 0)
         return found
 
-    def done(self) -> None:
-        for name, each in self.inputs().items():
-            self._at[name[1]] = each.end
-        self._taken.clear()
+    def on_way(self) -> list[Message]:
+        taken, self._taken = self._taken, []
+        for each in taken:
+            self._at[each.queue_id] = each.queue_offset + 1
+        return taken
 
-    def go_on(self, offsets: Mapping[Queue, int]) -> None:
+    def done(self, parts: list[Message]) -> None:
+        """It reads on from there already."""
+
+    def go_on(self, offsets: Mapping[Queue, int], parts: Sequence[list[Message]]) -> None:
         self._at |= {queue: offset for (_, queue), offset in offsets.items()}
         self._taken.clear()
         self._waiting.clear()
         self.close()
 
     def back(self) -> None:
-        self.go_on({name: each.begin for name, each in self.inputs().items()})
+        self.go_on({name: each.begin for name, each in self.inputs().items()}, [])
 
     def close(self) -> None:
         if self._consumer is not None:
@@ -105,7 +111,7 @@ def copy_alone(store: str, dice: random.Random) -> None:
         while True:
             taken = reading.take(dice.randint(1, MOST))
             if taken:
-                with BlockOutputs(work) as out:
+                with BlockOutputs(work, dice.choice(AHEAD)) as out:
                     for message in taken:
                         for topic, body in outputs_of(bytes(message.body)):
                             out.send(topic, body)
@@ -126,7 +132,7 @@ def copy_as_member(store: str, dice: random.Random) -> None:
     ) as consumer:
         while True:
             batch = consumer.poll(1.0, most=dice.randint(1, MOST))
-            with consumer.exactly_once() as out:
+            with consumer.exactly_once(dice.choice(AHEAD)) as out:
                 for message in batch:
                     for topic, body in outputs_of(bytes(message.body)):
                         out.send(topic, body)

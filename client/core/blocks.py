@@ -26,6 +26,8 @@ from penstock.shared.wire.messages import MAX_RUNS
 
 # topic and queue
 Queue = tuple[str, int]
+# topic -> queue -> (from, to)
+Moves = Mapping[str, Mapping[int, tuple[int, int]]]
 # What the two records around the outputs take at most besides the inputs' offsets, and for each.
 AROUND_BYTES, _OFFSET_BYTES = 4096, 64
 
@@ -157,6 +159,22 @@ class Values:
             made.setdefault(name[0], {})[name[1]] = known[1], end
         return made
 
+    def knows(self, inputs: Mapping[Queue, Input]) -> bool:
+        """Whether all queues are where these inputs begin, as far as this member knows: then a
+        block of them may be sent before the one before it is answered."""
+        return all(
+            (known := self._known.get(name)) is not None
+            and known[0] == each.claim
+            and known[1] != NONE
+            and each.begin >= known[1]
+            for name, each in inputs.items()
+        )
+
+    def at(self, name: Queue) -> int:
+        """The value of a queue, or NONE where it is not known."""
+        known = self._known.get(name)
+        return NONE if known is None else known[1]
+
     def passed(self, inputs: Mapping[Queue, Input]) -> dict[Queue, int] | None:
         """Where queues go on instead, if one was handed out from before its value: a coordinator
         that lags what blocks have stored may say so to the owner of a claim. Else None."""
@@ -196,6 +214,13 @@ class Values:
             name: found[name] if found.get(name, NONE) != NONE else each.begin
             for name, each in inputs.items()
         }
+
+    def refused(self, inputs: Mapping[Queue, Input], moves: Moves, error: OffsetsMoved) -> None:
+        """A block was refused that had been taken for stored. The error names the queues that are
+        elsewhere; the others are where the block was to begin."""
+        for (topic, queue), each in inputs.items():
+            self._known[topic, queue] = each.claim, moves[topic][queue][0]
+        self.moved(inputs, error)
 
     def forget(self, inputs: Mapping[Queue, Input]) -> None:
         """Nobody knows whether a block of these inputs is stored: the next one finds out."""

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from penstock.bench.exactly import bench_exactly
 from penstock.bench.load import Receive, Send
 from penstock.bench.load_process import load_command, measured, started
 from penstock.bench.machine import measure_machine
@@ -204,3 +205,10 @@ def test_restarts_of_stores_of_two_sizes_take_turns() -> None:
         assert each["acknowledged_s"] > 0 and 0 < each["cpu_s"] < 60
         # of the log one segment, of the sparse store's three queues and the new ones each one
         assert 3 <= each["read_files"] <= 1 + 3 + 4 + 1
+
+
+def test_a_copy_exactly_once_is_measured_beside_one_without_it() -> None:
+    (result,) = bench_exactly(300, 50, 100, 1, lambda done, total: None)
+    rates = (result.exactly_per_s, result.exactly_ahead_per_s)
+    assert min(*rates, result.least_per_s, result.least_ahead_per_s) > 0
+    assert result.ratio == pytest.approx(result.exactly_per_s / result.least_per_s, abs=0.01)

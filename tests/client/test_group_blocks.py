@@ -11,6 +11,7 @@ import pytest
 
 from penstock.client import Consumer, Producer
 from penstock.client.aio_group_consumer import GroupConsumer as AioGroupConsumer
+from penstock.client.group_admin import GroupAdmin
 from penstock.client.group_consumer import GroupConsumer
 from penstock.errors import InvalidArgument
 
@@ -77,12 +78,13 @@ def test_a_block_that_raises_has_its_inputs_come_again_in_their_order(
     assert made(broker, topic) == list(range(100))
 
 
-def test_members_that_come_and_go_do_each_input_once(broker: Any, topic: str) -> None:
+@pytest.mark.parametrize("ahead", [0, 3])
+def test_members_that_come_and_go_do_each_input_once(broker: Any, topic: str, ahead: int) -> None:
     def work() -> None:
         with member(broker, topic) as consumer:
             for _ in range(6):
                 batch = consumer.poll(0.5, most=6)
-                with consumer.exactly_once() as out:
+                with consumer.exactly_once(ahead) as out:
                     for each in batch:
                         out.send(topic + "-out", each.body)
 
@@ -94,6 +96,70 @@ def test_members_that_come_and_go_do_each_input_once(broker: Any, topic: str) ->
             each.join(60)
             assert not each.is_alive()
     assert Counter(made(broker, topic)) == Counter(range(100))
+
+
+def test_blocks_may_be_on_their_way_while_the_next_ones_are_worked_on(
+    broker: Any, topic: str
+) -> None:
+    with member(broker, topic) as consumer:
+        for count, message in enumerate(consumer, 1):
+            with consumer.exactly_once(ahead=3) as out:
+                out.send(topic + "-out", message.body)
+            if count == 30:
+                break
+    assert out.stored and len(made(broker, topic)) == 30, "to close waits for all"
+    # what is on its way counts as unfinished: with so little room it is waited for, and no longer
+    with member(broker, topic, max_messages=5, max_span=5) as consumer:
+        for message in consumer:
+            with consumer.exactly_once(ahead=9) as out:
+                out.send(topic + "-out", message.body)
+            if (count := count + 1) == 60:
+                break
+        while len(made(broker, topic)) < 100:
+            batch = consumer.poll(0.5, most=3)
+            with consumer.exactly_once(ahead=3) as out:
+                for each in batch:
+                    out.send(topic + "-out", each.body)
+        consumer.commit()
+        assert sum(offset for (of, _), offset in consumer.committed.items() if of == topic) == 100
+    assert made(broker, topic) == list(range(100))
+
+
+def test_of_blocks_on_their_way_one_that_raises_takes_only_its_own_inputs_back(
+    broker: Any, topic: str
+) -> None:
+    with member(broker, topic) as consumer:
+        raised = 0
+        while len(made(broker, topic)) < 100:
+            batch = consumer.poll(0.5, most=7)
+            try:
+                with consumer.exactly_once(ahead=3) as out:
+                    for each in batch:
+                        out.send(topic + "-out", each.body)
+                    if batch and batch[0].queue_offset % 3 == 1 and raised < 9:
+                        raised += 1
+                        raise ZeroDivisionError
+            except ZeroDivisionError:
+                continue
+    assert raised and made(broker, topic) == list(range(100))
+
+
+def test_an_operators_reset_takes_back_all_that_is_on_its_way(broker: Any, topic: str) -> None:
+    with GroupAdmin(store=broker.store) as admin, member(broker, topic) as consumer:
+        seen = was_reset = 0
+        while not was_reset or set(made(broker, topic)) != set(range(100)):
+            batch = consumer.poll(0.5, most=4)
+            with consumer.exactly_once(ahead=4) as out:
+                for each in batch:
+                    out.send(topic + "-out", each.body)
+            seen += len(batch)
+            if seen > 50 and not was_reset:
+                was_reset = 1
+                admin.reset(topic, topic, {queue: 3 for queue in range(4)})
+    found = Counter(made(broker, topic))
+    # what was done before is done once more, and what is before the reset is not
+    assert max(found.values()) <= 2
+    assert all(found[number] == 1 for number in range(12))
 
 
 def test_the_asyncio_member_does_the_same(broker: Any, topic: str) -> None:
@@ -114,10 +180,12 @@ def test_the_asyncio_member_does_the_same(broker: Any, topic: str) -> None:
                     out.send(topic + "-out", b"0")
                     raise ZeroDivisionError
             while len(made(broker, topic)) < 100:
-                batch = await consumer.poll(5.0)
-                async with consumer.exactly_once() as out:
+                batch = await consumer.poll(0.5)
+                async with consumer.exactly_once(ahead=2) as out:
                     for each in batch:
                         out.send(topic + "-out", each.body)
+            await consumer.commit()
+            assert out.stored
 
     asyncio.run(asyncio.wait_for(work(), 60))
     assert made(broker, topic) == list(range(100))
