@@ -152,7 +152,7 @@ class ExactlyOnce:
             raise
 
     def _send(self, block: Block, inputs: Mapping[Queue, Input], parts: Any, tell: Tell) -> None:
-        """Send a block behind others; nobody waits for it here."""
+        """Send a block after others; nobody waits for it here."""
         producer = self.producer
         for topic in block.topics:
             producer.route(topic)
