@@ -84,9 +84,9 @@ class GroupConsumer(GroupMember, GroupControl):
 
         A block takes a round trip and a flush, so large batches of `poll` make it fast. With
         `ahead` the end of the block does not wait for the disk: that many blocks may be on their
-        way while the next ones are worked on. They are stored in their order; one that is not stored
-        takes those after it back, and its error is raised by whatever is asked next. `out.stored`,
-        `commit` and `close` wait for them. Raises InvalidArgument.
+        way while the next ones are worked on. They are stored in their order; one that is not
+        stored takes those after it back, and its error is raised by whatever is asked next.
+        `out.stored`, `commit` and `close` wait for them. Raises InvalidArgument.
         """
         return BlockOutputs(self._exactly_once(), check_at_least("ahead", ahead, 0))
 
