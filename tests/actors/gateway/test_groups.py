@@ -21,7 +21,7 @@ WAITS, HAS_SUBSCRIPTION = 2, 4
 
 
 @pytest.fixture
-def topic(gateway: Any, request: pytest.FixtureRequest) -> Any:
+def topic(gateway: Any, peer: Any, request: pytest.FixtureRequest) -> Any:
     """A topic of two queues, with three messages in each, of which the last has the tag B."""
     name = f"t{abs(hash(request.node.name))}"
     with Producer(gateway.produce) as producer:
@@ -29,6 +29,12 @@ def topic(gateway: Any, request: pytest.FixtureRequest) -> Any:
         for number in range(3 * QUEUES):
             tag = "B" if number >= 2 * QUEUES else "A"
             producer.send(name, b"%d" % number, queue=number % QUEUES, tags=tag).result(WAIT_S)
+    asker, until = peer(), time.monotonic() + WAIT_S
+    for queue in range(QUEUES):
+        fields = {"topic": name, "queueId": queue}
+        # what is acknowledged is in its queue a moment later
+        while asker.ask(Request.GET_MAX_OFFSET, fields).fields.get("offset") != "3":
+            assert time.monotonic() < until
     return name
 
 
