@@ -43,11 +43,11 @@ class Gateway(Actor):
         self._topics = TopicTable(stage.config, stage.positions)
         self._topics.look()
         self._sends = Sends(stage, self._topics, self._answer)
-        self._groups = Groups(stage, self._answer, self._group_changed)
         self._queues = QueueReader(stage.config, stage.run, stage.positions)
         # what producers have an answer for lies below this
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
         self._pulls = Pulls(self._queues, self._topics, stage.positions, acknowledged, self._answer)
+        self._groups = Groups(stage, self._answer, self._group_changed, self._pulls.wake)
         self._services = Services(
             stage.config, self._address(), stage.run.run_id, self._topics, self._sends,
             self._groups, self._queues, self._pulls, stage.positions, self._answer,
@@ -79,9 +79,7 @@ class Gateway(Actor):
         self._groups.gone(connection)
 
     def _group_changed(self, group: str) -> None:
-        """Have a group's members rebalance. Pulls that wait end, so that what a member goes on with
-        is pulled again at once."""
-        self._pulls.wake(group)
+        """Have a group's members rebalance."""
         for member in self._groups.members.all_of(group):
             if member.model == "clustering":
                 self._pushed += 1

@@ -63,9 +63,11 @@ class Groups:
         stage: Stage,
         answer: Callable[[Call, Reply], None],
         changed: Callable[[str], None],
+        wake: Callable[[str], None],
     ) -> None:
-        """`changed` is told of groups whose members have changed."""
-        self._clock, self._answer, self._tell = stage.clock, answer, changed
+        """`changed` is told of groups whose members have changed; `wake` has their pulls answered,
+        so that members pull at once what they go on with."""
+        self._clock, self._answer, self._tell, self._wake = stage.clock, answer, changed, wake
         self._run_id = stage.run.run_id
         self.members = Members()
         self._link = CoordinatorLink(stage, self._changed)
@@ -85,6 +87,8 @@ class Groups:
                 self.leave(member)
             elif now_ms >= member.join_ms:
                 self._join(member, lambda answer: None)
+        for group in self.members.to_be_shown(now_ms):
+            self._wake(group)
         for member, queue in self.members.left_over(now_ms):
             self._release(member, [queue])
         if self._wanted and now_ms >= self._again_ms:
@@ -179,7 +183,7 @@ class Groups:
                     self._lose(member, held)
                     member.moved.add((held.topic, held.queue_id))
         self._again_ms = 0
-        self.members.changed[said.group] = self._now_ms
+        self.members.change(said.group, self._now_ms)
         self._tell(said.group)
 
     def _lose(self, member: Member, held: words.HeldClaim) -> None:

@@ -3,8 +3,8 @@
 RocketMQ's members divide queues among themselves and tell nobody. Here a queue is read with a
 claim, so the gateway has one for each queue that a member asks the offset of, or locks, and gives
 it back when the member goes on without it. That shows: after a change of its group a member
-rebalances, and from then on neither pulls that queue nor commits in it. No sockets; times are
-passed in.
+rebalances, and from then on neither pulls that queue nor commits in it. Its pulls that wait are
+answered then, so that it pulls at once what it goes on with. No sockets; times are passed in.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ Queue = tuple[str, int]  # topic, queue id
 SESSION_MS = 30_000
 # A member that keeps a queue commits in it every 5 s, if not sooner.
 PROBATION_MS = 7000
-# What is committed this soon after a change may be a member's last word of a queue.
+# What is pulled or committed this soon after a change may be a member's last word of a queue.
 LAST_WORD_MS = 2000
 # RocketMQ's default for groups that begin at a time: half an hour before.
 BEGIN_BEFORE_MS = 30 * 60_000
@@ -42,8 +42,8 @@ class Claim:
         self.pulled_ms, self.committed_ms = now_ms, 0
 
     def is_kept(self, changed_ms: int) -> bool:
-        """Whether its member has gone on with it since a change."""
-        return self.pulled_ms > changed_ms or self.committed_ms > changed_ms + LAST_WORD_MS
+        """Whether its member has gone on with it after a change, once it had rebalanced."""
+        return max(self.pulled_ms, self.committed_ms) > changed_ms + LAST_WORD_MS
 
     def is_left(self, changed_ms: int) -> bool:
         """Whether its member has said its last word of it, by all that is known."""
@@ -106,6 +106,8 @@ class Members:
         self._by_connection: dict[Connection, dict[str, Member]] = {}
         # group -> when it changed, where it is not known yet who goes on with what
         self.changed: dict[str, int] = {}
+        # of those, whose members have been made to show it
+        self._shown: set[str] = set()
 
     def __iter__(self) -> Iterator[Member]:
         for members in self._groups.values():
@@ -141,6 +143,7 @@ class Members:
         if group.pop(member.client_id, None) is not None and not group:
             del self._groups[member.group]
             self.changed.pop(member.group, None)
+            self._shown.discard(member.group)
         self._leave_connection(member)
 
     def _leave_connection(self, member: Member) -> None:
@@ -157,6 +160,22 @@ class Members:
                 return member
         return None
 
+    def change(self, group: str, now_ms: int) -> None:
+        """Members of a group, or its queues, are others now."""
+        self.changed[group] = now_ms
+        self._shown.discard(group)
+
+    def to_be_shown(self, now_ms: int) -> list[str]:
+        """Groups whose members have rebalanced by now: what they pull from now on they go on
+        with."""
+        found = [
+            group
+            for group, changed_ms in self.changed.items()
+            if group not in self._shown and now_ms - changed_ms > LAST_WORD_MS
+        ]
+        self._shown.update(found)
+        return found
+
     def left_over(self, now_ms: int) -> Iterable[tuple[Member, Queue]]:
         """Queues that their members have not gone on with after the last change."""
         found = []
@@ -164,6 +183,7 @@ class Members:
             if now_ms - changed_ms < PROBATION_MS:
                 continue
             del self.changed[group]
+            self._shown.discard(group)
             for member in self.all_of(group):
                 for queue, claim in member.claims.items():
                     if not claim.is_kept(changed_ms):

@@ -6,6 +6,8 @@ What the client says of both is the same: statuses, queues, offsets, bodies, red
 from __future__ import annotations
 
 import json
+import os
+import signal
 import time
 from base64 import b64encode
 from collections.abc import Callable
@@ -14,6 +16,7 @@ from typing import Any
 
 from penstock.client.group_consumer import GroupConsumer
 from penstock.client.producer import Producer
+from penstock.shared.process.broker_status import read_status
 
 TOPIC, QUEUES, GROUP = "orders", 4, "billing"
 IDLE_MS, WAIT_S = 60_000, 60
@@ -163,3 +166,31 @@ def await_lines(file: Path, count: int) -> None:
     while not file.exists() or len(lines(file)) < count:
         assert time.monotonic() < until, file.read_text() if file.exists() else "nothing"
         time.sleep(0.05)
+
+
+def test_javas_consumer_goes_on_when_the_gateway_is_killed(
+    place: Any, penstock: Callable[..., Any], client: Any
+) -> None:
+    with_gateway(penstock, place)
+    client.open(place)
+    client.ask("create", topic=TOPIC, queues=QUEUES)
+    out = place.file("consumed.jsonl")
+    with Producer(store=place.store) as producer:
+        for number in range(QUEUES):
+            producer.send(TOPIC, b"before", queue=number).result(WAIT_S)
+        order = {"group": GROUP, "topics": {TOPIC: "*"}, "level": 1, "out": out}
+        client.begin("consume", until=3 * QUEUES, idle_ms=IDLE_MS, **order)
+        await_lines(out, QUEUES)
+        for turn in (2, 3):
+            (pid,) = (
+                each["pid"]
+                for each in read_status(place.store)["actors"]
+                if each["name"] == "gateway"
+            )
+            os.kill(pid, signal.SIGKILL)
+            for number in range(QUEUES):
+                producer.send(TOPIC, b"after", queue=number).result(WAIT_S)
+            await_lines(out, turn * QUEUES)
+    client.finish()
+    places = {(row["queue"], row["offset"]) for row in lines(out)}
+    assert places == {(queue, offset) for queue in range(QUEUES) for offset in range(3)}

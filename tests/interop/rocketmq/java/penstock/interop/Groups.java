@@ -75,6 +75,7 @@ final class Groups {
                 synchronized (out) {
                     out.write(JSON.toJSONString(line(message, succeeds)));
                     out.newLine();
+                    out.flush(); // a test may look before the end
                 }
                 called.incrementAndGet();
                 succeeded.addAndGet(succeeds ? 1 : 0);
