@@ -13,6 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Any
 
 from penstock.client.aio_blocks import AioBlockOutputs
+from penstock.client.aio_group_replies import AioReplies
 from penstock.client.core.arguments import check_at_least, check_timeout
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
@@ -36,6 +37,7 @@ class GroupConsumer(GroupMember, GroupControl):
             message.ack()
     """
 
+    _REPLIES = AioReplies
     _told: asyncio.Event
     _events: asyncio.AbstractEventLoop
 
@@ -130,7 +132,7 @@ class GroupConsumer(GroupMember, GroupControl):
 
     async def _handle(self, handler: Handler, handful: Handful, batch: int) -> None:
         verdicts: dict[int, Back] = {}
-        judge, place = judge_into(verdicts), handful.start
+        judge, place = judge_into(verdicts, self._judge), handful.start
         given: Any = Batch(handful, judge)
         try:
             if not self.loop.may_go_on(handful.queue):
@@ -189,6 +191,7 @@ class GroupConsumer(GroupMember, GroupControl):
         await asyncio.to_thread(loop.stop)
         if self._blocks is not None:
             await asyncio.to_thread(self._blocks.close)
+        await self._replies.close()
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()

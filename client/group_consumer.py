@@ -20,6 +20,7 @@ from penstock.client.exactly_once import BlockOutputs
 from penstock.client.group_control import GroupControl, not_committed
 from penstock.client.group_member import GroupMember
 from penstock.client.group_message import GroupMessage
+from penstock.client.group_replies import Replies
 from penstock.client.group_workers import Handler, Workers
 from penstock.client.stop_signals import stop_signals
 
@@ -39,6 +40,8 @@ class GroupConsumer(GroupMember, GroupControl):
     See GroupMember for the arguments. The member joins with the first message that is asked for,
     and leaves when the block ends, or by Ctrl-C or SIGTERM after the message in hand.
     """
+
+    _REPLIES = Replies
 
     # --- one after the other ---
 
@@ -170,7 +173,8 @@ class GroupConsumer(GroupMember, GroupControl):
     def close(self, timeout: float | None = CLOSE_S) -> None:
         """Stop; wait up to `timeout` seconds for handlers that run; commit, hand the queues over.
 
-        What was iterated or polled and never acknowledged goes to the other members.
+        What was iterated or polled and never acknowledged goes to the other members. Raises the
+        first error of replies whose futures nobody has asked.
         """
         check_timeout(timeout)
         self._stopping = True
@@ -183,6 +187,7 @@ class GroupConsumer(GroupMember, GroupControl):
         self.loop.stop()
         if self._blocks is not None:
             self._blocks.close()
+        self._replies.close()
 
     def __enter__(self) -> GroupConsumer:
         return self

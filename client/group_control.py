@@ -6,7 +6,7 @@ Nothing here waits longer than for the lock, so nothing here differs between the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.core.arguments import check_at_least, check_whole
@@ -14,7 +14,7 @@ from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.exactly_once import ExactlyOnce
 from penstock.client.group_blocks import GroupInputs
-from penstock.client.group_message import Batch
+from penstock.client.group_message import Batch, Judge
 from penstock.client.group_workers import Pace, settle
 from penstock.client.member_loop import MemberLoop
 from penstock.shared.errors import BrokerTimeout, InvalidArgument
@@ -33,6 +33,8 @@ class GroupControl:
         # what is iterated was returned up to this place
         self._place = 0
         self._blocks: ExactlyOnce | None = None
+        self._replies = self._REPLIES(self._producer_arguments)
+        self._judge = Judge(self._tell_of, self._replies.answer)
 
     if TYPE_CHECKING:
         # the member's
@@ -40,6 +42,10 @@ class GroupControl:
         def loop(self) -> MemberLoop: ...
         def _open(self) -> MemberLoop: ...
         def _block_producer(self) -> BlockProducer: ...
+        def _producer_arguments(self) -> dict[str, Any]: ...
+
+        # the face's: Replies or AioReplies
+        _REPLIES: Any
 
     def _exactly_once(self) -> ExactlyOnce:
         """What stores this member's blocks. Raises InvalidArgument."""
@@ -127,7 +133,7 @@ class GroupControl:
                     "this queue is not the member's", f"{each[0]}/{each[1]}", f"it has: {names}"
                 )
 
-    def _judge(self, handful: Handful, place: int, back: Back | None) -> None:
+    def _tell_of(self, handful: Handful, place: int, back: Back | None) -> None:
         """A message that was iterated or polled is done, or is to come again."""
         loop, core = self.loop, self.loop.core
         with loop.lock:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from typing import Any
 
 from penstock.client.block_producer import BlockProducer
 from penstock.client.broker_address import BrokerAddress, Store
@@ -140,8 +141,12 @@ class GroupMember:
         return self._loop
 
     def _block_producer(self) -> BlockProducer:
-        where = self._where.arguments("producers")
-        return BlockProducer(**where, timeout_ms=self._timeout_ms, wait_for_broker_ms=self._wait_ms)
+        return BlockProducer(**self._producer_arguments())
+
+    def _producer_arguments(self) -> dict[str, Any]:
+        """For a producer of the member's own. May block. Raises ConnectError."""
+        waits = {"timeout_ms": self._timeout_ms, "wait_for_broker_ms": self._wait_ms}
+        return {**self._where.arguments("producers"), **waits}
 
     def _be_orderly(self, orderly: bool) -> None:
         member = self._options.member

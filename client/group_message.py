@@ -5,20 +5,30 @@ from __future__ import annotations
 import datetime as dt
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, overload
+from typing import Any, NamedTuple, Unpack, overload
 
 from penstock.client.core.arguments import check_whole, wrong_type
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
 from penstock.client.core.message import Message
+from penstock.client.core.requests import Request
+from penstock.client.core.send_options import ReplyFields
+from penstock.client.core.sending.encoding import Body
 from penstock.shared.errors import InvalidArgument
 from penstock.shared.messaging.delayed import MAX_DELAY_MS, MAX_LEVEL
 from penstock.shared.messaging.retried import shown_topic
 from penstock.shared.names import RETRY_PREFIX
 
 Delay = float | dt.timedelta | None
-# (handful, place or -1 for all, None for done)
-Judge = Callable[[Handful, int, Back | None], None]
+
+
+class Judge(NamedTuple):
+    """Who is told of messages, and who answers them: one for many."""
+
+    # handful, place or -1 for all, None for done
+    tell: Callable[[Handful, int, Back | None], None]
+    # what a reply to a request is sent by; in asyncio a coroutine function
+    answer: Callable[[Request, Body, ReplyFields], Any]
 
 
 def given_back(place: int, delay: Delay, level: int | None, reason: str) -> Back:
@@ -58,7 +68,7 @@ class GroupMessage:
 
     def ack(self) -> None:
         """It is handled. The group's offset moves past it once all before it are."""
-        self._judge(self._handful, self._place, None)
+        self._judge.tell(self._handful, self._place, None)
 
     def retry(self, delay: Delay = None, *, level: int | None = None, reason: str = "") -> None:
         """Have it come again: after `delay` seconds, or by a delay `level` of RocketMQ's, else each
@@ -67,7 +77,18 @@ class GroupMessage:
         InvalidArgument.
         """
         back = given_back(self._place, delay, level, reason)
-        self._judge(self._handful, self._place, back)
+        self._judge.tell(self._handful, self._place, back)
+
+    def reply(self, body: Body, **fields: Unpack[ReplyFields]) -> Any:
+        """Answer it, if it was sent by `request`: a SendFuture, whose result is the reply's
+        Receipt. With an asyncio consumer `await message.reply(...)` gives the Receipt.
+
+        Takes `tags`, `keys` and `properties`. The consumer's own producer sends it, which connects
+        with the first reply; closing the consumer waits for all. To lose no request, wait for the
+        receipt before you acknowledge it. Raises InvalidMessage for a message that is no request,
+        ConnectError, and what `Producer.send` raises.
+        """
+        return self._judge.answer(self, body, fields)
 
     @property
     def topic(self) -> str:
@@ -153,7 +174,7 @@ class Batch(Sequence[GroupMessage]):
 
     def ack(self) -> None:
         """All of them are handled."""
-        self._judge(self.handful, -1, None)
+        self._judge.tell(self.handful, -1, None)
 
     def __len__(self) -> int:
         return len(self.handful)

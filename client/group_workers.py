@@ -49,6 +49,8 @@ class Source(Protocol):
     @property
     def loop(self) -> MemberLoop: ...
 
+    _judge: Judge
+
 
 class Workers:
     """The threads of one `run`."""
@@ -97,7 +99,7 @@ class Workers:
         handler, queue, loop = self._handler, handful.queue, self._source.loop
         orderly, may_go_on = loop.core.options.orderly, loop.may_go_on
         verdicts: dict[int, Back] = {}
-        judge = judge_into(verdicts)
+        judge = judge_into(verdicts, self._source._judge)
         began, place = time.perf_counter(), handful.start
         try:
             for message in handful.messages:
@@ -122,7 +124,7 @@ class Workers:
         try:
             if self._source.loop.may_go_on(handful.queue):
                 try:
-                    self._handler(Batch(handful, judge_into(verdicts)))
+                    self._handler(Batch(handful, judge_into(verdicts, self._source._judge)))
                 except Exception as error:
                     raised = self._raised(error, handful.messages[0])
                     verdicts = {at: raised._replace(place=at) for at in handful.unfinished}
@@ -135,15 +137,15 @@ class Workers:
         return Back(-1, 0, f"{type(error).__name__}: {error}")
 
 
-def judge_into(verdicts: dict[int, Back]) -> Judge:
+def judge_into(verdicts: dict[int, Back], judge: Judge) -> Judge:
     """What a handler says of messages while it runs; to return says of the others that they are
-    done."""
+    done. Replies go at once."""
 
-    def judge(handful: Handful, place: int, back: Back | None) -> None:
+    def tell(handful: Handful, place: int, back: Back | None) -> None:
         if back is not None:
             verdicts[place] = back
 
-    return judge
+    return judge._replace(tell=tell)
 
 
 def report(loop: MemberLoop, handful: Handful, place: int, verdicts: dict[int, Back]) -> None:

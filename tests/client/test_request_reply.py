@@ -209,6 +209,58 @@ def test_a_member_of_a_group_answers(broker: Any, producer: Producer) -> None:
     assert replies == [body.upper() for body in bodies]
 
 
+def test_a_message_of_a_group_is_answered_by_its_consumer(broker: Any, producer: Producer) -> None:
+    producer.create_topic("by-message", 2)
+    bodies = [b"request %d" % number for number in range(10)]
+    with ThreadPoolExecutor(4) as pool:
+        asked = [pool.submit(producer.request, "by-message", each, timeout=60.0) for each in bodies]
+        with GroupConsumer(broker.consume, "one", "by-message", start="first") as member:
+            for count, message in enumerate(member, 1):
+                receipt = message.reply(message.body.upper(), tags="t", keys="k").result(WAIT_S)
+                assert receipt.topic == reply_topic()
+                message.ack()
+                if count == 10:
+                    break
+        replies = [each.result() for each in asked]
+    assert [each.body for each in replies] == [body.upper() for body in bodies]
+    assert {(each.tags, each.keys) for each in replies} == {("t", "k")}
+    producer.send("by-message", b"no request").result(WAIT_S)
+    with GroupConsumer(broker.consume, "one", "by-message") as member:
+        (other,) = member.poll(WAIT_S)
+        with pytest.raises(InvalidMessage, match="asks for no reply"):
+            other.reply(b"y")
+
+
+def test_handlers_answer_in_threads_and_as_coroutines(broker: Any, producer: Producer) -> None:
+    producer.create_topic("by-handler", 2)
+
+    def ask(member: Any) -> Message:
+        try:
+            return producer.request("by-handler", b"a", timeout=60.0)
+        finally:
+            member.stop()
+
+    def handle(message: GroupMessage) -> None:
+        message.reply(message.body.upper())  # closing the consumer waits for it
+
+    with ThreadPoolExecutor(1) as pool:
+        consumer = GroupConsumer(broker.consume, "two", "by-handler", start="last")
+        reply = pool.submit(ask, consumer)
+        consumer.run(handle, workers=2)
+        assert reply.result().body == b"A"
+
+        async def test() -> Message:
+            async def handle(message: GroupMessage) -> None:
+                assert (await message.reply(message.body * 2)).topic == reply_topic()
+
+            async with aio.GroupConsumer(broker.consume, "two", "by-handler") as consumer:
+                reply = pool.submit(ask, consumer)
+                await consumer.run(handle, workers=2)
+            return await asyncio.wrap_future(reply)
+
+        assert asyncio.run(asyncio.wait_for(test(), 60)).body == b"aa"
+
+
 def test_what_is_no_request_has_no_reply(broker: Any, producer: Producer) -> None:
     producer.send("plain", b"x").result(WAIT_S)
     with Consumer(broker.consume, "plain", follow=False) as consumer:
