@@ -23,7 +23,7 @@ Delay = float | dt.timedelta | None
 
 
 class Judge(NamedTuple):
-    """Who is told of messages, and who answers them: one for many."""
+    """Takes what is said of messages, and answers them: one for many."""
 
     # handful, place or -1 for all, None for done
     tell: Callable[[Handful, int, Back | None], None]
