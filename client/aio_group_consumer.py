@@ -37,7 +37,6 @@ class GroupConsumer(GroupMember, GroupControl):
             message.ack()
     """
 
-    _REPLIES = AioReplies
     _told: asyncio.Event
     _events: asyncio.AbstractEventLoop
 
@@ -95,6 +94,9 @@ class GroupConsumer(GroupMember, GroupControl):
             finally:
                 self._give_back_from(handful, place)
             self._pace.took(time.perf_counter() - began, len(handful))
+
+    def _make_replies(self) -> AioReplies:
+        return AioReplies(self._producer_arguments())
 
     def exactly_once(self, ahead: int = 0) -> AioBlockOutputs:
         """`async with consumer.exactly_once() as out: out.send(...)`: outputs are stored together
@@ -191,7 +193,8 @@ class GroupConsumer(GroupMember, GroupControl):
         await asyncio.to_thread(loop.stop)
         if self._blocks is not None:
             await asyncio.to_thread(self._blocks.close)
-        await self._replies.close()
+        if self._replies is not None:
+            await self._replies.close()
 
     async def __aexit__(self, *raised: object) -> None:
         await self.close()

@@ -41,8 +41,6 @@ class GroupConsumer(GroupMember, GroupControl):
     and leaves when the block ends, or by Ctrl-C or SIGTERM after the message in hand.
     """
 
-    _REPLIES = Replies
-
     # --- one after the other ---
 
     def __iter__(self) -> Iterator[GroupMessage]:
@@ -70,6 +68,9 @@ class GroupConsumer(GroupMember, GroupControl):
         finally:
             # also where the caller breaks off: the rest is for its next loop, or for others
             self._give_back_from(handful, place)
+
+    def _make_replies(self) -> Replies:
+        return Replies(self._producer_arguments())
 
     # --- exactly once ---
 
@@ -187,7 +188,8 @@ class GroupConsumer(GroupMember, GroupControl):
         self.loop.stop()
         if self._blocks is not None:
             self._blocks.close()
-        self._replies.close()
+        if self._replies is not None:
+            self._replies.close()
 
     def __enter__(self) -> GroupConsumer:
         return self

@@ -12,6 +12,9 @@ from penstock.client.block_producer import BlockProducer
 from penstock.client.core.arguments import check_at_least, check_whole
 from penstock.client.core.groups.member_core import Back
 from penstock.client.core.groups.process_queue import Handful
+from penstock.client.core.requests import Request
+from penstock.client.core.send_options import ReplyFields
+from penstock.client.core.sending.encoding import Body
 from penstock.client.exactly_once import ExactlyOnce
 from penstock.client.group_blocks import GroupInputs
 from penstock.client.group_message import Batch, Judge
@@ -33,8 +36,8 @@ class GroupControl:
         # what is iterated was returned up to this place
         self._place = 0
         self._blocks: ExactlyOnce | None = None
-        self._replies = self._REPLIES(self._producer_arguments)
-        self._judge = Judge(self._tell_of, self._replies.answer)
+        # Replies or AioReplies, once there was one
+        self._replies: Any = None
 
     if TYPE_CHECKING:
         # the member's
@@ -42,10 +45,7 @@ class GroupControl:
         def loop(self) -> MemberLoop: ...
         def _open(self) -> MemberLoop: ...
         def _block_producer(self) -> BlockProducer: ...
-        def _producer_arguments(self) -> dict[str, Any]: ...
-
-        # the face's: Replies or AioReplies
-        _REPLIES: Any
+        def _make_replies(self) -> Any: ...
 
     def _exactly_once(self) -> ExactlyOnce:
         """What stores this member's blocks. Raises InvalidArgument."""
@@ -132,6 +132,18 @@ class GroupControl:
                 raise InvalidArgument(
                     "this queue is not the member's", f"{each[0]}/{each[1]}", f"it has: {names}"
                 )
+
+    @property
+    def _judge(self) -> Judge:
+        # made each time: a consumer that held it would hold itself, and not end when forgotten
+        return Judge(self._tell_of, self._answer)
+
+    def _answer(self, request: Request, body: Body, fields: ReplyFields) -> Any:
+        """What `message.reply` does."""
+        with self.loop.lock:
+            if self._replies is None:
+                self._replies = self._make_replies()
+        return self._replies.answer(request, body, fields)
 
     def _tell_of(self, handful: Handful, place: int, back: Back | None) -> None:
         """A message that was iterated or polled is done, or is to come again."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import time
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 from penstock.client.block_producer import BlockProducer
@@ -141,12 +142,13 @@ class GroupMember:
         return self._loop
 
     def _block_producer(self) -> BlockProducer:
-        return BlockProducer(**self._producer_arguments())
+        return BlockProducer(**self._producer_arguments()())
 
-    def _producer_arguments(self) -> dict[str, Any]:
-        """For a producer of the member's own. May block. Raises ConnectError."""
+    def _producer_arguments(self) -> Callable[[], dict[str, Any]]:
+        """Says what a producer of the member's own is told. May block; raises ConnectError."""
+        where = self._where
         waits = {"timeout_ms": self._timeout_ms, "wait_for_broker_ms": self._wait_ms}
-        return {**self._where.arguments("producers"), **waits}
+        return lambda: {**where.arguments("producers"), **waits}
 
     def _be_orderly(self, orderly: bool) -> None:
         member = self._options.member

@@ -49,7 +49,8 @@ class Source(Protocol):
     @property
     def loop(self) -> MemberLoop: ...
 
-    _judge: Judge
+    @property
+    def _judge(self) -> Judge: ...
 
 
 class Workers:
