@@ -47,8 +47,12 @@ class LoadProcess:
         )
 
     def go(self) -> None:
+        self.tell("go\n")
+
+    def tell(self, line: str) -> None:
+        """Give it a line to read."""
         assert self.process.stdin is not None
-        self.process.stdin.write(b"go\n")
+        self.process.stdin.write(line.encode())
         self.process.stdin.flush()
 
     def hear(self, timeout_s: float, waiting: Callable[[], None] = lambda: None) -> dict[str, Any]:

@@ -41,6 +41,8 @@ class Target:
 
     def __init__(self, produce: str, consume: str, run: Run | None) -> None:
         self.produce, self.consume = produce, consume
+        # where members of groups connect; "" when it is elsewhere
+        self.group = "" if run is None else run.endpoints.group_ipc
         self.positions = None if run is None else Positions(run.positions)
         pids = {"supervisor": run.supervisor_pid} if run is not None else {}
         if self.positions is not None:

@@ -23,6 +23,7 @@ from penstock.chaos.running.clock import clock_round
 from penstock.chaos.running.exactly_once import exactly_once_round
 from penstock.chaos.running.frozen import frozen_round
 from penstock.chaos.running.kills import kills_round
+from penstock.chaos.running.members import members_round
 from penstock.chaos.running.memory import memory_round
 from penstock.chaos.running.mixed import mixed_round
 from penstock.chaos.running.transactions import transactions_round
@@ -69,6 +70,7 @@ KINDS: dict[str, Kind] = {
     "exactly": Kind(exactly_once_round, 3),
     "transactions": Kind(transactions_round, 3),
     "promises": Kind(promises_round, 6),
+    "members": Kind(members_round, 3),
 }
 
 

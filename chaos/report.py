@@ -27,6 +27,16 @@ class Spread(NamedTuple):
     max_ms: float
 
 
+class Handover(NamedTuple):
+    """From when a member was killed, or told to leave, until others had its queues: how many queues
+    that was, and as in Spread."""
+
+    queues: int
+    p50_ms: float
+    p99_ms: float
+    max_ms: float
+
+
 class Recovery(msgspec.Struct, frozen=True):
     """From a strike until a message sent then was acknowledged, and until a consumer had it."""
 
@@ -52,6 +62,8 @@ class Report(msgspec.Struct):
     )
     # what was disturbed, and is still -> seconds until acknowledged
     waited: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
+    # how a member has gone -> seconds until one of its queues was another's
+    handed_over: dict[str, list[float]] = msgspec.field(default_factory=lambda: defaultdict(list))
     # actor -> MiB that it took at most, MiB that it kept, seconds until it had given the rest back
     memory: dict[str, list[tuple[float, float, float]]] = msgspec.field(
         default_factory=lambda: defaultdict(list)
@@ -68,6 +80,9 @@ class Report(msgspec.Struct):
 
     def add_wait(self, what: str, acknowledged_s: float) -> None:
         self.waited[what].append(acknowledged_s)
+
+    def add_handover(self, what: str, seconds: float) -> None:
+        self.handed_over[what].append(seconds)
 
     def add_memory(self, actor: str, most_bytes: int, kept_bytes: int, seconds: float) -> None:
         mib = 1 << 20
@@ -117,6 +132,13 @@ class Report(msgspec.Struct):
     def waits(self) -> dict[str, Spread]:
         """For each that was disturbed."""
         return {what: _spread(seconds) for what, seconds in sorted(self.waited.items())}
+
+    def handovers(self) -> dict[str, Handover]:
+        """For each way in which members have gone."""
+        return {
+            what: Handover(len(times), *_spread(times))
+            for what, times in sorted(self.handed_over.items())
+        }
 
     def most_memory(self) -> dict[str, tuple[float, ...]]:
         """The most of each number over all rounds."""

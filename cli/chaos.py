@@ -24,7 +24,7 @@ KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
     *("frames", "damage", "missing", "points", "recovery", "bells"),
     *("clock", "frozen", "crowd", "memory", "attack", "mixed", "exactly"),
-    *("transactions", "promises"),
+    *("transactions", "promises", "members"),
 )
 # The libraries that come between a broker and its disk or clock are compiled when first used.
 NEED_A_COMPILER = frozenset(("power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"))
@@ -239,6 +239,7 @@ def _print(report: Report, seconds: float, output: str) -> None:
                 "consumed": report.consumed,
                 "recovery": recovery,
                 "memory_mib_s": report.most_memory(),
+                "handed_over": {what: each._asdict() for what, each in report.handovers().items()},
                 "waits": {what: each._asdict() for what, each in waits.items()},
                 "violations": report.violations,
             }
@@ -255,6 +256,9 @@ def _print(report: Report, seconds: float, output: str) -> None:
     if waits:
         rows = [[what, *each] for what, each in waits.items()]
         print_table(["disturbed", "until acknowledged", "p99 ms", "max ms"], rows)
+    if report.handed_over:
+        rows = [[what, *each] for what, each in report.handovers().items()]
+        print_table(["member", "queues", "until others had them", "p99 ms", "max ms"], rows)
     if report.memory:
         heads = ["most MiB", "kept MiB", "given back s"]
         rows = [[actor, *each] for actor, each in report.most_memory().items()]

@@ -11,6 +11,7 @@ import logging
 import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
+from copy import copy
 from functools import partial
 from typing import Any
 
@@ -44,7 +45,8 @@ class Line:
     def __init__(
         self, context: Any, address: BrokerAddress, aim: Aim, longest: int, poller: zmq.Poller
     ) -> None:
-        self._address, self._aim = address, aim
+        # its own: one that several lines share sends only one of them on to another run
+        self._address, self._aim = copy(address), aim
         address.give(aim)
         self.socket: zmq.Socket[bytes] = dial(context, address.endpoint, longest)
         self.lost = LostConnection(self.socket)

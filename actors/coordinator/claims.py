@@ -3,9 +3,10 @@
     (group, topic, queue) -> offset, epoch, owner
 
 A queue has one owner or none. Each claim has an epoch that no other claim has, and an offset moves
-only by the owner, with the claim's epoch. So what a member says that was taken for dead, and whose
-queue another one has, changes nothing. Every change is noted as the row that it leads to, for the
-journal; a claim becomes valid when that is written, which is not this file's work.
+only by the owner, with the claim's epoch. One that was released is over, whatever is heard of it
+later. So what a member says that was taken for dead, and whose queue another one has, changes
+nothing. Every change is noted as the row that it leads to, for the journal; a claim becomes valid
+when that is written, which is not this file's work.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ NONE = -1
 
 
 class Seat:
-    """A queue of a group. Its `epoch` is that of the last claim, be it held or given up.
+    """A queue of a group. Its `epoch` is that of the last claim, and a later one than that once it
+    was released.
 
     `since_ms` is when its owner was given it, by the caller's monotonic clock; NONE where nobody
     knows: no journal says it.
@@ -110,6 +112,8 @@ class Claims:
         seat = self._own(group, client, queue, epoch)
         if seat is None:
             return False
+        # else an earlier word of the client, which comes once more, would give it the claim back
+        seat.epoch, self._next_epoch = self._next_epoch, self._next_epoch + 1
         self._free(group, client, queue, seat)
         return True
 

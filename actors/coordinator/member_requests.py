@@ -274,15 +274,17 @@ class MemberRequests:
         """Raises UnknownMember."""
         self.member(request)
         group, client = request.group, request.client_id
-        freed = []
+        freed, lost = [], []
         for each in request.commits:
             queue = each.topic, each.queue_id
             if each.offset >= 0:
                 self._claims.commit(group, client, queue, each.offset, each.epoch)
             if self._claims.release(group, client, queue, each.epoch):
                 freed.append(queue)
+            else:
+                lost.append(HeldClaim(*queue, each.epoch))
         self._tell.freed(group, freed)
-        return Released(request.request, group)
+        return Released(request.request, group, tuple(lost))
 
     def leave(self, request: Leave) -> Left:
         """Leaving twice is as good as once."""

@@ -28,8 +28,9 @@ from penstock.shared.wire.unread_answers import SHORT_ANSWER_BYTES
 
 # The pause after a change, in lengths of the change: topics take a tenth of the time at most.
 PAUSE = 9
-# Requests with one change, those of one peer that wait, and all.
-AT_ONCE, MAX_OF_PEER, MAX_WAITING = 64, 64, 1000
+# Requests with one change, those of one peer that wait, and all. A change costs what the file does,
+# and hardly more for what is new in it: a thousand groups that begin at once wait for few of them.
+AT_ONCE, MAX_OF_PEER, MAX_WAITING = 512, 512, 1000
 
 
 class TopicTurns:

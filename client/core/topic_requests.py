@@ -27,8 +27,8 @@ from penstock.shared.wire.messages import (
 # What has no answer by then, or could not be done, is asked again: the writer may be a new one.
 AGAIN_MS = 5000
 MAX_WANTED = 10_000
-# As many requests of one client wait at the writer.
-MAX_ASKED = 64
+# As many requests of one client wait at the writer, which does them together.
+MAX_ASKED = 512
 
 
 def _topic(topic: str) -> str:

@@ -222,8 +222,11 @@ class Committed(WireMessage, frozen=True):
 
 
 class Released(WireMessage, frozen=True):
+    """Done, but for `lost`: queues that were not the member's, whose offsets have not moved."""
+
     request: int
     group: str
+    lost: tuple[HeldClaim, ...] = ()
 
 
 class Left(WireMessage, frozen=True):

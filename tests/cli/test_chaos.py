@@ -41,6 +41,7 @@ DONE_BY = {
     "mixed": ("harm among others",),
     "exactly": (".+ killed while copying",),
     "transactions": (".+ killed in transactions",),
+    "members": (".+ at work",),
 }
 
 

@@ -318,6 +318,36 @@ def test_a_member_follows_its_broker_to_another_run(broker_in: Any, tmp_path: Pa
         assert sorted((each.body for each in dead), key=int) == sorted(found[4:], key=int)
 
 
+def test_each_topic_of_a_member_follows_its_broker_to_another_run(
+    broker_in: Any, tmp_path: Path
+) -> None:
+    broker = broker_in(tmp_path)
+    with Producer(store=broker.store) as producer:
+        producer.create_topic("orders", 1)
+        producer.create_topic("returns", 1)
+        producer.send("orders", b"0")
+        producer.send("returns", b"1")
+    topics = ["orders", "returns"]
+    with GroupConsumer(store=broker.store, group="g", topics=topics, start="first") as consumer:
+        assert sorted(take(consumer, 2)) == numbers(2)
+        wait_for(lambda: len(consumer.assignment) == 3)  # its retries, too
+        broker.kill()
+        broker_in(tmp_path)
+        with Producer(store=broker.store) as producer:
+            producer.send("orders", b"2")
+            producer.send("returns", b"3")
+        found: list[bytes] = []
+        for _ in range(3):
+            for message in consumer.poll(WAIT_S / 3):
+                times = message.reconsume_times
+                found.append(b"%s, %d" % (message.body, times))
+                if not times and message.body == b"2":
+                    message.retry(delay=0.1)
+                else:
+                    message.ack()
+    assert sorted(found) == [b"2, 0", b"2, 1", b"3, 0"]
+
+
 def test_a_consumer_that_is_forgotten_leaves(broker: Any, topic: str) -> None:
     forgotten = GroupConsumer(store=broker.store, group=topic, topics=topic, start="first")
     forgotten.poll(WAIT_S)

@@ -4,8 +4,10 @@
                             \\-> revoke -> Release      once nothing of it is in hand
 
 Each member divides for itself; a claim says who really has a queue. What the coordinator does not
-answer is sent again, and every request may be: a second one changes nothing. A coordinator that is
-not there keeps nobody from working for as long as the claims certainly stand: `lease_ends_ms`.
+answer is sent again: at once by the next connection where one has ended, and otherwise late, for it
+may have much to do. Every request may come twice, even after a later one: a released claim is over,
+and one that the second copy of a request was given is given up. A coordinator that is not there
+keeps nobody from working for as long as the claims certainly stand: `lease_ends_ms`.
 """
 
 from __future__ import annotations
@@ -16,6 +18,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.client.core.aim import Aim
+from penstock.client.core.groups.asked import NOT_SENT_MS, REPEAT_MS, Asked
 from penstock.client.core.groups.strategies import QueueName, Strategy, divide
 from penstock.shared.errors import PenstockError
 from penstock.shared.wire.group_messages import (
@@ -41,7 +44,6 @@ from penstock.shared.wire.group_messages import (
 )
 from penstock.shared.wire.messages import Refused, WireMessage, encode, error_from_refusal
 
-REPEAT_MS = 500
 # How soon a queue that another member has is asked for again, if nothing is heard; each time twice
 # as long, up to the second number.
 CLAIM_AGAIN_MS = 50
@@ -67,14 +69,6 @@ class MemberOptions(NamedTuple):
     orderly: bool = False
 
 
-class _Asked:
-    __slots__ = ("request", "sent_ms", "first_ms")
-
-    def __init__(self, request: GroupRequest) -> None:
-        self.request = request
-        self.sent_ms = self.first_ms = -1
-
-
 class Membership:
     """One member's side of its group."""
 
@@ -91,10 +85,12 @@ class Membership:
         self._lost: list[Queue] = []
         self.refused: PenstockError | None = None
         self.left = self.leaving = False
+        # queue -> the epoch of the last claim that was given up
+        self._given_up: dict[Queue, int] = {}
         # the answered commits of each queue
         self.committed: dict[Queue, int] = {}
         self._number = 0
-        self._asked: dict[int, _Asked] = {}
+        self._asked: dict[int, Asked] = {}
         self._join_at_ms = 0
         self._joins: dict[int, int] = {}
         self._heard_ms = -1
@@ -148,7 +144,9 @@ class Membership:
         if entries := self._entries(offsets):
             self._ask(Release(self._next(), self.options.group, self.options.client_id, entries))
             for each in entries:
-                self.claims.pop((each.topic, each.queue_id), None)
+                name = each.topic, each.queue_id
+                self.claims.pop(name, None)
+                self._given_up[name] = each.epoch
 
     def leave(self) -> None:
         """Say good-bye, after all releases. `left` says when that is answered."""
@@ -177,7 +175,7 @@ class Membership:
         return self._number
 
     def _ask(self, request: GroupRequest) -> None:
-        self._asked[request.request] = _Asked(request)
+        self._asked[request.request] = Asked(request)
 
     def outgoing(self, now_ms: int) -> list[tuple[bytes, ...]]:
         """What is to be sent now."""
@@ -187,22 +185,25 @@ class Membership:
                 self._claim(now_ms)
         out: list[tuple[bytes, ...]] = []
         for asked in self._asked.values():
-            # what a coordinator that does not know this member would refuse waits for the join
-            if not self._known and not isinstance(asked.request, Join | Leave):
+            if not self._may_ask(asked):
                 continue
-            if asked.sent_ms >= 0 and now_ms - asked.sent_ms < REPEAT_MS:
+            if now_ms < asked.due_ms:
                 continue
             if isinstance(asked.request, Join) and asked.request.run != self.aim.run:
                 asked.request = replace(asked.request, run=self.aim.run)  # the broker has moved
-            asked.sent_ms = now_ms
-            if asked.first_ms < 0:
-                asked.first_ms = now_ms
+            asked.sent(now_ms)
             out.append((encode(asked.request),))
         return out
 
+    def _may_ask(self, asked: Asked) -> bool:
+        """What a coordinator that does not know this member would refuse waits for the join."""
+        return self._known or isinstance(asked.request, Join | Leave)
+
     def connection_lost(self) -> None:
         """The coordinator takes a member for gone whose connection has ended, and soon: say by the
-        next one that it is there."""
+        next one that it is there. What was asked by that one is asked again."""
+        for asked in self._asked.values():
+            asked.is_due_at(-1)
         if not self.leaving:
             self._join_at_ms = 0
 
@@ -210,13 +211,13 @@ class Membership:
         """What was to be sent could not: again soon."""
         self.aim.away = True
         for asked in self._asked.values():
-            asked.sent_ms = min(asked.sent_ms, now_ms - REPEAT_MS + 20)
+            asked.is_due_at(now_ms + NOT_SENT_MS)
 
     def wait_ms(self, now_ms: int) -> int:
         """How long nothing has to be sent, unless something comes in or is asked."""
         if self.left:
             return REPEAT_MS
-        due = [each.sent_ms + REPEAT_MS for each in self._asked.values()]
+        due = [each.due_ms for each in self._asked.values() if self._may_ask(each)]
         if not self.leaving and not self.has_asked(Join):
             due.append(self._join_at_ms)
         if not self.leaving and self._lacks and not self.has_asked(Claim):
@@ -281,16 +282,18 @@ class Membership:
             return
         asked = self._asked.pop(answer.request, None)
         if asked is None:
+            if isinstance(answer, Claimed) and not self.leaving:
+                self._decline(answer)
             return
         if isinstance(answer, Joined):
             self._take_joined(answer, asked, now_ms)
         elif isinstance(answer, Claimed):
             self._take_claimed(answer)
         elif isinstance(answer, Committed):
-            self._take_committed(asked.request)
+            self._take_committed(asked.request, answer.lost)
             self._drop(answer.lost)
         elif isinstance(answer, Released):
-            self._take_committed(asked.request)
+            self._take_committed(asked.request, answer.lost)
         elif isinstance(answer, Left):
             self.left = True
 
@@ -300,13 +303,16 @@ class Membership:
             self._known = False
             self._join_at_ms = 0
             return
-        asked = self._asked.pop(answer.request, None)
+        asked = self._asked.get(answer.request)
+        if asked is None or self.leaving or not isinstance(asked.request, Release):
+            # a release is repeated: the coordinator takes the queues for this member's until then
+            self._asked.pop(answer.request, None)
         if asked is not None and isinstance(asked.request, Leave):
             self.left = True  # it has no such member, which is what was asked for
         elif asked is not None and not self.leaving:
             self.refused = error_from_refusal(answer)
 
-    def _take_joined(self, answer: Joined, asked: _Asked, now_ms: int) -> None:
+    def _take_joined(self, answer: Joined, asked: Asked, now_ms: int) -> None:
         # by the first sending: the answer may be to that one, and the session counts from there
         self._heard_ms = max(self._heard_ms, asked.first_ms)
         first, changed = self.joined is None, True
@@ -316,7 +322,7 @@ class Membership:
         self._join_at_ms = min(self._join_at_ms, now_ms + answer.heartbeat_ms)
         if not was_known:
             for each in self._asked.values():
-                each.sent_ms = -1
+                each.is_due_at(-1)
         self._drop(answer.lost)
         if first or changed:
             self._divide(answer)
@@ -336,6 +342,8 @@ class Membership:
         unwanted = {}
         for queue in answer.queues:
             name = answer.topic, queue.queue_id
+            if queue.epoch <= self._given_up.get(name, 0):
+                continue
             is_new = self.claims.get(name) != queue.epoch
             self.claims[name] = queue.epoch
             if name not in self.wanted:
@@ -345,11 +353,29 @@ class Membership:
         if unwanted:
             self.release(unwanted)
 
-    def _take_committed(self, request: GroupRequest) -> None:
+    def _decline(self, answer: Claimed) -> None:
+        """A second copy of a request has given what the member may have released since, and what it
+        has not noticed would stay its own for ever: give it up."""
+        found = []
+        for queue in answer.queues:
+            name = answer.topic, queue.queue_id
+            if self.claims.get(name) != queue.epoch and queue.epoch > self._given_up.get(name, 0):
+                self._given_up[name] = queue.epoch
+                found.append(QueueCommit(*name, -1, queue.epoch))
+        if found:
+            own = self.options.group, self.options.client_id
+            self._ask(Release(self._next(), *own, tuple(found)))
+
+    def _take_committed(self, request: GroupRequest, lost: Iterable[HeldClaim]) -> None:
+        """An offset of a claim that was not the member's any more has not moved; one of a claim
+        before the present one says nothing new."""
         assert isinstance(request, Commit | Release)
+        refused = {(each.topic, each.queue_id) for each in lost}
         for each in request.commits:
-            if each.offset >= 0:
-                self.committed[each.topic, each.queue_id] = each.offset
+            name = each.topic, each.queue_id
+            is_present = self.claims.get(name, each.epoch) == each.epoch
+            if each.offset >= 0 and name not in refused and is_present:
+                self.committed[name] = each.offset
 
     def _drop(self, lost: Iterable[HeldClaim]) -> None:
         for each in lost:

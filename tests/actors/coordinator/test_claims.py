@@ -55,6 +55,8 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.offsets: dict[Key, int] = {}
         self.owners: dict[Key, tuple[str, int]] = {}
         self.given: set[int] = set()
+        # epochs of claims that were given up on purpose
+        self.released: set[int] = set()
         # claims that clients believe they have, rightly or not
         self.believed: list[tuple[str, str, HeldClaim]] = []
 
@@ -105,6 +107,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         assert was_own == (self.owners.get((group, queue)) == (client, held.epoch))
         if was_own:
             del self.owners[group, queue]
+            self.released.add(held.epoch)
 
     @rule(data=st.data())
     def hold(self, data: Any) -> None:
@@ -117,6 +120,7 @@ class ClaimsMachine(RuleBasedStateMachine):
         self.write()
         owner = self.owners.get(key)
         assert not has or owner in (None, (client, held.epoch))
+        assert not has or held.epoch not in self.released, "a release is for good"
         if has and owner is None:
             newest = max(
                 each.epoch
@@ -261,3 +265,16 @@ def test_a_claim_of_a_lost_journal_is_believed_and_one_that_was_forgotten_is_not
     assert given is not None
     claims.forget("g")
     assert not claims.take_over("g", "a", HeldClaim("orders", 0, given.epoch))
+
+
+def test_a_claim_that_was_released_is_not_given_back_to_a_join_that_still_names_it() -> None:
+    claims = Claims()
+    given = claims.claim("g", "a", ("orders", 0), 5)
+    assert given is not None
+    assert claims.commit("g", "a", ("orders", 0), 8, given.epoch)
+    assert claims.release("g", "a", ("orders", 0), given.epoch)
+    assert not claims.hold("g", "a", HeldClaim("orders", 0, given.epoch))
+    # a commit from before, which comes once more
+    assert not claims.commit("g", "a", ("orders", 0), 7, given.epoch)
+    again = claims.claim("g", "b", ("orders", 0))
+    assert again is not None and again.offset == 8 and again.epoch > given.epoch

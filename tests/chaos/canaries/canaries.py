@@ -696,3 +696,29 @@ def timers_a_moment_early(timers: Any) -> None:
     """Timers go by a clock that is fast."""
     turn = timers.Timers.turn
     timers.Timers.turn = lambda self, now_ms: turn(self, now_ms + 50)
+
+
+@canary("actors.coordinator.claims", "members")
+def queues_given_to_whoever_asks(claims: Any) -> None:
+    """A queue is given to a member while another one has it."""
+    claim = claims.Claims.claim
+
+    def take(self: Any, group: str, client: str, queue: Any, offset: int = claims.NONE) -> Any:
+        seat = self.seat(group, queue)
+        if seat is not None and seat.owner and seat.owner != client:
+            self._free(group, seat.owner, queue, seat)
+        return claim(self, group, client, queue, offset)
+
+    claims.Claims.claim = take
+
+
+@canary("actors.coordinator.claims", "members")
+def epochs_of_commits_not_compared(claims: Any) -> None:
+    """Whoever has had a queue may set its offset."""
+    claims.Claims._own = lambda self, group, client, queue, epoch: self.seat(group, queue)
+
+
+@canary("actors.coordinator.connections", "members")
+def ended_connections_not_noticed(connections: Any) -> None:
+    """A member that was killed is one until the end of its session."""
+    connections.Connections.ended = lambda self, now_ms: []

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from penstock.client.core.groups.membership import REPEAT_MS, MemberOptions, Membership
+from penstock.client.core.groups.asked import REPEAT_MS
+from penstock.client.core.groups.membership import MemberOptions, Membership
 from penstock.client.core.groups.strategies import Averagely
 from penstock.shared.wire import group_messages as wire
 from penstock.shared.wire import messages
@@ -94,3 +95,78 @@ def test_a_claim_that_is_not_wanted_any_more_is_released() -> None:
     (release,) = asked(membership, 1002)
     assert isinstance(release, wire.Release)
     assert release.commits == (wire.QueueCommit("orders", 0, -1, 9),)
+
+
+def claimed(membership: Membership, epoch: int) -> wire.Claim:
+    """The member asks for its queue, and is given it."""
+    joined(membership, 1000)
+    (claim,) = [each for each in asked(membership, 1000) if isinstance(each, wire.Claim)]
+    given = wire.Claimed(claim.request, "g", "orders", (wire.ClaimedQueue(0, 5, epoch),), ())
+    membership.received([encode(given)], 1001)
+    assert membership.take_gained() == {("orders", 0): 5}
+    return claim
+
+
+def test_a_lost_connection_has_everything_asked_again_by_the_next_one() -> None:
+    membership = member()
+    claimed(membership, 9)
+    membership.commit({("orders", 0): 7})
+    (commit,) = asked(membership, 1002)
+    assert asked(membership, 1003) == []
+    membership.connection_lost()
+    assert commit in asked(membership, 1004)
+
+
+def test_a_queue_that_a_second_copy_of_a_claim_has_given_is_given_up() -> None:
+    membership = member()
+    claim = claimed(membership, 9)
+    membership.assign({"orders": frozenset()})
+    membership.release({("orders", 0): 7})
+    (release,) = asked(membership, 1002)
+    membership.received([encode(wire.Released(release.request, "g"))], 1003)
+    second = wire.Claimed(claim.request, "g", "orders", (wire.ClaimedQueue(0, 7, 12),), ())
+    membership.received([encode(second)], 1004)
+    assert membership.claims == {} and membership.take_gained() == {}
+    (declined,) = asked(membership, 1005)
+    assert isinstance(declined, wire.Release)
+    assert declined.commits == (wire.QueueCommit("orders", 0, -1, 12),)
+    membership.received([encode(second)], 1006)
+    assert asked(membership, 1007) == [], "once is enough"
+
+
+def test_a_claim_that_was_given_up_is_not_believed_again() -> None:
+    membership = member()
+    claimed(membership, 9)
+    membership.release({("orders", 0): 7})
+    (claim,) = [each for each in asked(membership, 2000) if isinstance(each, wire.Claim)]
+    late = wire.Claimed(claim.request, "g", "orders", (wire.ClaimedQueue(0, 5, 9),), ())
+    membership.received([encode(late)], 2001)
+    assert membership.claims == {} and membership.take_gained() == {}
+
+
+def test_an_offset_of_a_claim_that_was_lost_does_not_count_as_committed() -> None:
+    for kind in (wire.Committed, wire.Released):
+        membership = member()
+        claimed(membership, 9)
+        if kind is wire.Committed:
+            membership.commit({("orders", 0): 7})
+        else:
+            membership.release({("orders", 0): 7})
+        (said,) = [
+            each for each in asked(membership, 1002) if isinstance(each, wire.Commit | wire.Release)
+        ]
+        lost = (wire.HeldClaim("orders", 0, 9),)
+        membership.received([encode(kind(said.request, "g", lost))], 1003)
+        assert membership.committed == {("orders", 0): 5}, "as the claim said"
+
+
+def test_a_release_that_is_refused_is_repeated() -> None:
+    membership = member()
+    claimed(membership, 9)
+    membership.assign({"orders": frozenset()})
+    membership.release({("orders", 0): 7})
+    (release,) = asked(membership, 1002)
+    told = release.request, 0, "SERVICE_NOT_AVAILABLE", "the disk is full", "", ""
+    membership.received([encode(messages.Refused(*told))], 1003)
+    assert membership.refused is not None
+    assert asked(membership, 1002 + REPEAT_MS) == [release]

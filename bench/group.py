@@ -1,0 +1,115 @@
+"""How fast does a group's member read, compared with a consumer that is in no group?
+
+A broker of its own and one backlog, which processes of one consumer each read from the beginning,
+one after the other and again for each run: so the ways take turns, and a ratio is of one run.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from statistics import median
+
+import msgspec
+import psutil
+
+from penstock.bench.group_load import NEVER_MS, Reading
+from penstock.bench.load import body_of
+from penstock.bench.load_process import Moved, measured, started
+from penstock.bench.target import Target, Where, opened
+from penstock.client import Producer
+
+BATCH = 500
+# A way of reading may take this long before its process counts as stuck.
+WAIT_S = 60.0
+
+
+class Speed(msgspec.Struct, frozen=True, tag="speed", tag_field="kind"):
+    """One run: messages a second by each way of reading. `uncommitted` are batches as well, with no
+    commit before the end; `commit_cost_percent` is what committing takes of their rate."""
+
+    run: int
+    messages: int
+    size: int
+    workers: int
+    plain_per_s: int
+    batches_per_s: int
+    handler_per_s: int
+    uncommitted_per_s: int
+    batches_of_plain: float
+    commit_cost_percent: float
+    coordinator_cpu_s: float
+    load_1m: float
+
+
+def bench_speed(
+    messages: int, size: int, queues: int, workers: int, runs: int, where: Where, moved: Moved
+) -> Iterator[Speed]:
+    """Each way of reading in each run."""
+    with opened(where, "written") as target:
+        (topic,) = target.new_topics(queues)
+        _fill(target, topic, messages, size)
+        target.await_caught_up()
+        steps = 4 * runs
+        for run in range(runs):
+            rates: dict[str, float] = {}
+            cpu = target.accounts.cpu_s().get("coordinator", 0.0)
+            # what is compared with each other is next to each other, in turns from both sides
+            ways = ("plain", "batches", "uncommitted", "handler")
+            for step, way in enumerate(ways[:: 1 if run % 2 else -1]):
+                order = Reading(
+                    target.produce,
+                    target.consume,
+                    topic,
+                    messages,
+                    "batches" if way == "uncommitted" else way,  # type: ignore[arg-type]  # of ways
+                    f"bench-{topic}-{way}-{run}",
+                    workers if way == "handler" else 1,
+                    NEVER_MS if way == "uncommitted" else 200,
+                )
+                rates[way] = _rate(order)
+                moved(4 * run + step + 1, steps)
+            used = target.accounts.cpu_s().get("coordinator", 0.0) - cpu
+            yield _speed(run, messages, size, workers, rates, used)
+
+
+def _speed(
+    run: int, messages: int, size: int, workers: int, rates: dict[str, float], cpu_s: float
+) -> Speed:
+    return Speed(
+        run=run,
+        messages=messages,
+        size=size,
+        workers=workers,
+        plain_per_s=round(rates["plain"]),
+        batches_per_s=round(rates["batches"]),
+        handler_per_s=round(rates["handler"]),
+        uncommitted_per_s=round(rates["uncommitted"]),
+        batches_of_plain=round(rates["batches"] / rates["plain"], 3),
+        commit_cost_percent=round(100 * (1 - rates["batches"] / rates["uncommitted"]), 1),
+        coordinator_cpu_s=round(cpu_s, 3),
+        load_1m=round(psutil.getloadavg()[0], 1),
+    )
+
+
+def medians(results: Sequence[Speed]) -> tuple[float, ...]:
+    """Of plain, batches, handler and uncommitted; of the ratios of each run those, too."""
+    names = ("plain_per_s", "batches_per_s", "handler_per_s", "uncommitted_per_s")
+    ratios = ("batches_of_plain", "commit_cost_percent")
+    return tuple(median(getattr(each, name) for each in results) for name in (*names, *ratios))
+
+
+def _fill(target: Target, topic: str, messages: int, size: int) -> None:
+    body = body_of(size)
+    with Producer(target.produce, ack="written") as producer:
+        for first in range(0, messages, BATCH):
+            producer.send_batch(topic, [body] * min(BATCH, messages - first))
+        producer.flush(WAIT_S)
+
+
+def _rate(order: Reading) -> float:
+    command = [sys.executable, "-m", "penstock.bench.group_load"]
+    command.append(msgspec.json.encode(order).decode())
+    with started([command]) as processes:
+        (seen,) = measured(processes, WAIT_S, lambda done, total: None)
+    return seen.messages / seen.seconds

@@ -1,0 +1,284 @@
+"""Programs in two groups on one broker, the load they work on, and what they wrote down so far."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from pathlib import Path
+from signal import SIGCONT, SIGKILL, SIGSTOP, SIGTERM
+
+from penstock.chaos.broker import Broker
+from penstock.chaos.clients.worker import ORDERLY, TOPICS
+from penstock.chaos.work_history import (
+    TOLD,
+    Killed,
+    Line,
+    Owners,
+    Queue,
+    disordered,
+    never_handled,
+    read_lines,
+    repeated,
+    stored_too_often,
+)
+from penstock.client.consumer import Consumer
+from penstock.client.core.sending.frames import SendFuture
+from penstock.client.producer import Producer
+from penstock.shared.errors import FlushTimeout, PenstockError
+from penstock.shared.messaging.system_topics import retry_topic
+
+QUEUES, KEYS = 6, 24
+# Messages a second for each group, sent in steps.
+RATE, STEP_S = 100, 0.05
+# How long all that was acknowledged may take to be handled, after the last strike.
+SETTLE_S = 120.0
+END_S = 60.0
+LOOK_S = 0.01
+# A program that goes on is struck again only once others have heard of it.
+AWAKE_S = 1.0
+
+
+class Program:
+    """One worker."""
+
+    def __init__(self, store: Path, place: Path, number: int) -> None:
+        self.name = f"worker-{number}"
+        self.history = place / f"{self.name}.history"
+        self.said = place / f"{self.name}.said"
+        self.history.touch()
+        self.is_frozen = False
+        self._awake_s = 0.0
+        self._read = 0
+        with self.said.open("ab") as said:
+            worker = (sys.executable, "-m", "penstock.chaos.clients.worker")
+            self.process = subprocess.Popen(
+                [*worker, store, self.history], stdout=said, stderr=said
+            )
+
+    def freeze(self) -> None:
+        self.is_frozen = True
+        self.process.send_signal(SIGSTOP)
+
+    def go_on(self) -> None:
+        self.process.send_signal(SIGCONT)
+        self.is_frozen, self._awake_s = False, time.monotonic()
+
+    @property
+    def is_awake(self) -> bool:
+        return not self.is_frozen and time.monotonic() - self._awake_s > AWAKE_S
+
+    def new_lines(self) -> list[Line]:
+        """What it has written since the last call, in whole lines."""
+        with self.history.open("rb") as file:
+            file.seek(self._read)
+            raw = file.read()
+        whole = raw[: raw.rfind(b"\n") + 1]
+        self._read += len(whole)
+        return read_lines(self.name, whole.decode())
+
+
+class Crew:
+    """All programs there ever were, and how their groups are doing."""
+
+    def __init__(self, broker: Broker, place: Path) -> None:
+        self.broker, self._place = broker, place
+        self.programs: list[Program] = []
+        self._ever: list[Program] = []
+        self._lines: list[Line] = []
+        self._owners = Owners()
+        self._kills: list[Killed] = []
+        self.end_of_feed = threading.Event()
+        self._sent: dict[str, tuple[str, SendFuture]] = {}
+        self._feed_error = ""
+        with Producer(store=broker.store, timeout_ms=60_000) as producer:
+            for topic in TOPICS.values():
+                producer.create_topic(topic, QUEUES)
+
+    # --- programs ---
+
+    def start(self) -> None:
+        """One more program."""
+        program = Program(self.broker.store, self._place, len(self._ever))
+        self._ever.append(program)
+        self.programs.append(program)
+        self.note(f"{program.name} starts")
+
+    def awake(self) -> list[Program]:
+        """Programs that may be struck; waits for one that has just gone on."""
+        while not (found := [each for each in self.programs if each.is_awake]):
+            time.sleep(LOOK_S)
+        return found
+
+    def kill(self, program: Program) -> Killed:
+        self.programs.remove(program)
+        self.note(f"{program.name} is killed")
+        gone = Killed(time.monotonic_ns(), program.name)
+        program.process.send_signal(SIGKILL)
+        program.process.wait()
+        self._kills.append(gone)
+        return gone
+
+    def tell_to_leave(self, program: Program) -> Killed:
+        self.programs.remove(program)
+        self.note(f"{program.name} is told to leave")
+        gone = Killed(time.monotonic_ns(), program.name)
+        program.process.send_signal(SIGTERM)
+        return gone
+
+    def await_end(self, program: Program) -> list[str]:
+        """What is wrong with how a program has ended that was told to leave."""
+        try:
+            code = program.process.wait(END_S)
+        except subprocess.TimeoutExpired:
+            self.kill(program)
+            return [f"{program.name} has not left within {END_S:.0f} s"]
+        return [f"{program.name} has left with code {code}"] if code else []
+
+    def kill_all(self) -> None:
+        """Whatever has happened: leave no process."""
+        for program in self._ever:
+            program.process.kill()
+            program.process.wait()
+
+    def note(self, what: str) -> None:
+        """Write down what is done to them: a kept round says what happened when."""
+        with (self._place / "strikes").open("a") as file:
+            file.write(f"{time.monotonic_ns()} {what}\n")
+
+    # --- load ---
+
+    def feed(self) -> None:
+        """Send to both groups until `end_of_feed`."""
+        try:
+            with Producer(store=self.broker.store, timeout_ms=120_000) as producer:
+                self._send_all(producer)
+        except FlushTimeout:
+            pass  # stored, and not known to be on disk: what has no receipt counts as not sent
+        except PenstockError as error:
+            self._feed_error = str(error)
+
+    def _send_all(self, producer: Producer) -> None:
+        number = 0
+        while not self.end_of_feed.wait(STEP_S):
+            for _ in range(round(RATE * STEP_S)):
+                number += 1
+                key = f"k{number % KEYS}"
+                for group, topic in TOPICS.items():
+                    body = f"{group}.{key}.{number}"
+                    future = producer.send(topic, body.encode(), shard=key)
+                    self._sent[body] = group, future
+
+    @property
+    def acknowledged(self) -> list[tuple[str, str]]:
+        """(group, body) of what has a receipt."""
+        return [
+            (group, body)
+            for body, (group, future) in list(self._sent.items())
+            if future.done() and future.exception(0) is None
+        ]
+
+    # --- what is written down ---
+
+    def look(self) -> None:
+        """Take what was written since the last look."""
+        for program in self._ever:
+            lines = program.new_lines()
+            self._lines += lines
+            self._owners.take(lines)
+
+    def wait_for(self, is_so: Callable[[], bool], seconds: float) -> bool:
+        until = time.monotonic() + seconds
+        while True:
+            self.look()
+            if is_so():
+                return True
+            if time.monotonic() > until:
+                return False
+            time.sleep(LOOK_S)
+
+    def is_calm(self) -> bool:
+        """Whether each living program has queues of each group, and each queue is with one."""
+        now_ns = time.monotonic_ns()
+        alive = {each.name for each in self.programs}
+        for group, topic in TOPICS.items():
+            queues = [(group, topic, queue_id) for queue_id in range(QUEUES)]
+            owners = [self._owners.owner(queue, now_ns) for queue in queues]
+            if set(owners) != alive:
+                return False
+        return True
+
+    def had(self, gone: Killed) -> list[Queue]:
+        self.look()
+        return self._owners.had(gone.program, gone.at_ns)
+
+    def taken_s(self, queue: Queue, gone: Killed) -> float:
+        """How long after that others had it, in seconds; negative: they have not."""
+        return self._owners.taken_ns(queue, gone) / 1e9
+
+    @property
+    def handled(self) -> int:
+        """How often a handler has ended with a message."""
+        return sum(each.what == "end" for each in self._lines)
+
+    # --- the end ---
+
+    def settle(self) -> list[str]:
+        """Wait until all is handled, have all programs leave; which promises were broken."""
+        wrong = [f"the producer has failed: {self._feed_error}"] if self._feed_error else []
+        wrong += [
+            f"{each.name} has ended by itself with code {each.process.returncode}: "
+            f"{each.said.read_text()[-500:]}"
+            for each in self.programs
+            if each.process.poll() is not None
+        ]
+        self._await_handled()
+        for program in list(self.programs):
+            self.tell_to_leave(program)
+            wrong += self.await_end(program)
+        self.look()
+        for group in TOPICS:
+            due = [body for each, body in self.acknowledged if each == group]
+            left = never_handled(self._lines, group, due)
+            if left:
+                wrong.append(
+                    f"{len(left)} of {len(due)} acknowledged messages are lost to {group}: "
+                    f"{left[:TOLD]}"
+                )
+        return wrong + self._judged()
+
+    def _await_handled(self) -> None:
+        def is_handled() -> bool:
+            ended = {each.body for each in self._lines if each.what == "end"}
+            sent = [future.done() for _, future in self._sent.values()]
+            return all(sent) and all(body in ended for _, body in self.acknowledged)
+
+        until = time.monotonic() + SETTLE_S
+        while not self.wait_for(is_handled, 0) and time.monotonic() < until:
+            time.sleep(0.5)
+
+    def _judged(self) -> list[str]:
+        stored: list[tuple[str, str]] = []
+        keys: dict[str, list[str]] = defaultdict(list)
+        for group, topic in TOPICS.items():
+            for where in (topic, retry_topic(group)):
+                for body, key in self._stored(where):
+                    stored.append((group, body))
+                    if where == TOPICS[ORDERLY]:
+                        keys[key].append(body)
+        orderly = [each for each in self._lines if each.group == ORDERLY]
+        wrong = repeated(self._lines)
+        wrong += stored_too_often(self._lines, stored)
+        return wrong + disordered(orderly, self._kills, keys)
+
+    def _stored(self, topic: str) -> list[tuple[str, str]]:
+        """(body, sharding key) of what a topic has, each queue in its order."""
+        with Consumer(store=self.broker.store, topic=topic, follow=False) as consumer:
+            found = [
+                (each.queue_id, each.queue_offset, bytes(each.body).decode(), each.shard or "")
+                for each in consumer
+            ]
+        return [(body, key) for _, _, body, key in sorted(found)]
