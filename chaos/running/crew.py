@@ -136,7 +136,9 @@ class Crew:
         except subprocess.TimeoutExpired:
             self.kill(program)
             return [f"{program.name} has not left within {END_S:.0f} s"]
-        return [f"{program.name} has left with code {code}"] if code else []
+        # one that has not begun yet knows nothing of leaving in order
+        unborn = code == -SIGTERM and not program.history.stat().st_size
+        return [f"{program.name} has left with code {code}"] if code and not unborn else []
 
     def kill_all(self) -> None:
         """Whatever has happened: leave no process."""
