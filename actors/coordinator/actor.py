@@ -65,8 +65,9 @@ CATCH_UP_MS = 1000
 # How long what comes next may wait after a cycle of nothing but heartbeats: the more members there
 # are, the more heartbeats come meanwhile.
 CALM_MS, MOST_CALM_MS, CALM_MEMBERS = 5, 10, 1000
-# A member of the coordinator before has this many heartbeats to show up.
-HEARTBEATS_TO_RETURN = 3
+# A member of the coordinator before has this many heartbeats to show up: one that lives sees its
+# connection end, and joins by the next one.
+HEARTBEATS_TO_RETURN = 2
 # Under more requests than it can read, silent members are looked for this often all the same.
 LATEST_BURIAL_MS = 2000
 

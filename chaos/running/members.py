@@ -18,9 +18,9 @@ from signal import SIGKILL, SIGSTOP
 from typing import NamedTuple
 
 from penstock.chaos.arena import Arena, any_settings
+from penstock.chaos.broker import running
 from penstock.chaos.clients.worker import ORDERLY, SESSION_MS
 from penstock.chaos.running.crew import Crew, Program
-from penstock.chaos.running.transactions import running
 from penstock.chaos.work_history import Killed, Queue
 
 # Of a round.

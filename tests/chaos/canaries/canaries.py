@@ -703,11 +703,13 @@ def queues_given_to_whoever_asks(claims: Any) -> None:
     """A queue is given to a member while another one has it."""
     claim = claims.Claims.claim
 
-    def take(self: Any, group: str, client: str, queue: Any, offset: int = claims.NONE) -> Any:
+    def take(
+        self: Any, group: str, client: str, queue: Any, offset: int = -1, now_ms: int = -1
+    ) -> Any:
         seat = self.seat(group, queue)
         if seat is not None and seat.owner and seat.owner != client:
             self._free(group, seat.owner, queue, seat)
-        return claim(self, group, client, queue, offset)
+        return claim(self, group, client, queue, offset, now_ms)
 
     claims.Claims.claim = take
 
