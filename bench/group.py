@@ -9,24 +9,35 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Sequence
 from statistics import median
+from typing import Literal
 
 import msgspec
 import psutil
 
-from penstock.bench.group_load import NEVER_MS, Reading
+from penstock.bench.group_load import NEVER_MS, OFTEN_MS, Read, Reading
 from penstock.bench.load import body_of
-from penstock.bench.load_process import Moved, measured, started
+from penstock.bench.load_process import Moved, started
 from penstock.bench.target import Target, Where, opened
 from penstock.client import Producer
 
 BATCH = 500
+# Each way: what it is, and how often it commits, in ms. Neighbours are compared with each other.
+WAYS: dict[str, tuple[Literal["plain", "batches", "handler"], int]] = {
+    "plain": ("plain", NEVER_MS),
+    "batches": ("batches", 200),
+    "uncommitted": ("batches", NEVER_MS),
+    "often": ("batches", OFTEN_MS),
+    "handler": ("handler", 200),
+}
+COMMITS_PER_S = 5
 # A way of reading may take this long before its process counts as stuck.
 WAIT_S = 60.0
 
 
 class Speed(msgspec.Struct, frozen=True, tag="speed", tag_field="kind"):
-    """One run: messages a second by each way of reading. `uncommitted` are batches as well, with no
-    commit before the end; `commit_cost_percent` is what committing takes of their rate."""
+    """One run: messages a second by each way of reading. Batches are read with no commit before the
+    end, too, and with as many `commits` as there can be: `commit_cost_percent` is what each takes
+    more time by, at five a second, as it is by default."""
 
     run: int
     messages: int
@@ -36,6 +47,8 @@ class Speed(msgspec.Struct, frozen=True, tag="speed", tag_field="kind"):
     batches_per_s: int
     handler_per_s: int
     uncommitted_per_s: int
+    often_committed_per_s: int
+    commits: int
     batches_of_plain: float
     commit_cost_percent: float
     coordinator_cpu_s: float
@@ -50,43 +63,45 @@ def bench_speed(
         (topic,) = target.new_topics(queues)
         _fill(target, topic, messages, size)
         target.await_caught_up()
-        steps = 4 * runs
         for run in range(runs):
-            rates: dict[str, float] = {}
+            found: dict[str, Read] = {}
             cpu = target.accounts.cpu_s().get("coordinator", 0.0)
             # what is compared with each other is next to each other, in turns from both sides
-            ways = ("plain", "batches", "uncommitted", "handler")
-            for step, way in enumerate(ways[:: 1 if run % 2 else -1]):
+            for step, way in enumerate(list(WAYS)[:: 1 if run % 2 else -1]):
+                how, commit_ms = WAYS[way]
                 order = Reading(
                     target.produce,
                     target.consume,
                     topic,
                     messages,
-                    "batches" if way == "uncommitted" else way,  # type: ignore[arg-type]  # of ways
+                    how,
                     f"bench-{topic}-{way}-{run}",
                     workers if way == "handler" else 1,
-                    NEVER_MS if way == "uncommitted" else 200,
+                    commit_ms,
                 )
-                rates[way] = _rate(order)
-                moved(4 * run + step + 1, steps)
+                found[way] = _read(order)
+                moved(len(WAYS) * run + step + 1, len(WAYS) * runs)
             used = target.accounts.cpu_s().get("coordinator", 0.0) - cpu
-            yield _speed(run, messages, size, workers, rates, used)
+            yield _speed(run, size, workers, found, used)
 
 
-def _speed(
-    run: int, messages: int, size: int, workers: int, rates: dict[str, float], cpu_s: float
-) -> Speed:
+def _speed(run: int, size: int, workers: int, found: dict[str, Read], cpu_s: float) -> Speed:
+    rates = {way: each.messages / each.seconds for way, each in found.items()}
+    never, often = found["uncommitted"], found["often"]
+    per_commit_s = (often.seconds - never.seconds) / max(1, often.commits)
     return Speed(
         run=run,
-        messages=messages,
+        messages=never.messages,
         size=size,
         workers=workers,
         plain_per_s=round(rates["plain"]),
         batches_per_s=round(rates["batches"]),
         handler_per_s=round(rates["handler"]),
         uncommitted_per_s=round(rates["uncommitted"]),
+        often_committed_per_s=round(rates["often"]),
+        commits=often.commits,
         batches_of_plain=round(rates["batches"] / rates["plain"], 3),
-        commit_cost_percent=round(100 * (1 - rates["batches"] / rates["uncommitted"]), 1),
+        commit_cost_percent=round(100 * COMMITS_PER_S * per_commit_s, 2),
         coordinator_cpu_s=round(cpu_s, 3),
         load_1m=round(psutil.getloadavg()[0], 1),
     )
@@ -107,9 +122,9 @@ def _fill(target: Target, topic: str, messages: int, size: int) -> None:
         producer.flush(WAIT_S)
 
 
-def _rate(order: Reading) -> float:
+def _read(order: Reading) -> Read:
     command = [sys.executable, "-m", "penstock.bench.group_load"]
     command.append(msgspec.json.encode(order).decode())
     with started([command]) as processes:
-        (seen,) = measured(processes, WAIT_S, lambda done, total: None)
-    return seen.messages / seen.seconds
+        processes[0].go()
+        return msgspec.convert(processes[0].hear(WAIT_S), Read)

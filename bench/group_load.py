@@ -21,8 +21,8 @@ from penstock.client import Consumer, GroupConsumer
 # Between two looks at how far a member is.
 LOOK_S = 0.005
 BATCH = 1000
-# No commit but the one at the end.
-NEVER_MS = 86_400_000
+# No commit but the one at the end; and as many as there can be.
+NEVER_MS, OFTEN_MS = 86_400_000, 1
 
 
 class Reading(msgspec.Struct, frozen=True):
@@ -40,17 +40,24 @@ class Reading(msgspec.Struct, frozen=True):
     commit_ms: int = 200
 
 
-def read(order: Reading) -> Seen:
+class Read(Seen):
+    """What it saw, and how often it has committed."""
+
+    commits: int = 0
+
+
+def read(order: Reading) -> Read:
     """Carry it out. Raises SystemExit for another number of messages."""
     await_go()
     cpu_s = time.process_time()
+    commits = 0
     if order.how == "plain":
         messages, seconds = _read_plain(order)
     else:
-        messages, seconds = _read_as_member(order)
+        messages, seconds, commits = _read_as_member(order)
     if messages != order.messages:
         raise SystemExit(f"{order.how}: {messages} messages came, not {order.messages}")
-    return Seen(messages, 0, seconds, time.process_time() - cpu_s, [])
+    return Read(messages, 0, seconds, time.process_time() - cpu_s, [], commits=commits)
 
 
 def _read_plain(order: Reading) -> tuple[int, float]:
@@ -71,7 +78,7 @@ def _touch(records: Iterable[Any]) -> int:
     return touched
 
 
-def _read_as_member(order: Reading) -> tuple[int, float]:
+def _read_as_member(order: Reading) -> tuple[int, float, int]:
     consumer = GroupConsumer(
         order.produce, order.group, order.topic, start="first", commit_ms=order.commit_ms
     )
@@ -83,7 +90,8 @@ def _read_as_member(order: Reading) -> tuple[int, float]:
     else:
         consumer.run(lambda batch: _touch(batch.records), workers=order.workers, batch=BATCH)
     looking.join()
-    return sum(consumer.committed.values()), took[0] if took else 0.0
+    seconds = took[0] if took else 0.0
+    return sum(consumer.committed.values()), seconds, consumer.loop.core.commits
 
 
 def _look(consumer: GroupConsumer, order: Reading, took: list[float]) -> None:

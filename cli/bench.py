@@ -5,6 +5,7 @@ from __future__ import annotations
 import click
 
 from penstock.cli.bench_core import core
+from penstock.cli.bench_group import group
 from penstock.cli.bench_load import COMMANDS
 from penstock.cli.option_types import COUNT, QUEUES, Finite
 from penstock.cli.output import output_option, print_json, print_table, progress
@@ -22,7 +23,7 @@ def bench(ctx: click.Context) -> None:
     end_in_order(ctx)
 
 
-for _command in (core, *COMMANDS):
+for _command in (core, group, *COMMANDS):
     bench.add_command(_command)
 
 

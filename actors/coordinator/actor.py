@@ -362,7 +362,7 @@ class Coordinator(Actor):
         self._stage.positions.publish("group_count", len(self._members.groups))
         self._stage.positions.publish("member_count", self._members.count)
         for group in self._members.take_changed():
-            self._tell.changed(group)
+            self._tell.changed(group, now_ms)
         for peer, told in self._tell.due(now_ms):
             self._unread.send(self._socket, peer, encode(told))
 

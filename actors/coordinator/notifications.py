@@ -4,8 +4,10 @@
     a queue has come free                         those that asked for one of its topic in vain
     an operator has set an offset                 who had the queue, at once
 
-Changes that come close together are told together. What a member does not read is dropped by
-ZeroMQ: its heartbeat brings the same. It returns what is to be sent, and sends nothing.
+Changes that come close together are told together, and the more groups change, the longer their
+news is gathered: each piece makes all of a group's members join and claim again. What a member
+does not read is dropped by ZeroMQ: its heartbeat brings the same. It returns what is to be sent,
+and sends nothing.
 """
 
 from __future__ import annotations
@@ -18,6 +20,10 @@ from penstock.shared.wire.group_messages import Changed, HeldClaim
 
 # After telling a group of a change the next one waits for this long.
 GATHER_MS = 200
+# A change waits a ms for each four changes of the last second, up to the second number; another one
+# of the group begins its time again, up to that number after the first.
+CHANGES_PER_MS, MOST_HELD_MS = 4, 1000
+WINDOW_MS = 1000
 
 
 class Notifications:
@@ -27,8 +33,10 @@ class Notifications:
         self._members = members
         self._freed: dict[str, set[str]] = {}
         self._resets: list[tuple[str, str, HeldClaim]] = []
-        # groups that have changed and are not told yet
-        self._late: set[str] = set()
+        # groups that have changed and are not told yet: since when, and from when on they may be
+        self._late: dict[str, tuple[int, int]] = {}
+        # changes in this window of time, and in the one before it
+        self._changes = self._changes_before = self._window_ms = 0
 
     @property
     def waits(self) -> bool:
@@ -45,9 +53,16 @@ class Notifications:
         """An operator has set an offset; the owner's claim is gone."""
         self._resets.append((group, owner, held))
 
-    def changed(self, group: str) -> None:
+    def changed(self, group: str, now_ms: int) -> None:
         """The group has another version."""
-        self._late.add(group)
+        if (passed_ms := now_ms - self._window_ms) >= WINDOW_MS:
+            self._changes_before = self._changes if passed_ms < 2 * WINDOW_MS else 0
+            self._changes, self._window_ms = 0, now_ms
+        self._changes += 1
+        held_ms = max(self._changes, self._changes_before) // CHANGES_PER_MS
+        since_ms, _ = self._late.get(group, (now_ms, 0))
+        until_ms = min(now_ms + held_ms, since_ms + MOST_HELD_MS)
+        self._late[group] = since_ms, until_ms
 
     def due(self, now_ms: int) -> Iterator[tuple[bytes, Changed]]:
         """(peer, message) of all that is to be told now."""
@@ -60,11 +75,11 @@ class Notifications:
                 if member.waits_for & topics:
                     member.waits_for -= topics
                     woken.add(member)
-        for name in list(self._late):
+        for name, (_, until_ms) in list(self._late.items()):
             group = self._members.groups.get(name)
-            if group is not None and now_ms < group.tell_ms:
+            if group is not None and now_ms < max(group.tell_ms, until_ms):
                 continue
-            self._late.discard(name)
+            del self._late[name]
             if group is None:
                 continue
             unaware = [m for m in group.members.values() if m.told_version < group.version]

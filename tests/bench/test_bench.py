@@ -196,6 +196,21 @@ def test_a_percentile_is_a_value_that_was_measured() -> None:
     assert percentile([7.0], 50) == 7 and percentile([], 99) is None
 
 
+def test_a_group_is_measured_by_reading_and_by_sharing() -> None:
+    speed, rebalance = _bench(
+        *("group", *SMALL, "--messages", "20000", "--runs", "1"),
+        *("--groups", "5", "--members", "3", "--queues", "4", "--seconds", "1"),
+    )
+    assert (speed["kind"], speed["messages"], speed["size"]) == ("speed", 20_000, 100)
+    rates = [value for name, value in speed.items() if name.endswith("_per_s")]
+    assert len(rates) == 5 and all(rate > 100 for rate in rates)
+    ratio = speed["batches_per_s"] / speed["plain_per_s"]
+    assert abs(speed["batches_of_plain"] / ratio - 1) < 0.01 and speed["commits"] > 0
+    assert (rebalance["kind"], rebalance["groups"], rebalance["members"]) == ("rebalance", 5, 3)
+    assert rebalance["cold_s"] > 0 and rebalance["killed_s"] > 0
+    assert 0 <= rebalance["quiet_coordinator_percent"] <= rebalance["quiet_broker_percent"]
+
+
 def test_restarts_of_stores_of_two_sizes_take_turns() -> None:
     sizes = ("--gib", "0.064,0.128", "--set", "max_message_size_bytes=65536")
     found = _bench("restart", *sizes, *SMALL, "--messages", "50", "--runs", "1", "--queues", "3")

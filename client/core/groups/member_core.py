@@ -86,6 +86,8 @@ class MemberCore:
         self._leaving_since: dict[Queue, int] = {}
         self._paused: set[Queue] = set()
         self._commit_at_ms = 0
+        # how often the coordinator was told of offsets
+        self.commits = 0
         self._looked_ms = 0
         self.closing = False
         self.error: PenstockError | None = None
@@ -321,6 +323,7 @@ class MemberCore:
             return
         if news := self._news():
             self.membership.commit(news)
+            self.commits += 1
 
     def _news(self) -> dict[Queue, int]:
         at = self.membership.committed

@@ -44,10 +44,10 @@ from penstock.shared.wire.group_messages import (
 )
 from penstock.shared.wire.messages import Refused, WireMessage, encode, error_from_refusal
 
-# How soon a queue that another member has is asked for again, if nothing is heard; each time twice
-# as long, up to the second number.
-CLAIM_AGAIN_MS = 50
-MAX_CLAIM_AGAIN_MS = 1000
+# How soon a queue that another member has is asked for again, if nothing is heard: the coordinator
+# says when it comes free. Each time twice as long, up to the second number.
+CLAIM_AGAIN_MS = 500
+MAX_CLAIM_AGAIN_MS = 2000
 # How long an orderly member works on without a word. [RocketMQ's ProcessQueue.isLockExpired]
 ORDERLY_LEASE_MS = 30_000
 UNKNOWN_MEMBER = "UNKNOWN_MEMBER"
@@ -96,6 +96,8 @@ class Membership:
         self._heard_ms = -1
         self._claim_at_ms = 0
         self._claim_pause_ms = CLAIM_AGAIN_MS
+        # the coordinator has told of a change, and the join after that has no answer yet
+        self._is_woken = False
         self._known = True
 
     # --- what the member has ---
@@ -277,8 +279,7 @@ class Membership:
         self.aim.away, self.aim.elsewhere = False, None
         if isinstance(answer, Changed):
             self._drop(answer.reset)
-            self._join_at_ms = now_ms
-            self._claim_pause_ms = CLAIM_AGAIN_MS
+            self._join_at_ms, self._is_woken = now_ms, True
             return
         asked = self._asked.pop(answer.request, None)
         if asked is None:
@@ -326,7 +327,10 @@ class Membership:
         self._drop(answer.lost)
         if first or changed:
             self._divide(answer)
+        if first or changed or self._is_woken:
+            # also where the group is what it was: a queue has come free
             self._claim_at_ms, self._claim_pause_ms = now_ms, CLAIM_AGAIN_MS
+            self._is_woken = False
 
     def _divide(self, joined: Joined) -> None:
         options, self.wanted = self.options, set()
