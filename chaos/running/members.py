@@ -28,10 +28,11 @@ STRIKES = 30
 PROGRAMS, MOST_PROGRAMS = 3, 5
 # How long the queues of a member that has gone may have no owner before that is a fault in itself:
 # an ended connection must be noticed before a session ends, and a broker has to start again first.
-LATEST_S, LATEST_AMID_S = SESSION_MS / 1000, 30.0
+LATEST_S, LATEST_AMID_S = SESSION_MS / 1000, 90.0
 # An orderly member that a new coordinator has never heard may be frozen in the middle of a message,
-# so its queues stay its own for a minute, which counts from the last new coordinator.
-KEPT_S = 75.0
+# so its queues stay its own for a minute, which counts from the last new coordinator. Both bounds
+# are for what never comes: on a machine that does much else all takes several times as long.
+KEPT_S = 120.0
 # A new coordinator, or broker, has heard from all members by then.
 SHAKEN_S = 3.0
 # How long a group may take to be at rest.
