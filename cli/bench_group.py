@@ -23,7 +23,7 @@ _ANY = click.IntRange(min=0)
 Examples:
   penstock bench group
   penstock bench group --messages 3000000 --groups 0 --runs 5
-  penstock bench group --messages 0 --groups 1000 --members 10 -o json
+  penstock bench group --messages 0 --groups 200 --members 10 -o json
 """,
 )
 @click.option(
