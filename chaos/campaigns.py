@@ -20,6 +20,7 @@ from penstock.chaos.crashes.recovery import recovery_round
 from penstock.chaos.machine.leaks import Baseline
 from penstock.chaos.running.bells import bells_round
 from penstock.chaos.running.clock import clock_round
+from penstock.chaos.running.delays import delays_round
 from penstock.chaos.running.exactly_once import exactly_once_round
 from penstock.chaos.running.frozen import frozen_round
 from penstock.chaos.running.kills import kills_round
@@ -69,6 +70,7 @@ KINDS: dict[str, Kind] = {
     "mixed": Kind(mixed_round, 3),
     "exactly": Kind(exactly_once_round, 3),
     "transactions": Kind(transactions_round, 3),
+    "delays": Kind(delays_round, 3),
     "promises": Kind(promises_round, 6),
     "members": Kind(members_round, 3),
 }

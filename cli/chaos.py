@@ -24,7 +24,7 @@ KINDS = (
     *("kills", "power", "events", "disk", "full", "slow", "cut"),
     *("frames", "damage", "missing", "points", "recovery", "bells"),
     *("clock", "frozen", "crowd", "memory", "attack", "mixed", "exactly"),
-    *("transactions", "promises", "members"),
+    *("transactions", "promises", "members", "delays"),
 )
 # The libraries that come between a broker and its disk or clock are compiled when first used.
 NEED_A_COMPILER = frozenset(("power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"))

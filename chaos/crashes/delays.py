@@ -18,11 +18,13 @@ from penstock.client.consumer import Consumer
 from penstock.client.core.message import Message
 from penstock.client.core.sending.frames import SendFuture
 from penstock.client.producer import Producer
-from penstock.shared.errors import PenstockError
+from penstock.shared.errors import PenstockError, StoreUnavailable
 
 TOPIC, QUEUES = "delayed", 4
-# Longer than the longest delay here, and a restart.
-WAIT_S = 40
+# A scheduler that has not got on for this long does not get on.
+STALL_S = 60
+# For an acknowledgement, and for records that are there to reach a consumer.
+WAIT_S = 60
 _LEVEL_MS = 1000
 
 
@@ -72,21 +74,41 @@ class DelayLoad:
             self._sent.append((body, future))
 
     def finish(self) -> list[str]:
-        """Wait for all of them; what is wrong."""
-        known, unsure = set[str](), set[str]()
+        """Wait until the scheduler has passed all of them; what is wrong."""
+        known, unsure, last = set[str](), set[str](), -1
         for body, future in self._sent:
             try:
-                future.result(WAIT_S)
+                last = max(last, future.result(WAIT_S).physical_offset)
                 known.add(body)
             except PenstockError:
                 unsure.add(body)
+        self._await_passed(last)
+        self._broker.await_dispatched()
         found: list[Message] = []
-        deadline = time.monotonic() + WAIT_S
         with Consumer(self._broker.consume, topic=TOPIC, start="earliest") as consumer:
-            while time.monotonic() < deadline and len({each.body for each in found}) < len(known):
-                found += consumer.poll(timeout=0.5)
-            found += consumer.poll(timeout=3)
+            missing = set(known)
+            # all is in the queues by now: the time is for a slow machine, and ends no backlog
+            while batch := consumer.poll(timeout=WAIT_S if missing else 1):
+                found += batch
+                missing -= {each.body.decode() for each in batch}
         return judge(known, unsure, found)
+
+    def _await_passed(self, last: int) -> None:
+        """Wait until nothing waits up to this log offset, however long a backlog takes.
+
+        Raises StoreUnavailable once the scheduler does not move.
+        """
+        moved, moved_s = (-1, -1, -1), time.monotonic()
+        while True:
+            positions = self._broker.status()["positions"]
+            if positions["delay_floor"] > last:
+                return
+            now = (positions["wrote"], positions["delivered"], positions["pending_delayed"])
+            if now != moved:
+                moved, moved_s = now, time.monotonic()
+            elif time.monotonic() > moved_s + STALL_S:
+                raise StoreUnavailable("the scheduler does not get on", now, self._broker.output())
+            time.sleep(0.05)
 
     def close(self) -> None:
         self._producer._disconnect()

@@ -8,15 +8,13 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
-from signal import SIGKILL
 
 import pytest
 
-from penstock.chaos.broker import Broker, fixed_ports
-from penstock.chaos.crashes.armed import SMALL
-from penstock.chaos.crashes.delays import DelayLoad, judge
+from penstock.bench.delay import bench_delay
+from penstock.chaos.crashes.delays import judge
+from penstock.chaos.running.delays import run_delays
 
 pytestmark = pytest.mark.takes(30)
 
@@ -27,25 +25,17 @@ KILLS = int(os.environ.get("PENSTOCK_CHAOS_KILLS", "8"))
 def test_whoever_is_killed_delayed_messages_come_once_and_not_early(tmp_path: Path) -> None:
     seed = int(os.environ.get("PENSTOCK_CHAOS_SEED", random.SystemRandom().getrandbits(32)))
     print(f"\nPENSTOCK_CHAOS_SEED={seed} PENSTOCK_CHAOS_KILLS={KILLS}")
-    dice = random.Random(seed)
-    broker = Broker(tmp_path, SMALL | fixed_ports())
-    broker.start()
-    load = DelayLoad(broker, dice)
-    try:
-        for _ in range(KILLS):
-            for _ in range(dice.randint(1, 20)):
-                load.step(10)
-                time.sleep(0.02)
-            struck = dice.choice(["scheduler", "scheduler", "writer", "broker"])
-            if struck == "broker":
-                broker.kill()
-                broker.start()
-            else:
-                broker.strike(struck, SIGKILL)
-        assert load.finish() == []
-    finally:
-        load.close()
-        broker.clear()
+    struck, wrong = run_delays(tmp_path, {}, KILLS, random.Random(seed))
+    assert wrong == [], struck
+    assert struck.total() == KILLS
+
+
+@pytest.mark.timeout(300)
+def test_thousands_that_are_due_together_come_once_whoever_is_killed() -> None:
+    """The bench with 50 kills and a million messages, in short: batches and not single ones."""
+    found = bench_delay(20_000, 5, 1_000, 4, 100, lambda done, of: None)
+    assert (found.early, found.lost, found.twice) == (0, 0, 0), found
+    assert found.start_s > 0 and found.memory_mb < 300
 
 
 def test_the_judge_sees_what_is_early_lost_and_twice() -> None:

@@ -1,0 +1,65 @@
+"""Delayed messages while scheduler, writer, other actors and the broker are killed at any moment.
+
+By level, at a time, after a time. In the end each that was acknowledged is in its queue once, none
+was stored there before its time, and those of a level are in their order.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from signal import SIGKILL, SIGSTOP
+
+from penstock.chaos.arena import Arena, any_settings
+from penstock.chaos.broker import Broker, fixed_ports
+from penstock.chaos.crashes.armed import SMALL
+from penstock.chaos.crashes.delays import DelayLoad
+from penstock.shared.memory.roster import ACTORS
+
+# Of a round.
+STRIKES = 10
+# What is struck, and how often of a hundred times; "other" is any actor.
+STRUCK = {"scheduler": 45, "writer": 15, "other": 20, "broker": 20}
+
+
+def delays_round(arena: Arena, dice: random.Random, replay: str) -> None:
+    with arena.room() as room:
+        struck, wrong = run_delays(room, any_settings(dice), STRIKES, dice)
+    for kind, count in struck.items():
+        arena.report.add_fault(f"{kind} with delayed messages", count)
+    arena.report.add_violations(wrong, replay)
+
+
+def run_delays(
+    place: Path, settings: Mapping[str, object], count: int, dice: random.Random
+) -> tuple[Counter[str], list[str]]:
+    """Strike `count` times at one broker: how often at what, and what is wrong in the end.
+
+    Raises PenstockError when it does not come back.
+    """
+    struck = Counter[str]()
+    broker = Broker(place, {**SMALL, **settings, **fixed_ports()})
+    broker.start()
+    load = DelayLoad(broker, dice)
+    try:
+        for _ in range(count):
+            for _ in range(dice.randint(1, 20)):
+                load.step(10)
+                time.sleep(0.02)  # the load's pace; the moment of the strike is what varies
+            (kind,) = dice.choices([*STRUCK], [*STRUCK.values()])
+            if kind == "broker":
+                broker.kill()
+                broker.start()
+                struck["broker killed"] += 1
+                continue
+            actor = dice.choice(ACTORS) if kind == "other" else kind
+            signal, done = dice.choices([(SIGKILL, "killed"), (SIGSTOP, "frozen")], (4, 1))[0]
+            broker.strike(actor, signal)
+            struck[f"{kind if kind != 'other' else 'actor'} {done}"] += 1
+        return struck, load.finish()
+    finally:
+        load.close()
+        broker.clear()
