@@ -149,14 +149,9 @@ def _restart(broker: Broker) -> float:
 
 
 def memory_mb(broker: Broker) -> float:
-    """What all its processes have for themselves, their shared memory counted once."""
-    root = psutil.Process(broker.process.pid)
-    found = 0
-    for process in (root, *root.children()):
-        full = process.memory_full_info()
-        # pss counts a page for as many as share it; mapped files of the store are not its memory
-        found += full.pss
-    return found / 1e6
+    """What all its processes have for themselves: pages of the store's files are the kernel's
+    cache, and counted as memory of whoever looked at them last."""
+    return Accounts({"broker": broker.process.pid}).memory()["broker"].own_mib * (1 << 20) / 1e6
 
 
 def _send(
