@@ -102,7 +102,7 @@ class Scheduler(Actor):
             for number, delay_ms in enumerate(delays, 1)
         ]
         self._timers = Timers(around, self._files)
-        self._timers.start(progress, progress.boot == run.boot_id)
+        self._timers.start(progress, progress.boot == run.boot_id, positions["wrote"])
         self._rolling = Rolling(self._timers, around)
         self._rolling.start(progress)
         progress.boot, progress.run, progress.clean = run.boot_id, run.run_id, False

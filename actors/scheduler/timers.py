@@ -68,16 +68,18 @@ class Timers:
         self._on_way = 0
         self.delivered = self.undelivered = 0
 
-    def start(self, progress: Progress, same_boot: bool) -> None:
-        """Go on where the last life was. After a power failure the files have what was synced."""
+    def start(self, progress: Progress, same_boot: bool, wrote: int) -> None:
+        """Go on where the last life was. After a power failure the files have what was synced; what
+        they have stands in the log below `wrote`."""
         self.rolls = list(progress.rolls)
         self.indexed = progress.indexed if same_boot else progress.synced
         # of these, what is due up to `delivered_ms` is delivered, and is not even looked at
         self._known = progress.indexed
         self.frontier_ms = self._delivered_ms = progress.delivered_ms
         self._minute = max(0, progress.delivered_ms // MINUTE_MS) - 1
-        # nothing is loaded before all that the last life may have put into the files is there again
-        self._catch_up = max(self.indexed, self._ends()[1])
+        # Nothing is loaded before all that the last life may have put into the files was read again.
+        # After a start of the broker the queue may lack that, so its end says nothing at first.
+        self._begun_at, self._catch_up = wrote, -1
         split_hour = progress.split_hour if same_boot else progress.delivered_ms // HOUR_MS - 1
         self.calendar.start(max(-1, split_hour), progress.delivered_ms)
         self._load_recalls()
@@ -86,10 +88,6 @@ class Timers:
     def pending(self) -> int:
         """About how many have no outcome yet."""
         return len(self.calendar) + len(self._heap) + self._on_way
-
-    def _ends(self) -> tuple[int, int]:
-        slot = self._queues.queues(TIMER_TOPIC).get(0)
-        return (0, 0) if slot is None else self._queues.range(slot)
 
     # --- from the queue into the files ---
 
@@ -101,6 +99,8 @@ class Timers:
         slot = self._queues.queues(TIMER_TOPIC).get(0)
         low, high = (0, 0) if slot is None else self._queues.range(slot)
         start = max(low, self.indexed)
+        if self._catch_up < 0 and queued >= self._begun_at:
+            self._catch_up = max(start, high)
         if slot is None or start >= high:
             self.indexed, self._read_to = start, queued
             return done
@@ -128,7 +128,7 @@ class Timers:
 
     @property
     def caught_up(self) -> bool:
-        return self.indexed >= self._catch_up
+        return 0 <= self._catch_up <= self.indexed
 
     # --- what is due ---
 

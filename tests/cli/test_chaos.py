@@ -42,6 +42,7 @@ DONE_BY = {
     "exactly": (".+ killed while copying",),
     "transactions": (".+ killed in transactions",),
     "members": (".+ at work",),
+    "delays": (".+ with delayed messages",),
 }
 
 

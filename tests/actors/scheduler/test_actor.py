@@ -14,6 +14,7 @@ from penstock.actors.writer import Writer
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, pack_host
 from penstock.shared.messaging.delayed import Delay, recall_key
+from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.rocketmq_json import parse_fastjson
 from penstock.shared.store.topics import Topics, load_topics, save_topics
 from penstock.shared.wire.messages import DeleteTopic, UpdateTopic, encode
@@ -304,3 +305,22 @@ def test_after_a_death_only_what_was_on_its_way_is_sent_again(scene: Maker) -> N
     assert it.actor._timers.delivered_ms() >= dues[-1]
     assert not it.actor._timers._around.doubt.holds(it.now_ms + 3000, 0)
     assert it.await_bodies(41)[-1].body.decode() == later
+
+
+def test_what_the_queue_lacks_after_a_start_of_the_broker_comes_once(
+    scene: Maker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A life has put it into a file and has not saved that; the next one meets a reput that has the
+    queue still to write again."""
+    it = scene()
+    keys = [it.send(Delay(out_ms=it.now_ms + 2000 + at)) for at in range(5)]
+    it.until(lambda: any(it.broker.paths.timers.iterdir()), "the file")
+    whole = QueueReader.range, QueueReader.queued
+    monkeypatch.setattr(QueueReader, "range", lambda self, slot: (0, 0))
+    monkeypatch.setattr(QueueReader, "queued", 0)
+    it.crash()
+    for _ in range(30):
+        it.turn(100)
+    monkeypatch.setattr(QueueReader, "range", whole[0])
+    monkeypatch.setattr(QueueReader, "queued", whole[1])
+    assert [each.body.decode() for each in it.await_bodies(5)] == keys
