@@ -77,7 +77,7 @@ class Timers:
         self._known = progress.indexed
         self.frontier_ms = self._delivered_ms = progress.delivered_ms
         self._minute = max(0, progress.delivered_ms // MINUTE_MS) - 1
-        # Nothing is loaded before all that the last life may have put into the files was read again.
+        # Nothing is loaded before all that the last life may have put into the files is read again.
         # After a start of the broker the queue may lack that, so its end says nothing at first.
         self._begun_at, self._catch_up = wrote, -1
         split_hour = progress.split_hour if same_boot else progress.delivered_ms // HOUR_MS - 1
