@@ -16,7 +16,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import unquote, urlparse
@@ -80,7 +80,8 @@ class _Query:
         self._process.wait()
         # Spark's daemon of workers leads a group of its own, and ends when its JVM is gone
         for each in self._strays():
-            each.kill()
+            with suppress(psutil.NoSuchProcess):  # it has just done so
+                each.kill()
 
     def _strays(self) -> list[psutil.Process]:
         found = []

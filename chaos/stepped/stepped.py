@@ -34,8 +34,8 @@ from penstock.shared.wire import messages
 
 # The cleaner decides by the use of the real disk, which is no function of a seed. The coordinator
 # has no part in what is stored, and hears of connections from ZeroMQ itself. Nothing waits
-# here for a scheduler.
-_LEFT_OUT = ("cleaner", "coordinator", "scheduler", "transactions")
+# here for a scheduler. The gateway is off unless it is asked for, and its sockets are real ones.
+_LEFT_OUT = ("cleaner", "coordinator", "scheduler", "transactions", "gateway")
 # Downstream first: a bell is heard by whoever has started before.
 ACTORS: dict[str, Any] = {
     name: import_actor(name) for name in reversed(start_order()) if name not in _LEFT_OUT

@@ -16,7 +16,7 @@ from penstock.shared.faults import POINTS
 
 pytestmark = pytest.mark.takes(150)
 
-NEED_A_COMPILER = {"power", "disk", "full", "slow", "cut", "clock", "mixed"}
+NEED_A_COMPILER = {"power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"}
 # long ones, which have tests of their own
 TRIED_ELSEWHERE = {"points", "recovery", "events"}
 # as many campaigns, so that a file of tests that runs beside others does not run for minutes
@@ -25,6 +25,7 @@ PARTS = 4
 DONE_BY = {
     "kills": ("actor killed",),
     "power": ("power failure",),
+    "promises": ("power failure over promises",),
     "disk": ("flush call: .+", "grow call: .+", "open call: .+"),
     "full": ("grow call: No space left on device",),
     "slow": ("slow disk", "disk that stands still"),
