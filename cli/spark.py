@@ -45,8 +45,9 @@ def script() -> None:
     """Print the path of the script that spark-submit runs jobs with.
 
     \b
-    Example:
-      spark-submit --master spark://10.0.0.1:7077 "$(penstock spark script)" audit /mnt/store
+    Examples:
+      penstock spark script
+      spark-submit --master spark://10.0.0.1:7077 "$(penstock spark script)" audit ./store
     """
     click.echo(Path(__file__).with_name("spark_script.py"))
 
@@ -84,7 +85,7 @@ def audit(
     Examples:
       penstock spark audit ./store
       penstock spark audit ./store --findings ./findings -o json
-      penstock spark audit /mnt/store --master spark://10.0.0.1:7077
+      penstock spark audit ./store --master spark://10.0.0.1:7077
     """
     from penstock.shared.errors import InvalidArgument
     from penstock.shared.formats.record_crc import Checksum
@@ -131,7 +132,7 @@ def rebuild(
     \b
     Examples:
       penstock spark rebuild ./store
-      penstock spark rebuild /mnt/store --queues --master spark://10.0.0.1:7077
+      penstock spark rebuild ./store --queues --master spark://10.0.0.1:7077
     """
     from penstock.shared.store.lock import stopped_store
     from penstock.spark.jobs.rebuild import rebuild_on
