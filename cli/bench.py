@@ -66,6 +66,46 @@ def index(keys: int, batch: int, runs: int, output: str) -> None:
         )
 
 
+@bench.command(
+    "spark",
+    epilog="""\b
+Examples:
+  penstock bench spark
+  penstock bench spark --messages 2000000 --size 100 -o json
+""",
+)
+@click.option(
+    "--messages", type=COUNT, default=200_000, show_default=True, help="How many in the store."
+)
+@click.option("--size", type=COUNT, default=1024, show_default=True, help="Bytes of a body.")
+@click.option("--cores", type=COUNT, default=2, show_default=True, help="Of Spark's: local[N].")
+@click.option("--runs", type=COUNT, default=3, show_default=True, help="How often, after one.")
+@output_option
+def spark(messages: int, size: int, cores: int, runs: int, output: str) -> None:
+    """How fast Spark reads a store, beside the same rows as Parquet; Spark is in this process.
+
+    All columns of all rows, read and thrown away, and counts by all columns and by one.
+    """
+    from penstock.bench.spark import bench_spark
+
+    with progress("reading") as moved:
+        found = bench_spark(messages, size, cores, runs, moved)
+    if output == "json":
+        print_json(found)
+        return
+    rows = [
+        ("store", found.store_s, f"{found.store_to_parquet:.2f} of Parquet's speed"),
+        ("Parquet", found.parquet_s, ""),
+        ("Parquet, zstd", found.parquet_zstd_s, f"store: {found.store_to_parquet_zstd:.2f} of it"),
+        ("count, all columns", found.count_s, ""),
+        ("count, one column", found.count_column_s, f"{found.column_to_all:.1f} times as fast"),
+    ]
+    print_table(
+        ("read", "seconds", "messages/s", ""),
+        [(name, round(took, 2), round(messages / took), said) for name, took, said in rows],
+    )
+
+
 def _sizes(ctx: click.Context, parameter: click.Parameter, text: str) -> list[float]:
     kind = Finite(0.001, 100_000)
     return [kind.convert(each, parameter, ctx) for each in text.split(",")]

@@ -37,16 +37,29 @@ appender.stderr.filter.threshold.level = error
 # A local session lives for seconds: the optimising compiler and a parallel collector cost more
 # than they bring on few cores.
 _SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+# Arrow's Java checks the bounds of each value that Spark takes out of a batch, which is of our own
+# making and was checked as a whole.
+_UNCHECKED_ARROW = (
+    "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
+)
 
 # of a session whose executors are all on this machine
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
 
 
 def local_session(
-    app_name: str = "penstock", cores: int = 2, settings: Mapping[str, str] | None = None
+    app_name: str = "penstock",
+    cores: int = 2,
+    settings: Mapping[str, str] | None = None,
+    *,
+    short_lived: bool = True,
 ) -> SparkSession:
-    """The running session, or a new one on this machine only. `settings` go over the defaults."""
-    return _session(app_name, f"local[{cores}]", _ON_LOOPBACK | dict(settings or {}))
+    """The running session, or a new one on this machine only. `settings` go over the defaults.
+
+    A JVM that is not `short_lived` compiles what runs often better, which takes it a while.
+    """
+    local = _ON_LOOPBACK | dict(settings or {})
+    return _session(app_name, f"local[{cores}]", local, short_lived=short_lived)
 
 
 def job_session(master: str = "", app_name: str = "penstock") -> SparkSession:
@@ -63,7 +76,9 @@ def job_session(master: str = "", app_name: str = "penstock") -> SparkSession:
     return _session(app_name, master or "local[*]", _ON_LOOPBACK)
 
 
-def _session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSession:
+def _session(
+    app_name: str, master: str, settings: Mapping[str, str], *, short_lived: bool = True
+) -> SparkSession:
     if importlib.util.find_spec("pyspark") is None:
         raise MissingDependency("PySpark is not installed", None, "pip install 'penstock[spark]'")
     from pyspark.errors import PySparkRuntimeError
@@ -73,8 +88,11 @@ def _session(app_name: str, master: str, settings: Mapping[str, str]) -> SparkSe
     if active is not None:
         return active
     logging = cached_file("log4j2.properties", _LOGGING).as_uri()
+    compiling = _SHORT_LIVED_JVM if short_lived else ""
     defaults = {
-        "spark.driver.extraJavaOptions": f"{_SHORT_LIVED_JVM} -Dlog4j2.configurationFile={logging}",
+        "spark.driver.extraJavaOptions": (
+            f"{compiling} {_UNCHECKED_ARROW} -Dlog4j2.configurationFile={logging}"
+        ),
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",

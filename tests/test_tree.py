@@ -34,7 +34,7 @@ MAY_IMPORT = {
     "maintenance": {"shared"},
     "spark": {"shared", "client", "maintenance"},
     "chaos": {"shared", "actors", "client", "maintenance", "spark"},
-    "bench": {"shared", "actors", "client", "chaos"},
+    "bench": {"shared", "actors", "client", "chaos", "spark"},
     "cli": {
         *("shared", "actors", "supervisor", "client", "maintenance"),
         *("spark", "bench", "chaos", "configs"),
