@@ -1,0 +1,41 @@
+"""A client of Spark Connect reads a store; the format is found without a registration there too."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from penstock.spark.java import java_home
+
+from .conftest import StoreBuilder
+
+
+@pytest.mark.takes(30)
+@pytest.mark.timeout(600)
+def test_a_client_of_spark_connect_reads_what_the_server_can_see(
+    store: StoreBuilder, tmp_path: Path
+) -> None:
+    pytest.importorskip("grpc", reason="the extra spark-connect is not installed: make setup")
+    for number in range(30):
+        store.put(queue_id=number % 3, body=b"%d" % number)
+    client = subprocess.run(
+        [sys.executable, str(Path(__file__).parent / "connect_client.py"), store.root],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        env=os.environ
+        | {
+            "JAVA_HOME": str(java_home()),
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+            "TMPDIR": str(tmp_path),
+        },
+    )
+    assert client.returncode == 0, client.stderr[-3000:]
+    found = json.loads(client.stdout.splitlines()[-1])
+    assert sorted(found) == [[n // 3, str(n)] for n in range(30) if n % 3 == 1]
