@@ -46,7 +46,7 @@ $(READY): pyproject.toml $(wildcard shared/loops/native/*)
 	@# pip draws its bars on a terminal; in a log its hundreds of lines would hide ours
 	@if [ -t 1 ]; then quiet=; else quiet=--quiet; fi; \
 	  .venv/bin/python -m pip install $$quiet --disable-pip-version-check \
-	  --retries 10 --use-pep517 -e '.[spark,demo,dev]'
+	  --retries 10 --use-pep517 -e '.[spark,spark-connect,demo,dev]'
 	@.venv/bin/penstock version | sed 's/^/3\/3 /;2,$$s/^3\/3 /    /'
 	@echo '$(CURDIR)' > $(UNFINISHED) && mv $(UNFINISHED) $(READY)
 	@echo 'Ready. Next:  . .venv/bin/activate && penstock up --store ./store    or:  make demo'
