@@ -18,7 +18,7 @@ pytestmark = pytest.mark.takes(150)
 
 NEED_A_COMPILER = {"power", "promises", "disk", "full", "slow", "cut", "clock", "mixed"}
 # long ones, which have tests of their own
-TRIED_ELSEWHERE = {"points", "recovery", "events"}
+TRIED_ELSEWHERE = {"points", "recovery", "events", "members"}
 # as many campaigns, so that a file of tests that runs beside others does not run for minutes
 PARTS = 4
 # what the report says was done by a round that did something
@@ -42,7 +42,6 @@ DONE_BY = {
     "mixed": ("harm among others",),
     "exactly": (".+ killed while copying",),
     "transactions": (".+ killed in transactions",),
-    "members": (".+ at work",),
     "delays": (".+ with delayed messages",),
 }
 
