@@ -7,6 +7,7 @@ test; what their neighbours would do is done by starting those too, or by settin
 from __future__ import annotations
 
 import os
+import resource
 import shutil
 import tempfile
 import time
@@ -342,6 +343,8 @@ def records(
 @pytest.fixture
 def pipeline(tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
     made: list[Pipeline] = []
+    # an actor limits its process, which here has all tests' actors in it
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
 
     def make(**settings: object) -> Pipeline:
         made.append(Pipeline(tmp_path / f"store-{len(made)}", settings))
@@ -350,6 +353,7 @@ def pipeline(tmp_path: Path) -> Iterator[Callable[..., Pipeline]]:
     yield make
     for each in made:
         each.close()
+    resource.setrlimit(resource.RLIMIT_NOFILE, limits)
 
 
 @pytest.fixture
