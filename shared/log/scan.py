@@ -74,7 +74,7 @@ def scan(
         hole = segment.base + stop - end
         # Every full segment ends with a record or a blank, RocketMQ's and Penstock's. So zeros are
         # the log's end only where no later file has anything.
-        if hole and _has_data(files, following):
+        if hole and _goes_on(files, following):
             if walk.is_record(end - segment.base):
                 # written since: the writer has moved on while this walk stood at its tail
                 yield from walk.steps(end - segment.base)
@@ -85,12 +85,18 @@ def scan(
     yield end, Kind.END, 0, _NOTHING, ""
 
 
-def _has_data(files: FileCache, segments: Sequence[Segment]) -> bool:
+def _goes_on(files: FileCache, segments: Sequence[Segment]) -> bool:
     """Whether something was written to one of these; one that was only made ahead is all zeros.
 
-    The first eight bytes tell, as neither a record nor a blank begins with that many zeros.
+    The first eight bytes tell, as neither a record nor a blank begins with that many zeros. But
+    they may be lost too, where one piece of damage reaches over the border: then a record or a
+    blank further on tells.
     """
-    return any(any(files.read(each.path, 0, BLANK.size)) for each in segments)
+    if any(any(files.read(each.path, 0, BLANK.size)) for each in segments):
+        return True
+    return any(
+        _SegmentWalk(files, each, each.size, Checksum.BODY).can_resume() for each in segments
+    )
 
 
 class _SegmentWalk:
@@ -143,6 +149,10 @@ class _SegmentWalk:
                 stride = _SHORT_STRIDE  # where one record is damaged, the next one may be
             at += size
         return self._stop
+
+    def can_resume(self) -> bool:
+        """Whether a walk can go on anywhere in the segment, whatever stands before that."""
+        return self._resync(0) is not None
 
     def is_record(self, at: int) -> bool:
         """Whether a whole record stands there now, its body's checksum included."""

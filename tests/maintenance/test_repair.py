@@ -158,6 +158,26 @@ def test_a_queue_offset_that_cannot_be_is_damage(
 
 
 @pytest.mark.parametrize("unclean", [False, True])
+def test_what_is_whole_behind_a_lost_segment_and_a_lost_head_of_the_next_one_stays(
+    stopped_store: Callable[..., Any], twelve: list[Record], unclean: bool
+) -> None:
+    """Zeros up to a segment's end and on the first bytes of the next look like a log's end."""
+    store = stopped_store(twelve * 2, unclean=unclean)
+    whole = _records(store.paths.root)
+    (store.paths.commit_log / segment_name(SEGMENT)).unlink()
+    last = store.paths.commit_log / segment_name(2 * SEGMENT)
+    last.write_bytes(bytes(100) + last.read_bytes()[100:])
+    _repair(store)
+    lost = {
+        (each.queue_id, each.queue_offset)
+        for each in whole
+        if SEGMENT <= each.physical_offset <= 2 * SEGMENT
+    }
+    assert whole[-1].physical_offset > 2 * SEGMENT, "there is something to be kept"
+    _assert_repaired(store, whole, lost)
+
+
+@pytest.mark.parametrize("unclean", [False, True])
 @pytest.mark.parametrize(
     ("number", "bit"), [(6, 0), (6, 1), (7, 1), (2, 0), (4, 0), (0, 0), (0, 2)]
 )

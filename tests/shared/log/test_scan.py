@@ -171,3 +171,23 @@ def test_a_record_is_found_next_to_damage_of_any_length(
         (len(first), Kind.DAMAGED, junk),
         (at, Kind.RECORD, len(second)),
     ]
+
+
+def test_zeros_over_a_border_of_segments_are_damage_where_records_follow(
+    store_builder: Callable[..., Path], make_record: Callable[..., Record]
+) -> None:
+    """Only a later segment without any record says that a log ends at zeros."""
+    root = store_builder([make_record(body=bytes([n]) * 1000) for n in range(1, 7)])
+    with StoreDirectory(root) as store:
+        starts = [at for at, found, _, _, _ in store.scan_log() if found is Kind.RECORD]
+    first, second = (root / "commitlog" / segment_name(at) for at in (0, 4096))
+    os.truncate(first, starts[2])
+    os.truncate(first, 4096)
+    second.write_bytes(bytes(8) + second.read_bytes()[8:])
+    with StoreDirectory(root) as store:
+        seen = [at for at, found, _, _, _ in store.scan_log() if found is Kind.RECORD]
+    assert seen == [at for at in starts if at < starts[2] or at > 4096]
+    second.write_bytes(bytes(4096))
+    with StoreDirectory(root) as store:
+        steps = [(at, found) for at, found, _, _, _ in store.scan_log()]
+    assert steps == [(at, Kind.RECORD) for at in starts[:2]] + [(starts[2], Kind.END)]
