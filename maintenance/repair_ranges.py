@@ -93,6 +93,7 @@ class _Placed(NamedTuple):
     position: int
     size: int
     stored_ms: int
+    expected: int = -1  # the slot that was to come, where it names one that cannot be
 
 
 class _Walk:
@@ -156,19 +157,20 @@ class _Walk:
             return
         queue = (fields.topic.decode("utf-8", "replace"), fields.queue_id)
         # More records than this cannot stand before it.
-        room = position // SMALLEST_RECORD_BYTES
+        room = (position - self._store.log_start) // SMALLEST_RECORD_BYTES
         # the first one of a queue may have lost those before it, or begin wherever it likes
         begins = fields.queue_offset if self._store.log_start or fields.queue_offset > room else 0
         slot, past = self._next.get(queue, (begins, -1))
-        if fields.queue_offset < 0 or fields.queue_offset - slot > room:
-            # no checksum covers it: a jump over more messages than there was room for is damage
-            self.ranges.append(self._misplaced(_Placed(position, size, self._stored_ms), slot))
+        # no checksum covers it: a jump over more messages than there was room for is damage
+        leaps = fields.queue_offset - slot > room
+        placed = _Placed(position, size, self._stored_ms, slot if leaps else -1)
+        if fields.queue_offset < 0:
+            self.ranges.append(self._misplaced(placed._replace(expected=slot)))
             self._room.append(size)
             return
         # of a first record that begins anywhere nobody knows whether it is the first
         self._begins = slot if slot < fields.queue_offset else None
-        placed = _Placed(position, size, self._stored_ms)
-        if not self._order.take(queue, fields.queue_offset, placed)[1]:
+        if not self._order.take(queue, fields.queue_offset, placed, room=room)[1]:
             return  # the next one of its queue tells
         if slot < fields.queue_offset:
             self._gaps.setdefault(queue, []).append(_Gap(slot, fields.queue_offset, past, position))
@@ -176,12 +178,13 @@ class _Walk:
         # A slot that comes again must not take the queue back.
         self._next[queue] = (max(slot, fields.queue_offset + 1), position)
 
-    def _misplaced(self, placed: _Placed, slot: int | None = None) -> RangeRepair:
+    def _misplaced(self, placed: _Placed) -> RangeRepair:
         """A whole record whose queue offset cannot be, as the damage that it is."""
         at, end = placed.position, placed.position + placed.size
         fields = outline(memoryview(self._store.read_log(at, placed.size)))
         reason = f"queue offset {fields.queue_offset}, "
-        reason += "which another message has" if slot is None else f"where {slot} was to come"
+        is_early = placed.expected >= 0
+        reason += f"where {placed.expected} was to come" if is_early else "which is not its own"
         # a record lies in one segment
         (damage,) = damage_between(self._store.paths, self._segment_bytes, at, end, reason)
         return RangeRepair(damage, placed.stored_ms, [], self._kept_in(at))
@@ -189,6 +192,7 @@ class _Walk:
     def _settle(self) -> None:
         """After the walk: what has no slot is damage, and of what was missing some has come."""
         self._order.finish()
+        self._first |= self._order.begun_again
         wrong = [self._misplaced(each) for each in self._order.left_out + self._order.overtaken]
         self.ranges = sorted(self.ranges + wrong, key=lambda each: each.damage.position)
         self._room = [each.damage.size for each in self.ranges]

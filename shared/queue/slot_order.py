@@ -7,6 +7,7 @@ order along the log, in which each record of a queue follows the one before it b
     105 106 107 108 ... 170 [107] 172    the second 107 stands where 171 was to come: left out
     41 42 [107] 44 45 ... 106 107 108    the second 107 follows 106: it takes the slot
     0 1 2 ... 170 0 1 2 3                goes on from there: RocketMQ made the topic again
+    [42] 59 60 61 62 ...                 no room for what would lie between: the first is left out
 
 A record that goes back to a slot that is taken is therefore doubted until the next of its queue has
 come. Where two that name one slot stand next to each other, the second has it if nothing leads up
@@ -16,6 +17,7 @@ know, or the first stays. Bytes and files stay out: what a record is, the caller
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import Generic, NamedTuple, TypeVar
 
@@ -51,6 +53,12 @@ class SlotOrder(Generic[Queue, Record]):
         # records that nothing leads up to, by the slot that they took
         self._ahead: dict[Queue, dict[int, Record]] = {}
         self._doubted: dict[Queue, _Doubted[Record]] = {}
+        # of a queue the first record, until a second has come; and one that the log had no room
+        # for after that one, with the slot that it names
+        self._alone: dict[Queue, Record] = {}
+        self._leaping: dict[Queue, tuple[int, Record]] = {}
+        # where a queue begins whose first record turned out to be of no slot of it
+        self.begun_again: dict[Queue, int] = {}
         # Records without a slot: those that never had one; whose slot a later one has taken; and
         # that never had one, though it may be theirs.
         self.left_out: list[Record] = []
@@ -67,15 +75,25 @@ class SlotOrder(Generic[Queue, Record]):
         return self.ends[queue]
 
     def take(
-        self, queue: Queue, slot: int, record: Record, count: int = 1
+        self, queue: Queue, slot: int, record: Record, count: int = 1, room: int = sys.maxsize
     ) -> tuple[Record | None, bool]:
-        """A record, and `count` - 1 more that follow it slot by slot, which always have theirs.
+        """A record, and `count` - 1 more that follow it slot by slot, which always have theirs,
+        unless the first names a slot for which the log has no room: `room` messages at most lie
+        between it and the end. Then none of them is taken, and the end stays, or all are.
 
         The record before it, if that was doubted and has its slot after all; and whether this one
         has its own. If not, it is doubted or left out.
         """
+        landed = self._land(queue, slot)
+        too_far = slot - self.end(queue, slot) > room
+        if too_far and not self._leaps_rightly(queue, slot, record, count):
+            return landed, False
         end, expected = self.end(queue, slot), self._next.get(queue)
         accepted = self._resolve(queue, slot)
+        accepted = landed if accepted is None else accepted
+        self._alone.pop(queue, None)
+        if expected is None and count == 1:
+            self._alone[queue] = record
         ahead = self._ahead.setdefault(queue, {})
         is_again = slot + 1 == expected
         if is_again and slot < end:
@@ -100,11 +118,49 @@ class SlotOrder(Generic[Queue, Record]):
         self._next[queue] = slot + count
         return accepted, has_slot
 
+    def _leaps_rightly(self, queue: Queue, slot: int, record: Record, count: int) -> bool:
+        """Whether a record is taken for which the log has no room after the queue's end.
+
+        It or what it contradicts names a wrong slot. Several that follow each other are more likely
+        right than one; of one and one the next of the queue tells. What nothing speaks for is left
+        out.
+        """
+        if queue not in self._alone:
+            self.left_out.append(record)
+        elif count == 1:
+            self._leaping[queue] = slot, record
+        else:
+            self._begin_again(queue, slot)
+            return True
+        return False
+
+    def _land(self, queue: Queue, slot: int) -> Record | None:
+        """The record that leapt, if it has its slot, because the next of its queue, `slot`, comes
+        after it and not after the one that it contradicts."""
+        leaping_slot, record = self._leaping.pop(queue, (slot, None))
+        if record is None:
+            return None
+        if slot <= leaping_slot:
+            self.left_out.append(record)
+            return None
+        self._begin_again(queue, leaping_slot)
+        self.take(queue, leaping_slot, record)
+        return record
+
+    def _begin_again(self, queue: Queue, slot: int) -> None:
+        """A queue begins at this slot: the one record before it is not of it."""
+        self.overtaken.append(self._alone.pop(queue))
+        self._ahead.pop(queue, None)
+        self._next.pop(queue, None)
+        self.ends[queue] = self.begun_again[queue] = slot
+
     def finish(self) -> None:
         """The log has ended: who is doubted stays out, though it may be the first of a topic that
         was made again."""
         self.undecided += [each.record for each in self._doubted.values()]
         self._doubted.clear()
+        self.left_out += [record for _, record in self._leaping.values()]
+        self._leaping.clear()
 
     def _resolve(self, queue: Queue, slot: int) -> Record | None:
         """The doubted record of a queue, if it has its slot because `slot` comes next."""

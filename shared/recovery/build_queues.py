@@ -22,7 +22,7 @@ from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record_check import Kind, jumps
+from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.layout import StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
@@ -144,6 +144,8 @@ class QueueBuilder:
         self._order: SlotOrder[Queue, tuple[int, bytes]] = SlotOrder(is_known=self._was_there)
         # the next slot of each queue
         self.ends = self._order.ends
+        # slot and entry of a queue's first record, until its next one comes
+        self._held: dict[Queue, tuple[int, bytes]] = {}
         # the last entry of each that the log has
         self._last: dict[Queue, bytes] = {}
         # [start, stop) of each damage in log order, and the entry that points to the newest one
@@ -172,6 +174,7 @@ class QueueBuilder:
             if progress:
                 progress(run.stop - start, total)
         self._order.finish()
+        self._windows.put(b"".join([self._rows(key, *each) for key, each in self._held.items()]))
         overtaken = self._order.overtaken
         for _, entry in (*self._order.left_out, *self._order.undecided, *overtaken):
             self.done.misplaced.append(ENTRY.unpack(entry)[0])
@@ -194,21 +197,36 @@ class QueueBuilder:
                 if ENTRY.unpack_from(entries)[0] < self._gone.get(key[0].decode(), 0):
                     all_in = False
                     continue
+                is_first, began = key not in self.ends, self._order.begun_again.get(key)
                 end = self._order.end(key, slot)
-                if self._is_misplaced(end, slot, entries):
-                    all_in = False
-                    continue
                 first, count = bytes(entries[: ENTRY.size]), len(entries) // ENTRY.size
-                accepted, has_slot = self._order.take(key, slot, (slot, first), count)
+                accepted, has_slot = self._order.take(
+                    key, slot, (slot, first), count, self._room(first)
+                )
+                held = self._held.pop(key, None)
+                if self._order.begun_again.get(key) != began:
+                    end = slot if accepted is None else accepted[0] + 1
+                elif held is not None:
+                    runs.append((key, *held))
                 if accepted is not None:
                     runs.append((key, *accepted))
+                    self.done.entries += 1
+                all_in = all_in and has_slot and accepted is None and held is None
+                if self._order.ends[key] <= slot:
+                    continue  # the log has no room for what would lie between
+                if is_first and count == 1:
+                    # the next of its queue may show that this one is not of it
+                    self._held[key] = slot, first
+                    self._last[key] = first
+                    self.done.entries += 1
+                    all_in = False
+                    continue
                 if not has_slot:
                     slot, entries = slot + 1, entries[ENTRY.size :]
-                all_in = all_in and has_slot and accepted is None
                 lost.append(self._lost_before(key, end, slot, first))
                 runs.append((key, slot, bytes(entries)))
                 self._last[key] = bytes(entries[-ENTRY.size :]) or self._last[key]
-                self.done.entries += len(entries) // ENTRY.size + (accepted is not None)
+                self.done.entries += len(entries) // ENTRY.size
         # Usually nothing is left out, and the rows go on as the loop has made them.
         rows = found.rows if all_in else b"".join([self._rows(*run) for run in runs])
         self._windows.put(b"".join((*lost, rows)))
@@ -221,14 +239,14 @@ class QueueBuilder:
                 return is_there and bytes(queue.entries(slot, slot + 1)) == record[1]
         return False
 
-    def _is_misplaced(self, end: int, slot: int, entries: bytearray) -> bool:
-        (position, _, _) = ENTRY.unpack_from(entries)
-        # Of a queue's first record any queue offset is believed: those before may have expired. Of
-        # a run only the first is looked at, because the others follow it one by one.
-        if jumps(slot, end, position, self._store.log_start):
-            self.done.misplaced.append(position)
-            return True
-        return False
+    def _room(self, entry: bytes) -> int:
+        """How many messages the log has room for before the one of this entry.
+
+        Of a queue's first record any queue offset is believed, until the next one contradicts it:
+        those before may have expired.
+        """
+        (position, _, _) = ENTRY.unpack(entry)
+        return int(position - self._store.log_start) // SMALLEST_RECORD_BYTES
 
     def _lost_before(self, key: Queue, end: int, slot: int, entry: bytes) -> bytes:
         """Rows for the slots between a queue's `end` and `slot`: those of lost messages.

@@ -197,6 +197,36 @@ def test_a_queue_offset_that_another_message_has_is_damage(
     _assert_repaired(store, whole, {(number % 2, number // 2)})
 
 
+@pytest.mark.parametrize("queues", [True, False])
+@pytest.mark.parametrize("apart", [False, True])
+def test_many_messages_outweigh_a_first_one_that_contradicts_them(
+    stopped_store: Callable[..., Any], make_record: Callable[..., Record], apart: bool, queues: bool
+) -> None:
+    """Of a log whose beginning has expired the first record names a slot that is too low."""
+    records = [make_record(body=bytes([65 + number]) * 40) for number in range(12)]
+    if apart:  # records of another queue stand between: each is judged by itself
+        records = [make_record(queue_id=number % 2, body=b"x" * 40) for number in range(24)]
+    firsts = {("orders", 0): 60, ("orders", 1): 60}
+    store = stopped_store(records, base=SEGMENT, first_offsets=firsts, unclean=True, queues=queues)
+    whole = _records(store.paths.root)
+    log = store.log()
+    assert log[AT_QUEUE_OFFSET + 7] == 60
+    log[AT_QUEUE_OFFSET + 7] ^= 32
+    store.write_log(log)
+    built = rebuild_store(store.paths, store.config, SystemClock(), queues=True, index=False)
+    assert (built.misplaced, built.entries) == ([SEGMENT], len(whole) - 1)
+    (found,) = _repair(store).ranges
+    assert found.damage.position == SEGMENT
+    after = {(r.queue_id, r.queue_offset): r for r in _records(store.paths.root) if r.topic != LOST}
+    assert all(after[r.queue_id, r.queue_offset] == r for r in whole[1:])
+    assert (0, 60 ^ 32) not in after
+    with StoreDirectory(store.paths.root) as directory:
+        queue = directory.queues()[0]
+        served = queue.entries(61, 72)["offset"].tolist()
+    assert served == [r.physical_offset for r in whole[1:] if r.queue_id == 0]
+    assert verify_store(store.paths.root).problems == []
+
+
 def test_a_topic_that_was_made_again_is_no_damage(
     stopped_store: Callable[..., Any], make_record: Callable[..., Record]
 ) -> None:

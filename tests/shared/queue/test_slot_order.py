@@ -114,3 +114,29 @@ def test_a_flipped_bit_of_one_record_takes_no_slot_from_another(
     order.finish()
     for number, place in enumerate(named):
         assert number == bent or served[place] == number
+
+
+@pytest.mark.parametrize(
+    ("slots", "served", "left_out", "overtaken"),
+    [
+        # nothing leads up to the first one, and all that follow it contradict it
+        ([42, 59, 60, 61], {59: 1, 60: 2, 61: 3}, [], [0]),
+        ([42, 59, 61], {59: 1, 61: 2}, [], [0]),
+        # the second one is what is wrong
+        ([42, 59, 43, 44], {42: 0, 43: 2, 44: 3}, [1], []),
+        ([42, 59], {42: 0}, [1], []),
+        # several lead up to where it does not belong
+        ([41, 42, 59, 43], {41: 0, 42: 1, 43: 3}, [2], []),
+    ],
+)
+def test_where_the_log_has_no_room_between_two_the_next_one_tells_which_is_wrong(
+    slots: list[int], served: dict[int, int], left_out: list[int], overtaken: list[int]
+) -> None:
+    order, found = Order(), dict[int, int]()
+    for number, slot in enumerate(slots):
+        accepted, has_slot = order.take("q", slot, number, room=10)
+        found |= {slots[accepted]: accepted} if accepted is not None else {}
+        found |= {slot: number} if has_slot else {}
+    order.finish()
+    found = {slot: number for slot, number in found.items() if number not in order.overtaken}
+    assert (found, order.left_out, order.overtaken) == (served, left_out, overtaken)
