@@ -37,11 +37,6 @@ appender.stderr.filter.threshold.level = error
 # A local session lives for seconds: the optimising compiler and a parallel collector cost more
 # than they bring on few cores.
 _SHORT_LIVED_JVM = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
-# Arrow's Java checks the bounds of each value that Spark takes out of a batch, which is of our own
-# making and was checked as a whole.
-_UNCHECKED_ARROW = (
-    "-Darrow.enable_unsafe_memory_access=true -Darrow.enable_null_check_for_get=false"
-)
 
 # of a session whose executors are all on this machine
 _ON_LOOPBACK = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}
@@ -90,9 +85,7 @@ def _session(
     logging = cached_file("log4j2.properties", _LOGGING).as_uri()
     compiling = _SHORT_LIVED_JVM if short_lived else ""
     defaults = {
-        "spark.driver.extraJavaOptions": (
-            f"{compiling} {_UNCHECKED_ARROW} -Dlog4j2.configurationFile={logging}"
-        ),
+        "spark.driver.extraJavaOptions": f"{compiling} -Dlog4j2.configurationFile={logging}",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.session.timeZone": "UTC",
