@@ -478,7 +478,7 @@ def slots_for_whoever_comes_last(slot_order: Any) -> None:
     """A record has the slot that it names, whosever that is."""
     take = slot_order.SlotOrder.take
 
-    def always(self: Any, queue: Any, slot: int, record: Any, count: int = 1) -> Any:
+    def always(self: Any, queue: Any, slot: int, record: Any, count: int = 1, room: int = 0) -> Any:
         take(self, queue, slot, record, count)
         for each in (self.left_out, self.overtaken, self.undecided, self._doubted):
             each.clear()
