@@ -138,7 +138,7 @@ def test_a_disk_that_is_full_to_the_last_byte_loses_nothing_that_was_acknowledge
     _send(running.produce, 500)
     small.fill(100)
     acked, refused = [], []
-    with Producer(running.produce, timeout_ms=2000) as producer:
+    with Producer(running.produce, timeout_ms=20_000) as producer:
         sent = [producer.send("orders", b"%d" % n + bytes(900)) for n in range(500, 6000)]
         for number, each in enumerate(sent, 500):
             try:
