@@ -134,12 +134,14 @@ def properties():
     found = {}
     for each in right:
         with producer._lock:  # once it is settled there is no draft
+            knows(producer)  # the broker may have said by now that there is no such topic
             future = producer.send("known", b"x", **eval(f"dict({each})"))
             draft = future.run.drafts[future.index]
         raw = draft[1] if isinstance(draft, tuple) else b""
         found[each] = decode_properties(raw).get("KEYS")
-    numbered = producer.send("known", b"x", queue=Index())
-    found["queue"] = [numbered.run.queue_id, type(numbered.run.queue_id).__name__]
+    with producer._lock:
+        numbered = knows(producer).send("known", b"x", queue=Index())
+        found["queue"] = [numbered.run.queue_id, type(numbered.run.queue_id).__name__]
     return found
 
 producer = knows(Producer(sys.argv[1]))
