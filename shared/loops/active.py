@@ -2,8 +2,9 @@
 
 `compiled` is compiled. Its twin in Python, which is the reference and runs where there was no
 compiler, are `pure.frame`, `pure.walk`, `pure.queues`, `pure.encode`, `pure.sends`, `pure.intake`,
-`pure.ranges`, `pure.message`, `pure.parts` and `pure.timers`. PENSTOCK_PURE=1 chooses the twin. A
-compiled module of other sources than these is not used: it says which INTERFACE it was made for.
+`pure.sending`, `pure.ranges`, `pure.message`, `pure.answer`, `pure.parts`, `pure.timers`,
+`pure.batches`, `pure.plain` and `pure.columns`. PENSTOCK_PURE=1 chooses the twin. A compiled module
+of other sources than these is not used: it says which INTERFACE it was made for.
 """
 
 from __future__ import annotations
@@ -17,18 +18,26 @@ __all__ = [
     "Intake",
     "KeyNumbers",
     "Outcome",
+    "PlainSender",
     "QueueNumbers",
     "RecordMaker",
+    "SendLock",
+    "batch_records",
+    "bodies",
     "by_queue",
     "check_frame",
     "check_properties",
+    "copy_bodies",
+    "cut_properties",
     "delayed_copies",
     "dispatch",
     "drop_parts",
     "gather",
+    "join_properties",
     "log_ranges",
     "messages",
     "move_ends",
+    "plain_send",
     "properties_of",
     "put_entries",
     "put_stamped",
@@ -40,7 +49,7 @@ __all__ = [
 
 # Raised with every change of what the compiled module and its twin take, give or mean: an editable
 # install goes on with the module that it has compiled until somebody installs again.
-INTERFACE = 12
+INTERFACE = 18
 # "" and "0" are as if it were not set. It is read once, and inherited by the actors.
 VARIABLE = "PENSTOCK_PURE"
 
@@ -75,13 +84,18 @@ why_pure = _why_pure()
 
 # All or none: a loop of one form takes what a loop of the same form has made.
 if why_pure:
-    from penstock.shared.loops.pure.encode import RecordMaker, properties_of
+    from penstock.shared.loops.pure.answer import bodies, messages
+    from penstock.shared.loops.pure.batches import batch_records
+    from penstock.shared.loops.pure.columns import copy_bodies, cut_properties
+    from penstock.shared.loops.pure.encode import RecordMaker, join_properties, properties_of
     from penstock.shared.loops.pure.frame import check_frame, check_properties, put_stamped
     from penstock.shared.loops.pure.intake import Intake, wall_ms
-    from penstock.shared.loops.pure.message import Message, messages
+    from penstock.shared.loops.pure.message import Message
     from penstock.shared.loops.pure.parts import drop_parts
+    from penstock.shared.loops.pure.plain import plain_send
     from penstock.shared.loops.pure.queues import QueueNumbers, by_queue, move_ends, put_entries
     from penstock.shared.loops.pure.ranges import gather, log_ranges
+    from penstock.shared.loops.pure.sending import PlainSender, SendLock
     from penstock.shared.loops.pure.sends import FrameOfRuns, FrameRun, KeyNumbers, Outcome
     from penstock.shared.loops.pure.timers import delayed_copies, timer_entries
     from penstock.shared.loops.pure.walk import dispatch, record_starts
@@ -93,18 +107,26 @@ else:
         KeyNumbers,
         Message,
         Outcome,
+        PlainSender,
         QueueNumbers,
         RecordMaker,
+        SendLock,
+        batch_records,
+        bodies,
         by_queue,
         check_frame,
         check_properties,
+        copy_bodies,
+        cut_properties,
         delayed_copies,
         dispatch,
         drop_parts,
         gather,
+        join_properties,
         log_ranges,
         messages,
         move_ends,
+        plain_send,
         properties_of,
         put_entries,
         put_stamped,

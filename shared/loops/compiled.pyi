@@ -4,16 +4,28 @@ from array import array
 from collections.abc import Collection, Sequence
 
 import zmq
+from typing_extensions import Buffer
 
 from penstock.shared.formats.record_crc import Checksum
 from penstock.shared.formats.record_layout import Shape
-from penstock.shared.loops.forms import Dispatched, Ranges, RunOf, Runs, Stamp
+from penstock.shared.loops.forms import (
+    Dispatched,
+    PlainSend,
+    Properties,
+    Ranges,
+    RunOf,
+    Runs,
+    Stamp,
+    TextColumn,
+)
 from penstock.shared.loops.pure.encode import (
     RecordMaker as RecordMaker,  # one by one the same methods
 )
 from penstock.shared.loops.pure.intake import Intake as Intake
 from penstock.shared.loops.pure.message import Message as Message
 from penstock.shared.loops.pure.queues import QueueNumbers as QueueNumbers
+from penstock.shared.loops.pure.sending import PlainSender as PlainSender
+from penstock.shared.loops.pure.sending import SendLock as SendLock
 from penstock.shared.loops.pure.sends import FrameOfRuns as FrameOfRuns
 from penstock.shared.loops.pure.sends import FrameRun as FrameRun
 from penstock.shared.loops.pure.sends import KeyNumbers as KeyNumbers
@@ -33,6 +45,7 @@ def check_frame(
 ) -> list[int]: ...
 def check_properties(frame: bytes | memoryview, starts: list[int], prop_crc: bool) -> None: ...
 def properties_of(tags: str | None, keys: str | None, shard: str | None, end: bytes) -> bytes: ...
+def join_properties(texts: Sequence[TextColumn]) -> tuple[bytes, bytes] | int: ...
 def put_stamped(
     target: memoryview | bytearray,
     frame: bytes | memoryview,
@@ -61,6 +74,18 @@ def messages(
     max_body_bytes: int,
     name: bytes,
 ) -> tuple[list[Message], int, bool]: ...
+def plain_send(
+    frame: bytes, born_host: bytes, added: bytes, most_body: int
+) -> PlainSend | None: ...
+def bodies(
+    payload: bytes | memoryview,
+    place: tuple[int, int],
+    queue_id: int | None,
+    offsets: tuple[int, int],
+    max_body_bytes: int,
+    name: bytes,
+) -> tuple[list[bytes | Message], int, bool]: ...
+def batch_records(raw: bytes, common: bytes, prop_crc: bool) -> tuple[bytes, list[int]] | None: ...
 def log_ranges(raw: bytes, max_bytes: int, segment_bytes: int) -> Ranges: ...
 def gather(found: Sequence[tuple[memoryview, int, bytes]]) -> bytes: ...
 def timer_entries(
@@ -74,3 +99,7 @@ def delayed_copies(
     timed: bool,
     recalled: Collection[bytes],
 ) -> list[Copy | None]: ...
+def copy_bodies(raw: Buffer, at: Buffer, sizes: Buffer, crcs: Buffer, target: Buffer) -> int: ...
+def cut_properties(
+    raw: Buffer, at: Buffer, sizes: Buffer, names: tuple[bytes, ...]
+) -> Properties: ...

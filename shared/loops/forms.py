@@ -27,6 +27,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from penstock.shared.layout import CQ_ENTRY_BYTES
 
 if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
     from penstock.shared.formats.index_chains import Entries
 
 # What a producer sends
@@ -46,6 +48,33 @@ Draft = bytes | tuple[bytes, bytes, int, int]
 # Messages of one queue: the topic after its length, as a record has it, queue id, drafts, and for
 # each the number of its UNIQ_KEY, which also says when it was sent (see message_id.py).
 DraftRun = tuple[bytes, int, Sequence[Draft], "array[int]"]
+
+
+class Rows(NamedTuple):
+    """Messages as the columns of a table: Arrow's buffers, of 32-bit words.
+
+    `body_ends` has one word more than there are messages: where in `bodies` the first one begins,
+    and where each ends. So has `own_ends`, of their properties, encoded but for UNIQ_KEY.
+    """
+
+    # topics after their lengths, as records have them; `topics` says which is each message's
+    names: Sequence[bytes]
+    topics: Buffer
+    queues: Buffer
+    # the numbers of their UNIQ_KEYs
+    keys: array[int]
+    body_ends: Buffer
+    bodies: Buffer
+    own_ends: Buffer
+    own: Buffer
+
+
+# A column of texts, which become one property: its name, ends and bytes as those of Rows. Without a
+# name they are properties already.
+TextColumn = tuple[bytes, "Buffer", "Buffer"]
+
+# A message of RocketMQ's clients: opaque, whether it is one-way, topic, queue id, UNIQ_KEY, record.
+PlainSend = tuple[int, bool, str, int, str, bytes]
 
 
 class Limit(Protocol):
@@ -144,3 +173,22 @@ class Ranges(NamedTuple):
 # size, and what it is. Files have it too, so here words are little-endian on every machine.
 TIMER = struct.Struct("<QQII")
 MESSAGE, RECALL = 0, 1
+
+
+# What tables are made of
+
+
+class Properties(NamedTuple):
+    """The entries of many records, in their order: Arrow's buffers of a map, of 32-bit words.
+
+    `firsts` is where each record's entries begin, one more than there are records; `key_ends` and
+    `value_ends` are where each key ends in `keys`, and each value in `values`. `places` has, for
+    each name that was asked for, which entry of it each record has, -1 for none.
+    """
+
+    firsts: bytes
+    key_ends: bytes
+    keys: bytes
+    value_ends: bytes
+    values: bytes
+    places: tuple[bytes, ...]

@@ -1,5 +1,5 @@
-# The messages in what the broker answers a consumer. Part of `compiled`; the twin is messages()
-# in `pure.message`. What a message is, is in `native/message.pxi`.
+# The messages in what the broker answers a consumer. Part of `compiled`; the twin is `pure.answer`.
+# What a message is, is in `native/message.pxi`.
 
 # no record can name it: a queue's id is 32 bits
 cdef int64_t ANY_QUEUE = -(1 << 40)
@@ -18,11 +18,21 @@ cdef inline bint has_word(Bytes at, Py_ssize_t left, Bytes word, Py_ssize_t size
 
 
 def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name):
+    return read_part(payload, place, queue_id, offsets, max_body_bytes, name, False)
+
+
+def bodies(payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name):
+    return read_part(payload, place, queue_id, offsets, max_body_bytes, name, True)
+
+
+cdef tuple read_part(
+    payload, tuple place, queue_id, tuple offsets, max_body_bytes, bytes name, bint only_bodies
+):
     cdef Payload whole = Payload(payload)
     cdef Bytes raw = <Bytes> whole.buffer.buf, word = <Bytes> PyBytes_AS_STRING(name)
     cdef Py_ssize_t word_bytes = PyBytes_GET_SIZE(name), at, stop, size
     cdef int64_t offset, low, high, most = min(max_body_bytes, 1 << 62), queue = ANY_QUEUE
-    cdef bint named = False
+    cdef bint named = False, is_record
     cdef Parts parts
     cdef Message message
     cdef list made = []
@@ -46,16 +56,15 @@ def messages(payload, tuple place, queue_id, tuple offsets, max_body_bytes, byte
             if i32(raw + at + AT_QUEUE_ID) != queue or offset < low or offset >= high:
                 break
             low = offset + 1
-        # without __init__, which would ask for the buffer again
-        message = Message.__new__(Message)
-        message.payload, message.at, message.size, message.most = whole, raw + at, size, most
-        made.append(message)
-        if (
-            not named
-            and is_whole(raw + at, size, &parts)
-            and parts.size == size
-            and names_queue(raw + at, &parts)
-        ):
+        is_record = is_whole(raw + at, size, &parts) and parts.size == size
+        if only_bodies and is_record and has_plain_body(raw + at, &parts):
+            made.append(piece_of(raw + at + parts.body_at, parts.body_bytes))
+        else:
+            # without __init__, which would ask for the buffer again
+            message = Message.__new__(Message)
+            message.payload, message.at, message.size, message.most = whole, raw + at, size, most
+            made.append(message)
+        if not named and is_record and names_queue(raw + at, &parts):
             named = has_word(
                 raw + at + parts.properties_at, size - parts.properties_at, word, word_bytes
             )
@@ -70,6 +79,13 @@ cdef inline bint has_head(Message message) noexcept:
 
 cdef inline bint is_exact(Message message, Parts *parts) noexcept:
     return is_whole(message.at, message.size, parts) and parts.size == message.size
+
+
+cdef inline bint has_plain_body(Bytes at, Parts *parts) noexcept:
+    """Whether the body is what was sent, as it stands there."""
+    if at[AT_SYS_FLAG_LOW] & COMPRESSED:
+        return False
+    return u32(at + AT_BODY_CRC) == body_crc(at, parts)
 
 
 cdef inline bytes piece_of(Bytes at, Py_ssize_t size):

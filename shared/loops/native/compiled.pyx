@@ -22,7 +22,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 
 from penstock.shared.loops import forms
 
-INTERFACE = 12
+INTERFACE = 18
 
 cdef extern from "crc.h" nogil:
     void crc_begin(int portable)
@@ -66,12 +66,19 @@ include "queue_numbers.pxi"
 include "queues.pxi"
 include "walk.pxi"
 include "numbers.pxi"
+include "parcels.pxi"
+include "rows.pxi"
 include "encode.pxi"
 include "sends.pxi"
 include "intake.pxi"
+include "sending.pxi"
 include "message.pxi"
 include "answer.pxi"
 include "ranges.pxi"
 include "parts.pxi"
 include "timers.pxi"
 include "copies.pxi"
+include "batches.pxi"
+include "header.pxi"
+include "plain.pxi"
+include "columns.pxi"

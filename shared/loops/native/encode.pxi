@@ -6,7 +6,8 @@ from penstock.shared.formats.record_crc import PROP_CRC_ROOM
 
 cdef enum:
     MOST_PROPERTIES = 32767
-
+    # so few are made before another thread would have begun to run
+    FEW_PARCELS = 64
 
 def properties_of(tags, keys, shard, bytes end):
     cdef Text texts[3]
@@ -26,7 +27,6 @@ def properties_of(tags, keys, shard, bytes end):
     at = put_text(at, b"KEYS\x01", 5, &texts[2])
     memcpy(at, PyBytes_AS_STRING(end), end_bytes)
     return made
-
 
 cdef class RecordMaker:
     cdef bytes born_host, end
@@ -60,99 +60,111 @@ cdef class RecordMaker:
 
     def pack(self, into, runs):
         cdef Py_buffer buffer
-        cdef Py_ssize_t at = 0, size, place
+        cdef Py_ssize_t at = 0, place, count = 0
         cdef array.array keys, starts = array.clone(NUMBERS, 0, False)
         cdef bytes name
         cdef list drafts
         cdef int32_t queue_id
-        PyObject_GetBuffer(into, &buffer, PyBUF_CONTIG)
+        cdef int64_t key
+        cdef Parcel *parcels
+        # the runs keep what the parcels point into; the caller changes none of it meanwhile
+        runs = list(runs)
+        for name, queue_id, drafts, keys in runs:
+            check_numbers(keys, len(drafts))
+            count += len(drafts)
+        parcels = <Parcel *> PyMem_RawMalloc(max(count, 1) * sizeof(Parcel))
+        if parcels == NULL:
+            raise MemoryError
         try:
+            count = 0
             for name, queue_id, drafts, keys in runs:
-                check_numbers(keys, len(drafts))
                 for place in range(len(drafts)):
+                    key = keys.data.as_longlongs[place]
+                    if not self.measure(parcels + count, name, queue_id, drafts[place], key):
+                        return self.twin.pack(into, runs)
                     put_number(starts, at)
-                    size = self.put(
-                        <unsigned char *> buffer.buf + at,
-                        buffer.len - at,
-                        name,
-                        queue_id,
-                        drafts[place],
-                        keys.data.as_longlongs[place],
-                    )
-                    if size < 0:
-                        break
-                    at += size
-                else:
-                    continue
-                break
-            else:
-                put_number(starts, at)
-                return starts
+                    at += parcels[count].size
+                    count += 1
+            PyObject_GetBuffer(into, &buffer, PyBUF_CONTIG)
+            try:
+                if at <= buffer.len:
+                    self.put_all(<unsigned char *> buffer.buf, parcels, count)
+                    put_number(starts, at)
+                    return starts
+            finally:
+                PyBuffer_Release(&buffer)
         finally:
-            PyBuffer_Release(&buffer)
+            PyMem_RawFree(parcels)
         return self.twin.pack(into, runs)
 
-    cdef Py_ssize_t put(
-        self,
-        unsigned char *at,
-        Py_ssize_t left,
-        bytes name,
-        int32_t queue_id,
-        draft,
-        int64_t key,
-    ) except -2:
-        """Put a record there; its size, or -1 where it does not fit, or its properties do not."""
+    def pack_rows(self, into, rows, order_of):
+        cdef Table table = Table(rows)
+        cdef Payload order = Payload(order_of)
+        cdef Py_buffer buffer
+        cdef Parcel *parcels = NULL
+        cdef Py_ssize_t at = 0, number, count = order.buffer.len // 8
+        if not table.is_whole or order.buffer.len % 8:
+            return self.twin.pack_rows(into, rows, order_of)
+        parcels = <Parcel *> PyMem_RawMalloc(max(count, 1) * sizeof(Parcel))
+        if parcels == NULL:
+            raise MemoryError
+        try:
+            for number in range(count):
+                if not table.take(parcels + number, <Bytes> order.buffer.buf + 8 * number) or (
+                    not self.fits(parcels + number)
+                ):
+                    return self.twin.pack_rows(into, rows, order_of)
+                at += parcels[number].size
+            PyObject_GetBuffer(into, &buffer, PyBUF_CONTIG)
+            try:
+                if at <= buffer.len:
+                    self.put_all(<unsigned char *> buffer.buf, parcels, count)
+                    return at
+            finally:
+                PyBuffer_Release(&buffer)
+        finally:
+            PyMem_RawFree(parcels)
+        return self.twin.pack_rows(into, rows, order_of)
+
+    cdef bint measure(
+        self, Parcel *parcel, bytes name, int32_t queue_id, draft, int64_t key
+    ) except -1:
+        """What a record is made of, and how large it is; whether its properties fit."""
         cdef bytes body, properties
-        cdef int64_t born_ms
-        cdef int32_t flag = 0, sys_flag = 0
-        cdef Py_ssize_t length, name_bytes = PyBytes_GET_SIZE(name)
-        cdef Py_ssize_t born = PyBytes_GET_SIZE(self.born_host), end = PyBytes_GET_SIZE(self.end)
-        cdef Py_ssize_t own_bytes, raw_bytes, size, blank
+        parcel.flag = parcel.sys_flag = 0
         if type(draft) is bytes:
             body, properties = draft, b""
         else:
-            body, properties, flag, sys_flag = <tuple?> draft
-        length, own_bytes = PyBytes_GET_SIZE(body), PyBytes_GET_SIZE(properties)
-        raw_bytes = own_bytes + self.key_bytes + end
-        size = AT_BODY - 2 * HOST_V4 + born + self.store_bytes + length + name_bytes
-        size += PROPERTIES_LENGTH + raw_bytes
-        if size > left or raw_bytes > MOST_PROPERTIES:
-            return -1
-        born_ms = self.month_start_ms + (key >> 16)
-        put32(at, <uint32_t> size)
-        put32(at + AT_MAGIC, MAGIC_V1 if name_bytes <= LENGTH_V1 + 127 else MAGIC_V2)
-        put32(
-            at + AT_BODY_CRC,
-            crc_of(<Bytes> PyBytes_AS_STRING(body), length) & 0x7FFFFFFF if length else 0,
-        )
-        put32(at + AT_QUEUE_ID, queue_id)
-        put32(at + AT_FLAG, flag)
-        memset(at + AT_QUEUE_OFFSET, 0, AT_SYS_FLAG - AT_QUEUE_OFFSET)
-        put32(at + AT_SYS_FLAG, sys_flag | self.host_bits)
-        put64(at + AT_BORN_TIMESTAMP, born_ms)
-        at += AT_BORN_HOST
-        memcpy(at, PyBytes_AS_STRING(self.born_host), born)
-        at += born
-        # the broker stamps time and host; a new message was consumed 0 times, and prepares nothing
-        blank = AT_BODY_LENGTH - AT_STORE_TIMESTAMP - HOST_V4 + self.store_bytes
-        memset(at, 0, blank)
-        at += blank
-        put32(at, <uint32_t> length)
-        at += AT_BODY - AT_BODY_LENGTH
-        memcpy(at, PyBytes_AS_STRING(body), length)
-        at += length
-        memcpy(at, PyBytes_AS_STRING(name), name_bytes)
-        at += name_bytes
-        at[0] = raw_bytes >> 8
-        at[1] = raw_bytes & 255
-        at += PROPERTIES_LENGTH
-        memcpy(at, PyBytes_AS_STRING(properties), own_bytes)
-        at += own_bytes
-        put_hex(self.key + self.key_lead, <uint32_t> (key >> 16), 8)
-        put_hex(self.key + self.key_lead + 8, <uint32_t> key & 0xFFFF, 4)
-        memcpy(at, self.key, self.key_bytes)
-        memcpy(at + self.key_bytes, PyBytes_AS_STRING(self.end), end)
-        return size
+            body, properties, parcel.flag, parcel.sys_flag = <tuple?> draft
+        parcel.body, parcel.body_bytes = <Bytes> PyBytes_AS_STRING(body), PyBytes_GET_SIZE(body)
+        parcel.own = <Bytes> PyBytes_AS_STRING(properties)
+        parcel.own_bytes = PyBytes_GET_SIZE(properties)
+        parcel.name, parcel.name_bytes = <Bytes> PyBytes_AS_STRING(name), PyBytes_GET_SIZE(name)
+        parcel.queue_id, parcel.key = queue_id, key
+        return self.fits(parcel)
+
+    cdef bint fits(self, Parcel *parcel):
+        """Whether its properties do; and how large the record is."""
+        parcel.size = AT_BODY - 2 * HOST_V4 + PyBytes_GET_SIZE(self.born_host) + self.store_bytes
+        parcel.size += parcel.body_bytes + parcel.name_bytes + PROPERTIES_LENGTH
+        parcel.size += parcel.own_bytes + self.key_bytes + PyBytes_GET_SIZE(self.end)
+        return parcel.own_bytes + self.key_bytes + PyBytes_GET_SIZE(self.end) <= MOST_PROPERTIES
+
+    cdef int put_all(self, unsigned char *at, Parcel *parcels, Py_ssize_t count) except -1:
+        """Make the records, while other threads run. Whoever sends waits for none of this."""
+        cdef Common common
+        cdef bytes born = self.born_host, end = self.end
+        common.born, common.born_bytes = <Bytes> PyBytes_AS_STRING(born), PyBytes_GET_SIZE(born)
+        common.end, common.end_bytes = <Bytes> PyBytes_AS_STRING(end), PyBytes_GET_SIZE(end)
+        common.key, common.key_lead = self.key, self.key_lead
+        common.store_bytes, common.host_bits = self.store_bytes, self.host_bits
+        common.month_start_ms = self.month_start_ms
+        if count < FEW_PARCELS:
+            put_parcels(at, parcels, count, &common)
+            return 0
+        with nogil:
+            put_parcels(at, parcels, count, &common)
+        return 0
 
 
 cdef struct Text:
@@ -186,10 +198,3 @@ cdef inline unsigned char *put_text(
     memcpy(at + lead_bytes, text.at, text.size)
     at[text.room - 1] = 2
     return at + text.room
-
-
-cdef inline void put_hex(unsigned char *at, uint32_t value, int digits) noexcept:
-    cdef const char *signs = b"0123456789ABCDEF"
-    for place in range(digits - 1, -1, -1):
-        at[place] = signs[value & 15]
-        value >>= 4

@@ -18,6 +18,10 @@ cdef tuple NO_ARGUMENTS = ()
 
 
 def wall_ms():
+    return wall_now()
+
+
+cdef int64_t wall_now() except -1:
     cdef timespec now
     if clock_gettime(CLOCK_REALTIME, &now):
         raise OSError("the machine has no clock")
@@ -26,6 +30,7 @@ def wall_ms():
 
 cdef class Intake:
     cdef public FrameOfRuns frame
+    cdef public bint closed
     cdef readonly Py_ssize_t unsettled, waiting_bytes
     cdef type outcome
     cdef object sender, limit

@@ -103,15 +103,18 @@ cdef class Message:
         """What the producer sent. Raises UnreadableBody where that cannot be told any more."""
         cdef Parts parts
         if self.taken_body is None:
-            if (
-                is_exact(self, &parts)
-                and not self.at[AT_SYS_FLAG_LOW] & COMPRESSED
-                and u32(self.at + AT_BODY_CRC) == body_crc(self.at, &parts)
-            ):
+            if is_exact(self, &parts) and has_plain_body(self.at, &parts):
                 self.taken_body = piece_of(self.at + parts.body_at, parts.body_bytes)
             else:
                 self.taken_body = unusual(self, "body")
         return self.taken_body
+
+    def decode(self, kind=pure_message.Any):
+        """The object that was sent, of the type `kind`; see the twin."""
+        return pure_message.decoded(self, kind)
+
+    def _repr_html_(self):
+        return pure_message.page_of(self)
 
     @property
     def stored_body(self):

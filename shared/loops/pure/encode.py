@@ -8,7 +8,8 @@ has done so before it took the message.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from penstock.shared.errors import InvalidMessage
 from penstock.shared.formats.message_id import KeyOrigin, make_unique_key, sent_ms
@@ -34,9 +35,12 @@ from penstock.shared.formats.record_layout import (
     fields_at,
     v6_extra_bytes,
 )
-from penstock.shared.loops.forms import Draft, DraftRun
+from penstock.shared.loops.forms import Draft, DraftRun, Rows, TextColumn
 from penstock.shared.names import MAX_TOPIC_BYTES
 from penstock.shared.wire.produce_rules import check_properties_size
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 
 class RecordMaker:
@@ -105,6 +109,24 @@ class RecordMaker:
         starts.append(at)
         return starts
 
+    def pack_rows(self, into: bytearray | memoryview, rows: Rows, order: Buffer) -> int:
+        """Put the records of some rows there; where the last one ends.
+
+        `order` names the rows, each a 64-bit word. Raises ValueError where `into` is too short or a
+        row is not there, and PropertiesTooLarge; then the contents of `into` are undefined.
+        """
+        topics, queues = _words("i", rows.topics), _words("i", rows.queues)
+        bodies, own = _pieces(rows.body_ends, rows.bodies), _pieces(rows.own_ends, rows.own)
+        if len({len(each) for each in (topics, queues, rows.keys, bodies, own)}) > 1:
+            raise ValueError("columns of one table have different lengths")
+        runs = []
+        for row in _words("q", order):
+            if not 0 <= row < len(bodies) or not 0 <= topics[row] < len(rows.names):
+                raise ValueError(f"there is no row {row}, or it has no topic")
+            draft = bodies[row], own[row], 0, 0
+            runs.append((rows.names[topics[row]], queues[row], [draft], rows.keys[row : row + 1]))
+        return self.pack(into, runs)[-1]
+
     def _record(self, name: bytes, queue_id: int, draft: Draft, key: int) -> bytes:
         """One record. Its UNIQ_KEY and its born timestamp are made of one number, `key`, so a retry
         makes the same record again, and the broker knows it by that.
@@ -162,3 +184,39 @@ def properties_of(tags: str | None, keys: str | None, shard: str | None, end: by
             repr(error.object[error.start : error.end]),
             "remove lone surrogates",
         ) from error
+
+
+def join_properties(texts: Sequence[TextColumn]) -> tuple[bytes, bytes] | int:
+    """The properties of each message, one after the other, and their ends as those of Rows.
+
+    `texts` come in their order; an empty one makes no entry. The index of the first message with a
+    text that no property can have as its value, if there is one. Raises ValueError for a piece that
+    is not there.
+    """
+    columns = [(name, _pieces(ends, data)) for name, ends, data in texts]
+    ends, joined = array("i", [0]), bytearray()
+    for index, pieces in enumerate(zip(*(each for _, each in columns), strict=True)):
+        for (name, _), piece in zip(columns, pieces, strict=True):
+            if not name:
+                joined += piece
+            elif b"\x01" in piece or b"\x02" in piece:
+                return index
+            elif piece:
+                joined += b"%s\x01%s\x02" % (name, piece)
+        ends.append(len(joined))
+    return ends.tobytes(), bytes(joined)
+
+
+def _pieces(ends: Buffer, data: Buffer) -> list[bytes]:
+    """What the words cut out of the data. Raises ValueError for a piece that is not in it."""
+    words, raw = _words("i", ends), memoryview(data)
+    pieces = []
+    for start, stop in zip(words, words[1:], strict=False):
+        if not 0 <= start <= stop <= len(raw):
+            raise ValueError(f"{start} to {stop} is not in a buffer of {len(raw)}")
+        pieces.append(bytes(raw[start:stop]))
+    return pieces
+
+
+def _words(kind: str, numbers: Buffer) -> array[int]:
+    return array(kind, bytes(memoryview(numbers)))

@@ -54,6 +54,8 @@ class Intake:
         self._queues = queues
         # what takes messages; None while nothing does
         self.frame: FrameOfRuns | None = None
+        # whether the producer takes nothing any more; only whoever sends looks at it
+        self.closed = False
         self.unsettled = 0
         self.waiting_bytes = 0
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import Any, TypeVar, overload
 
 from penstock.shared.errors import StoreDamaged, UnreadableBody
 from penstock.shared.formats.compression import MAX_BODY_BYTES, compression_of, decompress
@@ -24,8 +24,7 @@ from penstock.shared.formats.properties import (
     find_property,
 )
 from penstock.shared.formats.record import host_text
-from penstock.shared.formats.record_check import Kind, examine
-from penstock.shared.formats.record_crc import Checksum, body_crc
+from penstock.shared.formats.record_crc import body_crc
 from penstock.shared.formats.record_layout import (
     AT_BODY_CRC,
     AT_BODY_V4,
@@ -44,13 +43,16 @@ from penstock.shared.formats.record_layout import (
     HOST_V6_BYTES,
     MAGIC_V2,
     PROPERTIES_LENGTH_BYTES,
-    SMALLEST_RECORD_BYTES,
     SYS_BORN_HOST_V6,
     SYS_STORE_HOST_V6,
     TOPIC_LENGTH_BYTES,
     body_span,
     fields_at,
 )
+from penstock.shared.messaging.payload import decoded
+from penstock.shared.notebook import page_of
+
+_T = TypeVar("_T")
 
 # of tags, and of keys, in a message's own text
 _MOST_SHOWN = 60
@@ -214,6 +216,22 @@ class Message:
             object.__setattr__(self, "_body", body)
         return body
 
+    @overload
+    def decode(self) -> Any: ...
+    @overload
+    def decode(self, kind: type[_T]) -> _T: ...
+    def decode(self, kind: Any = Any) -> Any:
+        """The object that was sent, of the type `kind`: a msgspec.Struct, a dataclass, a pydantic
+        model, or any that msgspec knows; without one, what JSON has.
+
+        The property content-type says how the body is read; without it, as JSON. Raises
+        InvalidMessage for a body of another form, and UnreadableBody.
+        """
+        return decoded(self, kind)
+
+    def _repr_html_(self) -> str:
+        return page_of(self)
+
     def _whole_body(self) -> bytes:
         # The checksum is compared here and not when the message arrives: a body that nobody reads
         # costs nothing, and one bad body does not keep the others of its answer from the consumer.
@@ -312,50 +330,3 @@ def _short(value: object) -> str:
 def text_of(properties: bytes, name: str) -> str | None:
     """One of the raw properties as text; None where it is not there, or has no value."""
     return find_property(properties, name.encode()).decode("utf-8", "replace") or None
-
-
-def messages(
-    payload: bytes | memoryview,
-    place: tuple[int, int],
-    queue_id: int | None,
-    offsets: tuple[int, int],
-    max_body_bytes: int,
-    name: bytes,
-) -> tuple[list[Message], int, bool]:
-    """The messages of a part of a payload, where the last one ends, and whether one names `name`.
-
-    With `queue_id` they are of that queue, with growing offsets from the first of `offsets` on to
-    below the second. Ends before the first record that does not fit, or is not whole: the caller
-    compares the end with that of the part, and has the words for what is wrong. Only properties of
-    whole records are searched for `name`. Raises ValueError for a part that is not in the payload.
-
-    `place` and the end are bytes of `payload`; `offsets` are queue offsets.
-    """
-    payload = memoryview(payload)
-    (at, stop), (low, high) = place, offsets
-    if not 0 <= at <= stop <= len(payload):
-        raise ValueError(f"a part of {len(payload)} bytes is in them, {at} to {stop} is not")
-    began, made = at, []
-    while stop - at >= SMALLEST_RECORD_BYTES:
-        size, of_queue, offset = _PLACE.unpack_from(payload, at)
-        # All that is looked at now: a message bounds its other lengths itself when they are read.
-        if not SMALLEST_RECORD_BYTES <= size <= stop - at:
-            break
-        if queue_id is not None:
-            if of_queue != queue_id or not low <= offset < high:
-                break
-            # growing and not dense: a filter leaves gaps
-            low = offset + 1
-        made.append(Message(payload[at : at + size], max_body_bytes))
-        at += size
-    # One search through all bytes says that none does, as nearly always. Only otherwise is each
-    # record taken apart, because the name may be part of a body.
-    named = name in bytes(payload[began:at]) and any(_names(each, name) for each in made)
-    return made, at, named
-
-
-def _names(message: Message, name: bytes) -> bool:
-    """Whether the name is in the properties. Without a checksum: where they stand is enough."""
-    record = message.record
-    found, _, _ = examine(record, 0, len(record), checksum=Checksum.NONE)
-    return found is Kind.RECORD and name in message._raw_properties

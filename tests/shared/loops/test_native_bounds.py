@@ -216,6 +216,7 @@ def messages(fence: Fence) -> None:
                 asked = view, (0, len(raw)), None, (0, 9), 1 << 20, name
                 made, _, named = native.messages(*asked)
                 found += named
+                assert native.bodies(*asked)[2] == named
                 del made
     assert found > 1000
 
@@ -310,9 +311,38 @@ def move_ends(fence: Fence) -> None:
     assert moved > 100
 
 
+def copy_bodies(fence: Fence) -> None:
+    other = Fence()
+    for size in (0, 1, 100):
+        for view in fence.both(size):
+            for at in (-1, 0, 1, size, size + 1, 1 << 62):
+                for length in (-1, 0, 1, size, size - at, size - at + 1, 1 << 62):
+                    for target in other.both(min(max(length, 0), 200) // 2 * 2):
+                        words = [array("q", [each % (1 << 63)]) for each in (at, length, 0)]
+                        with contextlib.suppress(ValueError):
+                            native.copy_bodies(view, *words, target)
+    for view in fence.both(b"123456789"):
+        words = [array("q", [each]) for each in (0, 9, 0xCBF43926 & 0x7FFFFFFF)]
+        assert native.copy_bodies(view, *words, other.last(9)) == -1
+
+
+def cut_properties(fence: Fence) -> None:
+    for raw in (b"", PROPERTIES, PROPERTIES[:-1], b"k\x01v\x02" * 70, b"\x02" * 9, b"\x01" * 9):
+        for size in range(len(raw) + 1):
+            for view in fence.both(raw[:size]):
+                for at, length in ((0, size), (size, 0), (0, size + 1), (size, 1), (-1, 1)):
+                    words = [array("q", [each]) for each in (at, length)]
+                    with contextlib.suppress(ValueError):
+                        native.cut_properties(view, *words, (b"KEYS", b"k"))
+    words = [array("q", [each]) for each in (0, len(PROPERTIES))]
+    assert native.cut_properties(fence.last(PROPERTIES), *words, (b"KEYS",)).values.startswith(b"t")
+
+
 LOOPS: list[Callable[[Fence], None]] = [
     *(crc32, check_frame, check_properties, put_stamped, dispatch, record_starts, messages),
     *(message, pack, timers, gather, put_entries, move_ends),
+    copy_bodies,
+    cut_properties,
 ]
 
 

@@ -20,6 +20,7 @@ import pytest
 
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.message_id import KeyOrigin
+from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
 from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_crc import Checksum, complete_prop_crc, with_prop_crc_room
@@ -28,6 +29,9 @@ from penstock.shared.layout import MAX_QUEUE_OFFSET
 from penstock.shared.loops import active, forms
 from penstock.shared.loops.active import INTERFACE
 from penstock.shared.loops.forms import Stamp
+from penstock.shared.loops.pure import (
+    answer as pure_answer,
+)
 from penstock.shared.loops.pure import (
     encode as pure_encode,
 )
@@ -192,7 +196,7 @@ def check_logs(seed: int, count: int) -> int:
         places = (start, len(raw)), (start, len(raw) // 2), (9, 3), (0, len(raw) + 1)
         place = rng.choices(places, (20, 4, 1, 1))[0]
         asked = raw, place, queue, offsets, 1 << 20, rng.choice((b"UNIQ_KEY", b"TAGS", b"no"))
-        seen = [outcome(looked_at, module, *asked) for module in (native, pure_message)]
+        seen = [outcome(looked_at, module, *asked) for module in (native, pure_answer)]
         assert seen[0] == seen[1], (seed, number)
     return passed
 
@@ -249,9 +253,25 @@ FIELDS = (
 
 
 def looked_at(module: Any, *asked: Any) -> Any:
-    """What `messages` gives, with what each field of each record is or raises."""
+    """What `messages` gives, with what each field of each record is or raises; and `bodies`."""
     made, end, named = module.messages(*asked)
-    return [[outcome(getattr, each, name) for name in FIELDS] for each in made], end, named
+    fields = [[outcome(getattr, each, name) for name in FIELDS] for each in made]
+    alone, *same = module.bodies(*asked)
+    assert same == [end, named]
+    read = [each if type(each) is bytes else outcome(getattr, each, "body") for each in alone]
+    assert read == [outcome(getattr, each, "body") for each in made]
+    return fields, end, named
+
+
+@pytest.mark.parametrize("module", [native, pure_answer])
+def test_a_body_stands_alone_unless_it_is_compressed_or_damaged(module: Any) -> None:
+    whole = encode_record(Record("a", b"body", queue_id=1, queue_offset=3))
+    packed = encode_record(Record("a", b"body", queue_id=1, queue_offset=4, sys_flag=1))
+    damaged = whole.replace(b"body", b"bode")
+    raw = whole + packed + damaged
+    found, end, _ = module.bodies(raw, (0, len(raw)), None, (0, 9), 1 << 20, b"no")
+    assert end == len(raw) and found[0] == b"body"
+    assert [bytes(each.record) for each in found[1:]] == [packed, damaged]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -328,6 +348,20 @@ def test_messages_keep_the_bytes_they_look_at() -> None:
     assert not gc.is_tracked(message), "millions are made, and none refers to another"
     del message
     payload.clear()
+
+
+def test_objects_and_pages_of_notebooks_are_the_same_of_both_forms() -> None:
+    typed = encode_properties({"content-type": "application/json", "<b>": "&"})
+    for body, properties in ((b'{"a":1}', typed), (b"<script>", b""), (b"\xff" * 9, typed)):
+        raw = encode_record(Record("t", body, properties))
+        both = [module.Message(raw, 1 << 20) for module in (native, pure_message)]
+        decoded = [outcome(each.decode) for each in both]
+        pages = [each._repr_html_() for each in both]
+        assert decoded[0] == decoded[1] and pages[0] == pages[1]
+        assert "<script>" not in pages[0] and "<b>" not in pages[0] and "body" in pages[0]
+        assert [each.decode(bytes) for each in both] == [body, body]
+    broken = native.Message(b"\0" * 9, 9)._repr_html_()
+    assert "record" in broken and broken == pure_message.Message(b"\0" * 9, 9)._repr_html_()
 
 
 def test_one_that_was_never_made_has_nothing_and_no_memory_of_others() -> None:
