@@ -30,7 +30,6 @@ at exactly one place.
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import random
 import re
@@ -169,6 +168,11 @@ POINTS: dict[str, str] = {
     "rebuild.before_swap": "new queues or a new index are durable beside the old",
     "rebuild.after_swap": "new and old have changed places, what belongs to them is not written",
     "rebuild.before_removal": "all is made anew, the old ones are still in rebuild/",
+    # Spark's archive, in order
+    "archive.written": "a task's files are durable in staging/, nothing names them",
+    "archive.moved": "a file of a run has its place, others may not, and no run names it",
+    "archive.placed": "all files of a run have their place, and no run names them",
+    "archive.listed": "a run names its files, and what the store knows of it is older",
     # Spark's sink: a task, and then the driver
     "spark.staged": "a task's rows are staged, nothing names them",
     "spark.before_decision": "all rows and their list are staged, the batch is not decided on",
@@ -253,6 +257,8 @@ class Faults:
             self._file = ""
             return self._may_fire(name, times)
         try:
+            import fcntl  # clients load this file, and other systems have none
+
             # two actors may pass at the same time, and only one of them may take the last firing
             fcntl.flock(handle, fcntl.LOCK_EX)
             lines = _firings(handle)

@@ -21,10 +21,15 @@ DLQ_PREFIX = "%DLQ%"
 # A light queue's entries point at records of other topics.
 LIGHT_QUEUE_PREFIX = "%LMQ%"
 MAX_QUEUES_PER_TOPIC = 1024
-_TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
+TOPIC_CHARACTERS = frozenset("%|-_0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ")
 # RocketMQ names its own topics after clusters and brokers, and those after machines and addresses.
 # They may stand in a store that it wrote, but a user may not create one.
-STORED_TOPIC_CHARACTERS = _TOPIC_CHARACTERS | frozenset(".:")
+STORED_TOPIC_CHARACTERS = TOPIC_CHARACTERS | frozenset(".:")
+
+
+def listed(text: str) -> list[str]:
+    """The names of a list with commas between, as options have them."""
+    return [name.strip() for name in text.split(",") if name.strip()]
 
 
 def check_topic(topic: str) -> str:
@@ -32,7 +37,7 @@ def check_topic(topic: str) -> str:
     if not topic:
         raise InvalidArgument("the topic's name is empty", repr(topic), "name a topic")
     # a set of allowed characters and not of forbidden ones: what nobody thought of is refused
-    bad = sorted(set(topic) - _TOPIC_CHARACTERS)
+    bad = sorted(set(topic) - TOPIC_CHARACTERS)
     if bad:
         raise InvalidArgument(
             "the topic's name has characters that none may have",
@@ -59,7 +64,7 @@ def is_stored_topic(topic: str) -> bool:
 
 def check_group(group: str) -> str:
     """Return the name of a consumer group, or raise InvalidArgument."""
-    if not 0 < len(group) <= MAX_GROUP_CHARACTERS or set(group) - _TOPIC_CHARACTERS:
+    if not 0 < len(group) <= MAX_GROUP_CHARACTERS or set(group) - TOPIC_CHARACTERS:
         raise InvalidArgument(
             "this can be no name of a group",
             repr(group[:80]),

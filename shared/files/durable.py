@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.descriptors import take_descriptor
 
 # What a full disk, a quota and a limit on file sizes answer.
 NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -51,7 +52,7 @@ def begin_writing(handle: int) -> None:
 
 def sync_directory(directory: Path) -> None:
     """Make the names in a directory durable. Raises FlushFailed, OSError where it is not there."""
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    handle = take_descriptor(lambda: os.open(directory, os.O_RDONLY | os.O_DIRECTORY))
     try:
         os.fsync(handle)
     except OSError as error:
@@ -140,7 +141,8 @@ def opened(path: str, flags: int) -> Iterator[int]:
 
     Raises OSError, also for a link in its place, which could lead out of the store.
     """
-    handle = os.open(path, flags | os.O_NOFOLLOW | os.O_CLOEXEC, OWN_FILE)
+    flags |= os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = take_descriptor(lambda: os.open(path, flags, OWN_FILE))
     try:
         yield handle
     finally:
@@ -171,7 +173,8 @@ def replace_file(target: Path, content: bytes) -> None:
         mode = target.stat().st_mode & 0o666
     except FileNotFoundError:
         mode = OWN_FILE
-    handle = os.open(growing, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, OWN_FILE)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC
+    handle = take_descriptor(lambda: os.open(growing, flags, OWN_FILE))
     try:
         os.fchmod(handle, mode)
         while content:
@@ -251,9 +254,11 @@ def zero_from(handle: int, start: int, size: int, *, again: bool = False) -> int
     for at, stop in data_ranges(handle, start, size):
         while at < stop:
             piece = os.pread(handle, min(len(_ZEROS), stop - at), at)
-            if again or piece.count(0) != len(piece):
-                changed += len(piece) - piece.count(0)
-                write_at(handle, memoryview(_ZEROS)[: len(piece)], at)
+            zeros = _ZEROS[: len(piece)]
+            is_zero = piece == zeros  # a segment of warm pages has a gigabyte of them
+            if again or not is_zero:
+                changed += 0 if is_zero else len(piece) - piece.count(0)
+                write_at(handle, zeros, at)
             at += len(piece)
     return changed
 

@@ -11,6 +11,8 @@ import os
 from collections import OrderedDict
 from pathlib import Path
 
+from penstock.shared.files.descriptors import take_descriptor
+
 OPEN_FILES = 16
 
 
@@ -31,7 +33,8 @@ class FileCache:
         # taken out and put back in: the order of the table is that of the last use
         fd = self._files.pop(path, -1)
         if fd < 0:
-            fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+            fd = take_descriptor(lambda: os.open(path, flags))
             # No read-ahead: reads are large anyway, and pages that the kernel reads ahead into a
             # hole count as data afterwards, so `next_data` would creep through an empty gigabyte.
             os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_RANDOM)
@@ -75,6 +78,22 @@ class FileCache:
             self.bytes_read += len(raw)
             parts.append(raw)
         return b"".join(parts)
+
+    def read_into(self, path: Path, offset: int, target: memoryview) -> int:
+        """Fill the target; how many bytes it got, fewer where the file ends. Raises OSError."""
+        fd, have = self.descriptor(path), 0
+        while have < len(target):
+            try:
+                got = os.preadv(fd, [target[have:]], offset + have)
+            except OSError as error:
+                error.filename = str(path)  # preadv knows only a number
+                raise
+            if not got:
+                break
+            have += got
+        self._read.add(path)
+        self.bytes_read += have
+        return have
 
     def next_data(self, path: Path, offset: int) -> int | None:
         """Where the file's next written part begins; None when only a hole follows.

@@ -26,6 +26,7 @@ from collections import OrderedDict
 from pathlib import Path
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.layout import segment_name
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -37,13 +38,17 @@ class MappedFile:
     def __init__(self, path: Path, base: int, size: int, writable: bool) -> None:
         self.base = base
         self.size = size
-        self.handle = os.open(path, (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW)
+        flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW
+        self.handle = take_descriptor(lambda: os.open(path, flags))
         try:
             found = os.fstat(self.handle).st_size
             if found != size:
                 raise StoreDamaged(f"a segment is not {size} bytes long", f"{path} has {found}")
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            self._map = mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
+            # a mapping has a descriptor of its own
+            self._map = take_descriptor(
+                lambda: mmap.mmap(self.handle, size, mmap.MAP_SHARED, access)
+            )
         except BaseException:
             os.close(self.handle)
             raise

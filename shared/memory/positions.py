@@ -8,6 +8,11 @@ after the bytes it makes visible.
     line 0            magic, layout
     lines 1..         POSITIONS, a line each, in the order of the table below
     then              for each actor: one line the supervisor writes, one the actor writes
+    then              HISTOGRAMS, eleven lines each: the sum in ns, and counts (see durations.py)
+
+A position's line has three words: its value, when it was published, and when its owner had woken up
+before that. Both are CLOCK_MONOTONIC in ns, and tell where a message spent its time; nothing is
+decided by them. They are stored with the value, so nobody pays more than a look at the clock.
 
 What a position is for is said in its row below, and nowhere else in this file.
 """
@@ -16,18 +21,20 @@ from __future__ import annotations
 
 import mmap
 import os
+import time
 import zlib
 from pathlib import Path
 from typing import NamedTuple
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.memory.durations import BUCKETS, bucket_of
 from penstock.shared.memory.roster import ACTORS
 
 # A cache line: two processes that store into one would take it from each other with every store.
 LINE_BYTES = 64
 MAGIC = 0x504E_5354_4F43_4B31
 # of the order of words in a line; what the lines are is in LAYOUT
-VERSION = 9
+VERSION = 10
 
 
 class Position(NamedTuple):
@@ -70,9 +77,13 @@ POSITIONS = (
     Position("queue_count", "reput", "queues", "slots of the queue table that are in use"),
     Position("forgotten_topics", "reput", "deletions", "the queues of these topics are gone"),
     Position("deleted_queues", "reput", "queues", "slots whose queues are deleted; never reused"),
+    Position("answered_pulls", "reader", "answers", "pulls answered with messages in this run"),
+    Position("waiting_pulls", "reader", "pulls", "pulls for all messages that wait for some"),
+    Position("filtered_pulls", "reader", "pulls", "pulls with a filter that wait for queues"),
     Position("closed_consumers", "reader", "connections", "closed for what came by them"),
     Position("closed_clients", "gateway", "connections", "closed for what came by them"),
     Position("client_count", "gateway", "connections", "of clients that speak RocketMQ's protocol"),
+    Position("client_pulls", "gateway", "queues", "waited for by pulls; 1 where one came lately"),
     Position("closed_members", "coordinator", "connections", "closed for what came by them"),
     Position("group_count", "coordinator", "groups", "consumer groups that have members"),
     Position("member_count", "coordinator", "members", "members of all groups together"),
@@ -107,6 +118,27 @@ POSITIONS = (
     ),
     Position("disk_full", "cleaner", "percent", "so full that no message is taken; 0 is not full"),
 )
+# Of the actors that a message passes, how far each is: the first that lags is what holds it up.
+STAGES = {
+    "writer": "wrote",
+    "committer": "committed",
+    "flusher": "flushed",
+    "reput": "dispatched",
+}
+
+
+class Histogram(NamedTuple):
+    """How long something takes that one actor does: counted in this run, by duration."""
+
+    name: str
+    owner: str
+    meaning: str
+
+
+HISTOGRAMS = (
+    Histogram("acknowledge", "writer", "from a frame's place in the log to its durable answer"),
+    Histogram("flush", "flusher", "the sync of a segment of the log"),
+)
 # "off": this broker has none, as it is configured
 STATES = ("down", "starting", "running", "stopping", "off")
 
@@ -117,22 +149,36 @@ _OWN = ("heartbeat_ms", "cycles", "beating_generation", "working_generation")
 
 _WORDS_PER_LINE = LINE_BYTES // 8
 _POSITION_WORD = {position.name: (i + 1) * _WORDS_PER_LINE for i, position in enumerate(POSITIONS)}
-_OWNER = {position.name: position.owner for position in POSITIONS}
+_OWNER = {each.name: each.owner for each in (*POSITIONS, *HISTOGRAMS)}
 _ACTOR_WORD = {
     actor: (1 + len(POSITIONS) + 2 * i) * _WORDS_PER_LINE for i, actor in enumerate(ACTORS)
 }
-PAGE_SIZE = mmap.PAGESIZE * (
-    -(-(1 + len(POSITIONS) + 2 * len(ACTORS)) * LINE_BYTES // mmap.PAGESIZE)
-)
+_HISTOGRAM_LINES = -(-(1 + BUCKETS) // _WORDS_PER_LINE)
+_HISTOGRAMS_AT = 1 + len(POSITIONS) + 2 * len(ACTORS)
+_HISTOGRAM_WORD = {
+    histogram.name: (_HISTOGRAMS_AT + i * _HISTOGRAM_LINES) * _WORDS_PER_LINE
+    for i, histogram in enumerate(HISTOGRAMS)
+}
+_LINES = _HISTOGRAMS_AT + len(HISTOGRAMS) * _HISTOGRAM_LINES
+PAGE_SIZE = mmap.PAGESIZE * -(-_LINES * LINE_BYTES // mmap.PAGESIZE)
 
 # A process with another table would take one word for another. So the page names its table: nobody
 # has to remember to count a version up when a position or an actor is added.
-_NAMES = ",".join((*_POSITION_WORD, *ACTORS))
+_NAMES = ",".join((*_POSITION_WORD, *ACTORS, *(each.name for each in HISTOGRAMS), str(BUCKETS)))
 LAYOUT = VERSION << 32 | zlib.crc32(_NAMES.encode())
 
-assert len(set(_POSITION_WORD)) == len(POSITIONS), "a position has one name and one line"
+assert len(_OWNER) == len(POSITIONS) + len(HISTOGRAMS), "a word has one name and one line"
 assert {*_OWNER.values()} <= {*ACTORS, "supervisor"}, "who owns a position is in the roster"
 assert max(len(_SUPERVISED), len(_OWN)) <= _WORDS_PER_LINE, "an actor's words fit their lines"
+
+
+class Moment(NamedTuple):
+    """A position with the times of its last move, ns on the monotonic clock; 0 before the first."""
+
+    value: int
+    published_ns: int
+    # when the process that published it had ended its last sleep by then
+    woke_ns: int
 
 
 class ActorLife(NamedTuple):
@@ -161,6 +207,8 @@ class Positions:
 
     def __init__(self, path: Path, owner: str = "") -> None:
         self.owner = owner
+        # of this process's last sleep; whoever sleeps says so
+        self.woke_ns = 0
         # Without an owner the kernel holds it to that, too: the mapping is read-only.
         handle = os.open(path, os.O_RDWR if owner else os.O_RDONLY)
         try:
@@ -191,7 +239,10 @@ class Positions:
         """
         if _OWNER[name] != self.owner:
             raise PermissionError(f"{name} belongs to {_OWNER[name]}, not to {self.owner}")
-        self._words[_POSITION_WORD[name]] = value
+        at = _POSITION_WORD[name]
+        self._words[at] = value
+        # after it: nobody waits for these
+        self._words[at + 1], self._words[at + 2] = time.monotonic_ns(), self.woke_ns
 
     def initialise(self, name: str, value: int) -> None:
         """Set any position while no actor runs: the supervisor, after recovery.
@@ -205,6 +256,29 @@ class Positions:
     def all(self) -> dict[str, int]:
         """All positions, each read by itself: a later stage may seem ahead of an earlier one."""
         return {position.name: self[position.name] for position in POSITIONS}
+
+    def moment(self, name: str) -> Moment:
+        """A position and when it moved last. The three are read one after the other: to be asked
+        when it has come to rest."""
+        at = _POSITION_WORD[name]
+        return Moment(*self._words[at : at + 3])
+
+    def published_ns(self, name: str) -> int:
+        """When a position moved last, ns on the monotonic clock."""
+        return self._words[_POSITION_WORD[name] + 1]
+
+    def count_duration(self, name: str, duration_ns: int) -> None:
+        """Count a duration in one of the owner's histograms. Raises PermissionError."""
+        if _OWNER[name] != self.owner:
+            raise PermissionError(f"{name} belongs to {_OWNER[name]}, not to {self.owner}")
+        at = _HISTOGRAM_WORD[name]
+        self._words[at] += duration_ns
+        self._words[at + 1 + bucket_of(duration_ns)] += 1
+
+    def durations(self, name: str) -> tuple[int, list[int]]:
+        """(sum in ns, how many there were in each bucket), as counted in this run so far."""
+        at = _HISTOGRAM_WORD[name]
+        return self._words[at], self._words[at + 1 : at + 1 + BUCKETS].tolist()
 
     def supervise(self, actor: str, **words: int) -> None:
         """Store the supervisor's words of an actor: pid, generation, restarts, state.

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from penstock.shared.errors import RingUnavailable
 from penstock.shared.faults import crash_point
+from penstock.shared.files.descriptors import take_descriptor
 
 # As many frames of 256 KiB as a producer has on their way, and one for what the end cuts off.
 RING_BYTES = 9 * (256 << 10)
@@ -41,7 +42,8 @@ def make_ring(path: Path, token: bytes) -> int:
 
     For the writer.
     """
-    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
+    flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
+    handle = take_descriptor(lambda: os.open(path, flags, 0o600))
     try:
         os.posix_fallocate(handle, 0, RING_BYTES)
         os.pwrite(handle, token, 0)

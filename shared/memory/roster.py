@@ -25,17 +25,22 @@ class ActorRow(NamedTuple):
     notifies: tuple[str, ...] = ()
     # the fields of `Endpoints` whose listening sockets it inherits
     serves: tuple[str, ...] = ()
-    # Its import takes as long as the rest of a start, so actors with it are imported after the
-    # others have been started.
+    # Its import takes as long as the rest of a start, so actors with it come after the others.
     needs_numpy: bool = False
     # the key of the configuration without which it does not run; "": it always does
     enabled_by: str = ""
+    # Whether a broker is ready only when it works. Another one is imported and started after that;
+    # who connects sooner waits in the kernel, for the sockets are there before any actor.
+    is_awaited: bool = True
+    # Whether it may fail as often as it likes: nobody who sends or reads needs it.
+    is_spare: bool = False
 
 
 # In the order in which `penstock status` shows them.
 #
-# Started first are those that an acknowledgement needs. All could start at once, for each finds
-# what it has to know in shared memory.
+# Started first are those that an acknowledgement needs, and last those that need numpy: the others
+# start on one core while it is imported on another. All could start at once, for each finds what
+# it has to know in shared memory.
 #
 # Stopped upstream first, so that each can finish what it was given. The flusher is last: it makes
 # the queues durable that the reput writes until its own end. The cleaner is first, because nobody
@@ -53,7 +58,8 @@ ROSTER = (
         "penstock.actors.writer:Writer",
         start_rank=1,
         stop_rank=2,
-        notifies=("committer", "allocator"),  # `wrote` moved; a new segment was entered
+        # `wrote` moved; a new segment was entered; topics have changed
+        notifies=("committer", "allocator", "reader", "reput", "coordinator"),
         serves=("produce", "produce_ipc"),
     ),
     ActorRow(
@@ -68,48 +74,47 @@ ROSTER = (
         "penstock.actors.flusher:Flusher",
         start_rank=3,
         stop_rank=7,
-        notifies=("writer", "reput"),  # `flushed` moved
+        notifies=("writer", "reput", "reader"),  # `flushed` moved
     ),
     ActorRow(
         "reput",
         "penstock.actors.reput:Reput",
-        start_rank=5,
+        start_rank=8,
         stop_rank=5,
-        notifies=("reader", "gateway"),  # consume queues grew
+        # consume queues grew
+        notifies=("reader", "gateway", "coordinator", "transactions", "scheduler"),
         needs_numpy=True,
     ),
     ActorRow(
         "reader",
         "penstock.actors.reader:Reader",
-        start_rank=6,
+        start_rank=9,
         stop_rank=6,
         serves=("consume", "consume_ipc"),
         needs_numpy=True,
     ),
-    # After the reader, whose queues it looks at as well. It puts nothing into the log.
+    # It puts nothing into the log.
     ActorRow(
         "coordinator",
         "penstock.actors.coordinator:Coordinator",
-        start_rank=8,
+        start_rank=5,
         stop_rank=1,
         serves=("group", "group_ipc"),
-        needs_numpy=True,
     ),
-    # Nobody notifies it: what it follows may be a tick late, and clients have sockets.
+    # What it follows may be a tick late, and clients have sockets.
     ActorRow(
         "transactions",
         "penstock.actors.transactions:Transactions",
-        start_rank=10,
+        start_rank=6,
         stop_rank=-1,
         serves=("transaction", "transaction_ipc"),
-        needs_numpy=True,
     ),
-    # Nobody notifies it either: messages that wait are due at least a second after they are stored,
-    # and what was due already may be a tick late.
+    # Messages that wait are due at least a second after they are stored, and what was due already
+    # may be a tick late.
     ActorRow(
         "scheduler",
         "penstock.actors.scheduler:Scheduler",
-        start_rank=9,
+        start_rank=10,
         stop_rank=-2,
         needs_numpy=True,
     ),
@@ -120,11 +125,24 @@ ROSTER = (
         start_rank=11,
         stop_rank=-3,
         serves=("name_server", "remoting", "remoting_vip"),
-        needs_numpy=True,
         enabled_by="gateway_enable",
+        needs_numpy=True,
+        is_awaited=False,
     ),
-    # Nobody notifies it either: it looks at every tick.
+    # Nobody notifies it: it looks at every tick.
     ActorRow("cleaner", "penstock.actors.cleaner:Cleaner", start_rank=7, stop_rank=0),
+    # Nobody notifies it: it looks when it is asked, and once a second.
+    ActorRow(
+        "monitor",
+        "penstock.actors.monitor:Monitor",
+        start_rank=12,
+        stop_rank=-4,
+        serves=("monitor",),
+        needs_numpy=True,
+        enabled_by="monitor_enable",
+        is_awaited=False,
+        is_spare=True,
+    ),
 )
 
 ACTORS = tuple(row.name for row in ROSTER)

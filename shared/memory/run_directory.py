@@ -19,6 +19,7 @@ import os
 import re
 import stat
 import time
+from itertools import chain
 from pathlib import Path
 
 import msgspec
@@ -59,6 +60,8 @@ class Endpoints(msgspec.Struct, frozen=True):
     name_server: str = ""
     remoting: str = ""
     remoting_vip: str = ""
+    # http://HOST:PORT, for browsers and Prometheus
+    monitor: str = ""
 
     @property
     def store_port(self) -> int:
@@ -105,6 +108,13 @@ class Run(msgspec.Struct, frozen=True):
 
     def socket(self, name: str) -> str:
         return f"ipc://{self.path / name}.ipc"
+
+
+def ask_to_clean(run: Run, how: bytes = b"") -> None:
+    """Have the cleaner look at once for what has expired. Raises OSError."""
+    asked = run.clean_request.with_name(f"{run.clean_request.name}.{os.getpid()}")
+    asked.write_bytes(how)
+    asked.replace(run.clean_request)
 
 
 def boot_id() -> str:
@@ -179,6 +189,50 @@ def find_store(run_id: str) -> Path:
         # A store that has this path in another container would pass without this.
         refused = f"the store in {store} is another one"
     raise StoreUnavailable("the broker's store is not on this machine", refused)
+
+
+def abandoned_runs() -> list[Path]:
+    """Run directories of this user that nothing can use again: their store is gone, and no actor
+    of theirs lives. A start on a store removes its own; that of a store that is gone never comes.
+    """
+    return [each for place in _places() for each in place.glob("penstock-*") if _abandoned(each)]
+
+
+def run_stores() -> list[Path]:
+    """The stores that this user's run directories name, whether anything runs on them or not."""
+    found = set()
+    for directory in chain.from_iterable(place.glob("penstock-*") for place in _places()):
+        try:
+            mode = directory.lstat()
+            if stat.S_ISDIR(mode.st_mode) and mode.st_uid == os.geteuid():
+                found.add(Path(os.fsdecode((directory / "store").read_bytes())))
+        except OSError:
+            continue  # it was just removed, or is no run's
+    return sorted(found)
+
+
+def _abandoned(directory: Path) -> bool:
+    try:
+        found = directory.lstat()
+        if not (_NAME.fullmatch(directory.name) and stat.S_ISDIR(found.st_mode)):
+            return False
+        if found.st_uid != os.geteuid():
+            return False
+        # its store is made before it, and is locked by the start that makes it
+        if os.path.lexists(os.fsdecode((directory / "store").read_bytes())):
+            return False
+        handle = os.open(directory / "alive", os.O_RDWR)
+    except FileNotFoundError:
+        # Without a name of its store it is just being made, or a removal was killed at its last
+        # step: which of both cannot be seen, so it stays. Without `alive` no actor has begun.
+        return (directory / "store").exists()
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(handle)
+    return True
 
 
 def _identity(store: Path) -> bytes:

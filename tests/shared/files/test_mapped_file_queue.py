@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import on_shortage
 from penstock.shared.files.mapped_file_queue import MappedFile, MappedFileQueue
 from penstock.shared.layout import segment_name
 
@@ -102,6 +103,7 @@ def test_a_file_of_another_length_is_not_mapped(tmp_path: Path) -> None:
 def test_a_segment_that_cannot_be_mapped_keeps_no_file_open(tmp_path: Path) -> None:
     make_segments(tmp_path, 1)
     queue = MappedFileQueue(tmp_path, SIZE)
+    on_shortage(lambda: False)  # an actor that was in this process before would make room
     spare = os.dup(0)
     os.close(spare)
     limits = resource.getrlimit(resource.RLIMIT_NOFILE)

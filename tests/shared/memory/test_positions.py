@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -138,6 +139,7 @@ def test_an_actor_of_an_old_generation_is_told_so_and_leaves_no_beat(
 
 OTHER_PROCESS = """
 import sys
+import time
 from pathlib import Path
 from penstock.shared.memory.positions import Positions
 page = Positions(Path(sys.argv[1]), "flusher")
@@ -191,3 +193,15 @@ def test_a_page_without_its_mark_or_of_another_version_is_refused(page: Path, at
     os.close(handle)
     with pytest.raises(StoreDamaged, match="another version"):
         Positions(page)
+
+
+def test_a_position_says_when_it_moved_and_when_its_owner_had_woken_up(
+    mapped: dict[str, Positions],
+) -> None:
+    assert mapped[""].moment("wrote") == (0, 0, 0)
+    mapped["writer"].woke_ns = 5
+    before = time.monotonic_ns()
+    mapped["writer"].publish("wrote", 99)
+    value, published_ns, woke_ns = mapped[""].moment("wrote")
+    assert (value, woke_ns) == (99, 5)
+    assert before <= published_ns <= time.monotonic_ns()

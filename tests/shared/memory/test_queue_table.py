@@ -51,8 +51,11 @@ def test_every_slot_says_what_was_put_into_it(
         table.add(slot, key, low, high)
     for slot, (_, _, _, later) in list(enumerate(slots))[::2]:
         table.move_max_offsets(rows_of(slot, later, ENTRY))
+    for slot in range(len(slots))[1::3]:
+        table.mark_deleted(slot)
     for slot, (key, low, high, later) in enumerate(slots):
         assert other.key(slot) == key
+        assert other.is_deleted(slot) == (slot % 3 == 1)
         assert other.min_offset(slot) == low
         assert other.max_offset(slot) == (high if slot % 2 else max(high, later + 1))
     with other.max_offsets() as ends:

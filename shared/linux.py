@@ -1,0 +1,18 @@
+"""What needs Linux says so, by name: clients run wherever Python does."""
+
+from __future__ import annotations
+
+import sys
+
+from penstock.shared.errors import MissingDependency
+
+
+def check_linux(what: str) -> None:
+    """Raise MissingDependency on any other system. `what` says what needs it."""
+    if sys.platform != "linux":
+        raise MissingDependency(
+            f"{what} needs Linux",
+            f"this is {sys.platform}",
+            "run the broker on Linux or in a container, and connect to it here by its endpoint: "
+            'penstock.connect("tcp://HOST:20911"), or --endpoint tcp://HOST:20911',
+        )
