@@ -20,6 +20,7 @@ DEFAULT_PRODUCE_PORT = 20911
 DEFAULT_CONSUME_PORT = 20912
 DEFAULT_GROUP_PORT = 20913
 DEFAULT_TRANSACTION_PORT = 20914
+DEFAULT_MONITOR_PORT = 20915
 # where RocketMQ's clients look for a name server and a broker, and older ones for the same broker
 DEFAULT_NAME_SERVER_PORT = 9876
 DEFAULT_GATEWAY_PORT = 10911
@@ -86,6 +87,7 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     # disk refuses new messages first.
     clean_file_forcibly_enable: bool = False
     disk_space_clean_forcibly_ratio_percent: int = 85
+    expire_archived_only: bool = False
     clean_resource_interval_ms: int = 10_000
     delete_file_batch_max: int = 10
     delete_commit_log_files_interval_ms: int = 100
@@ -115,10 +117,19 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     consume_port: int = DEFAULT_CONSUME_PORT
     group_port: int = DEFAULT_GROUP_PORT
     transaction_port: int = DEFAULT_TRANSACTION_PORT
-    gateway_enable: bool = False
+    monitor_enable: bool = True
+    monitor_host: str = "127.0.0.1"
+    monitor_port: int = DEFAULT_MONITOR_PORT
+    gateway_enable: bool = True
     gateway_name_server_port: int = DEFAULT_NAME_SERVER_PORT
     gateway_port: int = DEFAULT_GATEWAY_PORT
+    tls_server_mode: Literal["disabled", "permissive", "enforcing"] = "permissive"
+    tls_server_cert_path: str = ""
+    tls_server_key_path: str = ""
+    tls_server_need_client_auth: Literal["none", "optional", "require"] = "none"
+    tls_server_trust_cert_path: str = ""
     cluster_name: str = "DefaultCluster"
+    namesrv_addr: str = ""
     max_queues: int = 65_536
     max_pending_bytes: int = 64 << 20
     max_connections: int = 10_000
@@ -151,6 +162,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
         return ports
 
     @property
+    def name_servers(self) -> list[tuple[str, int]]:
+        """Host and port of each that the broker registers with. Raises ValueError."""
+        return [_split_address(each) for each in self.namesrv_addr.split(";") if each.strip()]
+
+    @property
     def store(self) -> Path:
         return Path(self.store_path_root_dir).expanduser()
 
@@ -171,3 +187,11 @@ class Config(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tr
     def max_frame_bytes(self) -> int:
         """The largest produce frame: one largest record, or many small ones."""
         return max(1 << 20, self.max_record_bytes)
+
+
+def _split_address(text: str) -> tuple[str, int]:
+    """HOST:PORT, the host of IPv6 in brackets. Raises ValueError."""
+    host, _, port = text.strip().rpartition(":")
+    if not host or not port.isascii() or not 0 < int(port) < 1 << 16:
+        raise ValueError(f"{text} is not HOST:PORT")
+    return host.removeprefix("[").removesuffix("]"), int(port)

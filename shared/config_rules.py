@@ -125,16 +125,36 @@ RULES: tuple[Rule, ...] = (
         lambda c: 0 <= c.transaction_port <= 65535,
         "from 0 (any free one) to 65535",
     ),
+    ("monitor_port", lambda c: 0 <= c.monitor_port <= 65535, "from 0 (any free one) to 65535"),
+    ("monitor_host", lambda c: _ip_version(c.monitor_host) > 0, "an IP address"),
     (
         "gateway_name_server_port",
         lambda c: 0 <= c.gateway_name_server_port <= 65535,
         "from 0 (any free one) to 65535",
+    ),
+    (
+        "tls_server_cert_path",
+        lambda c: (
+            bool(c.tls_server_cert_path) == bool(c.tls_server_key_path)
+            and (bool(c.tls_server_cert_path) or c.tls_server_mode != "enforcing")
+        ),
+        "named together with tls_server_key_path, and where tls_server_mode is enforcing",
+    ),
+    (
+        "tls_server_need_client_auth",
+        lambda c: c.tls_server_need_client_auth == "none" or bool(c.tls_server_trust_cert_path),
+        "none, unless tls_server_trust_cert_path says what clients are checked by",
     ),
     ("gateway_port", lambda c: 0 <= c.gateway_port <= 65535, "from 0 (any free one) to 65535"),
     (
         "cluster_name",
         lambda c: _NAME.fullmatch(c.cluster_name) is not None,
         "1 to 127 letters, digits and % | - _",
+    ),
+    (
+        "namesrv_addr",
+        lambda c: _are_addresses(c) and (c.gateway_enable or not c.namesrv_addr),
+        "HOST:PORT, several with ; between them, and gateway_enable with it",
     ),
     ("bind_host", lambda c: _ip_version(c.bind_host) > 0, "an IP address"),
     ("broker_ip", lambda c: _ip_version(c.broker_ip) > 0, "an IP address"),
@@ -171,6 +191,13 @@ def default_of(key: str) -> str:
     default = getattr(Config(), key)
     word = str(default).lower() if isinstance(default, bool) else str(default)
     return f"its default: --set {key}={shlex.quote(word)}"
+
+
+def _are_addresses(config: Config) -> bool:
+    try:
+        return len(config.name_servers) >= 0
+    except ValueError:
+        return False
 
 
 def _ip_version(text: str) -> int:

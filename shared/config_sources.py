@@ -22,7 +22,6 @@ from __future__ import annotations
 
 import os
 import re
-import tomllib
 from collections.abc import Callable, Mapping
 from itertools import chain
 from pathlib import Path
@@ -136,6 +135,8 @@ def parse_setting(text: str) -> tuple[str, str]:
 
 def _from_file(file: Path) -> list[_Setting]:
     """What a TOML file sets. A table in it is a value like any other here, and no key takes one."""
+    import tomllib  # most starts have no file
+
     try:
         found = tomllib.loads(file.read_bytes().decode())
     except OSError as error:

@@ -23,6 +23,21 @@ BLANK_ENTRY = ENTRY.pack(0, BLANK_SIZE, 0)
 assert ENTRY.size == CQ_ENTRY_BYTES, "one entry is 20 bytes"
 
 
+def all_lead_somewhere(raw: bytes) -> bool:
+    """Whether each of these entries has a size above 0 and no offset below it; blank ones have.
+
+    By whole columns of bytes: a loop would take longer than reading them, and whoever has few
+    queues to read should not have to import numpy.
+    """
+    # the first byte of a number has its sign
+    if not (raw[::CQ_ENTRY_BYTES].isascii() and raw[8::CQ_ENTRY_BYTES].isascii()):
+        return False
+    sizes = 0
+    for column in range(8, 12):
+        sizes |= int.from_bytes(raw[column::CQ_ENTRY_BYTES])
+    return 0 not in sizes.to_bytes(len(raw) // CQ_ENTRY_BYTES)
+
+
 def tags_code(tags: str) -> int:
     """The code an ordinary message is filtered by; 0 without tags."""
     return string_hash(tags) if tags else 0

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.formats.index_layout import HEADER, Geometry
 from penstock.shared.next_steps import rebuild_index
 
@@ -69,7 +70,8 @@ def read_index_header(path: Path) -> tuple[int, int, int, int, int, int] | None:
     # before it is opened: for a pipe that would wait until somebody else opens it to write
     if not stat.S_ISREG(path.lstat().st_mode):
         return None
-    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    fd = take_descriptor(lambda: os.open(path, flags))
     try:
         raw = os.pread(fd, HEADER.size, 0)
     finally:

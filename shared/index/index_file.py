@@ -21,6 +21,7 @@ from pathlib import Path
 import numpy as np
 
 from penstock.shared.faults import crash_point
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.files.durable import (
     make_directory,
     make_file,
@@ -52,14 +53,16 @@ class IndexFile:
         self.path = path
         self.geometry = geometry
         flags = (os.O_RDWR if writable else os.O_RDONLY) | os.O_NOFOLLOW | os.O_CLOEXEC
-        self.handle = os.open(path, flags)
+        self.handle = take_descriptor(lambda: os.open(path, flags))
         try:
             check_index_size(path, os.fstat(self.handle).st_size, geometry)
             if writable:
                 # before it is mapped: a store into a hole of a full disk is a SIGBUS
                 os.posix_fallocate(self.handle, 0, geometry.table_bytes)
             access = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
-            mapped = mmap.mmap(self.handle, geometry.file_bytes, mmap.MAP_SHARED, access)
+            mapped = take_descriptor(
+                lambda: mmap.mmap(self.handle, geometry.file_bytes, mmap.MAP_SHARED, access)
+            )
             if writable:
                 # slots are touched here and there: the kernel is not to fetch those around, too
                 mapped.madvise(mmap.MADV_RANDOM)

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.formats.index_layout import (
     HEADER,
     SLOT_BYTES,
@@ -47,15 +48,17 @@ def find_geometry(files: Sequence[Path], guesses: Sequence[Geometry]) -> Geometr
     for guess in guesses:
         if header.next_item <= guess.items and _fits(words, header, guess.slots):
             return guess
+    # items that are all in one slot say no more than the last of them
+    says_little = header.next_item <= _FEW or header.slots_in_use == 1
     found: list[int] = []
     for slots in _candidates(words, header):
         if _fits(words, header, slots):
             found.append(slots)
             # with many items the first place that fits is the right one; with few the search goes
             # on for a second one, and where there is one nothing is known
-            if header.next_item > _FEW or len(found) > 1:
+            if not says_little or len(found) > 1:
                 break
-    if not found or header.next_item <= _FEW and len(found) > 1:
+    if not found or says_little and len(found) > 1:
         return None
     return Geometry(found[0], (len(words) - found[0]) // _ROW_WORDS)
 
@@ -65,12 +68,13 @@ def _opened(path: Path) -> tuple[IndexHeader, Words]:
 
     A file without room for one slot is like one without items. Raises OSError.
     """
-    handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    handle = take_descriptor(lambda: os.open(path, flags))
     try:
         size = os.fstat(handle).st_size
         if size < HEADER.size + SLOT_BYTES:
             return IndexHeader(), np.empty(0, _WORD)
-        mapped = mmap.mmap(handle, size, mmap.MAP_SHARED, mmap.PROT_READ)
+        mapped = take_descriptor(lambda: mmap.mmap(handle, size, mmap.MAP_SHARED, mmap.PROT_READ))
     finally:
         os.close(handle)
     words = np.frombuffer(mapped, _WORD, (size - HEADER.size) // SLOT_BYTES, HEADER.size)

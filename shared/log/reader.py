@@ -34,6 +34,21 @@ MOST_LOOKED_BYTES = 64 << 20
 Pieces = Callable[[int, int], Iterator[tuple[int, memoryview]]]
 
 
+def with_beats(
+    pieces: Callable[[int, int, int], Iterator[tuple[int, memoryview]]], beat: Callable[[], None]
+) -> Callable[..., Iterator[tuple[int, memoryview]]]:
+    """The same way to read the log, which beats at each piece."""
+
+    def beating(
+        start: int, stop: int, window_bytes: int = LOOK_BYTES
+    ) -> Iterator[tuple[int, memoryview]]:
+        for piece in pieces(start, stop, window_bytes):
+            beat()
+            yield piece
+
+    return beating
+
+
 def reach_bytes(config: Config) -> int:
     """How far behind `wrote` a writer may have put bytes of a frame that was never published."""
     # a frame and the blanks in it, each shorter than the record after it and a blank's header
@@ -43,8 +58,9 @@ def reach_bytes(config: Config) -> int:
 class LogReader:
     """Reads the log up to `wrote`, wherever the bytes are by now.
 
-    `view`, `segment` and `stored_ms` read what is committed, and any actor may use them. `record`
-    and `pieces` also read the pool, and are for the writer alone. What they give is mostly a view
+    `view`, `segment` and `stored_ms` read what is committed, and any actor may use them; `recent`
+    copies what may be in the pool alone. `record` and `pieces` also read the pool, and are for the
+    writer alone. What they give is mostly a view
     of a mapping: as long as somebody holds it, a deleted segment keeps its room on the disk.
     Where a segment is missing FileNotFoundError is raised, and StoreDamaged where it has another
     length than configured.
@@ -180,6 +196,25 @@ class LogReader:
                     f"log offset {at}, below {stop}",
                     verify(self._segments.directory),
                 )
+
+    def recent(self, start: int, stop: int) -> bytes:
+        """A copy of [start, stop), which lies below `wrote` and in one segment; for any actor.
+
+        What is not committed is taken from the pool. The writer puts other bytes in the place of
+        one only after that was committed: so if `committed` has not passed where the copy began,
+        the copy is whole, and else the bytes are in the segment by now.
+        """
+        self._look(stop - start)
+        while True:
+            committed = self._positions["committed"] if self._pool is not None else stop
+            if committed >= stop:
+                return bytes(self._segments.view(start, stop))
+            at = max(start, committed)
+            head = bytes(self._segments.view(start, at)) if start < at else b""
+            assert self._pool is not None
+            copy = head + b"".join(self._pool.pieces(at, stop))
+            if self._positions["committed"] <= at:
+                return copy
 
     def _piece(self, at: int, limit: int, committed: int) -> memoryview:
         if at < committed:

@@ -46,6 +46,7 @@ TRAN_MSG = "TRAN_MSG"
 PGROUP = "PGROUP"
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 CHECK_IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
+TRANSACTION_ID = "__transactionId__"
 PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 # Of op records, and Penstock's own: how the half records of this one ended. RocketMQ reads the tag
 # and the body alone.
@@ -99,6 +100,21 @@ def half_properties(topic: str, queue_id: int, group: str) -> dict[str, str]:
     """What a message has besides its own properties while it is half. A RocketMQ broker puts its
     UNIQ_KEY there once more, as __transactionId__, and never reads that."""
     return {TRAN_MSG: "true", PGROUP: group, REAL_TOPIC: topic, REAL_QID: str(queue_id)}
+
+
+def as_half(record: Record, group: str) -> Record:
+    """The half record of a message that RocketMQ's client has marked as one; `group` is its
+    producer's, where it names none."""
+    found = decode_properties(record.properties)
+    found |= half_properties(record.topic, record.queue_id, found.get(PGROUP, group))
+    found[TRANSACTION_ID] = found.get(UNIQ_KEY, "")
+    return replace(
+        record,
+        topic=HALF_TOPIC,
+        queue_id=0,
+        sys_flag=record.sys_flag & ~SYS_TRANSACTION_MASK,
+        properties=encode_properties(found),
+    )
 
 
 def read_half(properties: bytes) -> Half:

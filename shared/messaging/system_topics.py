@@ -47,6 +47,10 @@ QUEUES = {
 # Whose permission and queues a topic gets that is made by a first message: RocketMQ's template.
 TEMPLATE_TOPIC = "TBW102"
 
+TRACE_TOPIC, BENCHMARK_TOPIC = "RMQ_SYS_TRACE_TOPIC", "BenchmarkTest"
+# Those of the broker's own that have messages which somebody may want when they have expired.
+WORTH_KEEPING = frozenset({TRANS_CHECK_MAX_TIME_TOPIC, TRACE_TOPIC, BENCHMARK_TOPIC})
+
 # RocketMQ's set. It lets nobody change or delete these, nor whatever has its prefix.
 _SYSTEM_TOPICS = frozenset(
     {
@@ -55,14 +59,28 @@ _SYSTEM_TOPICS = frozenset(
         HALF_TOPIC,
         OP_TOPIC,
         TRANS_CHECK_MAX_TIME_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
-        "BenchmarkTest",
+        TRACE_TOPIC,
+        BENCHMARK_TOPIC,
         "SELF_TEST_TOPIC",
         "OFFSET_MOVED_EVENT",
         "CHECKPOINT_TOPIC",
     }
 )
 _SYSTEM_PREFIX = "rmq_sys_"
+
+# What RocketMQ's clients may send to by name neither here nor there; and Penstock's own, which are
+# written by those that own them.
+NOT_SENT_TO = frozenset(
+    {
+        SCHEDULE_TOPIC,
+        HALF_TOPIC,
+        OP_TOPIC,
+        TRANS_CHECK_MAX_TIME_TOPIC,
+        "SELF_TEST_TOPIC",
+        "OFFSET_MOVED_EVENT",
+        *OWN_QUEUES,
+    }
+)
 
 # Whose rows in consumerOffset.json say how far half messages and their marks were looked through.
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"

@@ -1,8 +1,9 @@
-"""What all actors have in common: five verbs, one question, and the loop that asks and calls.
+"""What all actors have in common: five verbs, two questions, and the loop that asks and calls.
 
     start()            open memory and sockets; find out how far the predecessor got
     work()             a bounded amount of work; returns how much, 0 when there is nothing to do
-    idle_ms()          how long to sleep after that; a tick, unless the actor knows better
+    has_more()         whether work() that did something is to be called again at once
+    idle_ms()          how long to sleep after that, unless something comes; a tick at most
     release_deleted()  close files that were deleted meanwhile; called every RELEASE_MS
     drained()          whether everything that will come has been dealt with; asked when stopping
     close()            release
@@ -21,13 +22,18 @@ that the loop can be run with an actor of a test's own.
 from __future__ import annotations
 
 import ctypes
+import gc
 import importlib
 import os
+import select
 import signal
 import socket
-from collections.abc import Callable, Mapping
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from types import FrameType
-from typing import Any, Protocol
+from typing import Protocol
 
 import zmq
 
@@ -43,8 +49,9 @@ from penstock.shared.process.log_line import log_line
 from penstock.shared.process.malloc_tuning import Heaps
 from penstock.shared.process.pulse import Pulse
 
-# A lost doorbell costs at most this.
-TICK_MS = 100
+# A lost doorbell costs at most a tick. Where nothing has happened for a while ticks are longer: a
+# dozen actors that look ten times a second take a few percent of a processor for nothing.
+TICK_MS, QUIET_TICK_MS, QUIET_AFTER_MS = 100, 500, 1000
 # A deleted file takes room on the disk until the last who has it open closes it.
 RELEASE_MS = 1000
 # Heaps may keep this much for the next frames; what a flood took beyond that is given back.
@@ -57,6 +64,8 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD)
 # Between two beats of an actor that waits for the disk; a start looks for one each second.
 PULSE_S = 0.5
 _PR_SET_PDEATHSIG = 1
+# an int: an enum's `&` makes another enum
+_POLLIN = int(zmq.POLLIN)
 
 
 class Stage:
@@ -88,8 +97,16 @@ class Stage:
         self.positions = Positions(run.positions, owner=name)
         self.context = context or zmq.Context(io_threads=1)
         self.bus = Bus(self.context, run, name, config)
-        # what ends a sleep, beside the tick
-        self._poller = zmq.Poller()
+        # What ends a sleep, beside the tick. The kernel keeps the list, so a sleep is one call of
+        # it: ZeroMQ's own poller hands the list over each time, and asks each socket twice.
+        self._listened: dict[zmq.Socket[bytes] | int, None] = {}
+        self._is_arranged = False
+        self._epoll = select.epoll()
+        self._handles: dict[zmq.Socket[bytes] | int, int] = {}
+        self._sources: dict[int, zmq.Socket[bytes] | int] = {}
+        # Sockets that are asked before each sleep: a send takes what ZeroMQ had to say from the
+        # descriptor.
+        self._asked: list[zmq.Socket[bytes]] = []
         self.listen(self.bus.bells)
         # In seconds; at most a quarter of the timeout, so that one late beat proves nothing.
         self.disk = Pulse(self.beat, min(PULSE_S, config.actor_stall_timeout_ms / 4000))
@@ -103,21 +120,51 @@ class Stage:
 
     def report(self, line: str) -> None:
         """Print a line on the broker's standard error."""
-        log_line(self.clock.now_ms(), self.name, line)
+        offset = self.positions["wrote"]
+        log_line(self.clock.now_ms(), self.name, line, generation=self.generation, offset=offset)
 
     def listen(self, source: zmq.Socket[bytes] | int, wanted: bool = True) -> None:
         """Have traffic on a socket or a descriptor end the sleep, or no longer.
 
         A source that the actor must not read now has to go: it would end each sleep at once.
         """
-        if wanted and source not in self._poller:
-            self._poller.register(source, zmq.POLLIN)
-        elif not wanted and source in self._poller:
-            self._poller.unregister(source)
+        if wanted == (source in self._listened):
+            return
+        self._is_arranged = False
+        if wanted:
+            self._listened[source] = None
+            return
+        del self._listened[source]
+        if source in self._handles:
+            # now: it may be closed by the next sleep, and its descriptor be another's
+            self._epoll.unregister(self._handles.pop(source))
 
-    def sleep(self, timeout_ms: int) -> list[tuple[Any, int]]:
-        """Until there is traffic on a source, or the time is over; the sources with traffic."""
-        return self._poller.poll(timeout_ms)
+    def sleep(self, timeout_ms: int) -> list[zmq.Socket[bytes] | int]:
+        """Until there is traffic on a source, or the time is over; the sources with traffic.
+
+        A socket's descriptor says that ZeroMQ has something to say, which may be nothing new: so
+        the list may have one more than there is traffic on, but none less.
+        """
+        if not self._is_arranged:
+            self._arrange()
+        for asked in self._asked:
+            if int(asked.get(zmq.EVENTS)) & _POLLIN:
+                return [asked]
+        ready = self._epoll.poll(timeout_ms / 1000)
+        self.positions.woke_ns = time.monotonic_ns()
+        return [self._sources[handle] for handle, _ in ready]
+
+    def _arrange(self) -> None:
+        """Have the kernel watch all that is listened to. Not sooner: only who sleeps needs it."""
+        for source in self._listened.keys() - self._handles.keys():
+            handle = source if isinstance(source, int) else int(source.get(zmq.FD))
+            self._handles[source] = handle
+            self._epoll.register(handle, select.EPOLLIN)
+        self._sources = {handle: source for source, handle in self._handles.items()}
+        # Nothing is sent by the bells, and what came since they were drained is still there.
+        sockets = [each for each in self._listened if not isinstance(each, int)]
+        self._asked = [each for each in sockets if each is not self.bus.bells]
+        self._is_arranged = True
 
     def connection_limit(self, max_connections: int) -> ConnectionLimit:
         """The limit for this actor's endpoints, which all of them share."""
@@ -138,11 +185,30 @@ class Stage:
         """Release all of it. The actor has closed its sockets: ZeroMQ would wait for them here."""
         # no beat may come once the page is unmapped
         self.disk.end()
+        self._epoll.close()
         self.bus.close()
         self.context.term()
         self.positions.close()
         # last, because from here on a start may take this run's memory
         os.close(self._membership)
+
+
+class Ticks:
+    """How long an actor may sleep without a look at what others did."""
+
+    def __init__(self, stall_timeout_ms: int) -> None:
+        # a sleep is no stall: several beats come within the timeout
+        self._quiet_ms = max(1, min(QUIET_TICK_MS, stall_timeout_ms // 4))
+        self._busy_ms = min(TICK_MS, self._quiet_ms)
+        self._quiet_from_ms = 0
+
+    def note(self, now_ms: int) -> None:
+        """Something has happened: work was done, or a bell has come. That ZeroMQ has woken up says
+        nothing: it does so once a second for each connection that it looks after."""
+        self._quiet_from_ms = now_ms + QUIET_AFTER_MS
+
+    def most_ms(self, now_ms: int) -> int:
+        return self._busy_ms if now_ms < self._quiet_from_ms else self._quiet_ms
 
 
 class Actor(Protocol):
@@ -152,9 +218,18 @@ class Actor(Protocol):
 
     def work(self) -> int: ...
 
+    def has_more(self) -> bool:
+        """Whether there may be more to do after work that was done; asked right after it.
+
+        An actor that knows that there is not sleeps at once. What comes meanwhile ends its sleep.
+        """
+        return True
+
     def idle_ms(self) -> int:
-        """How long it may sleep; at most TICK_MS counts."""
-        return TICK_MS
+        """How long it may sleep if it hears nothing. At most TICK_MS counts, and QUIET_TICK_MS
+        where nothing has happened for QUIET_AFTER_MS: so an actor that waits for what no bell and
+        no socket tells of says so here."""
+        return QUIET_TICK_MS
 
     def release_deleted(self) -> None:
         """Close files that the cleaner has deleted, unless they are in use."""
@@ -163,6 +238,10 @@ class Actor(Protocol):
     def drained(self) -> bool: ...
 
     def close(self) -> None: ...
+
+
+# The classes of the roster that have been imported, so that forks need no imports.
+CLASSES: dict[str, Callable[[Stage], Actor]] = {}
 
 
 def import_actor(name: str) -> Callable[[Stage], Actor]:
@@ -175,11 +254,75 @@ def import_actor(name: str) -> Callable[[Stage], Actor]:
     return found
 
 
+def import_actors(*names: str) -> None:
+    """Import these actors, unless that is done.
+
+    In the supervisor and not in its forks, so that replacements need no imports.
+    """
+    wanted = [name for name in names if name not in CLASSES]
+    if not wanted:
+        return
+    keep_to_one_thread()
+    gc.disable()  # what an import makes stays: to look for what does not is a tenth of its time
+    for name in wanted:
+        CLASSES[name] = import_actor(name)
+    gc.freeze()  # the children share these pages as long as nobody writes to them
+    gc.enable()
+
+
+@contextmanager
+def importing(names: Iterable[str]) -> Iterator[None]:
+    """Import actors that need no numpy while the store is opened, which mostly waits for the disk.
+
+    The thread ends before anything is forked. It does not go on to another actor then: an
+    acknowledgement needs but the first of them.
+    """
+    wanted = [name for name in names if name not in CLASSES and not row_of(name).needs_numpy]
+    opened = threading.Event()
+
+    def work() -> None:
+        for name in wanted:
+            if not opened.is_set():
+                import_actors(name)
+
+    thread = threading.Thread(target=work, name="imports")
+    if wanted:
+        thread.start()
+    try:
+        yield
+    finally:
+        opened.set()
+        if wanted:
+            thread.join()
+
+
+def keep_to_one_thread() -> None:
+    """Have numpy start no threads, whoever imports it: this process could not be forked with them.
+    Nobody here multiplies matrices."""
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+
 def die_with_parent(parent_pid: int) -> None:
     """Have the kernel kill this process when its parent dies, whatever the reason."""
     ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     if os.getppid() != parent_pid:  # it died before we asked
         os._exit(1)
+
+
+def _take_signals(stage: Stage, waker: socket.socket) -> None:
+    """Have a signal to end noted, and end the sleep."""
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        stage.stopping = True
+
+    # A handler only notes the signal; the byte in the pipe ends a sleep that has begun just before.
+    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
+    signal.signal(signal.SIGTERM, stop)
+    # a terminal's signals are for the supervisor, which stops the actors in order
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
 
 
 def run_actor(
@@ -195,19 +338,7 @@ def run_actor(
     for end in (woken, waker):
         end.setblocking(False)
     stage = Stage(name, config, run, SystemClock(), generation, listening)
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        stage.stopping = True
-
-    # A handler only notes the signal; the byte in the pipe ends a sleep that has begun just before.
-    signal.set_wakeup_fd(waker.fileno(), warn_on_full_buffer=False)
-    signal.signal(signal.SIGTERM, stop)
-    # a terminal's signals are for the supervisor, which stops the actors in order
-    for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-    signal.pthread_sigmask(signal.SIG_UNBLOCK, SIGNALS)
-
+    _take_signals(stage, waker)
     stage.listen(woken.fileno())
     stage.beat()
     actor = build(stage)
@@ -217,26 +348,30 @@ def run_actor(
     deadline_ms = 0
     release_ms = stage.clock.monotonic_ms() + RELEASE_MS
     heaps = Heaps(MOST_FREE_BYTES)
+    ticks = Ticks(config.actor_stall_timeout_ms)
+    ticks.note(stage.clock.monotonic_ms())
     while True:
         # Bells are taken before positions are read: one that comes in between is kept for the next
         # cycle, while one that was taken afterwards would be lost with what it stands for.
         stage.beat()
-        stage.bus.drain()
+        bells = stage.bus.drain()
         done = actor.work()
-        if stage.clock.monotonic_ms() >= release_ms:
+        now_ms = stage.clock.monotonic_ms()
+        if bells or done:
+            ticks.note(now_ms)
+        if now_ms >= release_ms:
             actor.release_deleted()
             heaps.give_back()
             release_ms = stage.clock.monotonic_ms() + RELEASE_MS
         if stage.stopping:
-            now_ms = stage.clock.monotonic_ms()
             deadline_ms = deadline_ms or now_ms + DRAIN_TIMEOUT_MS
             if actor.drained() or now_ms > deadline_ms:
                 break
-        if not done:
-            wait_ms = max(0, min(TICK_MS, actor.idle_ms()))
+        if not done or not actor.has_more():
+            wait_ms = max(0, min(ticks.most_ms(now_ms), actor.idle_ms()))
             # what it waits for while stopping, another actor's position, may come without a bell
             wait_ms = min(wait_ms, 10) if stage.stopping else wait_ms
-            if (woken.fileno(), zmq.POLLIN) in stage.sleep(wait_ms):
+            if woken.fileno() in stage.sleep(wait_ms):
                 woken.recv(64)
     actor.close()
     stage.close()

@@ -24,6 +24,7 @@ import struct
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from penstock.shared.files.descriptors import on_shortage
 from penstock.shared.process.listeners import backlog
 
 # For files of the store: the reader may have sixteen segments and as many queues' files open.
@@ -44,7 +45,8 @@ class ConnectionLimit:
     """The listening sockets of one actor: endpoint -> descriptor. Open at first.
 
     ZeroMQ takes connections and says nothing of it, so `tend` looks at descriptors, once a cycle of
-    the actor. A few more than the limit may have come by then.
+    the actor. A few more than the limit may have come by then, and what the actor opens before that
+    look gets one of the spare files.
     """
 
     def __init__(
@@ -60,6 +62,8 @@ class ConnectionLimit:
         self._report = report
         self._listen = listen
         self._open = True
+        # whether the soft limit is the hard one, and spare files can be had
+        self._lifted = False
         self._look_ms = 0
         # The hard limit of open files; the soft one while open; and the lowest free descriptor at
         # which it closes. All are numbers of descriptors.
@@ -82,6 +86,9 @@ class ConnectionLimit:
         self._limit = min(in_use + max_connections, self._fewer)
         self.most = self._limit - in_use
         _limit_files(self._fewer)
+        # Connections may reach the limit while the actor works: a file that it opens then takes one
+        # of those spared, and the next look closes the endpoint.
+        on_shortage(self._lift)
 
     def tend(self, now_ms: int) -> None:
         """Open or close. Costs two system calls; to be called whenever somebody came."""
@@ -89,17 +96,29 @@ class ConnectionLimit:
         if self._open and lowest >= self._limit:
             self._open = False
             # First: what waits in the kernel will be taken all the same, and needs the spare files.
-            _limit_files(self._files)
+            self._lift()
             for endpoint, handle in self._listening.items():
                 _keep_out(endpoint, handle)
                 self._listen(handle, False)
             self._report(f"{self.most} connections are as many as it takes; others wait")
+        elif self._open and self._lifted:
+            self._lower()  # whoever took the last file has gone before the look
         elif not self._open and now_ms >= self._look_ms:
             self._look_ms = now_ms + LOOK_MS
             if lowest < self._limit:
                 self._open = True
-                _limit_files(self._fewer)
+                self._lower()
                 self._admit()
+
+    def _lift(self) -> bool:
+        """Give out the spare files; whether there are any."""
+        self._lifted = self._files > self._fewer
+        _limit_files(self._files)
+        return self._lifted
+
+    def _lower(self) -> None:
+        self._lifted = False
+        _limit_files(self._fewer)
 
     def _admit(self) -> None:
         for endpoint, handle in self._listening.items():
@@ -122,6 +141,11 @@ class ConnectionLimit:
             os.close(handle)
             return handle
         return -1
+
+
+def raise_open_files_limit() -> None:
+    """A client is a file, and so is a queue's segment: take as many as this user may have."""
+    _limit_files(_most_files())
 
 
 def _most_files() -> int:

@@ -18,13 +18,35 @@ from penstock.shared.memory.roster import ACTORS, row_of, start_order
 from penstock.shared.wire.sockets import owner_only
 
 if TYPE_CHECKING:
+    from penstock.shared.clock import Clock
     from penstock.shared.config import Config
+    from penstock.shared.memory.positions import Positions
     from penstock.shared.memory.run_directory import Run
 
+# Between two bells for an actor that nobody waits for. It looks by itself as often, as long as
+# there was something a moment ago (see `Recently`).
+LAZY_MS = 5
+# This many bytes are worth a bell of their own: the pool must not fill up meanwhile.
+LAZY_BYTES = 64 << 10
 # Taken in one go: bells that come as fast as they are taken must not keep an actor from its work.
 _BELLS_AT_ONCE = 10_000
 # an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
+
+
+class Recently:
+    """Whether there was something to do a moment ago: then an actor looks again soon, for it hears
+    of what comes next by a lazy bell at most."""
+
+    def __init__(self) -> None:
+        self._at_ms = -3 * LAZY_MS
+
+    def note(self, now_ms: int) -> None:
+        self._at_ms = now_ms
+
+    def idle_ms(self, now_ms: int, otherwise_ms: int) -> int:
+        """How long to sleep."""
+        return min(otherwise_ms, LAZY_MS) if now_ms - self._at_ms < 3 * LAZY_MS else otherwise_ms
 
 
 class Bus:
@@ -44,6 +66,8 @@ class Bus:
         self.bells.linger = 0
         with owner_only():
             self.bells.bind(run.socket(f"bell-{actor}"))
+        # whom a lazy bell was for -> when, and the log offset then
+        self._lazily: dict[str, tuple[int, int]] = {}
         # (when, to whom) of bells that a fault holds back; empty in a broker without faults
         self._late: list[tuple[float, str]] = []
         self._push: dict[str, zmq.Socket[bytes]] = {}
@@ -75,6 +99,16 @@ class Bus:
         if crash_point("bell.repeated", pair):
             self._send(target)
 
+    def notify_lazily(self, target: str, end: int, now_ms: int) -> None:
+        """Wake an actor that nobody waits for: the log has got to `end`.
+
+        At most once in LAZY_MS, unless LAZY_BYTES have come meanwhile.
+        """
+        before_ms, before = self._lazily.get(target, (-LAZY_MS, end))
+        if now_ms - before_ms >= LAZY_MS or end - before >= LAZY_BYTES:
+            self._lazily[target] = now_ms, end
+            self.notify(target)
+
     def _send(self, target: str) -> None:
         try:
             self._push[target].send(self._name, zmq.NOBLOCK)
@@ -105,3 +139,30 @@ class Bus:
         self.bells.close()
         for socket in self._push.values():
             socket.close()
+
+
+class LogBells:
+    """Bells for what was stored in the log: who waits is woken at once, the others now and then."""
+
+    def __init__(self, bus: Bus, positions: Positions, clock: Clock) -> None:
+        self._bus, self._positions, self._clock = bus, positions, clock
+        self._end = 0
+        # as much came as at full rate: the next is not far
+        self.is_flood = False
+
+    def readable(self, size: int) -> None:
+        """Consumers may have these bytes from now on: wake the reader, where pulls wait.
+
+        Of a full frame it hears when the queues have it. It looks no further ahead of them.
+        """
+        if size < LAZY_BYTES and self._positions["waiting_pulls"]:
+            self._bus.notify("reader")
+
+    def stored(self, target: str, end: int, *, at_once: bool = False) -> None:
+        """Wake who takes the log on to the queues; lazily, where nobody waits for these."""
+        positions = self._positions
+        self.is_flood, self._end = end - self._end >= LAZY_BYTES, end
+        if at_once or positions["filtered_pulls"] or positions["client_pulls"]:
+            self._bus.notify(target)
+        else:
+            self._bus.notify_lazily(target, end, self._clock.monotonic_ms())

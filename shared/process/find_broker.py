@@ -18,7 +18,7 @@ import struct
 import time
 from pathlib import Path
 
-from penstock.shared.errors import ConnectError
+from penstock.shared.errors import ConnectError, PenstockError
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.roster import ACTORS
@@ -27,6 +27,7 @@ from penstock.shared.memory.run_directory import (
     boot_id,
     original_of,
     read_run,
+    run_stores,
     running,
     survives,
 )
@@ -73,6 +74,18 @@ def find_running(store: Path) -> Run:
     if holder is not None:
         raise _another(paths, run, holder)
     raise _stopped(paths, run)
+
+
+def running_stores() -> list[Path]:
+    """The stores of this user's brokers that run on this machine."""
+    found = []
+    for store in run_stores():
+        try:
+            find_running(store)
+        except (PenstockError, OSError):
+            continue  # what a killed run has left, one that is only starting, or another version's
+        found.append(store)
+    return found
 
 
 def lock_holder(lock: Path) -> int | None:

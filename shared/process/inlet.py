@@ -23,7 +23,9 @@ from penstock.shared.process.inflow import LOOK_MS, Inflow
 MOST_PARTS = 8
 # Dropped between two beats: some ms, or some hundred where the loops are not compiled.
 DROPPED_AT_ONCE = 100_000
-_ANY_TIME_MS = 1 << 30
+# What is no whole request wakes nobody, however much of it comes: at a gigabyte a second this is as
+# much as docs/limits.md lets a connection have under way.
+_QUIET_LOOK_MS = 100
 # an int: an enum's `&` makes another enum
 _POLLIN = int(zmq.POLLIN)
 
@@ -44,15 +46,16 @@ class Inlet:
         self._beat = beat
         self._closed = closed
         self._inflow = Inflow(monotonic_ms, self._flooded)
-        self._drained = False
+        # no request was there when one was to be received last
+        self.drained = False
         # how soon to tend it again
-        self.idle_ms = _ANY_TIME_MS
+        self.idle_ms = _QUIET_LOOK_MS
 
     def tend(self, held_bytes: int = 0) -> None:
         """See to connections that send what never becomes a request. `held_bytes` of memory are
         requests and answers that the actor keeps."""
-        grows = self._inflow.look(self._drained, held_bytes)
-        self.idle_ms = LOOK_MS if grows else _ANY_TIME_MS
+        grows = self._inflow.look(self.drained, held_bytes)
+        self.idle_ms = LOOK_MS if grows else _QUIET_LOOK_MS
 
     def receive(self, copy: bool = True) -> list[Any] | None:
         """The next request's parts, as bytes or without a `copy` as ZeroMQ's frames; None when
@@ -62,8 +65,8 @@ class Inlet:
         counts answers as unread, and drops the next ones. Asking for its events makes it look.
         """
         socket = self._socket
-        self._drained = not int(socket.get(zmq.EVENTS)) & _POLLIN
-        if self._drained:
+        self.drained = not int(socket.get(zmq.EVENTS)) & _POLLIN
+        if self.drained:
             return None
         peer = socket.recv(zmq.NOBLOCK, copy=False)
         parts: list[Any] = [peer.bytes if copy else peer]

@@ -15,12 +15,14 @@ import socket
 from pathlib import Path
 from typing import NamedTuple
 
+from penstock.shared.config import Config
 from penstock.shared.errors import ConfigError, PortTaken
 from penstock.shared.memory.roster import ACTORS, row_of
 from penstock.shared.process.port_owner import port_owner
 
 # Connections that wait to be taken; fewer where few files may be open.
 _MOST_WAITING, _LEAST_WAITING = 1024, 8
+_MONITOR = "the monitor"
 
 
 def backlog() -> int:
@@ -31,6 +33,10 @@ def backlog() -> int:
     """
     files, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     return min(max(files // 8, _LEAST_WAITING), _MOST_WAITING)
+
+
+# whom the gateway's ports are for
+GATEWAY_CLIENTS = "clients of RocketMQ"
 
 
 class Listener(NamedTuple):
@@ -130,3 +136,35 @@ class Listeners:
         """Close what is left, whoever serves it."""
         for actor in ACTORS:
             self.close_for(actor)
+
+
+class MonitorPort(NamedTuple):
+    """The monitor's listener by its name in `Endpoints`, if there is one, and what a start says of
+    it: a broker starts without one all the same."""
+
+    listeners: dict[str, Listener]
+    remark: str = ""
+
+
+def listen_for_monitor(config: Config) -> MonitorPort:
+    """Listen where the configuration says, else at any free port, else nowhere. Raises nothing."""
+    if not config.monitor_enable:
+        return MonitorPort({})
+    try:
+        return _found(config, config.monitor_port)
+    except PortTaken as taken:
+        remark = f"{taken.what}: {taken.value}"
+    except ConfigError as error:
+        return MonitorPort({}, f"there is no monitor; {error.what}: {error.value}")
+    try:
+        found = _found(config, 0)
+    except ConfigError as error:
+        return MonitorPort({}, f"there is no monitor; {error.what}: {error.value}")
+    return found._replace(remark=f"{remark}; it is at {found.listeners['monitor'].endpoint}")
+
+
+def _found(config: Config, port: int) -> MonitorPort:
+    listener = listen_tcp(config.monitor_host, port, _MONITOR)
+    listener.socket.setblocking(False)
+    endpoint = listener.endpoint.replace("tcp://", "http://", 1)
+    return MonitorPort({"monitor": listener._replace(endpoint=endpoint)})

@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import ctypes
 import mmap
+import os
+
+from penstock.shared.files.durable import opened
 
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 # How much must be free beyond what could not be given back before it is tried again.
 STEP_BYTES = 16 << 20
+# seven numbers of up to twenty digits
+_STATM_BYTES = 256
 
 
 def keep_large_blocks() -> None:
@@ -90,6 +95,6 @@ def in_use_bytes() -> int:
 
 def own_bytes() -> int:
     """Resident memory of this process alone."""
-    with open("/proc/self/statm", "rb") as file:
-        _, resident, shared, *_ = file.read().split()
+    with opened("/proc/self/statm", os.O_RDONLY) as handle:
+        _, resident, shared, *_ = os.read(handle, _STATM_BYTES).split()
     return (int(resident) - int(shared)) * mmap.PAGESIZE

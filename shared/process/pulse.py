@@ -12,6 +12,9 @@ import threading
 from collections.abc import Callable
 from types import TracebackType
 
+# After as many intervals without a wait the thread looks no more until there is one.
+_RESTS_AFTER = 4
+
 
 class Pulse:
     """Use it around calls that may wait for the disk: `with pulse: os.fdatasync(handle)`.
@@ -24,7 +27,9 @@ class Pulse:
         self._beat = beat
         self._interval_s = interval_s
         self._waiting = False
-        self._ended = threading.Event()
+        # the thread sleeps until `_wanted`; whether it does is all that a wait has to look at
+        self._resting = False
+        self._wanted, self._ended = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
     def __enter__(self) -> None:
@@ -32,6 +37,8 @@ class Pulse:
             self._thread = threading.Thread(target=self._run, name="pulse", daemon=True)
             self._thread.start()
         self._waiting = True
+        if self._resting:
+            self._wanted.set()
 
     def __exit__(
         self,
@@ -43,12 +50,27 @@ class Pulse:
         self._waiting = False
 
     def _run(self) -> None:
+        looks = 0
         while not self._ended.wait(self._interval_s):
             if self._waiting:
                 self._beat()
+                looks = 0
+            elif (looks := looks + 1) >= _RESTS_AFTER:
+                self._rest()
+                looks = 0
+
+    def _rest(self) -> None:
+        """Sleep until the next wait begins. It looks at `_resting` after it has said that it waits,
+        and this looks whether it does after it has said that it rests: one of them sees."""
+        self._wanted.clear()
+        self._resting = True
+        if not (self._waiting or self._ended.is_set()):
+            self._wanted.wait()
+        self._resting = False
 
     def end(self) -> None:
         """No beat comes after this returns, so the page that it stores into may be unmapped."""
         self._ended.set()
+        self._wanted.set()
         if self._thread is not None:
             self._thread.join()

@@ -30,12 +30,14 @@ MAX_BLOCK_BYTES = 64 << 20
 class Head(msgspec.Struct, frozen=True, array_like=True, tag="head"):
     """`digests` are those of the offsets' file and of its copy; epochs below `next_epoch` are used.
 
-    `heartbeat_ms` is how often members were told to show up, at most.
+    `heartbeat_ms` is how often members were told to show up, at most. Times of other entries count
+    from when the machine was started: `boot` names that start.
     """
 
     digests: tuple[str, ...]
     next_epoch: int
     heartbeat_ms: int = 0
+    boot: str = ""
 
 
 class Saving(msgspec.Struct, frozen=True, array_like=True, tag="saving"):
@@ -56,7 +58,8 @@ class Row(msgspec.Struct, frozen=True, array_like=True, tag="row"):
 
 
 class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):
-    """A member as it joined."""
+    """A member as it joined. `unheard_ms` is since when nobody has heard it: since the first
+    coordinator that did not; 0: it was heard."""
 
     group: str
     client_id: str
@@ -66,13 +69,16 @@ class MemberRow(msgspec.Struct, frozen=True, array_like=True, tag="member"):
     start: StartRule
     start_timestamp_ms: int
     orderly: bool
+    unheard_ms: int = 0
 
 
 class Gone(msgspec.Struct, frozen=True, array_like=True, tag="gone"):
-    """A member that has gone; with no `client_id` the whole group and its offsets."""
+    """A member that has gone; with no `client_id` the whole group and its offsets. Until `keep_ms`
+    nobody else may have its queues; 0: they are free."""
 
     group: str
     client_id: str = ""
+    keep_ms: int = 0
 
 
 class TopicGone(msgspec.Struct, frozen=True, array_like=True, tag="topic"):

@@ -9,6 +9,7 @@ Pure functions on the document, and no file. What we do not know in it is kept a
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
+from copy import deepcopy
 from typing import Any
 
 from penstock.shared.errors import InvalidArgument
@@ -31,6 +32,12 @@ DEFAULTS: Settings = {
     "whichBrokerWhenConsumeSlowly": 1,
 }
 _MOST = 2**31 - 1
+# What a group's entry has besides, as RocketMQ writes it for a new one. None of it is obeyed. The
+# policy says how long a message that failed waits for its next try, but RocketMQ's broker and its
+# remoting clients never ask: they go by the delay levels, as we do. Its reader is the proxy, which
+# tells it to gRPC clients and hides popped messages by it, and there is no such way in here. So it
+# is kept as it was found, and told as it was kept.
+_UNREAD: dict[str, Any] = {"attributes": {}, "groupRetryPolicy": {"type": "CUSTOMIZED"}}
 
 
 class SubscriptionGroups:
@@ -64,6 +71,11 @@ class SubscriptionGroups:
             }
         return found
 
+    def entry(self, group: str) -> dict[str, Any]:
+        """All that its entry says, with the defaults of what it lacks: what operators are told."""
+        found = self._table.get(group, {})
+        return {**_UNREAD, **found, "groupName": group, **self.settings(group)}
+
     def put(self, group: str, settings: Mapping[str, bool | int], now_ms: int) -> Settings:
         """Make a group or change some of its settings; all of them. `now_ms` is wall time.
 
@@ -73,12 +85,7 @@ class SubscriptionGroups:
             _check(key, value)
         entry = self._table.get(group)
         if entry is None:
-            entry = self._table[group] = {
-                **DEFAULTS,
-                "attributes": {},
-                "groupName": group,
-                "groupRetryPolicy": {"type": "CUSTOMIZED"},
-            }
+            entry = self._table[group] = {**DEFAULTS, "groupName": group, **deepcopy(_UNREAD)}
         entry.update(settings)
         self._known.pop(group, None)
         count_change(self._document, now_ms)

@@ -26,12 +26,14 @@ class FoundRecords(NamedTuple):
     base: int
     ranges: bytes  # packed: see `pure.ranges`
     size: int
+    # of records that may not be in the segment's file yet: a place there says nothing
+    is_copy: bool = False
 
 
 def piece_of(found: Sequence[FoundRecords]) -> memoryview | bytes:
     """All that was found, one after the other: a view of the log, or a copy if it is scattered."""
     if len(found) == 1 and len(found[0].ranges) == RANGE.size:
-        segment, base, ranges, _ = found[0]
+        segment, base, ranges = found[0][:3]
         start, stop = RANGE.unpack(ranges)
         return segment[start - base : stop - base]
     return gather([each[:3] for each in found])
@@ -39,6 +41,8 @@ def piece_of(found: Sequence[FoundRecords]) -> memoryview | bytes:
 
 def places_of(found: Sequence[FoundRecords]) -> tuple[Place, ...]:
     """Where to read all that; () where it is too little for that, or too scattered."""
+    if any(each.is_copy for each in found):
+        return ()
     places = tuple(Place(each.base, len(each.ranges) // RANGE.size) for each in found)
     least = max(LEAST_DIRECT_BYTES, LEAST_RANGE_BYTES * sum(each.ranges for each in places))
     return places if sum(each.size for each in found) >= least else ()

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.files.descriptors import take_descriptor
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths, segment_name
 from penstock.shared.memory.queue_table import QueueKey
 from penstock.shared.next_steps import rebuild
@@ -63,7 +64,8 @@ class ConsumeQueueFiles:
         place = slot, key, base
         found = self._open.get(place)
         if found is None:
-            found = os.open(self.path(key, base), self._flags)
+            path = self.path(key, base)
+            found = take_descriptor(lambda: os.open(path, self._flags))
             self._open[place] = found
             if len(self._open) > self._most:
                 os.close(self._open.popitem(last=False)[1])

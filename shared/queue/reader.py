@@ -1,20 +1,19 @@
 """Reads messages by queue offset: consume queue entries to ranges of the log to bytes.
 
 Read-only and without a state that matters: what a queue holds stands in the queue table.
+Most actors read queues, and few of them have arrays: numpy is imported where pulls are held, so
+that a start need not wait for it.
 """
 
 from __future__ import annotations
 
 import errno
 from collections.abc import Mapping, Set
-from typing import NamedTuple
-
-import numpy as np
-import numpy.typing as npt
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.shared.config import Config
 from penstock.shared.errors import RESOURCE_EXHAUSTED, StoreDamaged
-from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY
+from penstock.shared.formats.queue_entry import BLANK_SIZE, ENTRY, all_lead_somewhere
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.layout import CQ_ENTRY_BYTES, StorePaths
 from penstock.shared.log.reader import LogReader
@@ -23,9 +22,12 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.memory.queue_table import QueueTable
 from penstock.shared.memory.run_directory import Run
 from penstock.shared.next_steps import rebuild, verify
-from penstock.shared.queue.entry_arrays import entries
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.open_files import ConsumeQueueFiles
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
 
 # Entries that one look takes at most; RocketMQ's limit is 800 for the same reason.
 ENTRIES_AT_ONCE = 4096
@@ -65,7 +67,7 @@ class QueueReader:
         self._files = ConsumeQueueFiles(StorePaths(config.store), config)
         self._table = QueueTable(run.queues)
         # the max offset of each slot, as it is at any moment: a view of the shared memory
-        self._ends: npt.NDArray[np.uint64] = np.asarray(self._table.max_offsets())
+        self._ends = self._table.max_offsets()
         self._topics: dict[str, dict[int, int]] = {}
         self._seen = self._deleted = 0
         # topic -> how many of its queues are read, where somebody has said so
@@ -109,11 +111,18 @@ class QueueReader:
         """Those that had had a message at the last look."""
         return self._topics.keys()
 
+    @property
+    def message_count(self) -> int:
+        """How many messages all queues have had together."""
+        return sum(self._ends[: self._positions["queue_count"]])
+
     def standing(self, topic: str, cursors: Mapping[int, int]) -> CursorSnapshot | None:
         """What to compare when the queues have moved; None where comparing would not tell.
 
         The queues are those that were there at the last look, for which there was nothing to say.
         """
+        import numpy as np
+
         # not queues(): one that the reput has counted since the last look is still to be noticed
         queues = self._topics.get(topic, {})
         # Whether a cursor stands past the end of a queue that is not there depends on `queued`, and
@@ -125,14 +134,21 @@ class QueueReader:
         offsets = np.array([cursors[queue_id] for queue_id in known], np.uint64)
         return CursorSnapshot(topic, len(queues), self._deleted, slots, offsets)
 
-    def is_at_ends(self, standing: CursorSnapshot | None) -> bool:
-        """Whether all cursors stand at the ends of their queues, of which there are no new ones."""
-        return (
-            standing is not None
-            and len(self.queues(standing.topic)) == standing.queues
-            and self._deleted == standing.deleted
-            and bool((self._ends[standing.slots] == standing.offsets).all())
-        )
+    def is_at_ends(self, standing: CursorSnapshot | None, or_past: bool = False) -> bool:
+        """Whether all cursors stand at the ends of their queues, of which there are no new ones.
+
+        With `or_past` they may stand past them: there the queues are still to get.
+        """
+        if (
+            standing is None
+            or len(self.queues(standing.topic)) != standing.queues
+            or self._deleted != standing.deleted
+        ):
+            return False
+        import numpy as np
+
+        ends = np.asarray(self._ends)[standing.slots]
+        return bool((ends <= standing.offsets if or_past else ends == standing.offsets).all())
 
     def range(self, slot: int) -> tuple[int, int]:
         """(min offset, max offset) of a queue."""
@@ -205,12 +221,10 @@ class QueueReader:
         """
         key = self._table.key(slot)
         raw = self._read(slot, start, stop)
-        found = entries(raw)
-        if self._log.damaged or not len(found):
+        if self._log.damaged or all_lead_somewhere(raw):
             return raw
-        if found["size"].min() > 0 and found["offset"].min() >= 0:
-            return raw
-        whole = int(((found["size"] <= 0) | (found["offset"] < 0)).argmax())
+        rows = enumerate(ENTRY.iter_unpack(raw))
+        whole = next(number for number, (offset, size, _) in rows if size <= 0 or offset < 0)
         if not whole:
             raise StoreDamaged(
                 "an entry of a consume queue leads to no message",
@@ -260,8 +274,7 @@ class QueueReader:
                 # all from `half` on is lost, so there is no time to compare with
                 high = half
                 continue
-            entry = entries(self._read(slot, middle, middle + 1))[0]
-            position, size = int(entry["offset"]), int(entry["size"])
+            position, size, _ = ENTRY.unpack(self._read(slot, middle, middle + 1))
             # a blank has no record, and stands before the queue's first message
             if (
                 size == BLANK_SIZE
@@ -283,8 +296,8 @@ class QueueReader:
 
     def close(self) -> None:
         self._files.close()
-        # the table's memory cannot be unmapped while an array looks at it
-        self._ends = np.empty(0, np.uint64)
+        # the table's memory cannot be unmapped while a view looks at it
+        self._ends.release()
         self._table.close()
         self._log.close()
 

@@ -8,6 +8,7 @@ order along the log, in which each record of a queue follows the one before it b
     41 42 [107] 44 45 ... 106 107 108    the second 107 follows 106: it takes the slot
     0 1 2 ... 170 0 1 2 3                goes on from there: RocketMQ made the topic again
     [42] 59 60 61 62 ...                 no room for what would lie between: the first is left out
+    [99] 41 42 43 44 ...                 a topic that is made again begins at 0: the same
 
 A record that goes back to a slot that is taken is therefore doubted until the next of its queue has
 come. Where two that name one slot stand next to each other, the second has it if nothing leads up
@@ -53,8 +54,8 @@ class SlotOrder(Generic[Queue, Record]):
         # records that nothing leads up to, by the slot that they took
         self._ahead: dict[Queue, dict[int, Record]] = {}
         self._doubted: dict[Queue, _Doubted[Record]] = {}
-        # of a queue the first record, until a second has come; and one that the log had no room
-        # for after that one, with the slot that it names
+        # of a queue the first record, until the next have told whether it is of it; and one that
+        # the log had no room for after that one, with the slot that it names
         self._alone: dict[Queue, Record] = {}
         self._leaping: dict[Queue, tuple[int, Record]] = {}
         # where a queue begins whose first record turned out to be of no slot of it
@@ -74,6 +75,10 @@ class SlotOrder(Generic[Queue, Record]):
                 self._next[queue] = known
         return self.ends[queue]
 
+    def is_alone(self, queue: Queue) -> bool:
+        """Whether a queue has a first record of which the next may show that it is not of it."""
+        return queue in self._alone
+
     def take(
         self, queue: Queue, slot: int, record: Record, count: int = 1, room: int = sys.maxsize
     ) -> tuple[Record | None, bool]:
@@ -88,10 +93,16 @@ class SlotOrder(Generic[Queue, Record]):
         too_far = slot - self.end(queue, slot) > room
         if too_far and not self._leaps_rightly(queue, slot, record, count):
             return landed, False
-        end, expected = self.end(queue, slot), self._next.get(queue)
+        # expired is what is older, so what began again before it is here from its slot 0 on
+        falls_back = queue in self._alone and 0 < slot < self.ends[queue] - 1
         accepted = self._resolve(queue, slot)
+        if falls_back and (count > 1 or slot == self._next[queue]):
+            self._begin_again(queue, slot if accepted is None else slot - 1)
+            self.ends[queue] = self._next[queue] = slot
+        end, expected = self.end(queue, slot), self._next.get(queue)
         accepted = landed if accepted is None else accepted
-        self._alone.pop(queue, None)
+        if not falls_back:
+            self._alone.pop(queue, None)
         if expected is None and count == 1:
             self._alone[queue] = record
         ahead = self._ahead.setdefault(queue, {})

@@ -172,22 +172,29 @@ class QueueFiles:
 
         from penstock.shared.queue.entry_arrays import ENTRY_DTYPE, entries
 
+        parts = [entries(raw) for raw in self._pieces(start, stop)]
+        if len(parts) == 1:
+            return parts[0]
+        return np.concatenate(parts) if parts else np.empty(0, ENTRY_DTYPE)
+
+    def raw_entries(self, start: int, stop: int) -> bytes:
+        """The same as the bytes of the files."""
+        return b"".join(self._pieces(start, stop))
+
+    def _pieces(self, start: int, stop: int) -> Iterator[bytes]:
+        """The bytes of these entries, of one file after the other."""
         if not self.first_slot <= start <= stop <= self.max_offset:
             raise OffsetOutOfRange(
                 f"queue {self.topic}/{self.queue_id} does not hold these offsets",
                 f"[{start}, {stop})",
                 f"it holds [{self.first_slot}, {self.max_offset})",
             )
-        parts = []
         while start < stop:
             segment = self._segment_of(start)
             upto = min(stop, segment.end // CQ_ENTRY_BYTES)
             at, size = start * CQ_ENTRY_BYTES - segment.base, (upto - start) * CQ_ENTRY_BYTES
-            parts.append(entries(self._read(segment, at, size)))
+            yield self._read(segment, at, size)
             start = upto
-        if len(parts) == 1:
-            return parts[0]
-        return np.concatenate(parts) if parts else np.empty(0, ENTRY_DTYPE)
 
     def spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
         """The parts of [start, stop) that the files hold, one for each file.

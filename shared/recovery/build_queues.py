@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from penstock.shared.config import Config
-from penstock.shared.errors import StoreDamaged
+from penstock.shared.errors import OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.durable import sync_directory
 from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.queue_entry import ENTRY
@@ -26,9 +26,10 @@ from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES
 from penstock.shared.layout import StorePaths
 from penstock.shared.loops.active import QueueNumbers, by_queue, dispatch
-from penstock.shared.loops.forms import rows_of
+from penstock.shared.loops.forms import ROW, rows_of
 from penstock.shared.next_steps import repair
 from penstock.shared.queue.deleted_topics import load_deleted_topics
+from penstock.shared.queue.earlier_entries import EarlierFiles, Place
 from penstock.shared.queue.known_queues import UNKNOWN, QueueEnd
 from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import QueueWindows
@@ -140,8 +141,12 @@ class QueueBuilder:
         self._windows = QueueWindows(target, config, self.numbers)
         self._levels_ms = parse_delay_levels(config.message_delay_level)
         self.done = BuiltQueues()
+        # Queues that have lost their ends are no witnesses.
+        self._earlier = EarlierFiles(store.queues() if only is None else (), self._named)
         # of records it knows slot and entry
-        self._order: SlotOrder[Queue, tuple[int, bytes]] = SlotOrder(is_known=self._was_there)
+        self._order: SlotOrder[Queue, tuple[int, bytes]] = SlotOrder(
+            is_known=lambda key, slot, record: self._earlier.has(key, slot, record[1])
+        )
         # the next slot of each queue
         self.ends = self._order.ends
         # slot and entry of a queue's first record, until its next one comes
@@ -191,6 +196,7 @@ class QueueBuilder:
     def _take(self, found: LogRun) -> None:
         self.done.messages += found.records
         lost, runs, all_in = [], [], self._only is None
+        found = self._placed(found)
         for key, of_queue in by_queue(found.rows, self.numbers).items():
             for slot, entries in of_queue if self._only is None or key in self._only else ():
                 # of two topics of one name the second begins at 0: a run is of one of them
@@ -206,6 +212,8 @@ class QueueBuilder:
                 held = self._held.pop(key, None)
                 if self._order.begun_again.get(key) != began:
                     end = slot if accepted is None else accepted[0] + 1
+                elif held is not None and self._order.is_alone(key):
+                    self._held[key] = held
                 elif held is not None:
                     runs.append((key, *held))
                 if accepted is not None:
@@ -231,13 +239,38 @@ class QueueBuilder:
         rows = found.rows if all_in else b"".join([self._rows(*run) for run in runs])
         self._windows.put(b"".join((*lost, rows)))
 
-    def _was_there(self, key: Queue, slot: int, record: tuple[int, bytes]) -> bool:
-        """Whether the queue's old files have this entry there."""
-        for queue in self._store.queues():
-            if (queue.topic.encode(), queue.queue_id) == key:
-                is_there = queue.first_slot <= slot < queue.max_offset
-                return is_there and bytes(queue.entries(slot, slot + 1)) == record[1]
-        return False
+    def _placed(self, found: LogRun) -> LogRun:
+        """The same with each record where the queues' old files have it, if they know better."""
+        if self._only is not None or all(
+            self._earlier.has(key, slot, bytes(entries))
+            for key, of_queue in by_queue(found.rows, self.numbers).items()
+            for slot, entries in of_queue
+        ):
+            return found
+        names = self.numbers.names
+        rows, moved = self._earlier.placed(found.rows, names, found.start, found.stop)
+        if not moved:
+            return found
+        self.done.misplaced += moved
+        # by name: such a queue may have no number yet, and one that only they named gets no files
+        return found._replace(
+            rows=b"".join(
+                [
+                    ROW.pack(self.numbers.number(*queue), slot, entry)
+                    for (queue, slot), entry in rows
+                ]
+            )
+        )
+
+    def _named(self, position: int, size: int) -> Place | None:
+        """The slot that the whole record of this size names at a log offset; None without one."""
+        try:
+            record = self._store.record_at(position)
+        except (StoreDamaged, OffsetOutOfRange):
+            return None
+        if record.total_size != size:
+            return None
+        return Place((record.topic.encode(), record.queue_id), record.queue_offset)
 
     def _room(self, entry: bytes) -> int:
         """How many messages the log has room for before the one of this entry.

@@ -15,8 +15,10 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
 
+from penstock.shared.errors import StoreDamaged
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import drop_empty_last, make_directory, sync_directory, zero_from
 from penstock.shared.layout import CQ_ENTRY_BYTES, segment_name
@@ -26,6 +28,7 @@ from penstock.shared.queue.deleted_topics import (
     is_of_deleted,
     settle_deleted_topics,
 )
+from penstock.shared.queue.earlier_entries import MOST_BYTES, EarlierQueue, save_earlier_entries
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.survey import StoreSurvey
@@ -33,13 +36,21 @@ from penstock.shared.store.topics import load_topics
 
 
 def recover_queues(
-    store: StoreSurvey, good_to: int | None, table: QueueTable, *, again: bool = False
+    store: StoreSurvey,
+    good_to: int | None,
+    table: QueueTable,
+    *,
+    again: bool = False,
+    keep: Path | None = None,
+    doubted: range = range(0),
 ) -> int:
     """Cut the queues at the log offset `good_to`, None to leave them; how many there are.
 
-    `again` where a start in this boot has failed: what that one cut is cut again, and synced. The
-    list of known queues is written here too, so no flusher may be at work. Fills `table` with the
-    queues that have files, in the order of the store's listing; the caller stores their count.
+    `again` where a start in this boot has failed: what that one cut is cut again, and synced.
+    `keep` is the file for what the queues say of the records of `doubted`, a part of the log that
+    is to be dispatched again (earlier_entries.py). The list of known queues is written here too, so
+    no flusher may be at work. Fills `table` with the queues that have files, in the order of the
+    store's listing; the caller stores their count.
 
     Raises StoreDamaged, naming the file, for a segment that is not one; OSError.
     """
@@ -55,6 +66,11 @@ def recover_queues(
     # otherwise be followed by one that misses what was cut, and makes these queues from the log.
     ends = {f"{cut.queue.topic}/{cut.queue.queue_id}": cut.end for cut in cuts if cut.end.end}
     replace_known_queues(store.paths.known_queues, ends)
+    if keep is not None:
+        slots = [_doubted_slots(cut, good_to, doubted) for cut in cuts]
+        # looked at before anything is read: without a checkpoint it may be all that queues have
+        if sum(map(len, slots)) * CQ_ENTRY_BYTES <= MOST_BYTES:
+            save_earlier_entries(keep, map(_kept, cuts, slots))
     if good_to is not None:
         for cut in cuts:
             _cut(cut, size, again)
@@ -86,6 +102,25 @@ def _find_cut(store: StoreSurvey, queue: QueueFiles, good_to: int | None) -> _Cu
     if end <= queue.first_slot:
         return _Cut(queue, bases, QueueEnd())
     return _Cut(queue, bases, QueueEnd(end, queue.log_offset(end - 1)))
+
+
+def _doubted_slots(cut: _Cut, good_to: int | None, doubted: range) -> range:
+    """Which slots a queue has of the records of `doubted`.
+
+    Not of what is cut from the log: where that lay, other records come, and are no business of
+    entries that are older than they.
+    """
+    queue = cut.queue
+    at = cut.end.end if good_to == doubted.start else queue.end_before(doubted.start)
+    return range(max(at, queue.first_slot), queue.end_before(doubted.stop))
+
+
+def _kept(cut: _Cut, slots: range) -> EarlierQueue:
+    queue, entries = cut.queue, b""
+    if slots:
+        with suppress(OSError, StoreDamaged):  # what cannot be read is no witness
+            entries = queue.raw_entries(slots.start, slots.stop)
+    return EarlierQueue(queue.topic.encode(), queue.queue_id, slots.start, entries)
 
 
 def _cut(cut: _Cut, size: int, again: bool) -> None:

@@ -132,12 +132,14 @@ def find_log_end(
     OSError for a segment that cannot be read.
     """
     walk = LogWalk(store, config, start, bounds, witness)
+    # What follows the end may be a whole segment of warm pages. The scan would look through all of
+    # it for a record, so it is not asked for one more step; and for none of an empty log.
+    if start >= bounds.most:
+        return walk.settle()
     for position, kind, size, record, reason in store.scan_log(start, checksum=_checksum(config)):
         outcome = walk.judge(position, kind, size, record, reason)
         if outcome is Outcome.KEPT:
             walk.keep(position, size, kind, record)
-            # What follows may be a whole segment of warm pages. The scan would look through all of
-            # it for a record, so it is not asked for one more step.
             if position + size == bounds.most:
                 break
         elif outcome in _WAITS:

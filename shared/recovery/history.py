@@ -6,16 +6,20 @@ leaves the old or the new. Nobody decides anything by it: it is for people.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import msgspec
 
 from penstock.shared.errors import StoreDamaged
 from penstock.shared.files.durable import replace_file
 from penstock.shared.layout import StorePaths
-from penstock.shared.next_steps import move_away
+from penstock.shared.next_steps import move_away, quoted
 from penstock.shared.recovery.recover_log import Recovered
 
 # Starts that are kept, the newest ones. It is read by people, and written whole each time.
 KEPT = 20
+# The most damages that a start tells of when it happens; recovery.json has them all.
+MOST_TOLD = 100
 
 
 class PastRecovery(msgspec.Struct, frozen=True):
@@ -62,3 +66,33 @@ def _past(paths: StorePaths) -> list[PastRecovery]:
         return load_recoveries(paths)
     except StoreDamaged:
         return []  # no history is worth a start that fails; the new one replaces it
+
+
+def recovery_lines(found: Recovered, paths: StorePaths) -> Iterator[str]:
+    """What a start tells whoever watches: found after an unclean stop, cut, damaged."""
+    if found.mode == "unclean":
+        yield (
+            f"recovered after an unclean stop: {found.messages} messages scanned from "
+            f"{found.scanned_from}, {found.pool_bytes} bytes taken from the pool, "
+            f"{found.torn_bytes} torn bytes cut, log ends at {found.log_end}, "
+            f"{found.seconds:.2f} s"
+        )
+    elif found.torn_bytes:
+        yield (
+            f"{found.torn_bytes} bytes behind the log's end, which is {found.log_end}, "
+            "were no messages and are cut, although the last stop was in order"
+        )
+    if found.torn_records:
+        yield (
+            f"{found.torn_records} whole records were behind bytes that are lost, so they are "
+            f"no part of the log any more; they are kept in {paths.quarantine}"
+        )
+    for damage in found.quarantined[:MOST_TOLD]:
+        yield f"damaged: {damage}"
+    if (more := len(found.quarantined) - MOST_TOLD) > 0:
+        yield f"and {more} more"
+    if found.quarantined:
+        yield (
+            "the store is read-only: consumers get everything that is whole, producers nothing; "
+            f"stop the broker and run: penstock store repair {quoted(paths.root)}"
+        )

@@ -34,13 +34,23 @@ from penstock.shared.memory.run_directory import (
     remove_strays,
     write_run,
 )
+from penstock.shared.memory.run_settings import keep_settings
 from penstock.shared.memory.transient_store_pool import create_pool
 from penstock.shared.next_steps import look_at, quoted
-from penstock.shared.process.listeners import Listener, Listeners, listen_ipc, listen_tcp
+from penstock.shared.process.listeners import (
+    GATEWAY_CLIENTS,
+    Listener,
+    Listeners,
+    listen_for_monitor,
+    listen_ipc,
+    listen_tcp,
+)
 from penstock.shared.queue.deleted_topics import keep_needed
+from penstock.shared.queue.earlier_entries import EARLIER_ENTRIES
 from penstock.shared.queue.known_queues import make_known_queues
 from penstock.shared.recovery.check_files import check_files
 from penstock.shared.recovery.cut_queues import forget_topics, recover_queues
+from penstock.shared.recovery.history import recovery_lines
 from penstock.shared.recovery.recover_index import keep_index_state, recover_index
 from penstock.shared.recovery.recover_log import Recovered, recover_store
 from penstock.shared.store.checkpoint_file import make_checkpoint
@@ -118,8 +128,16 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
             listeners[name] = listen_tcp(config.bind_host, config.ports[name], clients)
             sockets.callback(listeners[name].socket.close)
         for name, port in config.gateway_ports.items():
-            listeners[name] = listen_tcp(config.bind_host, port, "clients of RocketMQ")
+            listeners[name] = listen_tcp(config.bind_host, port, GATEWAY_CLIENTS)
             sockets.callback(listeners[name].socket.close)
+        if config.gateway_enable and config.tls_server_cert_path:
+            # not only in the gateway: it would fail again and again
+            from penstock.shared.files.certificates import server_tls
+
+            server_tls(config)
+        listeners |= (monitor := listen_for_monitor(config)).listeners
+        for each in monitor.listeners.values():
+            sockets.callback(each.socket.close)
         check_sizes(paths, config)
         with StoreSurvey(paths, config) as survey:
             check_files(survey)
@@ -127,6 +145,7 @@ def _open_locked(config: Config, clock: Clock, paths: StorePaths, lock: int) -> 
             # them: a crash in between leaves sizes without files, and those bind nobody.
             keep_sizes(paths, config)
             recovered, deleted, remarks = _recover(survey, last_run, clock)
+            remarks.append(monitor.remark)
             store = _begin_run(survey, clock, lock, recovered, remarks, listeners, sockets)
             # all of them have been forgotten by now
             for name in ("deleted_topics", "forgotten_topics"):
@@ -204,6 +223,7 @@ def _begin_run(
             config.transient_store_pool_enable,
         )
         positions = _shared_memory(survey, run, pool_bytes, recovered)
+        keep_settings(run, config)
         # From here to `abort` each file names this run, while `abort` still names the process
         # before, if any. A start after a crash in between believes none of them, and rightly:
         # nothing was written yet.
@@ -216,7 +236,8 @@ def _begin_run(
     # the next start takes what is in shared memory only if this run was the last one here
     replace_file(paths.abort, str(os.getpid()).encode())
     note_end(paths.starting)
-    told = [each for each in (*remarks, remark) if each]
+    found = recovery_lines(recovered, survey.paths)
+    told = [each for each in (*remarks, remark, *found) if each]
     return OpenStore(paths, lock, run, positions, recovered, told, Listeners(listeners))
 
 
@@ -252,7 +273,15 @@ def _shared_memory(
     if pool_bytes:
         create_pool(run.pool, pool_bytes)
     table = QueueTable(run.queues, writable=True)
-    queues = recover_queues(survey, recovered.queues_good_to, table, again=recovered.start_failed)
+    is_done = recovered.dispatch_from == recovered.log_end
+    queues = recover_queues(
+        survey,
+        recovered.queues_good_to,
+        table,
+        again=recovered.start_failed,
+        keep=None if is_done else run.path / EARLIER_ENTRIES,
+        doubted=range(recovered.dispatch_from, recovered.log_end),
+    )
     table.close()
     crash_point("recover.after_cq_fix")
     positions = Positions(run.positions, owner="supervisor")

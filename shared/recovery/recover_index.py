@@ -24,7 +24,7 @@ from __future__ import annotations
 import msgspec
 
 from penstock.shared.config import Config
-from penstock.shared.files.durable import replace_file
+from penstock.shared.files.durable import replace_file, sync_directory
 from penstock.shared.formats.index_layout import HEADER, decode_header
 from penstock.shared.index.directory import index_files
 from penstock.shared.layout import StorePaths
@@ -57,6 +57,11 @@ def recover_index(
             path.unlink()
     aside = _set_broken_aside(paths, config)
     if not config.message_index_enable and not index_files(paths.index):
+        return aside
+    if not index_files(paths.index) and recovered.dispatch_from <= store.log_start:
+        # a store without messages, as each is once: nothing to put in, nothing to cut
+        if paths.index.exists():
+            sync_directory(paths.index)  # also of what a start before this one has removed
         return aside
     known = not aside and _is_known(paths, recovered, last_run)
     if known and config.message_index_enable and _is_as_left(recovered):

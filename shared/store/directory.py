@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, TypeVar
 
 from penstock.shared.errors import ConfigError, OffsetOutOfRange, StoreDamaged
 from penstock.shared.files.file_cache import FileCache
@@ -30,6 +30,8 @@ from penstock.shared.names import is_stored_topic
 from penstock.shared.next_steps import quoted, verify
 from penstock.shared.queue.snapshot import QueueFiles
 from penstock.shared.store.geometry import Sizes, load_sizes
+
+Raw = TypeVar("Raw", bytes, memoryview)
 
 
 class StoreDirectory:
@@ -140,6 +142,17 @@ class StoreDirectory:
         Raises OffsetOutOfRange for bytes that no listed segment has, or whose file has expired
         since; StoreDamaged for a file that is shorter than it was.
         """
+        return self._read(position, size, lambda path, at: self._files.read(path, at, size))
+
+    def read_log_into(self, position: int, target: memoryview) -> None:
+        """The same, as many bytes as the target has, without a copy of their own."""
+        self._read(
+            position,
+            len(target),
+            lambda path, at: target[: self._files.read_into(path, at, target)],
+        )
+
+    def _read(self, position: int, size: int, read: Callable[[Path, int], Raw]) -> Raw:
         segment = self.segment_of(position)
         if not 0 < size <= segment.end - position:
             raise OffsetOutOfRange(
@@ -147,7 +160,7 @@ class StoreDirectory:
                 f"{size} bytes at {position}",
             )
         try:
-            raw = self._files.read(segment.path, position - segment.base, size)
+            raw = read(segment.path, position - segment.base)
         # a running store's cleaner was here after the listing: that is no damage
         except FileNotFoundError as error:
             raise OffsetOutOfRange(

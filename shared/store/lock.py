@@ -66,7 +66,7 @@ def _held(paths: StorePaths) -> StoreLocked:
     return StoreLocked(
         "a broker runs on this store",
         f"{paths.root}, process {run.supervisor_pid}",
-        f"{see}; to stop it: kill {run.supervisor_pid}",
+        f"{see}; to stop it: penstock down --store {quoted(paths.root)}",
     )
 
 

@@ -40,6 +40,8 @@ class Topics:
         if not isinstance(table, dict) or not all(isinstance(e, dict) for e in table.values()):
             raise ValueError("topicConfigTable is not an object of objects")
         self._table: dict[str, dict[str, Any]] = table
+        # Counted along: a thousand topics that are made together each ask how many there are.
+        self._queue_count = sum(map(self._queues_of, table))
 
     def queues(self, topic: str) -> int:
         """How many queues can be written; 0 when there is no such topic."""
@@ -96,7 +98,10 @@ class Topics:
     @property
     def queue_count(self) -> int:
         """How many queues all topics have together."""
-        return sum([max(self.queues(each), self.read_queues(each)) for each in self._table])
+        return self._queue_count
+
+    def _queues_of(self, topic: str) -> int:
+        return max(self.queues(topic), self.read_queues(topic))
 
     def put(self, topic: str, queues: int, now_ms: int) -> None:
         """Add a topic, or change how many queues it has; `now_ms` is wall time.
@@ -115,8 +120,9 @@ class Topics:
 
     def set(self, topic: str, config: TopicConfig, now_ms: int) -> None:
         """Set all that `config` says; the same otherwise as `put`."""
+        before = self._queues_of(check_topic(topic))
         # setdefault: of a topic that is there, what nobody here knows stays as RocketMQ wrote it
-        entry = self._table.setdefault(check_topic(topic), {"topicName": topic})
+        entry = self._table.setdefault(topic, {"topicName": topic})
         entry |= {
             "attributes": config.attributes,
             "order": config.order,
@@ -126,11 +132,14 @@ class Topics:
             "topicSysFlag": config.sys_flag,
             "writeQueueNums": config.write_queues,
         }
+        self._queue_count += self._queues_of(topic) - before
         count_change(self._document, now_ms)
 
     def remove(self, topic: str, now_ms: int) -> None:
         """Take a topic out. In memory only, as `put`. Raises KeyError where there is none."""
+        queues = self._queues_of(topic)
         del self._table[topic]
+        self._queue_count -= queues
         count_change(self._document, now_ms)
 
     def encode(self) -> bytes:

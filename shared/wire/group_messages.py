@@ -1,11 +1,12 @@
 """What members of consumer groups and the coordinator say to each other, as structs.
 
-    member -> Join             answer Joined; the same again each `heartbeat_ms`, as a heartbeat
+    member -> Join             answer Joined
+    member -> Beat             answer Beaten: a heartbeat, each `heartbeat_ms`; or Join again
     member -> Claim            answer Claimed: which queues are now its own, and where to go on
     member -> Commit           answer Committed
     member -> Release          answer Released: the queues are free for others, with their offsets
     member -> Leave            answer Left
-    coordinator -> Changed     pushed: members or queues of a group have changed; join again
+    coordinator -> Changed     pushed: members or queues of a group have changed, or one is free
 
 A member divides the queues itself, by RocketMQ's strategies over the sorted client ids of `Joined`,
 so that members of any language come to the same result. It reads a queue only while it has a claim
@@ -26,7 +27,7 @@ import msgspec
 from penstock.shared.wire.messages import Number, Refused, WireMessage, decode_header
 
 Model = Literal["clustering", "broadcasting"]
-StartRule = Literal["last", "first", "timestamp"]
+StartRule = Literal["last", "first", "timestamp", "member"]
 
 # Of one request: more topics or queues than these make an answer that is no longer short.
 MAX_TOPICS = 256
@@ -57,10 +58,13 @@ class HeldClaim(msgspec.Struct, frozen=True, array_like=True):
 class Join(WireMessage, frozen=True):
     """I am, or still am, a member. Kept up by repeating it within `session_timeout_ms`.
 
-    `start` says where a queue begins of which the group has no offset; `start_timestamp_ms` is Unix
-    time, for the rule "timestamp". `held` are the member's claims, which a coordinator that does
-    not know them takes over where nobody else has them. `orderly` members keep their claims through
-    a silence until the lock expires, as RocketMQ's do.
+    `start` says where a queue begins of which the group has no offset: "member" decides by itself,
+    and is given an offset of -1; `start_timestamp_ms` is Unix time, for the rule "timestamp".
+    `held` are the member's claims, which a coordinator that does not know them takes over where
+    nobody else has them. `orderly` members keep their claims through a silence until the lock
+    expires, as RocketMQ's do. With `retry_topic` the group's topic of retries is made at once, as
+    RocketMQ's clients expect; else whoever has a message come again has it made, and most groups
+    need none.
     """
 
     request: Number
@@ -74,6 +78,20 @@ class Join(WireMessage, frozen=True):
     orderly: bool = False
     held: Annotated[tuple[HeldClaim, ...], msgspec.Meta(max_length=MAX_CLAIMS)] = ()
     run: str = ""
+    retry_topic: bool = False
+
+
+class Beat(WireMessage, frozen=True):
+    """I am still the member that I was: my group has this `version`, and I have `claims` claims.
+
+    Answered as what it is, or by one word that it is not so; then the member joins again.
+    """
+
+    request: Number
+    group: Name
+    client_id: Name
+    version: Number
+    claims: Number
 
 
 class Claim(WireMessage, frozen=True):
@@ -138,7 +156,8 @@ class ListGroups(WireMessage, frozen=True):
 class ResetOffsets(WireMessage, frozen=True):
     """Set a group's offsets, whether it has members or not. Members go on there at once.
 
-    With `dry_run` nothing changes, and the answer says what would.
+    With `dry_run` nothing changes, and the answer says what would. With `unclaimed` only queues
+    are set that nobody has a claim on, and the others are not in the answer.
     """
 
     request: Number
@@ -147,6 +166,7 @@ class ResetOffsets(WireMessage, frozen=True):
     offsets: dict[QueueId, Offset]
     dry_run: bool = False
     run: str = ""
+    unclaimed: bool = False
 
 
 class SetGroup(WireMessage, frozen=True):
@@ -195,8 +215,16 @@ class Joined(WireMessage, frozen=True):
     lost: tuple[HeldClaim, ...] = ()
 
 
+class Beaten(WireMessage, frozen=True):
+    """`is_same` says whether all is as the member says; the next heartbeat is due then."""
+
+    request: int
+    is_same: bool
+    heartbeat_ms: int
+
+
 class ClaimedQueue(msgspec.Struct, frozen=True, array_like=True):
-    """A queue that is the member's now: go on at `offset`."""
+    """A queue that is the member's now: go on at `offset`; -1 where the member decides."""
 
     queue_id: int
     offset: int
@@ -235,12 +263,16 @@ class Left(WireMessage, frozen=True):
 
 
 class Changed(WireMessage, frozen=True):
-    """Pushed to members: join again. `reset` are queues whose offset an operator has set; the
-    member's claim on those is gone, and it claims them again."""
+    """Pushed to members: what their next Joined would say, or that a queue has come free. `reset`
+    are queues whose offset an operator has set; the member's claim on those is gone, and it claims
+    them again."""
 
     request: int  # always 0
     group: str
     reset: tuple[HeldClaim, ...] = ()
+    version: int = 0  # 0: no news of the group
+    members: tuple[str, ...] = ()
+    topics: tuple[TopicQueues, ...] = ()
 
 
 class MemberInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -306,6 +338,7 @@ class GroupSet(WireMessage, frozen=True):
 
 GroupRequest = (
     Join
+    | Beat
     | Claim
     | Commit
     | Release
@@ -318,6 +351,7 @@ GroupRequest = (
 )
 GroupAnswer = (
     Joined
+    | Beaten
     | Claimed
     | Committed
     | Released

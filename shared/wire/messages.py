@@ -84,12 +84,12 @@ class RingSpan(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Append(WireMessage, frozen=True):
-    """Store the records of the payload, all or none. `ack` is durable, written, or "" for the
-    broker's default.
+    """Store the payload's records, all or none. `ack` is durable, written, or "": the broker's own.
 
     `runs` say whose the records are, in the order of the payload. The records are whole, with queue
-    offset, physical offset, store time and store host blank. With a `span` they stand there, until
-    the frame is answered or another session is open, and the payload is empty.
+    offset, physical offset, store time and store host blank. Of a `retry` the first may be stored
+    already, of a `scattered` one any. With a `span` they stand there, until the frame is answered
+    or another session is open, and the payload is empty.
     """
 
     producer: Number
@@ -99,6 +99,7 @@ class Append(WireMessage, frozen=True):
     ack: str
     retry: bool
     span: RingSpan | None = None
+    scattered: bool = False
 
 
 class OpenRing(WireMessage, frozen=True):
@@ -395,6 +396,5 @@ def refusal(error: PenstockError, request: int, session: int = 0) -> Refused:
 
 def error_from_refusal(answer: Refused) -> PenstockError:
     """An answer as an error."""
-    return error_from_status(
-        answer.status, answer.what, answer.value, answer.hint, answer.retry_after_ms
-    )
+    words = answer.what, answer.value, answer.hint, answer.retry_after_ms
+    return error_from_status(answer.status, *words)

@@ -33,6 +33,7 @@ class EndTransaction(WireMessage, frozen=True):
     """How a transaction ended. Repeating it is safe: a half message is done once.
 
     `queue_offset` is the half message's in the half topic, `physical_offset` its place in the log.
+    A `unique_key` of "" is not compared.
     """
 
     request: Number

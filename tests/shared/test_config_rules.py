@@ -29,6 +29,8 @@ def _checked(**values: object) -> Config:
         ("consume_port", [0, 65535], [-1, 65536]),
         ("group_port", [0, 65535], [-1, 65536]),
         ("transaction_port", [0, 65535], [-1, 65536]),
+        ("monitor_port", [0, 65535], [-1, 65536]),
+        ("monitor_host", ["0.0.0.0", "::1"], ["", "localhost"]),
         ("gateway_port", [0, 65535], [-1, 65536]),
         ("gateway_name_server_port", [0, 65535], [-1, 65536]),
         ("cluster_name", ["DefaultCluster", "a-b_c"], ["", "a b", "ä", "x" * 128]),

@@ -1,11 +1,13 @@
-"""Consume queue entries: the golden vectors."""
+"""Consume queue entries: the golden vectors, and which of them lead nowhere."""
 
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from penstock.shared.formats.delay_levels import delay_due_ms
-from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY, tags_code
+from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY, all_lead_somewhere, tags_code
 
 ST = 1700000001456
 
@@ -36,3 +38,16 @@ def test_a_tags_code_is_sign_extended() -> None:
     assert ENTRY.pack(0, 1, tags_code("polygenelubricants"))[12:] == bytes.fromhex(
         "ffffffff80000000"
     )
+
+
+# around each byte of a size and the sign of both numbers
+SIZES = st.sampled_from((-(1 << 31), -1, 0, 1, 255, 256, 65536, 1 << 24, 0x7FFFFFFF))
+OFFSETS = st.sampled_from((-(1 << 63), -1, 0, 1, (1 << 63) - 1))
+
+
+@given(st.lists(st.tuples(OFFSETS, SIZES, st.integers(-(1 << 63), (1 << 63) - 1))))
+def test_entries_lead_somewhere_if_none_has_a_size_below_1_or_an_offset_below_0(
+    rows: list[tuple[int, int, int]],
+) -> None:
+    raw = b"".join(ENTRY.pack(*row) for row in rows)
+    assert all_lead_somewhere(raw) == all(at >= 0 and size > 0 for at, size, _ in rows)

@@ -260,6 +260,17 @@ def test_what_can_be_of_no_queue_is_no_record(change: dict[str, object]) -> None
         assert module.record_starts(log, 0, Checksum.BODY) == [0]
 
 
+@pytest.mark.parametrize("length", [127, 128])
+def test_the_length_of_a_topic_is_signed(length: int) -> None:
+    whole = bytearray(encode_record(_change(_base, topic="o" * 127)))
+    at = whole.index(b"\x7f" + b"o" * 127)
+    whole[at : at + 1] = bytes([length]) + b"o" * (length - 127)
+    whole[:4] = len(whole).to_bytes(4, "big")
+    found = [0, len(whole)] if length == 127 else [0]
+    for module in (active, walk):
+        assert module.record_starts(bytes(whole), 0, Checksum.BODY) == found
+
+
 def test_topics_that_rocketmq_names_after_clusters_are_topics() -> None:
     for topic in ("rmq_sys_REVIVE_LOG_my.cluster", "%RETRY%group", "a.b:c", "..."):
         raw = encode_record(_change(_base, topic=topic))

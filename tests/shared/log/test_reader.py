@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -339,15 +340,50 @@ def test_pages_are_given_back_after_a_rest_and_read_the_same_again(
     path.write_bytes(bytes(range(256)) * 4096)
     positions = Positions(run.positions)
     log = LogReader(config, run, positions)
+    assert not log.rest(1) and not log.rest(2 + REST_MS), "nothing was looked at"
     view = log.view(0, 1 << 20)
     before = bytes(view)
     assert _resident_bytes(path) == 1 << 20
-    log.rest(1000)
-    log.rest(1000 + REST_MS)
+    assert not log.rest(1000)
+    assert not log.rest(1000 + REST_MS)
     assert _resident_bytes(path) == 1 << 20
-    log.rest(1001 + REST_MS)
+    assert log.rest(1001 + REST_MS), "just now"
+    assert not log.rest(9000 + 9 * REST_MS), "and not once more"
     assert _resident_bytes(path) == 0
     assert bytes(view) == before
     view.release()
     log.close()
     positions.close()
+
+
+def test_recent_bytes_come_from_the_pool_and_from_the_segments(log: Log) -> None:
+    log.append(100, 200)
+    log.commit(half := log.end)
+    log.append(300, 400)
+    for start, stop in ((0, half), (half, log.end), (0, log.end), (half - 50, log.end - 10)):
+        assert log.reader.recent(start, stop) == log.raw[start:stop]
+
+
+def test_a_copy_that_the_writer_wrote_into_meanwhile_is_not_believed(log: Log) -> None:
+    """The ring comes round while it is read."""
+    if log.reader._pool is None:
+        return  # the bytes stand in the segment from the beginning
+    log.append(100)
+    wanted = log.raw
+
+    class Overtaken:
+        """The pool, whose bytes are others by the time they are joined."""
+
+        def __init__(self, pool: Any) -> None:
+            self._pool = pool
+
+        def pieces(self, start: int, stop: int) -> list[memoryview]:
+            pieces: list[memoryview] = self._pool.pieces(start, stop)
+            log.commit(log.end)
+            log.appender.put(log.end - len(wanted) + self._pool.size, b"?" * len(wanted))
+            return pieces
+
+    pool, overtaken = log.reader._pool, Overtaken(log.reader._pool)
+    vars(log.reader)["_pool"] = overtaken
+    assert log.reader.recent(0, len(wanted)) == wanted
+    vars(log.reader)["_pool"] = pool

@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import zmq
 
+from penstock.shared.files.mapped_file_queue import MappedFile
 from penstock.shared.process.connection_limit import LOOK_MS, ConnectionLimit
 from penstock.shared.process.listeners import listen_ipc, listen_tcp
 from penstock.shared.wire.sockets import serve
@@ -137,6 +138,50 @@ def test_a_successor_opens_what_its_predecessor_had_closed(
     alone(_succeed, kind)
 
 
+def _open_when_full(kind: str) -> None:
+    resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+    it = Endpoint(Path.cwd(), kind, 10_000)
+    few = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+    assert few < 100
+    segment = Path("segment")
+    segment.write_bytes(bytes(4096))
+    for left in (True, False):
+        taken = _take_all_files()
+        file = MappedFile(segment, 0, 4096, writable=False)  # before any look at the door
+        file.close()
+        if left:
+            _close(taken)
+        it.tend()
+        assert bool(it.heard) == left, "it is closed where those that came are still there"
+        if not left:
+            assert not it.knock()
+            _close(taken)
+            it.tend()
+            assert it.heard
+        assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] == few
+    it.close()
+
+
+def _take_all_files() -> list[int]:
+    taken = []
+    while True:
+        try:
+            taken.append(os.dup(0))
+        except OSError:
+            return taken
+
+
+def _close(handles: list[int]) -> None:
+    for each in handles:
+        os.close(each)
+
+
+def test_a_segment_is_opened_at_the_moment_when_connections_have_taken_the_last_file(
+    alone: Callable[..., None],
+) -> None:
+    alone(_open_when_full, "tcp")
+
+
 def _storm(kind: str) -> None:
     """In a process that may have few files open: all at once. Prints the address, and in the end
     whether the door is closed, how many files are free, and seconds of CPU."""
@@ -178,4 +223,5 @@ def test_a_storm_leaves_files_for_the_store_and_an_idle_core() -> None:
 
 
 if __name__ == "__main__":
-    {each.__name__: each for each in (_fill_and_leave, _succeed, _storm)}[sys.argv[1]](sys.argv[2])
+    scenes = _fill_and_leave, _succeed, _open_when_full, _storm
+    {each.__name__: each for each in scenes}[sys.argv[1]](sys.argv[2])

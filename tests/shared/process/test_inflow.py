@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 import zmq
 
+from penstock.shared.process import inflow
 from penstock.shared.process.inflow import (
     ASK_MS,
     GROWN_BYTES,
@@ -208,3 +209,18 @@ def test_honest_clients_with_long_requests_are_never_closed(endpoint: Endpoint) 
     with subprocess.Popen(command) as honest:  # what they queue is no memory of this process
         endpoint.serve_until(lambda: len(endpoint.requests) == SENDERS * ROUNDS, 4 * WAIT_S)
     assert honest.returncode == 0 and endpoint.closed == []
+
+
+def test_bytes_that_nobody_has_read_are_of_no_message_yet() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        peer = socket.create_connection(server.getsockname())
+        mine, _ = server.accept()
+        with peer, mine:
+            peer.sendall(b"x" * 1000)
+            assert len(mine.recv(1000, socket.MSG_PEEK | socket.MSG_WAITALL)) == 1000
+            assert inflow._received(mine.fileno()) == 0
+            mine.recv(300, socket.MSG_WAITALL)
+            assert inflow._received(mine.fileno()) == 300
+            mine.recv(700, socket.MSG_WAITALL)
+            assert inflow._received(mine.fileno()) == 1000
+        assert inflow._received(server.fileno()) == 0, "one that listens receives nothing"

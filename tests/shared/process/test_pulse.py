@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 
 from penstock.shared.process.pulse import Pulse
 
@@ -34,3 +35,18 @@ def test_who_does_not_wait_falls_silent() -> None:
     before = len(beats)
     assert not threading.Event().wait(0.05) and len(beats) == before
     pulse.end()
+
+
+def test_a_thread_that_rests_beats_again_as_soon_as_somebody_waits() -> None:
+    beaten = threading.Event()
+    pulse = Pulse(beaten.set, 0.001)
+    for _ in range(3):
+        beaten.clear()
+        with pulse:
+            assert beaten.wait(60)
+        deadline = time.monotonic() + 60
+        while not pulse._resting:
+            assert time.monotonic() < deadline
+            time.sleep(0.001)
+    pulse.end()
+    assert pulse._thread is not None and not pulse._thread.is_alive()

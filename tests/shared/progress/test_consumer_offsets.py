@@ -132,6 +132,19 @@ def test_rocketmqs_groups_are_read_changed_and_keep_what_is_unknown() -> None:
     assert groups.settings("CG") == DEFAULTS
 
 
+def test_what_nobody_here_obeys_of_a_group_is_kept_and_told() -> None:
+    policy = {"type": "EXPONENTIAL", "exponentialRetryPolicy": {"initial": 5000, "multiplier": 2}}
+    kept = {"retryMaxTimes": 3, "groupRetryPolicy": policy, "attributes": {"a": "b"}}
+    groups = SubscriptionGroups({"subscriptionGroupTable": {"CG": kept}})
+    groups.put("CG", {"retryMaxTimes": 4}, 1)
+    told = groups.entry("CG")
+    assert told == {**DEFAULTS, **kept, "groupName": "CG", "retryMaxTimes": 4}
+    assert json.loads(groups.encode())["subscriptionGroupTable"]["CG"]["groupRetryPolicy"] == policy
+    groups.put("NEW", {}, 2)
+    assert groups.entry("NEW") == groups.entry("UNKNOWN") | {"groupName": "NEW"}
+    assert groups.entry("NEW")["groupRetryPolicy"] == {"type": "CUSTOMIZED"}
+
+
 @pytest.mark.parametrize(
     ("key", "value", "said"),
     [

@@ -25,6 +25,7 @@ from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queu
 from penstock.shared.memory.run_directory import Endpoints, Run
 from penstock.shared.queue import reader as queue_reader
 from penstock.shared.queue.found_records import piece_of
+from penstock.shared.queue.lag import Lag
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.queue.windows import QueueWindows
 
@@ -119,6 +120,23 @@ def test_any_queue_read_in_any_steps_is_its_messages_in_order(
         start = data.draw(st.integers(0, len(bodies)))
         expected = list(enumerate(bodies))[start:]
         assert store.all(queue_id, start, size) == expected
+    for each in (store.reader, store.table, store.positions):
+        each.close()
+
+
+def test_lag_in_bytes_goes_on_past_the_end_of_a_segment(tmp_path: Path) -> None:
+    """A segment of these queues has 5 entries."""
+    store = build(tmp_path, [Record(topic="orders", body=b"x" * 100) for _ in range(12)])
+    size = store.reader.read(0, 0, 1)[0].size
+    lag = Lag(store.reader)
+    for offset in (0, 3, 5, 11, 12):
+        assert lag.size("orders", 0, offset) == (12 - offset) * size
+        age_ms, found = lag.of("orders", 0, offset, 1 << 60)
+        assert found == (12 - offset) * size and (age_ms > 0) == (offset < 12)
+    StorePaths(tmp_path).queue("orders", 0).joinpath(f"{200:020}").unlink()
+    store.reader.release_deleted(0)
+    assert lag.of("orders", 0, 0, 1 << 60)[1] == -1, "not what is there of it"
+    assert lag.size("orders", 1, 0) == 0, "there is no such queue"
     for each in (store.reader, store.table, store.positions):
         each.close()
 
@@ -302,6 +320,8 @@ def test_who_stands_at_the_ends_of_queues_is_told_apart_until_one_of_them_moves(
     assert reader.is_at_ends(both)
     for elsewhere in ({0: 4, 1: 3}, {0: 5, 1: 2}, {0: 6}):
         assert not reader.is_at_ends(reader.standing("orders", elsewhere))
+        is_past = 4 not in elsewhere.values() and 2 not in elsewhere.values()
+        assert reader.is_at_ends(reader.standing("orders", elsewhere), or_past=True) == is_past
     # behind the end of a queue that has nothing yet: what that means follows from `dispatched`
     assert not reader.is_at_ends(reader.standing("orders", {0: 5, 7: 1}))
     second, nowhere = reader.standing("orders", {1: 3}), reader.standing("others", {0: 0})

@@ -88,6 +88,39 @@ def test_runs_and_single_records_are_judged_alike() -> None:
     assert order.take("q", 0, 4, 2) == (None, True), "the topic was made again"
 
 
+@pytest.mark.parametrize(
+    ("slots", "served", "left_out", "overtaken", "end"),
+    [
+        # only a topic that was made again goes back, and to 0: all that follow contradict the first
+        ([99, 41, 42, 43], {41: 1, 42: 2, 43: 3}, [], [0], 44),
+        ([99, 41, 43, 44], {43: 2, 44: 3}, [1], [0], 45),
+        ([99, 41, 41, 42], {42: 3}, [1], [0], 43),
+        ([1 << 40, 1, 2], {1: 1, 2: 2}, [], [0], 3),
+        # the second one is what is wrong
+        ([99, 41, 100, 101], {99: 0, 100: 2, 101: 3}, [1], [], 102),
+        ([99, 41], {99: 0}, [], [], 100),
+        ([99, 0, 1, 2], {99: 0, 0: 1, 1: 2, 2: 3}, [], [], 100),
+        # several lead up to it
+        ([98, 99, 41, 42], {98: 0, 99: 1, 41: 2, 42: 3}, [], [], 100),
+    ],
+)
+def test_a_first_record_that_all_others_go_back_behind_is_not_of_its_queue(
+    slots: list[int], served: dict[int, int], left_out: list[int], overtaken: list[int], end: int
+) -> None:
+    order = Order()
+    found = _walk(order, slots)
+    found = {slot: number for slot, number in found.items() if number not in order.overtaken}
+    assert (found, order.left_out, order.overtaken) == (served, left_out, overtaken)
+    assert order.ends == {"q": end}
+
+
+def test_several_at_once_contradict_a_first_record_as_well() -> None:
+    order = Order()
+    assert order.take("q", 99, 0) == (None, True) and order.is_alone("q")
+    assert order.take("q", 41, 1, 3) == (None, True) and not order.is_alone("q")
+    assert (order.overtaken, order.ends, order.begun_again) == ([0], {"q": 44}, {"q": 41})
+
+
 @given(
     st.lists(st.sampled_from("ab"), min_size=3, max_size=40),
     st.integers(0, 39),

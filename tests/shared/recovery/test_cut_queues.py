@@ -11,9 +11,13 @@ import pytest
 from penstock.maintenance.verify import verify_store
 from penstock.shared.config import Config
 from penstock.shared.errors import StoreDamaged
+from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record
 from penstock.shared.memory.queue_table import QueueKey, QueueTable, create_queue_table
+from penstock.shared.queue.earlier_entries import load_earlier_entries
 from penstock.shared.queue.known_queues import QueueEnd, load_known_queues
+from penstock.shared.recovery.cut_queues import recover_queues
+from penstock.shared.store.survey import StoreSurvey
 
 SEGMENT = 4096
 
@@ -50,6 +54,24 @@ def test_entries_from_the_scan_on_are_cut_and_segments_without_one_go(
         store.recover_queues(cut_at if cut_at < end else None, table, config)
         assert store.contents() == before, "twice changes nothing"
     table.close()
+
+
+def test_what_queues_say_of_records_that_are_cut_from_the_log_is_not_kept(
+    stopped_store: Callable[..., Any], twelve: list[Record], table: QueueTable, tmp_path: Path
+) -> None:
+    store = stopped_store(twelve, unclean=True)
+    starts, keep = store.starts(), tmp_path / "kept"
+    # the log ends at the tenth record: two that the queues have are gone
+    with StoreSurvey(store.paths, store.config) as survey:
+        recover_queues(survey, starts[4], table, keep=keep, doubted=range(starts[4], starts[9]))
+    table.close()
+    kept = load_earlier_entries(keep)
+    found = [ENTRY.unpack(entry)[0] for queue in kept for entry in _pieces(queue.entries)]
+    assert sorted(found) == starts[4:9]
+
+
+def _pieces(raw: bytes) -> list[bytes]:
+    return [raw[at : at + ENTRY.size] for at in range(0, len(raw), ENTRY.size)]
 
 
 def test_when_all_is_dispatched_the_queues_are_only_counted(

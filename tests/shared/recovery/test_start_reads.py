@@ -15,10 +15,16 @@ from penstock.shared.formats.checkpoint import Checkpoint, encode_checkpoint
 from penstock.shared.formats.record_check import Kind
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.index.directory import index_geometry
-from penstock.shared.layout import PAGE_BYTES, StorePaths
+from penstock.shared.layout import PAGE_BYTES, StorePaths, segment_name
 from penstock.shared.queue.known_queues import QueueEnd, replace_known_queues
-from penstock.shared.recovery.find_log_end import LogEnd, cut_unfinished_block
+from penstock.shared.recovery.find_log_end import (
+    Bounds,
+    LogEnd,
+    cut_unfinished_block,
+    find_log_end,
+)
 from penstock.shared.recovery.recover_log import Recovered, recover_store
+from penstock.shared.recovery.witness import Witness
 from penstock.shared.store.directory import StoreDirectory
 from penstock.shared.store.survey import StoreSurvey
 
@@ -97,6 +103,22 @@ def test_there_is_nothing_untrue_about_a_sparse_store(
     paths.abort.unlink()
     report = verify_store(paths.root, index=index_geometry(config))
     assert (report.problems, report.messages) == ([], 7)
+
+
+def test_of_a_log_that_memory_says_is_empty_nothing_is_read(
+    make_config: Callable[..., Config], tmp_path: Path
+) -> None:
+    """Its segment is allocated ahead and warm: all of it would be looked through for a record."""
+    config = make_config()
+    paths = StorePaths(tmp_path)
+    paths.commit_log.mkdir()
+    segment = bytes(config.mapped_file_size_commit_log_bytes)
+    (paths.commit_log / segment_name(0)).write_bytes(segment)
+    with StoreDirectory(paths.root) as store:
+        found = find_log_end(store, config, 0, Bounds(most=0), Witness(Checkpoint()))
+        assert (found.end, found.damaged, store.bytes_read) == (0, False, 0)
+        assert find_log_end(store, config, 0, Bounds(), Witness(Checkpoint())) == found
+        assert store.bytes_read > 0, "without that memory it is"
 
 
 def test_no_block_is_looked_for_below_where_the_log_is_known_to_go(

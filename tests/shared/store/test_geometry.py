@@ -24,7 +24,7 @@ from penstock.shared.config_sources import load_config
 from penstock.shared.errors import ConfigError, StoreDamaged
 from penstock.shared.files.segments import segment_bases
 from penstock.shared.formats.index_chains import SLOT_DTYPE, Entries, put
-from penstock.shared.formats.index_layout import Geometry, IndexHeader
+from penstock.shared.formats.index_layout import HEADER, Geometry, IndexHeader
 from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.record import Record
 from penstock.shared.index.directory import index_files
@@ -82,13 +82,33 @@ def test_the_slots_of_an_index_file_are_found_by_looking(
     path = tmp_path / "20240101000000000"
     _index_file(path, size, hashes, gaps[: len(hashes)])
     found = find_geometry([path], [])
-    # with a few keys, all of one record, more than one number of slots may fit: then it says so
-    assert found == size or found is None and len(hashes) < 16
+    # with a few keys, all of one record or one slot, more than one number of slots may fit: then it
+    # says so
+    says_much = len(hashes) >= 16 and len({each % slots for each in hashes}) > 1
+    assert found == size or found is None and not says_much
     assert find_geometry([path], [size]) == size
-    if len(hashes) >= 16 and slots > 5:
-        wrong = Geometry(slots - 5, items + 4)
+    if says_much and slots > 5:
+        wrong = Geometry(slots - 5, items + 1)
         assert wrong.file_bytes == size.file_bytes
         assert find_geometry([path], [wrong]) == size
+
+
+@pytest.mark.parametrize("used", [1, 2])
+@pytest.mark.parametrize("count", [14, 15, 16])
+def test_two_places_that_fit_by_chance_are_one_too_many_where_items_say_little(
+    tmp_path: Path, count: int, used: int
+) -> None:
+    """Items of zeros only, as of one key whose hash is 0 at the log's begin: a row later they fit
+    as well, with the unused row behind them. Another slot in use belongs to none of them."""
+    size = Geometry(40, 60)
+    raw = bytearray(size.file_bytes)
+    raw[:40] = HEADER.pack(0, 0, 0, 0, used, count + 1)
+    raw[40:44] = count.to_bytes(4, "big")
+    raw[44:48] = (used - 1).to_bytes(4, "big")
+    path = tmp_path / "20240101000000000"
+    path.write_bytes(raw)
+    found = find_geometry([path], [])
+    assert found is None if count < 16 or used == 1 else found is not None
 
 
 def test_one_key_is_enough_to_see_that_a_guess_is_wrong(tmp_path: Path) -> None:

@@ -179,3 +179,32 @@ def test_a_number_of_queues_that_is_none_counts_as_no_queue(nums: object) -> Non
     assert topics.queues("t") == 0
     topics.put("t", 2, 5)
     assert topics.queues("t") == 2
+
+
+changes = st.lists(
+    st.tuples(st.sampled_from(["orders", "a", "b", "RMQ_SYS_TRANS_HALF_TOPIC"]), st.integers(0, 9)),
+    max_size=12,
+)
+
+
+@given(changes)
+def test_queues_are_counted_along_with_every_change(found: list[tuple[str, int]]) -> None:
+    topics = Topics(parse_fastjson(ROCKETMQ))
+    for topic, queues in found:
+        if queues:
+            topics.put(topic, queues, 1)
+        elif topic in topics.names():
+            topics.remove(topic, 1)
+        configs = topics.configs().values()
+        assert topics.queue_count == sum(max(c.queues, c.read_queues) for c in configs)
+
+
+def test_to_count_queues_takes_as_long_with_many_topics_as_with_few(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Of a thousand groups that begin at once each has a topic made, and each asks."""
+    topics, looks = Topics(), []
+    for number in range(500):
+        topics.put(f"t{number}", 4, 1)
+    monkeypatch.setattr(Topics, "_number", lambda self, topic, key: looks.append(topic) or 1)
+    assert topics.queue_count == 2000 and len(looks) < 10

@@ -1,0 +1,167 @@
+"""Queries of a running store's clients, each worked at in turns so that none holds up the rest.
+
+One query of each asker is kept; asked again it is not begun again. A query sees what was
+acknowledged before it came, or what is dispatched when that takes too long. What an asker is, its
+caller knows: a connection, or a number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from typing import Generic, NamedTuple, TypeVar
+
+from penstock.shared.config import Config
+from penstock.shared.errors import RESOURCE_EXHAUSTED, PenstockError, StoreDamaged, StoreUnavailable
+from penstock.shared.formats.index_layout import IndexHeader
+from penstock.shared.index import lookup as query
+from penstock.shared.index.directory import index_geometry
+from penstock.shared.index.lookup import IndexView, KeyQuery, LogAt
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions
+from penstock.shared.names import check_topic
+from penstock.shared.next_steps import verify
+from penstock.shared.wire.messages import Query, QueryById
+
+# What one turn may take for all queries together, between two looks at the socket.
+TURN_MS = 5
+MAX_QUERIES = 1000
+# How long a query waits for what was acknowledged before it.
+CATCH_UP_MS = 1000
+
+Request = Query | QueryById
+Answer = list[bytes] | PenstockError
+Asker = TypeVar("Asker", bound=Hashable)
+
+
+class _Turn(NamedTuple):
+    """A query at work. Until `dispatched` is at `position`, or the time has come, it waits."""
+
+    request: Request
+    work: Generator[None, None, list[bytes]]
+    position: int
+    until_ms: int
+
+
+class QueryTurns(Generic[Asker]):
+    """The queries that have no answer yet."""
+
+    def __init__(
+        self, config: Config, positions: Positions, log_at: LogAt, monotonic_ms: Callable[[], int]
+    ) -> None:
+        """`log_at` is asked for what lies between `log_start` and `dispatched`, and no more."""
+        self._config = config
+        self._positions = positions
+        self._view = log_at
+        self._monotonic_ms = monotonic_ms
+        self._index = IndexView(StorePaths(config.store).index, index_geometry(config))
+        # what producers have an answer for lies below this
+        self._acknowledged = "flushed" if config.sync_flush else "wrote"
+        self._turns: dict[Asker, _Turn] = {}
+
+    def add(self, peer: Asker, request: Request) -> None:
+        """Begin a query, unless it is at work. Raises PenstockError."""
+        known = self._turns.get(peer)
+        if known is not None and known.request == request:
+            return
+        if known is None and len(self._turns) >= MAX_QUERIES:
+            raise StoreUnavailable(
+                f"{MAX_QUERIES} queries are waiting, the most that may",
+                len(self._turns),
+                "ask again later",
+            )
+        work = self._begin(request)
+        until_ms = self._monotonic_ms() + CATCH_UP_MS
+        position = self._positions[self._acknowledged]
+        self._turns[peer] = _Turn(request, work, position, until_ms)
+
+    def work(self) -> list[tuple[Asker, Request, Answer]]:
+        """Go on with every query for a moment; those that have ended, and how."""
+        if not self._turns:
+            return []
+        ended: list[tuple[Asker, Request, Answer]] = []
+        now_ms = self._monotonic_ms()
+        dispatched = self._positions["dispatched"]
+        ready = {
+            peer: turn
+            for peer, turn in self._turns.items()
+            if dispatched >= turn.position or turn.until_ms <= now_ms
+        }
+        while ready:
+            for peer, turn in list(ready.items()):
+                answer = _step(turn)
+                if answer is not None:
+                    ended.append((peer, turn.request, answer))
+                    del ready[peer], self._turns[peer]
+            if self._monotonic_ms() - now_ms >= TURN_MS:
+                break
+        return ended
+
+    @property
+    def busy(self) -> bool:
+        """Whether there is a query that is more than waiting."""
+        dispatched = self._positions["dispatched"]
+        return any(dispatched >= turn.position for turn in self._turns.values())
+
+    @property
+    def waiting(self) -> bool:
+        return bool(self._turns)
+
+    def last_update(self) -> tuple[int, int]:
+        """When the index was written last, in ms, and up to which log offset; zeros at first."""
+        newest = next(iter(self._index.files()), None)
+        header = newest.header if newest is not None else IndexHeader()
+        return header.end_timestamp_ms, header.end_offset
+
+    def release_deleted(self) -> None:
+        """Close index files that have been deleted, unless a query may be at one."""
+        if not self._turns:
+            self._index.release_deleted()
+
+    def close(self) -> None:
+        self._index.close()
+
+    def _begin(self, request: Request) -> Generator[None, None, list[bytes]]:
+        if isinstance(request, QueryById):
+            return self._find(request.message_id)
+        check_topic(request.topic)
+        most = self._config.default_query_max_num if request.unique else request.max_num
+        wanted = KeyQuery(
+            request.topic,
+            request.key,
+            min(most, self._config.max_msgs_num_batch),
+            request.begin_ms,
+            request.end_ms,
+            request.unique,
+        )
+        return self._look_up(wanted.check())
+
+    def _find(self, message_id: str) -> Generator[None, None, list[bytes]]:
+        yield
+        return [bytes(query.find_by_id(message_id, self._log_at))]
+
+    def _look_up(self, wanted: KeyQuery) -> Generator[None, None, list[bytes]]:
+        return (yield from query.look_up(self._index.files(), wanted, self._log_at))
+
+    def _log_at(self, offset: int, size: int) -> memoryview | bytes:
+        dispatched = self._positions["dispatched"]
+        if not self._positions["log_start"] <= offset < dispatched:
+            return b""
+        return self._view(offset, min(offset + size, dispatched))
+
+
+def _step(turn: _Turn) -> Answer | None:
+    """Go on with one query; its answer when it has one."""
+    try:
+        next(turn.work)
+    except StopIteration as end:
+        found: list[bytes] = end.value
+        return found
+    except PenstockError as error:
+        return error
+    except OSError as error:
+        if error.errno in RESOURCE_EXHAUSTED:
+            raise
+        return StoreDamaged(
+            "the files of log or index cannot be read", error, verify(error.filename)
+        )
+    return None
