@@ -4,7 +4,7 @@ Owns:     `flushed`, `flush_error`; the checkpoint file; the watermark.
 Reads:    `committed`, `flush_wanted`, `wrote_timestamp`, `dispatched`, `name_error`, `read_only`;
           all files of the store.
 Hears:    the committer's doorbell.
-Notifies: the writer and the reput.
+Notifies: the writer, the reader and the reput.
 On crash: the next one goes on at `flushed`; syncing again what is synced is harmless.
 
 The first error of a flush stops the store: the kernel reports it once and may drop the pages, so a
@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections.abc import Generator
 
 from penstock.actors.flusher.index_sync import IndexSync
@@ -28,7 +29,8 @@ from penstock.shared.files.durable import NO_ROOM, FlushFailed, sync_file, write
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.layout import PAGE_BYTES, StorePaths
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
+from penstock.shared.process.doorbells import LogBells
 from penstock.shared.process.retry import Retry
 from penstock.shared.store.checkpoint_file import CheckpointKeeper, load_checkpoint
 from penstock.shared.store.watermark import WATERMARK_MS, WatermarkKeeper
@@ -51,6 +53,7 @@ class Flusher(Actor):
         self._round: Generator[None, None, bool] | None = None
         self._marked_at_ms = now_ms
         self._in_doubt = True
+        self._bells = LogBells(stage.bus, stage.positions, stage.clock)
         # the round of queues, index and checkpoint, which may find no room
         self._retry = Retry(stage.clock)
 
@@ -133,20 +136,23 @@ class Flusher(Actor):
         crash_point("flush.before_msync")
         while at < committed:
             segment = self._segments.segment(at)
+            began_ns = time.monotonic_ns()
             with self._stage.disk:
                 sync_file(segment.handle)
+            self._positions.count_duration("flush", time.monotonic_ns() - began_ns)
             at = segment.base + segment.size
             if at < committed:
                 crash_point("flush.roll")
             self._stage.beat()
         crash_point("flush.after_msync_before_cursor")
-        self._flushed = committed
+        size, self._flushed = committed - self._flushed, committed
         self._positions.publish("flushed", committed)
         crash_point("flush.after_cursor_before_ack")
         self._flushed_at_ms = self._stage.clock.monotonic_ms()
         self._stage.bus.notify("writer")
         if self._config.sync_flush:
-            self._stage.bus.notify("reput")
+            self._bells.readable(size)
+            self._bells.stored("reput", committed)
         return 1
 
     def _due(self, committed: int) -> bool:
@@ -207,7 +213,7 @@ class Flusher(Actor):
         for _ in range(QUEUES_AT_ONCE):
             if not self._go_on() or self._stage.clock.monotonic_ms() > until_ms:
                 break
-        return 1
+        return int(self._round is not None)
 
     def _begin_round(self, least_pages: int, *, last: bool = False) -> None:
         self._checkpoint.sample_queues()
@@ -259,9 +265,13 @@ class Flusher(Actor):
 
     def idle_ms(self) -> int:
         """Until the next flush that is due by time, for which no doorbell comes."""
+        if self._retry.has_failed:
+            return TICK_MS
         left_ms = self._flushed_at_ms + self._config.flush_interval_commit_log_ms
         left_ms -= self._stage.clock.monotonic_ms()
-        return left_ms if 0 < left_ms < TICK_MS else TICK_MS
+        # no bell comes for what nobody waits for
+        interval_ms = max(TICK_MS, self._config.flush_interval_commit_log_ms)
+        return left_ms if left_ms > 0 else min(QUIET_TICK_MS, interval_ms)
 
     def release_deleted(self) -> None:
         self._segments.release_deleted(self._stage.clock.monotonic_ms())

@@ -48,6 +48,7 @@ class ConsumeQueueSync:
         self._synced: list[int] = []
         self._topics: set[str] = set()
         self.watermark = 0  # what the flusher has on disk of it
+        self._noted = 0  # what of that is in the list
 
     def sync(self, least_pages: int) -> Generator[None, None, bool]:
         """Sync queues that have grown by `least_pages`, 0 for any growth; whether all are synced.
@@ -61,8 +62,9 @@ class ConsumeQueueSync:
         grown, complete = self._grown(ends, least_pages)
         for at in range(0, len(grown), QUEUES_AT_ONCE):
             yield from self._sync_group(grown[at : at + QUEUES_AT_ONCE], ends)
-        if self.watermark:
+        if self._noted != self.watermark:
             self._known.note({WATERMARK: QueueEnd(self.watermark)})
+            self._noted = self.watermark
         crash_point("known.ends_written")
         yield from self._known.sync()
         return complete

@@ -1,9 +1,11 @@
 """The reader: answers pulls with ranges of the log, holds those that have to wait, finds by key.
 
-Owns:     `closed_consumers`; the consume endpoint; config/consumerFilter.json.
-Reads:    `queued`; the queue table, consume queues, the log below it; the index, `dispatched`;
-          `topic_changes`, config/topics.json.
-Hears:    requests of consumers; the reput's doorbell.
+Owns:     `answered_pulls`, `waiting_pulls`, `filtered_pulls`, `closed_consumers`; the consume
+          endpoint; config/consumerFilter.json.
+Reads:    `queued`; the queue table, consume queues, the log below it, and a little of the log
+          beyond, with the pool: up to `flushed` (sync) or `wrote` (async); the index, `dispatched`;
+          `topic_changes`, config/topics.json; `deleted_topics`, `forgotten_topics`.
+Hears:    requests of consumers; doorbells of the reput, and of the writer or the flusher.
 Notifies: nobody.
 On crash: nothing is lost: consumers ask again from where they are.
 """
@@ -15,14 +17,15 @@ from typing import NamedTuple
 from penstock.actors.reader.descriptions import describe
 from penstock.actors.reader.filter_turns import FilterTurns
 from penstock.actors.reader.filtered_pulls import FilteredPull, FilteredPulls
+from penstock.actors.reader.fresh_records import FreshRecords
 from penstock.actors.reader.held_pulls import HeldPull, Outcome
 from penstock.actors.reader.plain_pulls import PlainPulls
-from penstock.actors.reader.query_turns import QueryTurns
 from penstock.actors.reader.topic_access import TopicAccess
 from penstock.shared.errors import InvalidArgument, PenstockError, ProtocolError
+from penstock.shared.index.query_turns import QueryTurns
 from penstock.shared.layout import StorePaths
 from penstock.shared.names import MAX_QUEUES_PER_TOPIC, check_topic
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.found_records import piece_of, places_of, ranges_of
 from penstock.shared.queue.reader import QueueReader, unreadable
@@ -71,14 +74,15 @@ class Reader(Actor):
         self._clock = stage.clock
         self._asked: dict[bytes, _Asked] = {}
         self._unread = UnreadAnswers()
+        self._more = False
         # what producers have an answer for lies below this
         self._acknowledged = "flushed" if stage.config.sync_flush else "wrote"
 
     def start(self) -> None:
         config, run = self._stage.config, self._stage.run
         self._queues = QueueReader(config, run, self._stage.positions)
-        self._queries = QueryTurns(
-            config, self._stage.positions, self._queues.log, self._clock.monotonic_ms
+        self._queries: QueryTurns[bytes] = QueryTurns(
+            config, self._stage.positions, self._queues.log.view, self._clock.monotonic_ms
         )
         self._filtered = FilteredPulls(
             self._queues,
@@ -86,7 +90,8 @@ class Reader(Actor):
             self._unread.room,
             self._clock.monotonic_ms,
         )
-        self._plain = PlainPulls(self._queues, self._unread.room)
+        self._fresh = FreshRecords(config, self._stage.positions, self._queues.log)
+        self._plain = PlainPulls(self._queues, self._fresh, self._unread.room)
         paths = StorePaths(config.store)
         self._filter_file = ConsumerFilterFile(paths.consumer_filters, self._clock)
         self._filters = FilterTurns(self._filter_file, config.enable_property_filter)
@@ -118,15 +123,33 @@ class Reader(Actor):
             if parts:
                 self._receive(parts)
             done += 1
-        done += self._read_filter() + self._answer_queries()
+        others = self._read_filter() + self._answer_queries()
+        self._more = not self._inlet.drained or others > 0 or self._filtered.has_turns
+        done += others
+        self._tell_waiting()
         self._filter_file.save()
         if not done:
             self._queues.rest(self._clock.monotonic_ms())
         return done
 
+    def _tell_waiting(self) -> None:
+        """Publish how many wait. The writer looks there, and may do so just before a pull is
+        counted: but then `has_more` sees what it put into the log."""
+        positions = self._stage.positions
+        for name, pulls in (("waiting_pulls", self._plain), ("filtered_pulls", self._filtered)):
+            if positions[name] != len(pulls):
+                positions.publish(name, len(pulls))
+
+    def has_more(self) -> bool:
+        # of a message that was written just before a pull was counted nobody was notified
+        return self._more or self._fresh.is_behind
+
     def idle_ms(self) -> int:
-        # the reput notifies nobody when the index has what a query waits for
-        return SOON_MS if self._queries.waiting else min(TICK_MS, self._inlet.idle_ms)
+        if self._queries.waiting:  # nobody is notified when the index has what it waits for
+            return SOON_MS
+        due_ms = min(self._plain.due_ms, self._filtered.due_ms) - self._clock.monotonic_ms()
+        tick_ms = TICK_MS if self._asked else QUIET_TICK_MS
+        return max(0, min(tick_ms, due_ms, self._inlet.idle_ms))
 
     def release_deleted(self) -> None:
         """Close deleted files. One that ZeroMQ has been sending for too long, it sends no more.
@@ -256,7 +279,8 @@ class Reader(Actor):
         """Answer held pulls that have something now, or have waited long enough."""
         queued = self._stage.positions["queued"]
         done = self._refuse_changed() + self._describe_asked()
-        for outcome in self._plain.turn(queued, self._clock.monotonic_ms()):
+        news = self._fresh.look(queued)
+        for outcome in self._plain.turn(queued, news, self._clock.monotonic_ms()):
             self._send(outcome)
             done += 1
         for outcome in self._filtered.turn(queued):
@@ -296,6 +320,9 @@ class Reader(Actor):
         tracker = self._socket.send_multipart(parts, copy=False, track=copied)
         if copied:
             self._unread.add(tracker, len(payload))
+        if payload:
+            positions = self._stage.positions
+            positions.publish("answered_pulls", positions["answered_pulls"] + 1)
 
     def _describe_asked(self) -> int:
         """Describe topics to those who asked, with all that was acknowledged when they did."""

@@ -21,8 +21,7 @@ def describe(request: Describe, queues: QueueReader, topics: Topics, store: Path
     for queue_id in sorted(slots.keys() | set(range(topics.read_queues(request.topic)))):
         with suppress(QueueDeleted):  # it is not there, then
             found.append(_range(request, queues, queue_id, slots.get(queue_id)))
-    names = () if found else topics.names() | queues.topics
-    hint = "" if found else topic_hint(request.topic, names, store)
+    hint = "" if found else topic_hint(request.topic, topics.names() | queues.topics, store)
     return Described(request.request, request.topic, bool(found), tuple(found), hint)
 
 

@@ -15,7 +15,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
-from penstock.actors.reader.held_pulls import HeldPull, Outcome, failed, moved
+from penstock.actors.reader.held_pulls import NEVER_MS, HeldPull, Outcome, failed, moved
 from penstock.shared.errors import PenstockError
 from penstock.shared.filters.message_filter import Filter
 from penstock.shared.layout import CQ_ENTRY_BYTES
@@ -60,7 +60,8 @@ class FilteredPulls:
         self._wanted: dict[bytes, FilteredPull] = {}
         # those that may have entries to look at, next first
         self._turns: OrderedDict[bytes, None] = OrderedDict()
-        self._next_due_ms = 0
+        # no pull's time is over before this; it may be too early, after an answer
+        self.due_ms = NEVER_MS
         self._queued = -1
         self._turn_ends_ms = 0
         # looks of the last turn; after one with some there may be more to do at once
@@ -69,6 +70,11 @@ class FilteredPulls:
     def __len__(self) -> int:
         return len(self._wanted)
 
+    @property
+    def has_turns(self) -> bool:
+        """Whether some have not been looked at since they came, or their queues grew."""
+        return bool(self._turns)
+
     def put(self, wanted: FilteredPull) -> None:
         """Take a pull in place of the consumer's last one. Asked again, it changes nothing."""
         held = wanted.held
@@ -76,7 +82,7 @@ class FilteredPulls:
         if before is None or before.held.pull.request != held.pull.request:
             self._wanted[held.peer] = wanted
             self._turns[held.peer] = None
-            self._next_due_ms = min(self._next_due_ms or held.until_ms, held.until_ms)
+            self.due_ms = min(self.due_ms, held.until_ms)
 
     def drop(self, peer: bytes) -> None:
         self._wanted.pop(peer, None)
@@ -100,6 +106,7 @@ class FilteredPulls:
         has_moved, self._queued = queued != self._queued, queued
         self.looks = 0
         if not self._wanted:
+            self.due_ms = NEVER_MS
             return
         if has_moved:
             self._turns.update(dict.fromkeys(self._wanted))
@@ -114,12 +121,12 @@ class FilteredPulls:
                 self._turns[peer] = None
             if outcome is not None:
                 yield outcome
-        if began_ms >= self._next_due_ms:
+        if began_ms >= self.due_ms:
             for wanted in list(self._wanted.values()):
                 if wanted.held.until_ms <= began_ms:
                     yield self._answer(wanted, {})
             waiting = (wanted.held.until_ms for wanted in self._wanted.values())
-            self._next_due_ms = min(waiting, default=0)
+            self.due_ms = min(waiting, default=NEVER_MS)
 
     def answer_all(self) -> Iterator[Outcome]:
         """Tell everybody how far it has come: the reader stops."""

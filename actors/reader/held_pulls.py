@@ -14,6 +14,8 @@ from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire.messages import Pull, QueueSlice
 
+NEVER_MS = 1 << 62
+
 
 class HeldPull(NamedTuple):
     """A consumer's pull, and until when it may wait.

@@ -7,27 +7,27 @@ consumers may wait at the ends of their queues while others are served.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 
-from penstock.actors.reader.held_pulls import HeldPull, Outcome, failed, moved
+from penstock.actors.reader.fresh_records import FreshRecords
+from penstock.actors.reader.held_pulls import NEVER_MS, HeldPull, Outcome, failed, moved
 from penstock.shared.errors import PenstockError
 from penstock.shared.queue.found_records import FoundRecords
 from penstock.shared.queue.reader import MAX_PULL_BYTES, CursorSnapshot, QueueDeleted, QueueReader
 from penstock.shared.wire.messages import QueueSlice
 
-_NEVER_MS = 1 << 62
-
 
 class PlainPulls:
     """All plain pulls that have no answer yet, one for each consumer."""
 
-    def __init__(self, queues: QueueReader, room: Callable[[], int]) -> None:
+    def __init__(self, queues: QueueReader, fresh: FreshRecords, room: Callable[[], int]) -> None:
         """`room` says how many bytes an answer may have at the moment."""
         self._queues = queues
+        self._fresh = fresh
         self._room = room
         self._held: dict[bytes, tuple[HeldPull, CursorSnapshot | None]] = {}
         # no pull's time is over before this; it may be too early, after an answer
-        self._next_due_ms = _NEVER_MS
+        self.due_ms = NEVER_MS
         self._queued = -1
 
     def __len__(self) -> int:
@@ -45,7 +45,7 @@ class PlainPulls:
         outcome = self._answer(held, queued, final=held.until_ms <= now_ms)
         if outcome is None:
             self._hold(held)
-            self._next_due_ms = min(self._next_due_ms, held.until_ms)
+            self.due_ms = min(self.due_ms, held.until_ms)
         return outcome
 
     def drop(self, peer: bytes) -> None:
@@ -59,16 +59,20 @@ class PlainPulls:
         """The pulls that have no answer yet."""
         return [held for held, _ in self._held.values()]
 
-    def turn(self, queued: int, now_ms: int) -> Iterator[Outcome]:
-        """Answer those that have something now, or have waited long enough.
+    def turn(self, queued: int, news: Collection[str], now_ms: int) -> Iterator[Outcome]:
+        """Answer those that have something now, or have waited long enough. `news` are topics that
+        have fresh records.
 
         One at a time: what has been sent of one answer decides how much the next may have.
         """
         has_moved, self._queued = queued != self._queued, queued
-        is_due = now_ms >= self._next_due_ms
-        for held, standing in list(self._held.values()) if has_moved or is_due else ():
+        is_due = now_ms >= self.due_ms
+        for held, standing in list(self._held.values()) if has_moved or news or is_due else ():
             final = held.until_ms <= now_ms
-            if not final and (not has_moved or self._queues.is_at_ends(standing)):
+            # what a consumer has of the newest messages the queues may still be about to get
+            is_late = queued < held.position
+            is_at_ends = not has_moved or self._queues.is_at_ends(standing, or_past=is_late)
+            if is_at_ends and not final and held.pull.topic not in news:
                 continue
             outcome = self._answer(held, queued, final=final)
             if outcome is None:
@@ -78,7 +82,7 @@ class PlainPulls:
                 yield outcome
         if is_due:
             waiting = (held.until_ms for held, _ in self._held.values())
-            self._next_due_ms = min(waiting, default=_NEVER_MS)
+            self.due_ms = min(waiting, default=NEVER_MS)
 
     def answer_all(self) -> Iterator[Outcome]:
         """Tell everybody that there is nothing: the reader stops."""
@@ -129,6 +133,14 @@ class PlainPulls:
             slot = queues.get(queue_id, -1)
             cursor = pull.cursors[queue_id]
             span = low, high = self._queues.range(slot) if slot >= 0 else (0, 0)
+            if cursor >= high and slot >= 0 and left > 0:
+                newest = self._fresh.read(pull.topic, queue_id, cursor, left)
+                if newest is not None:
+                    some, after, end = newest
+                    records.append(some)
+                    left -= some.size
+                    slices.append(QueueSlice(queue_id, after, low, end, some.size))
+                    continue
             if cursor == high:
                 continue  # at its end, as most queues of a consumer that keeps up
             elsewhere = moved(self._queues, slot, queue_id, cursor, span, is_complete)

@@ -4,7 +4,7 @@ Owns:     `pending_delayed`, `delivered`, `undelivered`, `delay_floor`, `delay_s
           config/delayOffset.json; penstock/scheduler; penstock/timers/.
 Reads:    `queued`, `wrote`, `wrote_timestamp`, `dispatched`, `log_start`; the queues of
           SCHEDULE_TOPIC_XXXX and rmq_sys_wheel_timer, and the log; config/topics.json.
-Hears:    answers of the writer, whose client it is; it looks at every tick.
+Hears:    answers of the writer, whose client it is; the reput's doorbell.
 Notifies: nobody.
 On crash: the next one goes on at what was saved last, and sends all that its predecessor may have
           sent since once more, marked as a retry. A copy is made of the record that waits and of
@@ -21,7 +21,7 @@ from __future__ import annotations
 import zmq
 
 from penstock.actors.scheduler.copies import Batch, Targets, put_frames
-from penstock.actors.scheduler.keeping import Keeping
+from penstock.actors.scheduler.keeping import SAVE_MS, Keeping
 from penstock.actors.scheduler.levels import Level
 from penstock.actors.scheduler.progress import Progress, ProgressFile
 from penstock.actors.scheduler.rolling import Rolling
@@ -45,7 +45,7 @@ from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.delivered import Copy
 from penstock.shared.messaging.system_topics import TIMER_TOPIC
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire.messages import Appended
 from penstock.shared.wire.sockets import dial
@@ -106,11 +106,9 @@ class Scheduler(Actor):
         self._rolling = Rolling(self._timers, around)
         self._rolling.start(progress)
         progress.boot, progress.run, progress.clean = run.boot_id, run.run_id, False
-        with self._stage.disk:
-            # before anything is sent: whoever comes after a death must not take this for a stop
-            self._file.save(progress)
         now_ms = self._clock.monotonic_ms()
         self._keeping = Keeping(self._stage, self._file, self._files, progress, now_ms)
+        self._keep(self._now_ms())
         self._timers_first = False
         self._put_ms = 0
         self._said: dict[str, int] = {}
@@ -130,18 +128,24 @@ class Scheduler(Actor):
 
     def work(self) -> int:
         monotonic_ms = self._clock.monotonic_ms()
-        # store times never go back, and so does what is compared with them
-        now_ms = max(self._clock.now_ms(), self._positions["wrote_timestamp"])
+        now_ms = self._now_ms()
         self._targets.look(monotonic_ms)
         done = self._hear(monotonic_ms)
-        if not self._stage.stopping:
+        if self._keeping.has_begun and not self._stage.stopping:
             done += self._read_ahead(now_ms)
             done += self._put_due(now_ms, monotonic_ms)
         self._send(monotonic_ms)
-        self._keeping.turn(self._levels, self._timers, self._rolling, self._sender, now_ms)
+        self._keep(now_ms)
         if not done:
             self._queues.rest(monotonic_ms)
         return done
+
+    def _now_ms(self) -> int:
+        """Store times never go back, and neither does what is compared with them."""
+        return max(self._clock.now_ms(), self._positions["wrote_timestamp"])
+
+    def _keep(self, now_ms: int) -> None:
+        self._keeping.turn(self._levels, self._timers, self._rolling, self._sender, now_ms)
 
     def _read_ahead(self, now_ms: int) -> int:
         with self._stage.disk:
@@ -224,9 +228,10 @@ class Scheduler(Actor):
         if isinstance(outcome, Appended):
             batch.owner.settle(batch, True)
             return
-        copies = batch.copies
+        copies, doubtful = batch.copies, batch.doubtful
         if isinstance(outcome, OffsetOutOfRange):
             self._tell("a message may be delivered twice", outcome)
+            doubtful = False
         elif len(copies) == 1:
             moved = self._elsewhere(copies[0], outcome)
             if moved is None:
@@ -236,7 +241,7 @@ class Scheduler(Actor):
             copies = [moved]
         parts: list[Batch] = []
         for each in zip(copies, batch.notes, strict=True):
-            parts += put_frames(self._sender, batch.owner, [each], False)
+            parts += put_frames(self._sender, batch.owner, [each], doubtful)
         batch.owner.again(batch, parts)
 
     def _elsewhere(self, copy: Copy, error: PenstockError) -> Copy | None:
@@ -258,12 +263,16 @@ class Scheduler(Actor):
 
     def idle_ms(self) -> int:
         """Until the next message is due, or the sender has something to repeat."""
-        now_ms = max(self._clock.now_ms(), self._positions["wrote_timestamp"])
+        if not self._keeping.has_begun:
+            return SAVE_MS  # nothing is sent before that, so nothing is due
+        now_ms = self._now_ms()
         due = [level.due_ms for level in self._levels] + [self._timers.next_ms]
         waits = [at - now_ms for at in due if at >= 0]
         sender_ms = self._sender.wait_ms(self._clock.monotonic_ms())
         rest_ms = PACE_MS - (self._clock.monotonic_ms() - self._put_ms)
-        return max(1, min([TICK_MS, sender_ms, *(max(rest_ms, wait_ms) for wait_ms in waits)]))
+        return max(
+            1, min([QUIET_TICK_MS, sender_ms, *(max(rest_ms, wait_ms) for wait_ms in waits)])
+        )
 
     def release_deleted(self) -> None:
         self._queues.release_deleted(self._clock.monotonic_ms())

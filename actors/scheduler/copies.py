@@ -1,8 +1,8 @@
 """Copies of messages whose time has come, packed into frames, and where they may go.
 
 Records in one frame are grouped by queue, each queue's in their order. Where an earlier life may
-have stored some of them each travels alone: the writer looks for a frame's first records only, and
-what was stored then need not be the beginning of what is a frame now.
+have stored some of them the writer is told. It looks for each, as what was stored then need not be
+the beginning of what is a frame now, and stores the others.
 """
 
 from __future__ import annotations
@@ -42,10 +42,12 @@ class Owner(Protocol):
 class Batch:
     """One frame of messages, with what their owner noted of each."""
 
-    __slots__ = ("owner", "copies", "notes", "settled", "due_ms")
+    __slots__ = ("owner", "copies", "notes", "doubtful", "settled", "due_ms")
 
-    def __init__(self, owner: Owner, copies: list[Copy], notes: list[Any]) -> None:
+    def __init__(self, owner: Owner, copies: list[Copy], notes: list[Any], doubtful: bool) -> None:
         self.owner, self.copies, self.notes = owner, copies, notes
+        # an earlier life may have stored some of them
+        self.doubtful = doubtful
         self.settled = False
         # when the first of them is due, once the timers have asked
         self.due_ms = -1
@@ -72,7 +74,7 @@ def put_frames(
     first, size = 0, 0
     for number, (copy, _) in enumerate(copies):
         full = size + len(copy.record) > FRAME_BYTES or number - first >= MOST_IN_FRAME
-        if number > first and (full or doubtful):
+        if number > first and full:
             yield _put(sender, owner, copies[first:number], doubtful)
             first, size = number, 0
         size += len(copy.record)
@@ -88,7 +90,7 @@ def _put(
         groups.setdefault(copy[:2], []).append(copy.record)
     runs = [QueueRun(topic.decode(), queue, len(group)) for (topic, queue), group in groups.items()]
     raw = b"".join([record for group in groups.values() for record in group])
-    batch = Batch(owner, [copy for copy, _ in copies], [note for _, note in copies])
+    batch = Batch(owner, [copy for copy, _ in copies], [note for _, note in copies], doubtful)
     sender.put(runs, raw, batch, doubtful)
     return batch
 

@@ -49,11 +49,15 @@ class Keeping:
         self._saved: bytes = b""
         # of the last life, until it is known what of its work is stored
         self._floor_before = progress.floor
-        self._save_ms = self._document_ms = self._sync_ms = now_ms
+        self._save_ms = now_ms - SAVE_MS
+        self._document_ms = self._sync_ms = now_ms
         self._look_ms = now_ms - LOOK_MS
         self._document: dict[int, int] = dict(progress.levels)
         self._sync: _Sync | None = None
         self._error = ""
+        # Whether it is written down that this life is there. Nothing is sent before: whoever comes
+        # after a death must not take what the last life has left for a stop.
+        self.has_begun = False
 
     def turn(
         self,
@@ -71,6 +75,9 @@ class Keeping:
         try:
             with self._stage.disk:
                 self._note(levels, timers, rolling, sender)
+                if not self.has_begun:
+                    self._save(now_ms, wall_ms)
+                    self.has_begun = True
                 self._sync_files(now_ms, timers)
                 timers.tidy()
                 if now_ms - self._look_ms >= LOOK_MS:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
@@ -72,16 +73,20 @@ class ProgressFile:
     """The file of one store. One process writes it."""
 
     def __init__(self, path: Path, delay_offsets: Path) -> None:
-        self._delay_offsets = delay_offsets
-        make_directory(path.parent)
-        self._handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)
+        self._path, self._delay_offsets = path, delay_offsets
+        # Opened by the first save, which may find a full disk: a start makes no file.
+        self._handle = -1
 
     def load(self) -> tuple[Progress, bool]:
         """What the last life has left, and whether another broker may have run since.
 
         Raises StoreDamaged where delayOffset.json cannot be read.
         """
-        found = [each for slot in range(2) if (each := self._slot(slot)) is not None]
+        raw = b""
+        with suppress(FileNotFoundError):  # the first life of this store
+            raw = self._path.read_bytes()
+        slots = raw[:SLOT_BYTES], raw[SLOT_BYTES:]
+        found = [each for slot in slots if (each := _decode(slot)) is not None]
         own = max(found, key=lambda each: each.number, default=None)
         document = load_document(self._delay_offsets, _levels)
         if own is not None and (document is None or self._digest() in own.documents):
@@ -92,6 +97,9 @@ class ProgressFile:
 
     def save(self, progress: Progress) -> None:
         """Kept when this returns, whatever process dies; not synced. Raises OSError."""
+        if self._handle < 0:
+            make_directory(self._path.parent)
+            self._handle = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, OWN_FILE)
         progress.number += 1
         raw = _encode(progress)
         head = zlib.crc32(raw).to_bytes(4, "big") + len(raw).to_bytes(4, "big")
@@ -121,19 +129,20 @@ class ProgressFile:
         except FileNotFoundError:
             return ""
 
-    def _slot(self, number: int) -> Progress | None:
-        raw = os.pread(self._handle, SLOT_BYTES, number * SLOT_BYTES)
-        length = int.from_bytes(raw[4:_HEAD_BYTES], "big")
-        body = raw[_HEAD_BYTES : _HEAD_BYTES + length]
-        if not length or len(body) != length or zlib.crc32(body) != int.from_bytes(raw[:4], "big"):
-            return None
-        try:
-            return _decoder.decode(body)
-        except msgspec.MsgspecError:
-            return None  # another version's: then delayOffset.json counts
-
     def close(self) -> None:
-        os.close(self._handle)
+        if self._handle >= 0:
+            os.close(self._handle)
+
+
+def _decode(slot: bytes) -> Progress | None:
+    length = int.from_bytes(slot[4:_HEAD_BYTES], "big")
+    body = slot[_HEAD_BYTES : _HEAD_BYTES + length]
+    if not length or len(body) != length or zlib.crc32(body) != int.from_bytes(slot[:4], "big"):
+        return None
+    try:
+        return _decoder.decode(body)
+    except msgspec.MsgspecError:
+        return None  # another version's: then delayOffset.json counts
 
 
 def _levels(document: dict[str, Any]) -> dict[int, int] | None:

@@ -48,7 +48,8 @@ class TimerFiles:
 
     def __init__(self, directory: Path) -> None:
         self._directory = directory
-        make_directory(directory)
+        # by the first that appends, which may find a full disk: a start makes no file
+        self._is_made = False
 
     def append(self, entries: Entries, hours_from: int = 1 << 62) -> dict[tuple[int, bool], int]:
         """Put entries into their files; how many went into each, by minute, or by hour for those of
@@ -56,6 +57,9 @@ class TimerFiles:
 
         Survives the process on return; not synced. Raises OSError; then some may be there.
         """
+        if not self._is_made:
+            make_directory(self._directory)
+            self._is_made = True
         minutes = (entries["due"] // MINUTE_MS).astype(np.int64)
         hours = minutes // HOUR_MINUTES
         # one number for each file: hours are the negative ones
@@ -99,12 +103,18 @@ class TimerFiles:
 
     def minutes(self) -> list[int]:
         """Those that have a file, in order."""
-        return sorted(int(name) for name in os.listdir(self._directory) if name.isdigit())
+        return sorted(int(name) for name in self._names() if name.isdigit())
 
     def hours(self) -> list[int]:
         """Those that have a file, in order."""
-        names = [name[:-1] for name in os.listdir(self._directory) if name.endswith(_HOUR)]
+        names = [name[:-1] for name in self._names() if name.endswith(_HOUR)]
         return sorted(int(name) for name in names if name.isdigit())
+
+    def _names(self) -> list[str]:
+        try:
+            return os.listdir(self._directory)
+        except FileNotFoundError:
+            return []
 
     def count(self, number: int, hour: bool = False) -> int:
         """How many entries a minute or an hour has."""

@@ -5,7 +5,7 @@ Owns:     `transactions_open`, `transactions_committed`, `transactions_rolled_ba
           endpoint.
 Reads:    `queued`, `run_began`, `topic_changes`; the half queue, the op queue, the log below
           `queued`; config/topics.json.
-Hears:    requests of producers; answers of the writer, of which it is a producer.
+Hears:    requests of producers; answers of the writer, of which it is a producer; the reput.
 Notifies: nobody.
 On crash: the next one reads the op queue from where it was last saved. It serves only when it has
           read all that its predecessor can have stored: the writer takes no frame of that one any
@@ -32,7 +32,7 @@ from penstock.shared.formats.record import Record, encode_record, pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.half import Half, as_real
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.topics import Topics, load_topics
@@ -128,7 +128,7 @@ class Transactions(Actor):
     def idle_ms(self) -> int:
         now_ms = self._clock.monotonic_ms()
         # the reput notifies nobody when a half message has come to its queue
-        soon = SOON_MS if self._requests or not self._ready else TICK_MS
+        soon = SOON_MS if self._requests or not self._ready else QUIET_TICK_MS
         return min(soon, self._inlet.idle_ms, self._sender.wait_ms(now_ms), self._checks.wait_ms())
 
     def release_deleted(self) -> None:

@@ -143,7 +143,8 @@ class Requests:
             half = read_half(record.properties)
         except InvalidMessage:
             raise _no_half(request) from None
-        if (half.group, half.unique_key) != (request.group, request.unique_key):
+        # RocketMQ's clients name a half message by its offsets alone
+        if half.group != request.group or request.unique_key not in ("", half.unique_key):
             raise InvalidArgument(
                 "this half message is another producer group's, or has another unique key",
                 f"group {request.group}, {request.unique_key}",

@@ -4,17 +4,15 @@ Owns:     `wrote`, `wrote_timestamp`, `flush_wanted`, `append_wanted`, `rings`,
           `closed_producers`, `unsaved_offsets`, `topic_changes`, `deleted_topics`; the bytes of the
           pool; queue offsets; config/topics.json; penstock/exact-offsets.json and
           deleted-topics.json; the produce endpoint; the files of rings.
-Reads:    `committed`, `flushed`, `allocated`, `read_only`, the error words; the queue table.
+Reads:    `committed`, `flushed`, `allocated`, `read_only`, errors; who waits; the queue table.
 Hears:    requests of producers; doorbells of the flusher and the allocator.
-Notifies: the committer and the allocator.
+Notifies: the committer, the allocator and the reader; of topics the reput and the coordinator.
 On crash: the next one goes on at `wrote`. A frame is visible with the one store to `wrote`, so it
           is there whole or not at all. Producers open new sessions and send again what has no
           answer; what was stored is found in the log by its UNIQ_KEY.
 """
 
 from __future__ import annotations
-
-from collections.abc import Iterator
 
 import zmq
 
@@ -41,10 +39,11 @@ from penstock.shared.errors import (
 from penstock.shared.formats.record import pack_host
 from penstock.shared.formats.record_layout import Shape
 from penstock.shared.layout import StorePaths
-from penstock.shared.log.reader import LOOK_BYTES, LogReader
+from penstock.shared.log.reader import LogReader, with_beats
 from penstock.shared.messaging.offsets_record import OFFSETS_QUEUE
 from penstock.shared.messaging.system_topics import OFFSETS_TOPIC
-from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
+from penstock.shared.process.doorbells import LogBells
 from penstock.shared.process.reception import Reception
 from penstock.shared.wire import messages
 from penstock.shared.wire.messages import Append, Appended, StoredRun, encode, refusal
@@ -75,22 +74,24 @@ class Writer(Actor):
         self._waiting: CheckedFrame | None = None
         self._held = SendQueue(stage.config)
         self._unread = UnreadAnswers()
+        self._bells = LogBells(stage.bus, stage.positions, stage.clock)
         self._drained_at_ms = -1
+        self._more = False
 
     def start(self) -> None:
-        config, run = self._config, self._stage.run
+        config, stage, run = self._config, self._stage, self._stage.run
         self._reader = LogReader(config, run, self._positions)
+        pieces = with_beats(self._reader.pieces, self._stage.beat)
         with self._stage.disk:
             self._topics = TopicAdmin(self._paths, config, self._clock)
-        gone = self._topics.gone
-        self._end = LogEnd(config, run, self._positions, self._pieces, self._clock, gone)
+        self._end = LogEnd(config, run, self._positions, pieces, self._clock, self._topics.gone)
         self._topic_turns = TopicTurns(
             self._topics, self._end, self._positions, self._stage.disk, self._clock
         )
-        index = RetryIndex(self._pieces, self._reader.record, self._reader.segment_bytes)
+        index = RetryIndex(pieces, self._reader.record, self._reader.segment_bytes)
         index.mark(self._positions["dispatched"])
         self._retries = Retries(index, lambda: self._end.wrote)
-        self._exact = ExactOffsets(self._stage, self._pieces, self._reader.record)
+        self._exact = ExactOffsets(self._stage, pieces, self._reader.record)
         self._exact.begin(self._end.next_offset(OFFSETS_TOPIC, OFFSETS_QUEUE))
         self._host = pack_host(config.broker_ip, run.endpoints.store_port)
         self._shape = Shape(len(self._host), config.enabled_append_prop_crc)
@@ -99,20 +100,17 @@ class Writer(Actor):
             run, self._positions, config.max_producer_rings, config.max_frame_bytes
         )
         self._reception = Reception("producers", run, config.store)
-        self._limit = self._stage.connection_limit(config.max_connections)
+        self._limit = stage.connection_limit(config.max_connections)
+        endpoints = run.endpoints.produce, run.endpoints.produce_ipc
         self._socket = serve(
-            self._stage.context,
-            (run.endpoints.produce, run.endpoints.produce_ipc),
-            config.max_frame_bytes,
-            self._stage.listening,
-            ANSWERS_WAITING,
+            stage.context, endpoints, config.max_frame_bytes, stage.listening, ANSWERS_WAITING
         )
-        self._inlet = self._stage.inlet(self._socket, "closed_producers")
+        self._inlet = stage.inlet(self._socket, "closed_producers")
 
     def work(self) -> int:
         self._limit.tend(now_ms := self._clock.monotonic_ms())
         self._inlet.tend(self._retries.size_bytes + self._unread.size_bytes)
-        done = self._release()
+        done = self._release(now_ms)
         if self._waiting is not None:
             self._store(self._waiting)
             done += self._waiting is None
@@ -127,15 +125,23 @@ class Writer(Actor):
             elif parts:
                 self._receive(parts)
             done += 1
-        done += self._take_held() + self._look_for_retries() + self._make_topics()
-        done += self._exact.turn()
+        others = self._take_held() + self._look_for_retries() + self._make_topics()
+        others += self._exact.turn()
+        self._more = others > 0 or not self._inlet.drained
+        done += others
         self._held.note(self._is_blocked(), self._clock.monotonic_ms())
         # while nothing more may come in, what waits outside must not end the sleep at once
         self._stage.listen(self._socket, self._may_receive())
         return done
 
+    def has_more(self) -> bool:
+        return self._more or self._bells.is_flood
+
     def idle_ms(self) -> int:
-        return self._inlet.idle_ms
+        # the committer notifies nobody of room, and what waits may wait for too long
+        waits = self._held or self._retries or self._pending or self._waiting
+        is_quiet = self._topic_turns.idle and not waits
+        return min(QUIET_TICK_MS if is_quiet else TICK_MS, self._inlet.idle_ms)
 
     def release_deleted(self) -> None:
         now_ms = self._clock.monotonic_ms()
@@ -186,13 +192,12 @@ class Writer(Actor):
 
     # --- answers that wait for the disk ---
 
-    def _release(self) -> int:
+    def _release(self, now_ms: int) -> int:
         """Send the answers that are due; how many."""
         released = 0
-        if self._pending:
-            for peer, answer in self._pending.due(self._positions, self._clock.monotonic_ms()):
-                self._socket.send_multipart((peer, encode(answer)))
-                released += 1
+        for peer, answer in self._pending.due(self._positions, now_ms) if self._pending else ():
+            self._socket.send_multipart((peer, encode(answer)))
+            released += 1
         return released
 
     def _refuse(self, peer: bytes, request: int, error: PenstockError, session: int = 0) -> None:
@@ -225,9 +230,11 @@ class Writer(Actor):
             self._refuse(peer, 0, error)
 
     def _make_topics(self) -> int:
-        answers = [] if self._topic_turns.idle else self._topic_turns.turn(self._unread.room())
-        for peer, answer in answers:
+        version, turns = self._topics.version, self._topic_turns
+        for peer, answer in (answers := [] if turns.idle else turns.turn(self._unread.room())):
             self._unread.send(self._socket, peer, answer)
+        for target in ("reput", "coordinator") if self._topics.version != version else ():
+            self._stage.bus.notify(target)
         return len(answers)
 
     def _hello(self, peer: bytes, hello: messages.Hello) -> None:
@@ -336,8 +343,7 @@ class Writer(Actor):
     def _store(self, frame: CheckedFrame) -> None:
         """Store a checked frame and see to its answer, or keep it while there is no room."""
         self._waiting = None
-        is_old = frame.topics != self._topics.version
-        if is_old and (error := self._check.again(frame.runs)):
+        if frame.topics != self._topics.version and (error := self._check.again(frame.runs)):
             self._reject(frame.peer, frame.request, error)
             return
         runs = frame.stored
@@ -363,18 +369,20 @@ class Writer(Actor):
 
     def _acknowledge(self, frame: CheckedFrame, runs: tuple[StoredRun, ...]) -> None:
         """Answer now, or when the disk has the log as far as it goes by now."""
-        request = frame.request
+        request, is_sync = frame.request, self._config.sync_flush
+        if not is_sync:
+            self._bells.readable(len(frame.data))
         producer, stored_ms = request.producer, self._positions["wrote_timestamp"]
         answer = Appended(producer, request.session, request.seq, runs, stored_ms, self._host)
-        durable = request.ack == "durable" or not request.ack and self._config.sync_flush
+        durable = request.ack == "durable" or not request.ack and is_sync
         if durable:
             deadline_ms = self._clock.monotonic_ms() + self._config.sync_flush_timeout_ms
-            end = self._end.wrote
-            self._pending.add(end, deadline_ms, frame.peer, answer)
+            end, stored_ns = self._end.wrote, self._positions.published_ns("wrote")
+            self._pending.add(end, deadline_ms, frame.peer, answer, stored_ns)
             self._positions.publish("flush_wanted", end)
         else:
             self._socket.send_multipart((frame.peer, encode(answer)))
-        self._stage.bus.notify("committer")
+        self._bells.stored("committer", self._end.wrote, at_once=durable or is_sync)
         if self._end.entered_segment():
             self._stage.bus.notify("allocator")
 
@@ -390,11 +398,3 @@ class Writer(Actor):
             self._waiting = frame
         else:
             self._turn_away(frame.peer, frame.request, error)
-
-    def _pieces(
-        self, start: int, stop: int, window_bytes: int = LOOK_BYTES
-    ) -> Iterator[tuple[int, memoryview]]:
-        """The log between two offsets. A long way may lie between them, so this beats."""
-        for piece in self._reader.pieces(start, stop, window_bytes):
-            self._stage.beat()
-            yield piece

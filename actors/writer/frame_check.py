@@ -7,7 +7,9 @@ what is in it, whatever came before it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 from msgspec import structs
@@ -32,8 +34,8 @@ _ACKS = ("", "durable", "written")
 class CheckedFrame(NamedTuple):
     """A checked frame: `starts` of its records; `stored` are records of it from an earlier try.
 
-    Of those `runs`, `data` and `starts` hold nothing any more. `topics` is the version of the
-    topics by which it was checked.
+    Of those `runs`, `data` and `starts` hold nothing any more, and `left` has the numbers of the
+    others. `topics` is the version of the topics by which it was checked.
     """
 
     peer: bytes
@@ -43,33 +45,38 @@ class CheckedFrame(NamedTuple):
     starts: list[int]
     stored: tuple[StoredRun, ...]
     since_ms: int
-    # of the topics by which it was checked
     topics: int
     # the offsets that it moves, where it is the outputs of a block that works exactly once
     move: OffsetsMove | None = None
+    left: Sequence[int] = ()
 
     def without(self, stored: tuple[StoredRun, ...]) -> CheckedFrame:
-        """The frame without its first records, which are stored there."""
-        cut = self.starts[len(stored)]
+        """The frame without some of its records, each of which is stored there by itself."""
+        gone = {each.first for each in stored}
+        left = [number for number in range(len(self.starts) - 1) if number not in gone]
+        pieces = [self.data[self.starts[at] : self.starts[at + 1]] for at in left]
         return self._replace(
-            runs=runs_behind(self.runs, len(stored)),
-            data=self.data[cut:],
-            starts=[start - cut for start in self.starts[len(stored) :]],
+            runs=runs_of(self.runs, left),
+            data=memoryview(b"".join(pieces)),
+            starts=[0, *accumulate(map(len, pieces))],
             stored=stored,
+            left=left,
         )
 
     def with_stored(self, appended: Sequence[StoredRun]) -> tuple[StoredRun, ...]:
         """Where all of the frame is, once the records that it holds are stored there."""
-        known = len(self.stored)
-        rest = (
-            appended
-            if not known
-            else [
-                StoredRun(run.first + known, run.queue_offset, run.physical_offset)
-                for run in appended
-            ]
-        )
-        return (*self.stored, *rest)
+        if not self.stored:
+            return tuple(appended)
+        found = list(self.stored)
+        ends = [*(run.first for run in appended[1:]), len(self.left)]
+        for run, end in zip(appended, ends, strict=True):
+            for at in range(run.first, end):
+                # what lies together in the log and did in the frame is one run
+                if at == run.first or self.left[at] != self.left[at - 1] + 1:
+                    offset = run.queue_offset + at - run.first
+                    position = run.physical_offset + self.starts[at] - self.starts[run.first]
+                    found.append(StoredRun(self.left[at], offset, position))
+        return tuple(sorted(found, key=_first))
 
 
 class FrameCheck:
@@ -165,15 +172,19 @@ class FrameCheck:
             raise InvalidMessage(what, size, "send smaller batches")
 
 
-def runs_behind(runs: Sequence[QueueRun], count: int) -> list[QueueRun]:
-    """The runs of a frame without its first `count` records."""
-    rest = []
+def _first(run: StoredRun) -> int:
+    return run.first
+
+
+def runs_of(runs: Sequence[QueueRun], left: Sequence[int]) -> list[QueueRun]:
+    """The runs of a frame of which only these records are left, in their order."""
+    found, first = [], 0
     for run in runs:
-        left = run.count - count
-        if left > 0:
-            rest.append(structs.replace(run, count=min(left, run.count)))
-        count = max(0, -left)
-    return rest
+        stop = first + run.count
+        if count := bisect_left(left, stop) - bisect_left(left, first):
+            found.append(structs.replace(run, count=count))
+        first = stop
+    return found
 
 
 def offsets_move(

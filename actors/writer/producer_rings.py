@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import os
 import resource
-import secrets
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
@@ -36,7 +35,7 @@ from penstock.shared.wire.messages import OpenRing, Refused, RingOpened, RingSpa
 FILES_PER_RING = 32
 # A producer comes for its ring within this time.
 GRACE_MS = 5000
-_NUMBER_BITS = 62
+_NUMBER_BYTES = 7
 
 
 class Ring(NamedTuple):
@@ -92,8 +91,9 @@ class ProducerRings:
         if len(self._rings) >= self.most:
             what = f"all {self.most} rings are taken"
             raise StoreUnavailable(what, None, "frames go through the socket")
-        number = secrets.randbits(_NUMBER_BITS)
-        path, token = ring_path(self._directory, number), secrets.token_bytes(TOKEN_BYTES)
+        # not the secrets module, whose import brings OpenSSL: a start waits for it
+        number = int.from_bytes(os.urandom(_NUMBER_BYTES))
+        path, token = ring_path(self._directory, number), os.urandom(TOKEN_BYTES)
         try:
             handle = make_ring(path, token)
         except OSError as error:

@@ -2,6 +2,10 @@
 
     put() -> turn(), turn(), ... -> a frame, without what an earlier try of it has stored
 
+A frame is stored with one store to `wrote`, and a power failure cuts it from its end: what is there
+of it is its beginning. Only an actor that packs other frames than its predecessor did sends some of
+which any record may be there, and says so. A block that works exactly once is whole or not at all.
+
 Looking takes time, up to seconds where much was stored since. So each producer with a retry gets a
 step in its turn, and others are served in between. What a producer sends after a retry waits for
 it: its frames are stored in their order. What was found goes back to the writer, which stores it.
@@ -129,13 +133,17 @@ class Retries:
     def _look(
         self, frame: CheckedFrame, stored_after: int
     ) -> Iterator[tuple[StoredRun, ...] | None]:
-        """None for each step, then where the frame's first records are stored."""
+        """None for each step, then where those of the frame's records are that are stored."""
         wrote = self._wrote()
         for _ in self._index.cover(min(stored_after, wrote), wrote):
             yield None
+        scattered = frame.request.scattered and frame.move is None
         stored: list[StoredRun] = []
-        for place in self._index.beginning(frame.data, frame.starts):
-            stored.append(StoredRun(len(stored), *place))
-            if not len(stored) % _FOUND_AT_ONCE:
+        for number, place in enumerate(self._index.places(frame.data, frame.starts)):
+            if place is not None:
+                stored.append(StoredRun(number, *place))
+            elif not scattered:
+                break
+            if number % _FOUND_AT_ONCE == _FOUND_AT_ONCE - 1:
                 yield None
         yield tuple(stored)

@@ -123,20 +123,12 @@ class RetryIndex:
                 yield base + word - lead
                 at += 1
 
-    def beginning(
+    def places(
         self, frame: bytes | memoryview, starts: Sequence[int]
-    ) -> Iterator[tuple[int, int]]:
-        """Where the first records of a frame are, up to the first that is not in what is covered.
-
-        A frame is stored with one store to `wrote`, and a power failure cuts it from its end: what
-        is there of it is its beginning.
-        """
+    ) -> Iterator[tuple[int, int] | None]:
+        """Where each record of a frame is; None for one that is not in what is covered."""
         view = memoryview(frame)
-        for at, stop in pairwise(starts):
-            found = self.find(view[at:stop])
-            if found is None:
-                return
-            yield found
+        return (self.find(view[at:stop]) for at, stop in pairwise(starts))
 
     def mark(self, position: int) -> None:
         """A record begins here, or ends."""

@@ -179,6 +179,28 @@ def test_a_pull_that_finds_nothing_is_held_until_a_message_comes(
     assert answer.slices[0].next_offset == 2
 
 
+@pytest.mark.parametrize("kind", ["waiting_pulls", "filtered_pulls"])
+def test_how_many_wait_is_told_to_the_writer_at_once(
+    running: Callable[..., Any], work: Callable[..., None], kind: str
+) -> None:
+    """It looks there whether somebody has to be woken for a message."""
+    broker, reader, client = running()
+    reput = broker.start(Reput)
+    _store(broker, reput, work)
+    wanted = Subscription("TAG", "a", {}, "", 0) if kind == "filtered_pulls" else None
+    pull = Pull(7, "orders", {0: 1}, 1, 1 << 20, 1000, wanted)
+    client.ask(encode(pull), answers=0)
+    deadline = time.monotonic() + 60
+    while not broker.positions[kind]:
+        assert time.monotonic() < deadline
+        reader.work()
+    told = {name: broker.positions[name] for name in ("waiting_pulls", "filtered_pulls")}
+    assert told == {"waiting_pulls": 0, "filtered_pulls": 0} | {kind: 1}
+    broker.clock.advance(1000)
+    client.ask(answers=1)
+    assert broker.positions[kind] == 0
+
+
 def test_a_pull_that_has_waited_long_enough_is_answered_empty(
     running: Callable[..., Any], work: Callable[..., None]
 ) -> None:
@@ -315,6 +337,18 @@ def test_a_topic_is_described_with_the_offsets_of_a_time(
         assert isinstance(answer, Described) and answer.exists
         (queue,) = answer.queues
         assert (queue.min_offset, queue.max_offset, queue.at_offset) == (0, 5, number)
+
+
+def test_who_asks_for_a_topic_that_is_not_there_is_told_one_that_is_named_alike(
+    running: Callable[..., Any], work: Callable[..., None]
+) -> None:
+    broker, _, client = running()
+    _store(broker, broker.start(Reput), work)
+    for topic, exists, hinted in (("orders", True, False), ("oders", False, True)):
+        ((answer, _),) = client.ask(encode(Describe(7, topic, -1)))
+        assert isinstance(answer, Described) and answer.exists == exists
+        assert ("orders" in answer.hint) == hinted and bool(answer.hint) == hinted
+        assert len(answer.queues) == exists
 
 
 def test_a_question_that_is_asked_again_and_again_is_answered_in_time(

@@ -9,11 +9,13 @@ from typing import Any
 
 import pytest
 
+from penstock.actors.scheduler.keeping import DOCUMENT_MS
 from penstock.actors.scheduler.progress import ProgressFile
 from penstock.actors.writer import Writer
+from penstock.client.core.sending.record_sender import RecordSender
 from penstock.shared.formats.properties import decode_properties, encode_properties
 from penstock.shared.formats.record import Record, pack_host
-from penstock.shared.messaging.delayed import Delay, recall_key
+from penstock.shared.messaging.delayed import Delay, recall_key, timer_due_ms
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.store.rocketmq_json import parse_fastjson
 from penstock.shared.store.topics import Topics, load_topics, save_topics
@@ -35,6 +37,18 @@ def test_by_level_a_message_comes_when_its_level_is_over_and_not_before(scene: M
     assert [each.body.decode() for each in found] == [first, second]
     waited = it.queue("SCHEDULE_TOPIC_XXXX", 1)[0].store_timestamp_ms
     assert found[1].store_timestamp_ms >= waited + 5000
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_a_message_comes_in_the_very_ms_that_it_is_due(scene: Maker, timed: bool) -> None:
+    it = scene()
+    it.send(Delay(out_ms=it.now_ms + 1500) if timed else Delay(1))
+    it.until(lambda: it.broker.positions["pending_delayed"], "the scheduler knows it")
+    (waits,) = it.queue("rmq_sys_wheel_timer" if timed else "SCHEDULE_TOPIC_XXXX", 0)
+    due_ms = timer_due_ms(waits.properties, 0) if timed else waits.store_timestamp_ms + 1000
+    it.broker.clock.advance(due_ms - it.now_ms)
+    it.until(it.bodies, "the message, while the clock stands still", ms=0)
+    assert [each.store_timestamp_ms for each in it.queue()] == [due_ms]
 
 
 def test_at_any_time_messages_come_in_the_order_of_their_times(
@@ -112,6 +126,18 @@ def test_after_a_stop_in_order_nothing_is_doubted_and_rocketmq_finds_its_file(sc
     it.start()
     found = it.await_bodies(2, ms=50)
     assert found[1].body.decode() == later
+
+
+def test_while_it_runs_rocketmqs_file_is_written_now_and_then(scene: Maker) -> None:
+    """Of a broker that is killed there is no other word for another one."""
+    it = scene()
+    file = it.broker.paths.root / "config" / "delayOffset.json"
+    for number in (1, 2):
+        it.send(Delay(1))
+        it.await_bodies(number)
+        it.broker.clock.advance(DOCUMENT_MS)
+        it.turn()
+        assert parse_fastjson(file.read_text())["offsetTable"] == {"1": number}
 
 
 def test_another_brokers_delay_offsets_count(scene: Maker) -> None:
@@ -248,8 +274,25 @@ def test_what_is_due_in_a_queue_that_goes_just_then_goes_to_one_that_is_left(sce
     # the scheduler looks at topics now and then, and what it has sent may be on its way
     it._say(encode(UpdateTopic(9, "orders", read_queues=2, write_queues=2)))
     it.until(lambda: len(it.bodies(3)) + len(it.bodies(1)) >= 60, "all", ms=5)
-    assert it.bodies(3) + it.bodies(1) == keys and it.bodies(1)
+    # what is refused is put again one by one, and what is due next may be on its way by then
+    assert sorted(it.bodies(3) + it.bodies(1)) == keys and it.bodies(1)
     assert it.broker.positions["undelivered"] == 0
+
+
+def test_a_disk_that_refuses_at_its_start_holds_it_up_and_ends_nothing(scene: Maker) -> None:
+    it = scene()
+    sent = it.send(Delay(1))
+    it.until(lambda: it.broker.positions["pending_delayed"], "the scheduler knows it")
+    it.broker.crash(it.actor)
+    progress = it.broker.paths.scheduler
+    progress.unlink()
+    progress.symlink_to(progress.parent / "nowhere" / "file")  # no file can be made there
+    it.start()
+    for _ in range(50):
+        it.turn(100)
+    assert it.bodies() == [], "it sent before it had written down that it is there"
+    progress.unlink()
+    assert [each.body.decode() for each in it.await_bodies(1)] == [sent]
 
 
 def test_recall_keys_are_rocketmqs() -> None:
@@ -291,7 +334,7 @@ def test_what_is_far_comes_once_whoever_dies_while_its_hour_is_split(
 
 
 def test_after_a_death_only_what_was_on_its_way_is_sent_again(scene: Maker) -> None:
-    """Whatever was saved of it: retries travel alone, and would hold up what is due next."""
+    """Whatever was saved of it: retries take time, and would hold up what is due next."""
     it = scene()
     dues = [it.now_ms + 500 + at for at in range(40)]
     for due_ms in dues:
@@ -325,3 +368,42 @@ def test_what_the_queue_lacks_after_a_start_of_the_broker_comes_once(
     monkeypatch.setattr(QueueReader, "range", whole[0])
     monkeypatch.setattr(QueueReader, "queued", whole[1])
     assert [each.body.decode() for each in it.await_bodies(5)] == keys
+
+
+def test_what_a_death_leaves_in_doubt_goes_in_full_frames_and_comes_once(
+    scene: Maker, dice: random.Random, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The predecessor's frames were others: of each of these any message may be stored."""
+    it = scene()
+    due_ms = it.now_ms + 1500
+    keys = [it.send(Delay(out_ms=due_ms + dice.randrange(60))) for _ in range(120)]
+    keys += [it.send(Delay(1)) for _ in range(30)]
+    it.until(lambda: it.broker.positions["pending_delayed"] == 150, "all are known")
+    it.actor._keeping._save_ms = 1 << 60  # nothing is saved any more
+    # of what is due some is stored, and not the first of it
+    monkeypatch.setattr("penstock.actors.scheduler.copies.MOST_IN_FRAME", 7)
+    put, frames = RecordSender.put, []
+
+    def put_some(self: Any, runs: Any, records: bytes, tag: Any, maybe: bool = False) -> None:
+        frames.append(len(tag.copies))
+        if dice.random() < 0.5:
+            put(self, runs, records, tag, maybe)
+
+    monkeypatch.setattr(RecordSender, "put", put_some)
+    it.until(lambda: sum(frames) == 150, "all are on their way, or lost")
+    it.until(lambda: not len(it.actor._sender), "their answers")
+    stored = len(it.queue())
+    assert 20 < stored < 130
+    monkeypatch.undo()
+    sent: list[int] = []
+
+    def count(self: Any, runs: Any, records: bytes, tag: Any, maybe: bool = False) -> None:
+        sent.append(len(tag.copies))
+        put(self, runs, records, tag, maybe)
+
+    monkeypatch.setattr(RecordSender, "put", count)
+    it.crash()
+    found = [each.body.decode() for each in it.await_bodies(150)]
+    assert sorted(found) == sorted(keys), "each once"
+    # what was stored of the first ones is over, and not doubted
+    assert 150 - stored <= sum(sent) <= 150 and len(sent) < 10, "in full frames"

@@ -141,3 +141,10 @@ def test_what_waits_is_counted_once_and_what_takes_messages_back_is_found(tmp_pa
     again = Calendar(files)
     again.start(calendar.whole_hour, HOUR_MS)
     assert len(again) == 8, "those of minutes and hours that are not over"
+
+
+def test_files_that_a_predecessor_has_removed_are_no_error(tmp_path: Path) -> None:
+    files = TimerFiles(tmp_path / "timers")
+    files.drop([5, 6])
+    files.drop([5], hour=True)
+    assert files.minutes() == files.hours() == []

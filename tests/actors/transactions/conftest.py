@@ -66,7 +66,10 @@ class Scene:
         return found
 
     def pass_time(self, ms: int) -> None:
-        """Let the clock go on, and the actors see it."""
+        """Let the clock go on, and the actors see it. What is on its way arrives before that:
+        sockets keep the machine's time, and what is late by it is not late by this clock."""
+        if self.actor:
+            self.until(lambda: not len(self.actor._sender), "the writer's answers")
         self.broker.clock.advance(ms)
         self.turn()
 

@@ -143,6 +143,21 @@ def test_what_is_no_half_message_cannot_be_ended(scene: Scenes) -> None:
     assert producer.end(half, "commit").outcome == "commit"
 
 
+def test_a_word_that_comes_before_its_half_message_is_in_the_queue_waits_for_it(
+    scene: Scenes,
+) -> None:
+    it = scene()
+    producer = it.producer()
+    reput = it.others.pop()
+    half = it.half()
+    producer.say(half, "commit")
+    for _ in range(200):
+        it.turn()
+    assert not producer.socket.poll(0) and not it.queue("orders", 1)
+    it.others.append(reput)
+    assert producer.answer().outcome == "commit"
+
+
 def test_a_producer_that_does_not_know_is_answered_and_nothing_ends(scene: Scenes) -> None:
     broker = scene()
     half = broker.half()

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from penstock.actors.writer import Writer
 from penstock.actors.writer.retries import MEMORY_MS
@@ -157,3 +158,66 @@ def test_the_index_is_forgotten_some_time_after_the_last_retry(
     long_log.clock.advance(1)
     writer.release_deleted()
     assert not index._tables and not index._spans
+
+
+def test_of_a_scattered_retry_each_message_is_looked_for_and_the_others_are_stored(
+    pipeline: Maker, client: Maker, frame: Maker
+) -> None:
+    """An actor packs other frames than the life before it: any of its messages may be there."""
+    broker = pipeline()
+    broker.allocate(2)
+    writer = broker.start(Writer)
+    before, after = client(broker, writer), client(broker, writer)
+    before.ask(encode(CreateTopic(2, "bills", 1)))
+    orders = [bytes(frame("orders", 0, [b"order %d" % n], f"order-{n}-")) for n in range(6)]
+    bills = [bytes(frame("bills", 0, [b"bill %d" % n], f"bill-{n}-")) for n in range(3)]
+    known: dict[int, Any] = {}
+    for at, (topic, raw) in {4: ("orders", orders[4]), 1: ("orders", orders[1]),
+                             7: ("bills", bills[1])}.items():  # fmt: skip
+        (answer,) = before.append_runs([QueueRun(topic, 0, 1)], raw)
+        known[at] = answer.runs[0]
+    wrote = broker.positions["wrote"]
+    runs = (QueueRun("orders", 0, 6), QueueRun("bills", 0, 3))
+    payload = b"".join((*orders, *bills))
+
+    def say() -> Any:
+        after.hello()
+        header = Append(after.producer, after.session, after.seq, runs, "written", True, None, True)
+        after.seq += 1
+        (answer,) = after.ask(encode(header), payload)
+        assert isinstance(answer, Appended), answer
+        return answer
+
+    found = say().runs
+    assert broker.positions["wrote"] - wrote == len(payload) - sum(
+        len(each) for each in (orders[4], orders[1], bills[1])
+    )
+    starts = [each.first for each in found]
+    assert starts == [0, 1, 2, 4, 5, 6, 7, 8], "what lies together is one run"
+    for number, there in known.items():
+        assert replace(there, first=number) in found
+    # where each message is said to be it is
+    stored = broker.positions["wrote"]
+    again = {each.first: each for each in say().runs}
+    assert broker.positions["wrote"] == stored and again.keys() == set(range(9))
+    for number in range(9):
+        run = max((each for each in found if each.first <= number), key=lambda each: each.first)
+        assert again[number].queue_offset == run.queue_offset + number - run.first
+        skip = sum(map(len, (*orders, *bills)[run.first : number]))
+        assert again[number].physical_offset == run.physical_offset + skip
+    offsets = [again[number].queue_offset for number in range(9)]
+    assert offsets == [2, 1, 3, 4, 0, 5, 1, 0, 2]
+
+
+def test_of_any_other_retry_the_beginning_is_looked_for_alone(
+    pipeline: Maker, client: Maker, frame: Maker
+) -> None:
+    """What lies behind a message that is not stored was not stored with this frame."""
+    broker = pipeline()
+    broker.allocate(2)
+    writer = broker.start(Writer)
+    producer = client(broker, writer)
+    first, second = (bytes(frame("orders", 0, [b"x"], f"{n}-")) for n in range(2))
+    producer.append_runs([QueueRun("orders", 0, 1)], second)
+    (answer,) = producer.append_runs([QueueRun("orders", 0, 2)], first + second, retry=True)
+    assert [each.queue_offset for each in answer.runs] == [1]
