@@ -15,8 +15,8 @@ from typing import NamedTuple
 
 from penstock.shared.errors import InvalidMessage, PropertiesTooLarge
 from penstock.shared.formats.record import Record, encode_record
-from penstock.shared.formats.record_crc import with_prop_crc_room
 from penstock.shared.formats.record_layout import SYS_TRANSACTION_MASK, Shape
+from penstock.shared.loops.active import batch_records
 from penstock.shared.names import MAX_PROPERTIES_BYTES, check_topic
 from penstock.shared.wire.produce_rules import check_batch
 
@@ -102,50 +102,42 @@ def batch_frame(
     reconsume_times: int = 0,
     max_message_bytes: int,
     shape: Shape,
-) -> tuple[bytes, int]:
-    """A batch request as records, with what the broker stamps left blank, and how many these are.
+) -> tuple[bytes, list[int]]:
+    """A batch request as records, with what the broker stamps left blank, and the size of each.
 
     Raises InvalidMessage for what RocketMQ refuses: no item, a transaction, a retry topic, a
     request of more than `max_message_bytes`. Raises PropertiesTooLarge where an item's properties
     fit and its checksum, for which `shape` asks, does not fit beside them.
     """
-    # All items before the first record is made: a batch is taken as a whole or refused as a whole.
-    items = decode_batch(raw)
-    if not items:
-        raise InvalidMessage("the batch holds no message", None, "put at least one into it")
     if sys_flag & SYS_TRANSACTION_MASK:
         raise InvalidMessage(
             "the batch is marked as part of a transaction", hex(sys_flag), "send single messages"
         )
     check_batch(check_topic(topic), len(raw), max_message_bytes)
-    records = b"".join(
-        encode_record(
-            Record(
-                topic,
-                item.body,
-                _properties(item, shape),
-                queue_id=queue_id,
-                flag=item.flag,
-                sys_flag=sys_flag,
-                born_timestamp_ms=born_timestamp_ms,
-                born_host=born_host,
-                # blank, but of the broker's length: it fills in its address without moving the rest
-                store_host=bytes(shape.store_host_bytes),
-                reconsume_times=reconsume_times,
-            )
+    # the record that all have in common; its topic is followed by the length of no properties
+    common = encode_record(
+        Record(
+            topic,
+            b"",
+            queue_id=queue_id,
+            sys_flag=sys_flag,
+            born_timestamp_ms=born_timestamp_ms,
+            born_host=born_host,
+            # blank, but of the broker's length: it fills in its address without moving the rest
+            store_host=bytes(shape.store_host_bytes),
+            reconsume_times=reconsume_times,
         )
-        for item in items
     )
-    return records, len(items)
-
-
-def _properties(item: BatchItem, shape: Shape) -> bytes:
-    # A checksum that came along is taken out first: it was of another record.
-    properties = with_prop_crc_room(item.properties, shape.prop_crc)
-    if len(properties) > MAX_PROPERTIES_BYTES:
-        what = f"properties and checksum take more than {MAX_PROPERTIES_BYTES} bytes"
-        raise PropertiesTooLarge(what, len(properties), "put large values into the body")
-    return properties
+    made = batch_records(raw, common, shape.prop_crc)
+    if made is not None and made[1]:
+        return made
+    if not decode_batch(raw):
+        raise InvalidMessage("the batch holds no message", None, "put at least one into it")
+    raise PropertiesTooLarge(
+        f"properties and checksum take more than {MAX_PROPERTIES_BYTES} bytes",
+        f"in a batch of {len(raw)} bytes",
+        "put large values into the body",
+    )
 
 
 def _bad(what: str, value: str, items: list[BatchItem]) -> InvalidMessage:

@@ -13,6 +13,7 @@ from typing import TypeVar
 
 import msgspec
 
+from penstock.remoting.command import Int32, Int64
 from penstock.shared.errors import ProtocolError
 from penstock.shared.wire.group_messages import Model, StartRule
 
@@ -23,7 +24,7 @@ _BARE = re.compile(rb'([{,])"(\d+)":')
 class SubscriptionBody(msgspec.Struct, frozen=True, rename="camel"):
     topic: str
     sub_string: str = "*"
-    sub_version: int = 0
+    sub_version: Int64 = 0
     expression_type: str | None = None
 
 
@@ -51,8 +52,9 @@ class ConsumerBody(msgspec.Struct, frozen=True, rename="camel"):
 _START: dict[str | int, StartRule] = {
     "CONSUME_FROM_FIRST_OFFSET": "first",
     4: "first",
-    "CONSUME_FROM_TIMESTAMP": "timestamp",
-    5: "timestamp",
+    # the time is the client's, which looks for it itself
+    "CONSUME_FROM_TIMESTAMP": "member",
+    5: "member",
 }
 
 
@@ -70,7 +72,7 @@ class Heartbeat(msgspec.Struct, frozen=True, rename="camel"):
 
 class QueueBody(msgspec.Struct, frozen=True, rename="camel"):
     broker_name: str
-    queue_id: int
+    queue_id: Int32
     topic: str
 
 
@@ -90,13 +92,47 @@ class ConsumerList(msgspec.Struct, frozen=True, rename="camel"):
     consumer_id_list: list[str]
 
 
+class ClientConfigBody(msgspec.Struct, frozen=True, rename="camel"):
+    """A subscription that a client asks about before it joins."""
+
+    subscription_data: SubscriptionBody | None = None
+
+
+class AssignmentBody(msgspec.Struct, frozen=True, rename="camel"):
+    """Which queues of a topic are a member's, if the broker divides them."""
+
+    topic: str
+    consumer_group: str
+    client_id: str
+    strategy_name: str = "AVG"
+    message_model: str | int = "CLUSTERING"
+
+
+class Assignment(msgspec.Struct, frozen=True, rename="camel"):
+    message_queue: QueueBody
+    mode: str = "PULL"
+
+
+class Assignments(msgspec.Struct, frozen=True, rename="camel"):
+    message_queue_assignments: list[Assignment]
+
+
+class RequestModeBody(msgspec.Struct, frozen=True, rename="camel"):
+    """How the members of a group are to ask for a topic's messages."""
+
+    topic: str
+    consumer_group: str
+    mode: str = "PULL"
+
+
 class BrokerData(msgspec.Struct, frozen=True, rename="camel"):
-    """A broker: its id, of which 0 is the master's, to HOST:PORT."""
+    """A broker: its id, of which 0 is the master's, to HOST:PORT. `zone_name` is its operator's."""
 
     broker_addrs: dict[int, str]
     broker_name: str
     cluster: str
     enable_acting_master: bool = False
+    zone_name: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class QueueData(msgspec.Struct, frozen=True, rename="camel"):
@@ -110,9 +146,12 @@ class QueueData(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TopicRoute(msgspec.Struct, frozen=True, rename="camel"):
+    """`order_topic_conf` says how many queues of the topic each broker keeps in order."""
+
     broker_datas: list[BrokerData]
     filter_server_table: dict[str, list[str]]
     queue_datas: list[QueueData]
+    order_topic_conf: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class ClusterInfo(msgspec.Struct, frozen=True, rename="camel"):
@@ -121,7 +160,10 @@ class ClusterInfo(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class TopicList(msgspec.Struct, frozen=True, rename="camel"):
+    """`broker_addr` is a broker that knows of more."""
+
     topic_list: list[str]
+    broker_addr: str | msgspec.UnsetType = msgspec.UNSET
 
 
 class QueueOffsets(msgspec.Struct, frozen=True, rename="camel"):

@@ -38,6 +38,7 @@ _HEAD = struct.Struct(">hbhii")
 _KEY_LENGTH = struct.Struct(">h")
 
 Int32 = Annotated[int, msgspec.Meta(ge=-(1 << 31), lt=1 << 31)]
+Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 _LANGUAGES = {each.name: each for each in Language}
 _BY_NUMBER = {int(each): each for each in Language}
 

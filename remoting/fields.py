@@ -12,11 +12,13 @@ from typing import Annotated, Any, TypeVar
 
 import msgspec
 
+from penstock.remoting.admin import words as admin_words
 from penstock.remoting.codes import Request
-from penstock.remoting.command import Command, Int32
+from penstock.remoting.command import Command, Int32, Int64
+from penstock.remoting.naming import words
 from penstock.shared.errors import ProtocolError
 
-Int64 = Annotated[int, msgspec.Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
+Offset = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Fields = TypeVar("_Fields", bound=msgspec.Struct)
 
 
@@ -52,6 +54,14 @@ class SendAnswer(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
     queue_id: int
     queue_offset: int
     transaction_id: str = ""
+
+
+class PushReplyFields(SendFields, frozen=True, rename="camel", kw_only=True):
+    """A reply, on its way to the client that has asked; the body is its own."""
+
+    born_host: str
+    store_host: str
+    store_timestamp: int
 
 
 class RouteFields(msgspec.Struct, frozen=True, rename="camel"):
@@ -146,12 +156,54 @@ class SendBackFields(msgspec.Struct, frozen=True, rename="camel"):
     max_reconsume_times: Int32 | None = None
 
 
+class EndTransactionFields(msgspec.Struct, frozen=True, rename="camel"):
+    """How the transaction ended of the half message at these two offsets: by the bits of sysFlag
+    that say so, or 0 where that is not known."""
+
+    producer_group: str
+    tran_state_table_offset: Offset
+    commit_log_offset: Offset
+    commit_or_rollback: Int32
+    from_transaction_check: bool = False
+
+
+class CheckTransactionFields(msgspec.Struct, frozen=True, rename="camel"):
+    """Asks a producer how a transaction ended, of which the body has the message."""
+
+    topic: str
+    tran_state_table_offset: int
+    commit_log_offset: int
+    msg_id: str
+    transaction_id: str
+    offset_msg_id: str
+
+
 class CreateTopicFields(msgspec.Struct, frozen=True, rename="camel"):
     topic: str
     read_queue_nums: Int32
     write_queue_nums: Int32
     perm: Int32
     order: bool = False
+    attributes: str = ""
+
+
+class QueryFields(msgspec.Struct, frozen=True, rename="camel"):
+    """The newest messages of a topic with a key, by the times at which they were stored, in ms; or
+    those whose UNIQ_KEY it is."""
+
+    topic: str
+    key: str
+    max_num: Int32
+    begin_timestamp: Int64
+    end_timestamp: Int64
+    is_unique: bool = msgspec.field(name="_UNIQUE_KEY_QUERY", default=False)
+
+
+class QueryAnswer(msgspec.Struct, frozen=True, rename="camel"):
+    """When the index was written last, in ms, and up to which log offset."""
+
+    index_last_update_timestamp: int
+    index_last_update_phyoffset: int
 
 
 class ViewFields(msgspec.Struct, frozen=True):
@@ -163,10 +215,11 @@ class TopicFields(msgspec.Struct, frozen=True):
 
 
 class ConsumeStatsFields(msgspec.Struct, frozen=True, rename="camel"):
-    """Of one topic, or of all that the group has offsets of."""
+    """Of one topic, of several with ; between them, or of all that the group has offsets of."""
 
     consumer_group: str
     topic: str = ""
+    topic_list: str = ""
 
 
 class NoFields(msgspec.Struct, frozen=True):
@@ -177,6 +230,10 @@ FIELDS: Mapping[int, type[msgspec.Struct]] = {
     Request.SEND_MESSAGE: SendFields,
     Request.SEND_MESSAGE_V2: SendFields,
     Request.SEND_BATCH_MESSAGE: SendFields,
+    Request.SEND_REPLY_MESSAGE: SendFields,
+    Request.SEND_REPLY_MESSAGE_V2: SendFields,
+    Request.PUSH_REPLY_MESSAGE_TO_CLIENT: PushReplyFields,
+    Request.QUERY_MESSAGE: QueryFields,
     Request.PULL_MESSAGE: PullFields,
     Request.LITE_PULL_MESSAGE: PullFields,
     Request.QUERY_CONSUMER_OFFSET: QueryOffsetFields,
@@ -190,21 +247,33 @@ FIELDS: Mapping[int, type[msgspec.Struct]] = {
     Request.HEART_BEAT: NoFields,
     Request.UNREGISTER_CLIENT: UnregisterFields,
     Request.CONSUMER_SEND_MSG_BACK: SendBackFields,
+    Request.END_TRANSACTION: EndTransactionFields,
+    Request.CHECK_TRANSACTION_STATE: CheckTransactionFields,
     Request.GET_CONSUMER_LIST_BY_GROUP: GroupFields,
     Request.NOTIFY_CONSUMER_IDS_CHANGED: GroupFields,
     Request.LOCK_BATCH_MQ: NoFields,
     Request.UNLOCK_BATCH_MQ: NoFields,
+    Request.CHECK_CLIENT_CONFIG: NoFields,
+    Request.QUERY_ASSIGNMENT: NoFields,
+    Request.SET_MESSAGE_REQUEST_MODE: NoFields,
+    Request.RECALL_MESSAGE: NoFields,
     Request.GET_TOPIC_STATS_INFO: TopicFields,
     Request.GET_TOPIC_CONFIG: TopicFields,
     Request.GET_CONSUME_STATS: ConsumeStatsFields,
     Request.GET_ROUTEINFO_BY_TOPIC: RouteFields,
     Request.GET_BROKER_CLUSTER_INFO: NoFields,
     Request.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: NoFields,
+    **words.FIELDS,
+    **admin_words.FIELDS,
 }
 assert FIELDS.keys() == {*Request}, "each request says which fields it has"
 
 # Whose fields have names of one letter.
-_SHORTENED = (Request.SEND_MESSAGE_V2, Request.SEND_BATCH_MESSAGE)
+_SHORTENED = (
+    Request.SEND_MESSAGE_V2,
+    Request.SEND_BATCH_MESSAGE,
+    Request.SEND_REPLY_MESSAGE_V2,
+)
 
 
 def read_fields(command: Command, kind: type[_Fields]) -> _Fields:
@@ -224,9 +293,10 @@ def read_fields(command: Command, kind: type[_Fields]) -> _Fields:
 
 
 def write_fields(fields: msgspec.Struct) -> dict[str, str]:
-    """The fields as text."""
+    """The fields as text; None is left out."""
     found: dict[str, Any] = msgspec.to_builtins(fields)
     return {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in found.items()
+        if value is not None
     }

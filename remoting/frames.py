@@ -29,19 +29,26 @@ class FrameSplitter:
 
         Raises ProtocolError at a length that no frame has; nothing after it can be read.
         """
-        self._buffer += data
+        # most of what comes is whole, and is not copied to where parts wait
+        whole: bytes | bytearray = data
+        if self._buffer:
+            self._buffer += data
+            whole = self._buffer
         at = 0
         try:
-            while len(self._buffer) - at >= LENGTH.size:
-                (size,) = LENGTH.unpack_from(self._buffer, at)
+            while len(whole) - at >= LENGTH.size:
+                (size,) = LENGTH.unpack_from(whole, at)
                 if not LENGTH.size <= size <= self._max_frame_bytes:
                     what = f"a frame's length is not one from 4 to {self._max_frame_bytes}"
                     raise ProtocolError(what, size)
                 start = at + LENGTH.size
-                if len(self._buffer) - start < size:
+                if len(whole) - start < size:
                     return
                 at = start + size
-                yield bytes(memoryview(self._buffer)[start:at])
+                yield bytes(memoryview(whole)[start:at])  # one copy
         finally:
             # once for all of them: to take each out of the front would copy the rest each time
-            del self._buffer[:at]
+            if whole is data:
+                self._buffer += data[at:]
+            else:
+                del self._buffer[:at]

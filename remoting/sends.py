@@ -7,6 +7,7 @@ message with a delay, by level or time, and one that is half come in the form in
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -29,6 +30,7 @@ from penstock.shared.messaging.delayed import (
     Delay,
     delayed,
 )
+from penstock.shared.messaging.half import TRAN_MSG, as_half
 from penstock.shared.messaging.system_topics import dlq_topic
 from penstock.shared.names import MAX_PROPERTIES_BYTES, RETRY_PREFIX, check_topic
 
@@ -40,14 +42,19 @@ _DROPPED = ("POP_CK", PROP_CRC)
 
 
 class Sent(NamedTuple):
-    """Records for one queue of `topic`, which is another one than the sender's while they wait."""
+    """Records for one queue of `topic`, which is another one than the sender's while they wait;
+    `sizes` are theirs, in bytes."""
 
     topic: str
     queue_id: int
     records: bytes
-    messages: int
+    sizes: Sequence[int]
     is_batch: bool
     unique_key: str = ""
+
+    @property
+    def messages(self) -> int:
+        return len(self.sizes)
 
 
 def sent_message(
@@ -73,32 +80,33 @@ def sent_message(
             len(body),
             f"start the broker with: penstock up --set max_message_size_bytes={len(body)}",
         )
-    if fields.sys_flag & SYS_TRANSACTION_MASK or _is_half(fields.properties):
-        raise InvalidMessage(
-            "the message is half of a transaction, which the gateway does not take yet",
-            fields.topic,
-            "send it with Penstock's own client: producer.transaction(TOPIC)",
-        )
     properties = decode_properties(fields.properties.encode("utf-8", "replace"))
     for name in _DROPPED:
         properties.pop(name, None)
     properties.setdefault(UNIQ_KEY, new_key)
     properties |= {"MSG_REGION": REGION, "TRACE_ON": "true", "CLUSTER": cluster}
-    record = delayed(
-        Record(
-            topic,
-            body,
-            encode_properties(properties),
-            queue_id=queue_id,
-            flag=fields.flag,
-            sys_flag=fields.sys_flag & ~SYS_ANY_HOST_V6,
-            born_timestamp_ms=fields.born_timestamp,
-            born_host=born_host,
-            store_host=bytes(shape.store_host_bytes),
-            reconsume_times=fields.reconsume_times,
-        ),
-        _timer(properties, now_ms),
+    record = Record(
+        topic,
+        body,
+        encode_properties(properties),
+        queue_id=queue_id,
+        flag=fields.flag,
+        sys_flag=fields.sys_flag & ~SYS_ANY_HOST_V6,
+        born_timestamp_ms=fields.born_timestamp,
+        born_host=born_host,
+        store_host=bytes(shape.store_host_bytes),
+        reconsume_times=fields.reconsume_times,
     )
+    if _is_half(fields, properties):
+        record = as_half(record, fields.producer_group)
+    elif fields.sys_flag & SYS_TRANSACTION_MASK:
+        raise InvalidMessage(
+            "the message is marked as part of a transaction, and is no half message",
+            hex(fields.sys_flag),
+            f"give it the property {TRAN_MSG}",
+        )
+    else:
+        record = delayed(record, _timer(properties, now_ms))
     raw = with_prop_crc_room(record.properties, shape.prop_crc)
     if len(raw) > MAX_PROPERTIES_BYTES:
         raise PropertiesTooLarge(
@@ -107,7 +115,7 @@ def sent_message(
             "put large values into the body",
         )
     whole = encode_record(replace(record, properties=raw))
-    return Sent(record.topic, record.queue_id, whole, 1, False, properties[UNIQ_KEY])
+    return Sent(record.topic, record.queue_id, whole, (len(whole),), False, properties[UNIQ_KEY])
 
 
 def sent_batch(
@@ -120,7 +128,7 @@ def sent_batch(
     shape: Shape,
 ) -> Sent:
     """A batch for this queue. Raises InvalidArgument, InvalidMessage, PropertiesTooLarge."""
-    records, count = batch_frame(
+    records, sizes = batch_frame(
         body,
         fields.topic,
         queue_id,
@@ -131,7 +139,7 @@ def sent_batch(
         max_message_bytes=max_message_bytes,
         shape=shape,
     )
-    return Sent(fields.topic, queue_id, records, count, True)
+    return Sent(fields.topic, queue_id, records, sizes, True)
 
 
 def with_dead_letters(fields: SendFields) -> SendFields:
@@ -166,5 +174,7 @@ def _timer(properties: dict[str, str], now_ms: int) -> Delay | None:
     return None
 
 
-def _is_half(properties: str) -> bool:
-    return decode_properties(properties.encode("utf-8", "replace")).get("TRAN_MSG") == "true"
+def _is_half(fields: SendFields, properties: dict[str, str]) -> bool:
+    """What comes again after a delay is not half a second time."""
+    comes_again = fields.reconsume_times > 0 and properties.get(DELAY, "0") != "0"
+    return properties.get(TRAN_MSG, "").lower() == "true" and not comes_again

@@ -1,9 +1,9 @@
 """The gateway: RocketMQ's own protocol, for its unmodified clients. A name server and a broker.
 
-Owns:     nothing but connections: `closed_clients`, `client_count`.
+Owns:     nothing but connections: `closed_clients`, `client_count`, `client_pulls`.
 Reads:    config/topics.json, `topic_changes`; the queue table, consume queues, log; `queued`.
-Hears:    clients, at its TCP endpoints; answers of the writer and the coordinator, whose client it
-          is; the reput's doorbell.
+Hears:    clients, at its TCP endpoints; answers of the writer, the coordinator and transactions,
+          whose client it is; the reput's doorbell.
 Notifies: nobody.
 On crash: clients connect again by themselves, and send again what has no answer.
 
@@ -13,21 +13,28 @@ groups to the coordinator; it is answered when they have answered.
 
 from __future__ import annotations
 
-import traceback
+from functools import partial
 
 from penstock.actors.gateway.calls import Call, Reply, refusal, response
-from penstock.actors.gateway.connection import Connection
-from penstock.actors.gateway.connections import Connections
-from penstock.actors.gateway.groups import Groups
+from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.connecting.connections import Connections
+from penstock.actors.gateway.connecting.peer_requests import PeerRequests
+from penstock.actors.gateway.grouping.groups import Groups
+from penstock.actors.gateway.grouping.producers import Producers
+from penstock.actors.gateway.naming.own import OwnNames
+from penstock.actors.gateway.naming.registration import Registrations
 from penstock.actors.gateway.processors import PROCESSORS, unsupported
 from penstock.actors.gateway.pulls import Pulls
+from penstock.actors.gateway.queries import Queries
+from penstock.actors.gateway.rates import Rates
 from penstock.actors.gateway.sends import Sends
 from penstock.actors.gateway.services import Services
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Request
-from penstock.remoting.command import ONEWAY_FLAG, Command
-from penstock.shared.errors import RESOURCE_EXHAUSTED, PenstockError
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.errors import PenstockError
+from penstock.shared.files.certificates import server_tls
+from penstock.shared.memory.run_directory import ask_to_clean
+from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
 from penstock.shared.queue.reader import QueueReader
 
 
@@ -42,23 +49,54 @@ class Gateway(Actor):
         stage = self._stage
         self._topics = TopicTable(stage.config, stage.positions)
         self._topics.look()
-        self._sends = Sends(stage, self._topics, self._answer)
+        self._sends = Sends(stage, self._topics, self._answer, self._answer_frame)
         self._queues = QueueReader(stage.config, stage.run, stage.positions)
         # what producers have an answer for lies below this
         acknowledged = "flushed" if stage.config.sync_flush else "wrote"
         self._pulls = Pulls(self._queues, self._topics, stage.positions, acknowledged, self._answer)
+        self._queries = Queries(stage, self._queues, self._answer)
+        self._requests = PeerRequests(lambda to, command: self._connections.answer(to, command))
+        self._producers = Producers(stage, self._requests)
         self._groups = Groups(stage, self._answer, self._group_changed, self._pulls.wake)
-        self._services = Services(
-            stage.config, self._address(), stage.run.run_id, self._topics, self._sends,
-            self._groups, self._queues, self._pulls, stage.positions, self._answer,
+        self._names = OwnNames(stage.config, self._address(), self._topics, stage.report)
+        self._rates = Rates(
+            lambda: self._queues.message_count, lambda: self._pulls.given,
+            self._clock.monotonic_ms(),
         )  # fmt: skip
-        self._pushed = 0
+        self._services = Services(
+            config=stage.config,
+            address=self._address(),
+            run_id=stage.run.run_id,
+            topics=self._topics,
+            sends=self._sends,
+            groups=self._groups,
+            producers=self._producers,
+            queues=self._queues,
+            pulls=self._pulls,
+            requests=self._requests,
+            rates=self._rates,
+            queries=self._queries,
+            names=self._names,
+            positions=stage.positions,
+            answer=self._answer,
+            now_ms=stage.clock.now_ms,
+            started_ms=stage.run.started_ms,
+            clean=partial(ask_to_clean, stage.run),
+        )
         own = {name: stage.listening[at] for name, at in _served(stage).items()}
-        self._connections = Connections(own, self._closed, self._gone)
+        tls = server_tls(stage.config)
+        self._connections = Connections(own, self._closed, self._gone, tls)
+        self._registrations = Registrations(
+            stage.config.name_servers, self._names, self._topics, self._connections,
+            self._requests, self._clock, stage.report,
+        )  # fmt: skip
         # of all the sockets that were inherited, the others' have been closed
         self._limit = stage.connection_limit(stage.config.max_connections)
+        self._limit_ms = 0
+        self._more = False
         stage.listen(self._sends.socket)
         stage.listen(self._groups.socket)
+        stage.listen(self._producers.socket)
         stage.listen(self._connections.handle)
 
     def _address(self) -> str:
@@ -77,83 +115,125 @@ class Gateway(Actor):
     def _gone(self, connection: Connection) -> None:
         self._pulls.drop(connection)
         self._groups.gone(connection)
+        self._names.gone(connection)
+        self._requests.gone(connection)
+        self._registrations.gone(connection)
+        self._producers.gone(connection)
 
     def _group_changed(self, group: str) -> None:
         """Have a group's members rebalance."""
+        code, fields = Request.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}
         for member in self._groups.members.all_of(group):
             if member.model == "clustering":
-                self._pushed += 1
-                fields = {"consumerGroup": group}
-                push = Command(
-                    Request.NOTIFY_CONSUMER_IDS_CHANGED, self._pushed, fields, flag=ONEWAY_FLAG
-                )
-                self._connections.answer(member.connection, push)
+                self._requests.tell(member.connection, code, fields)
 
     # --- a cycle ---
 
     def work(self) -> int:
         now_ms = self._clock.monotonic_ms()
         self._topics.look()
-        done = 0
+        self._names.work(now_ms)
+        done = taken = 0
         if not self._stage.stopping:
-            self._limit.tend(now_ms)
-            done += self._connections.accept(now_ms)
+            taken = self._connections.accept(now_ms)
+            if taken or now_ms >= self._limit_ms:
+                self._limit.tend(now_ms)
+                self._limit_ms = now_ms + TICK_MS
+            done += taken
         may_read = self._sends.has_room and not self._stage.stopping
-        for connection, command in self._connections.commands(now_ms, may_read):
-            self._serve(Call(connection, command, now_ms))
+        for connection, frame in self._connections.frames(now_ms, may_read):
+            self._take(connection, frame, now_ms)
             done += 1
+        self._requests.work(now_ms)
+        self._registrations.work(now_ms)
+        self._rates.work(now_ms, self._clock.now_ms())
         done += self._groups.work(now_ms) + self._pulls.work(now_ms) + self._sends.work(now_ms)
+        done += self._producers.work(now_ms)
+        found = self._queries.work()
+        # All else that is left over is with the kernel, or comes with an answer: a turn that looked
+        # for more at once would find nothing, for each message.
+        self._more = taken > 0 or found > 0
+        done += found
         self._connections.flush(now_ms)
         self._connections.check(now_ms)
-        # what may not be read would end each sleep at once
+        # what may not be read would end each sleep at once; answers may have made room since
+        may_read = self._sends.has_room and not self._stage.stopping
         self._stage.listen(self._connections.handle, may_read)
-        if self._stage.positions["client_count"] != len(self._connections):
-            self._stage.positions.publish("client_count", len(self._connections))
+        # and the reput's doorbell says something to pulls that wait, and to nobody else
+        self._stage.listen(self._stage.bus.bells, not self._pulls.is_empty)
+        self._keep("client_count", len(self._connections))
+        self._keep("client_pulls", self._pulls.awaited(now_ms))
         if not done:
             self._queues.rest(now_ms)
         return done
 
+    def _keep(self, name: str, value: int) -> None:
+        if self._stage.positions[name] != value:
+            self._stage.positions.publish(name, value)
+
+    def _take(self, connection: Connection, frame: bytes, now_ms: int) -> None:
+        """Nothing that a client sends ends more than its connection."""
+        code = int(Request.SEND_MESSAGE_V2)
+        try:
+            if self._sends.take_plain(connection, frame, now_ms):
+                return
+            command = self._connections.decoded(connection, frame)
+            if command is not None:
+                code = command.code
+                self._serve(Call(connection, command, now_ms))
+        except Exception as error:
+            self._connections.fail(connection, error, code, self._stage.report)
+
     def _serve(self, call: Call) -> None:
-        """Answer a request. Nothing that a client sends ends more than its connection."""
+        """Answer a request, or take an answer."""
         command = call.command
         if command.is_response:
+            self._requests.heard(call.connection, command)
             return
         processor = PROCESSORS.get(command.code)
         try:
             reply = processor(self._services, call) if processor else unsupported(command.code)
         except PenstockError as error:
             reply = refusal(error)
-        except Exception as error:
-            # what this process lacks is no fault of the request
-            if isinstance(error, MemoryError) or getattr(error, "errno", 0) in RESOURCE_EXHAUSTED:
-                raise
-            self._stage.report(traceback.format_exc())
-            self._connections.close(call.connection, f"asked what failed: code {command.code}")
-            return
         if reply is not None:
             self._answer(call, reply)
 
     def _answer(self, call: Call, reply: Reply) -> None:
-        if not call.command.is_oneway:
+        if call.then is not None:
+            call.then(reply)
+        elif not call.command.is_oneway:
             self._connections.answer(call.connection, response(call.command, reply))
+
+    def _answer_frame(self, connection: Connection, frame: bytes) -> None:
+        self._connections.answer_frame(connection, frame)
 
     # --- the rest of an actor ---
 
+    def has_more(self) -> bool:
+        return self._more
+
     def idle_ms(self) -> int:
-        return min(TICK_MS, self._sends.wait_ms(self._clock.monotonic_ms()))
+        # clients and name servers have their times, of which no bell tells
+        has_peers = len(self._connections) or self._stage.config.name_servers
+        tick_ms = TICK_MS if has_peers else QUIET_TICK_MS
+        return min(tick_ms, self._sends.wait_ms(self._clock.monotonic_ms()))
 
     def release_deleted(self) -> None:
         self._queues.release_deleted(self._clock.monotonic_ms())
+        self._queries.release_deleted()
 
     def drained(self) -> bool:
-        return self._sends.is_idle
+        return self._sends.is_idle and self._registrations.leave(self._clock.monotonic_ms())
 
     def close(self) -> None:
         now_ms = self._clock.monotonic_ms()
         self._connections.flush(now_ms)
         self._connections.close_all()
+        self._registrations.close()
         self._sends.close()
         self._groups.close()
+        self._producers.close()
+        self._queries.close()
         self._queues.close()
 
 

@@ -1,17 +1,15 @@
-"""A request on its way through the gateway, and what is answered to it."""
+"""A request on its way through the gateway. What is answered to it is a Reply."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
 from typing import NamedTuple
 
-import msgspec
+from penstock.actors.gateway.connecting.connection import Connection
+from penstock.remoting.command import Command
+from penstock.remoting.replies import Reply, refusal, response
 
-from penstock.actors.gateway.connection import Connection
-from penstock.remoting.codes import Response, response_of
-from penstock.remoting.command import RESPONSE_FLAG, Command
-from penstock.remoting.fields import write_fields
-from penstock.shared.errors import PenstockError
+__all__ = ["Call", "Reply", "refusal", "response"]
 
 
 class Call(NamedTuple):
@@ -20,31 +18,5 @@ class Call(NamedTuple):
     connection: Connection
     command: Command
     now_ms: int  # monotonic
-
-
-class Reply(NamedTuple):
-    """An answer: a code, fields as a struct or as texts, a body, and words where it is refused."""
-
-    fields: msgspec.Struct | Mapping[str, str] | None = None
-    body: bytes | memoryview = b""
-    code: Response = Response.SUCCESS
-    remark: str = ""
-
-
-def refusal(error: PenstockError) -> Reply:
-    """An error, in RocketMQ's code and Penstock's words."""
-    return Reply(code=response_of(error), remark=str(error))
-
-
-def response(request: Command, reply: Reply) -> Command:
-    """The reply as a command, in the form of its request."""
-    fields = reply.fields
-    return Command(
-        reply.code,
-        request.opaque,
-        write_fields(fields) if isinstance(fields, msgspec.Struct) else dict(fields or {}),
-        reply.body,
-        RESPONSE_FLAG,
-        reply.remark,
-        is_binary=request.is_binary,
-    )
+    # gets the reply, where it is not for the connection
+    then: Callable[[Reply], None] | None = None

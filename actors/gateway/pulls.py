@@ -14,7 +14,7 @@ from typing import NamedTuple
 from msgspec.structs import replace
 
 from penstock.actors.gateway.calls import Call, Reply, refusal
-from penstock.actors.gateway.connection import Connection
+from penstock.actors.gateway.connecting.connection import Connection
 from penstock.actors.gateway.topics import TopicTable
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import PULL_WAITS, PullAnswer, PullFields
@@ -33,6 +33,8 @@ LOOK_ENTRIES = 4000
 MOST_WAIT_MS = 60_000
 # How long an offset past the end waits for queues that may only be late.
 CATCH_UP_MS = 1000
+# A client that has pulled is about to pull again, and counts as one that waits until then.
+LATELY_MS = 1000
 
 Read = tuple[Response, str, PullAnswer, memoryview | bytes]
 
@@ -60,13 +62,26 @@ class Pulls:
         """`acknowledged` is the position up to which producers have answers."""
         self._queues, self._topics, self._positions = queues, topics, positions
         self._acknowledged, self._answer = acknowledged, answer
+        # messages, by this process
+        self.given = 0
         # (topic, queue) -> those that wait for it
         self._held: dict[tuple[str, int], list[_Pull]] = {}
         self._queued = -1
         self._due_ms = 0
+        self._pulled_ms = -LATELY_MS
+
+    def awaited(self, now_ms: int) -> int:
+        """How many queues are waited for; 1 for a client that has pulled a moment ago."""
+        return len(self._held) or int(now_ms - self._pulled_ms < LATELY_MS)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether none is held."""
+        return not self._held
 
     def take(self, call: Call, fields: PullFields, chosen: Filter | None) -> None:
         """Answer a pull, or hold it. Raises PenstockError."""
+        self._pulled_ms = call.now_ms
         config = self._topics.routed(fields.topic)
         queue_id = fields.queue_id
         if not 0 <= queue_id < config.read_queues:
@@ -173,8 +188,9 @@ class Pulls:
             return Response.PULL_RETRY_IMMEDIATELY, words, PullAnswer(whole, low, high), b""
         found, after = self._records(pull, slot, offset, high)
         if found.size:
-            answer = PullAnswer(after, low, high)
-            return Response.SUCCESS, "FOUND", answer, bytes(piece_of([found]))
+            answer, body = PullAnswer(after, low, high), bytes(piece_of([found]))
+            self.given += after - offset if pull.filter is None else _count(body)
+            return Response.SUCCESS, "FOUND", answer, body
         if after == high and not is_last:
             # looked through once: what has not matched is not looked at again
             return pull._replace(fields=replace(fields, queue_offset=after))
@@ -190,3 +206,12 @@ class Pulls:
             return self._queues.read(slot, offset, size, most)
         stop = min(high, offset + LOOK_ENTRIES)
         return read_matching(self._queues, slot, offset, stop, size, pull.filter, most=most)
+
+
+def _count(records: bytes) -> int:
+    """How many records there are."""
+    count = at = 0
+    while at < len(records):
+        at += int.from_bytes(records[at : at + 4], "big")
+        count += 1
+    return count

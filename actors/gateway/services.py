@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 from penstock.actors.gateway.calls import Call, Reply
-from penstock.actors.gateway.groups import Groups
+from penstock.actors.gateway.connecting.peer_requests import PeerRequests
+from penstock.actors.gateway.grouping.groups import Groups
+from penstock.actors.gateway.grouping.producers import Producers
+from penstock.actors.gateway.naming.own import OwnNames
 from penstock.actors.gateway.pulls import Pulls
+from penstock.actors.gateway.queries import Queries
+from penstock.actors.gateway.rates import Rates
 from penstock.actors.gateway.sends import Sends
 from penstock.actors.gateway.topics import TopicTable
 from penstock.shared.config import Config
@@ -15,31 +21,37 @@ from penstock.shared.memory.positions import Positions
 from penstock.shared.queue.reader import QueueReader
 
 
+@dataclass(frozen=True, kw_only=True)
 class Services:
-    """The gateway, as a processor sees it. `answer` is for what is answered later."""
+    """The gateway, as a processor sees it. `answer` is for what is answered later; `address` is the
+    broker's, HOST:PORT, as clients are told it."""
 
-    def __init__(
-        self,
-        config: Config,
-        address: str,
-        run_id: str,
-        topics: TopicTable,
-        sends: Sends,
-        groups: Groups,
-        queues: QueueReader,
-        pulls: Pulls,
-        positions: Positions,
-        answer: Callable[[Call, Reply], None],
-    ) -> None:
-        """`address` is the broker's, HOST:PORT, as clients are told it."""
-        self.config, self.address, self.run_id = config, address, run_id
-        self.topics, self.sends, self.groups = topics, sends, groups
-        self.queues, self.pulls, self.filters = queues, pulls, KnownFilters()
-        self.answer, self._positions = answer, positions
+    config: Config
+    address: str
+    run_id: str
+    topics: TopicTable
+    sends: Sends
+    groups: Groups
+    producers: Producers
+    queues: QueueReader
+    pulls: Pulls
+    requests: PeerRequests
+    rates: Rates
+    queries: Queries
+    names: OwnNames
+    positions: Positions
+    answer: Callable[[Call, Reply], None]
+    now_ms: Callable[[], int]  # wall time
+    started_ms: int  # likewise
+    clean: Callable[[], None]  # has the cleaner look at once
+    filters: KnownFilters = field(default_factory=KnownFilters)
 
     def log_at(self, offset: int, size: int) -> memoryview | bytes:
-        """Bytes of the log, of which less is there where it ends; b"" where it is not."""
-        dispatched = self._positions["dispatched"]
-        if not self._positions["log_start"] <= offset < dispatched:
+        """Bytes of the log, of which less is there where it ends; b"" where it is not.
+
+        As far as producers have answers, whether it is in queues by then or not.
+        """
+        end = self.positions["flushed" if self.config.sync_flush else "committed"]
+        if not self.positions["log_start"] <= offset < end:
             return b""
-        return self.queues.log.view(offset, min(offset + size, dispatched))
+        return self.queues.log.view(offset, min(offset + size, end))

@@ -12,7 +12,7 @@ from penstock.shared.config import Config
 from penstock.shared.errors import NoPermission, QueueNotFound, StoreDamaged, TopicNotFound
 from penstock.shared.layout import StorePaths
 from penstock.shared.memory.positions import Positions
-from penstock.shared.messaging.system_topics import TEMPLATE_TOPIC
+from penstock.shared.messaging.system_topics import QUEUES, TEMPLATE_TOPIC
 from penstock.shared.messaging.topic_rules import PERM_DEFAULT, PERM_INHERIT, TopicConfig
 from penstock.shared.next_steps import no_such_queue, no_such_topic, topic_hint
 from penstock.shared.store.topics import Topics, load_topics
@@ -27,6 +27,10 @@ class TopicTable:
         self._positions = positions
         self._changes = -1
         self._topics = Topics()
+        # of those that are asked for: each message asks
+        self._known: dict[str, TopicConfig] = {}
+        # grows with each look that found another file
+        self.version = 0
 
     def look(self) -> None:
         # before the file: a change in between is seen at the next look
@@ -38,26 +42,38 @@ class TopicTable:
         except (StoreDamaged, OSError):
             return  # what was read before is what there is; the writer says what is wrong
         self._changes = changes
+        self._known.clear()
+        self.version += 1
 
     def get(self, topic: str) -> TopicConfig | None:
-        return self._topics.get(topic)
-
-    def names(self) -> list[str]:
-        return sorted(self._topics.names())
+        try:
+            return self._known[topic]
+        except KeyError:
+            found = self._topics.get(topic)
+            if found is not None:  # what is not there has any number of names
+                self._known[topic] = found
+            return found
 
     def routed(self, topic: str) -> TopicConfig:
-        """What a client is told of a topic. Raises TopicNotFound.
+        """What a client is told of a topic. Raises TopicNotFound."""
+        found = self._topics.get(topic) or self._own().get(topic)
+        if found is None:
+            raise self.not_found(topic)
+        return found
 
-        A producer that is told there is no such topic asks for the template of those that are made
-        by their first message, and takes no topic for possible where there is no template.
-        """
-        found = self._topics.get(topic)
-        if found is not None:
-            return found
-        if topic == TEMPLATE_TOPIC and self._config.auto_create_topic_enable:
+    def all_routed(self) -> dict[str, TopicConfig]:
+        """All that clients are told of."""
+        return self._own() | self._topics.configs()
+
+    def _own(self) -> dict[str, TopicConfig]:
+        """Topics that stand in no file: the broker's own, and the template of those that are made
+        by their first message. A producer that is told there is no such topic asks for that, and
+        takes no topic for possible where there is none."""
+        found = {name: TopicConfig(queues, queues) for name, queues in QUEUES.items()}
+        if self._config.auto_create_topic_enable:
             queues = self._config.default_topic_queue_nums
-            return TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
-        raise self.not_found(topic)
+            found[TEMPLATE_TOPIC] = TopicConfig(queues, queues, PERM_DEFAULT | PERM_INHERIT)
+        return found
 
     def known(self, topic: str) -> TopicConfig:
         """All that is set of a topic. Raises TopicNotFound."""

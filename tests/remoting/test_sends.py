@@ -101,7 +101,6 @@ def test_a_message_for_a_time_comes_in_the_form_in_which_it_waits(asked: str, du
         ({"topic": "../x"}, InvalidArgument),
         ({"body": bytes(101)}, InvalidMessage),
         ({"sys_flag": 4}, InvalidMessage),
-        ({"properties": "TRAN_MSG\x01true\x02"}, InvalidMessage),
         ({"properties": "TIMER_DELAY_SEC\x01soon\x02"}, InvalidMessage),
         ({"properties": "a\x01" + "x" * 32760 + "\x02"}, PropertiesTooLarge),
     ],

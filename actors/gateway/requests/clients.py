@@ -2,14 +2,33 @@
 
 from __future__ import annotations
 
-from penstock.actors.gateway.calls import Call, Reply
+from functools import partial
+from typing import Any
+
+from penstock.actors.gateway.calls import Call, Reply, refusal
+from penstock.actors.gateway.connecting.connection import Client
 from penstock.actors.gateway.services import Services
-from penstock.remoting.bodies import Heartbeat, LockBody, read_body
+from penstock.remoting.bodies import (
+    ConsumerList,
+    Heartbeat,
+    LockBody,
+    Locked,
+    QueueBody,
+    read_body,
+    write_body,
+)
+from penstock.remoting.codes import Response
 from penstock.remoting.fields import GroupFields, UnregisterFields, read_fields
+from penstock.shared.errors import PenstockError
+from penstock.shared.wire.group_messages import Claimed
 
 
 def heartbeat(services: Services, call: Call) -> Reply | None:
-    return services.groups.heartbeat(call, read_body(call.command.body, Heartbeat))
+    body, command = read_body(call.command.body, Heartbeat), call.command
+    call.connection.client = Client(body.client_id, command.language, command.version, call.now_ms)
+    groups = [each.group_name for each in body.producer_data_set or []]
+    services.producers.heard(call.connection, body.client_id, groups)
+    return services.groups.heartbeat(call, body)
 
 
 def unregister(services: Services, call: Call) -> Reply:
@@ -17,17 +36,55 @@ def unregister(services: Services, call: Call) -> Reply:
     member = services.groups.members.of(call.connection, fields.consumer_group)
     if member is not None and member.client_id == fields.client_id:
         services.groups.part(member)
+    services.producers.left(call.connection, fields.producer_group)
     return Reply()
 
 
 def list_members(services: Services, call: Call) -> None:
-    services.groups.list_members(call, read_fields(call.command, GroupFields).consumer_group)
+    group = read_fields(call.command, GroupFields).consumer_group
+
+    def listed(members: Any) -> None:
+        if isinstance(members, PenstockError):
+            services.answer(call, refusal(members))
+        elif members:
+            services.answer(call, Reply(body=write_body(ConsumerList(members))))
+        else:
+            remark = f"there are no members of group {group}"
+            services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
+
+    services.groups.list_members(call.connection, group, listed)
 
 
 def lock(services: Services, call: Call) -> Reply | None:
-    return services.groups.lock(call, read_body(call.command.body, LockBody))
+    """Which of these queues the member has now; the others are somebody else's."""
+    body = read_body(call.command.body, LockBody)
+    member = services.groups.members.get(body.consumer_group, body.client_id)
+    if member is None or not body.mq_set:
+        return Reply(body=write_body(Locked([])))
+    services.groups.keep_order(member)
+    by_topic: dict[str, list[QueueBody]] = {}
+    for each in body.mq_set:
+        by_topic.setdefault(each.topic, []).append(each)
+    left, locked = [len(by_topic)], list[QueueBody]()
+
+    def claimed(wanted: list[QueueBody], answer: Any) -> None:
+        left[0] -= 1
+        if isinstance(answer, Claimed):
+            given = {each.queue_id for each in answer.queues}
+            locked.extend(each for each in wanted if each.queue_id in given)
+        if not left[0]:
+            services.answer(call, Reply(body=write_body(Locked(locked))))
+
+    for topic, wanted in by_topic.items():
+        ids = [each.queue_id for each in wanted]
+        services.groups.claim(member, topic, ids, partial(claimed, wanted))
+    return None
 
 
 def unlock(services: Services, call: Call) -> Reply:
-    services.groups.unlock(read_body(call.command.body, LockBody))
+    body = read_body(call.command.body, LockBody)
+    member = services.groups.members.get(body.consumer_group, body.client_id)
+    if member is not None:
+        queues = [(each.topic, each.queue_id) for each in body.mq_set]
+        services.groups.release(member, queues)
     return Reply()

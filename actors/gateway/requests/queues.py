@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from penstock.actors.gateway.calls import Call, Reply
-from penstock.actors.gateway.members import Member
+from penstock.actors.gateway.grouping.members import Member
 from penstock.actors.gateway.services import Services
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import (
@@ -12,6 +12,7 @@ from penstock.remoting.fields import (
     OffsetAnswer,
     PullAnswer,
     PullFields,
+    QueryFields,
     QueryOffsetFields,
     QueueFields,
     SearchOffsetFields,
@@ -20,12 +21,13 @@ from penstock.remoting.fields import (
     ViewFields,
     read_fields,
 )
-from penstock.shared.errors import FilterError, InvalidArgument
+from penstock.shared.errors import ConfigError, InvalidArgument
 from penstock.shared.filters.message_filter import SQL92, Filter
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.index.lookup import record_at
 from penstock.shared.queue.found_records import piece_of
 from penstock.shared.queue.reader import unreadable
+from penstock.shared.queue.young import is_young
 
 # Where a queue's boundary is looked for.
 UPPER = "UPPER"
@@ -39,7 +41,7 @@ def pull(services: Services, call: Call) -> Reply | None:
     member = services.groups.members.of(call.connection, fields.consumer_group)
     queue = fields.topic, fields.queue_id
     if fields.sys_flag & PULL_HAS_SUBSCRIPTION:
-        chosen = _filter(services, fields.expression_type, fields.subscription)
+        chosen = filter_of(services, fields.expression_type, fields.subscription)
     else:
         known = member.subscriptions.get(fields.topic) if member is not None else None
         if known is None:
@@ -50,7 +52,7 @@ def pull(services: Services, call: Call) -> Reply | None:
         if known.version < fields.sub_version:
             remark = "this client's last heartbeat has an older subscription"
             return Reply(code=Response.SUBSCRIPTION_NOT_LATEST, remark=remark)
-        chosen = _filter(services, known.expression_type, known.expression)
+        chosen = filter_of(services, known.expression_type, known.expression)
     if member is not None:
         if queue in member.moved:
             _take_moved(services, call, fields, member)
@@ -62,9 +64,10 @@ def pull(services: Services, call: Call) -> Reply | None:
     return None
 
 
-def _filter(services: Services, kind: str, expression: str) -> Filter | None:
+def filter_of(services: Services, kind: str, expression: str) -> Filter | None:
+    """What a subscription asks for. Raises FilterError, and ConfigError for what is off."""
     if kind == SQL92 and not services.config.enable_property_filter:
-        raise FilterError("this broker does not filter by SQL92", "enable_property_filter is false")
+        raise ConfigError("this broker does not filter by SQL92", "enable_property_filter is false")
     return services.filters.get(kind, expression)
 
 
@@ -82,7 +85,19 @@ def _take_moved(services: Services, call: Call, fields: PullFields, member: Memb
 
 
 def query_offset(services: Services, call: Call) -> None:
-    services.groups.query(call, read_fields(call.command, QueryOffsetFields))
+    """Where a group goes on. Where it has not begun RocketMQ says 0 of a queue that is young."""
+    fields = read_fields(call.command, QueryOffsetFields)
+
+    def start() -> int:
+        slot = services.queues.queues(fields.topic).get(fields.queue_id)
+        if slot is None or not fields.set_zero_if_not_found:
+            return -1
+        try:
+            return 0 if is_young(services.queues, services.positions, slot) else -1
+        except OSError:
+            return -1  # the client decides, and is told what is wrong by its pull
+
+    services.groups.query(call, fields, start)
 
 
 def update_offset(services: Services, call: Call) -> None:
@@ -138,6 +153,11 @@ def view(services: Services, call: Call) -> Reply:
         remark = f"no message begins at log offset {fields.offset}"
         return Reply(code=Response.SYSTEM_ERROR, remark=remark)
     return Reply(body=bytes(raw))
+
+
+def query(services: Services, call: Call) -> Reply | None:
+    """Messages by their keys; answered when the index has been looked through."""
+    return services.queries.take(call, read_fields(call.command, QueryFields))
 
 
 def _range(services: Services, topic: str, queue_id: int) -> tuple[int, int]:

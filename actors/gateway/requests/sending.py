@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
-from penstock.actors.gateway.calls import Call, Reply
+from penstock.actors.gateway.calls import Call, Reply, refusal
 from penstock.actors.gateway.services import Services
 from penstock.remoting.codes import Request, Response
 from penstock.remoting.fields import SendBackFields, SendFields, read_fields
-from penstock.shared.errors import GroupNotFound
+from penstock.shared.errors import GroupNotFound, NoPermission, PenstockError
 from penstock.shared.formats.record import decode_record
 from penstock.shared.index.lookup import record_at
 from penstock.shared.messaging.retried import retried
@@ -21,25 +22,55 @@ def send(services: Services, call: Call) -> None:
     services.sends.take(call, fields, is_batch)
 
 
-def send_back(services: Services, call: Call) -> Reply | None:
-    """Have a message come to its group again, or go to the dead letters."""
+def send_back(services: Services, call: Call) -> None:
+    """Have a message come to its group again, or go to the dead letters. As in RocketMQ, the group
+    need not be the client's."""
     fields = read_fields(call.command, SendBackFields)
     member = services.groups.members.of(call.connection, fields.group)
-    if member is None:
-        raise GroupNotFound("this client is no member of the group", fields.group)
-    if member.retry_queue_nums <= 0:
-        return Reply()  # a group without a topic for them loses them, in RocketMQ as well
+    if member is not None:
+        most, queues = member.retry_max_times, member.retry_queue_nums
+        _put_back(services, call, fields, most, queues)
+        return
+
+    def described(answer: Any) -> None:
+        try:
+            if isinstance(answer, PenstockError):
+                raise answer
+            if not answer.exists:
+                raise GroupNotFound("there is no consumer group of this name", fields.group)
+            most, queues = answer.settings["retryMaxTimes"], answer.settings["retryQueueNums"]
+            _put_back(services, call, fields, most, queues)
+        except PenstockError as error:
+            services.answer(call, refusal(error))
+
+    services.groups.describe(fields.group, described)
+
+
+def _put_back(
+    services: Services, call: Call, fields: SendBackFields, most: int, queues: int
+) -> None:
+    """`most` and `queues` are what the group has set. Raises PenstockError."""
+    if queues <= 0:
+        services.answer(call, Reply())  # a group without a topic for them loses them, as there
+        return
     raw = record_at(services.log_at, fields.offset)
     if raw is None:
         remark = f"no message begins at log offset {fields.offset}"
-        return Reply(code=Response.SYSTEM_ERROR, remark=remark)
-    most = fields.max_reconsume_times
+        services.answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
+        return
+    if fields.max_reconsume_times is not None:
+        most = fields.max_reconsume_times
     again = retried(
         decode_record(raw),
         fields.group,
-        max_times=member.retry_max_times if most is None else most,
+        max_times=most,
         level=fields.delay_level,
-        retry_queue=random.randrange(member.retry_queue_nums),
+        retry_queue=random.randrange(queues),
     )
     services.sends.put_back(call, again)
-    return None
+
+
+def recall(services: Services, call: Call) -> Reply:
+    """Take a timed message back. RocketMQ's broker refuses it like this unless it is told not to,
+    and answers sends with no handle by which to ask."""
+    raise NoPermission("messages are not recalled by RocketMQ's protocol here", None)

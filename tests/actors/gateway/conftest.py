@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import socket
+import threading
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from penstock.actors.gateway import LoneNameServer
 from penstock.remoting.command import Command, decode_command, encode_command
 from penstock.remoting.frames import FrameSplitter
+from penstock.shared.clock import SystemClock
+from penstock.shared.files.certificates import Tls
+from penstock.shared.process.listeners import listen_tcp
 
 TIMEOUT_S = 20
 
@@ -62,8 +68,9 @@ class Peer:
 def gateway(start_shared_broker: Callable[..., Any]) -> Any:
     """A broker with a gateway, on any free ports."""
     running = start_shared_broker(
-        gateway_enable="true", gateway_port=0, gateway_name_server_port=0, cluster_name='"C"'
-    )
+        gateway_enable="true", gateway_port=0, gateway_name_server_port=0, cluster_name='"C"',
+        transaction_check_interval_ms=300, transaction_time_out_ms=300,
+    )  # fmt: skip
     endpoints = running.status()["endpoints"]
     running.remoting, running.name_server = endpoints["remoting"], endpoints["name_server"]
     return running
@@ -87,3 +94,35 @@ def new_peer() -> Iterator[Callable[[str], Peer]]:
 def peer(gateway: Any, new_peer: Callable[[str], Peer]) -> Callable[..., Peer]:
     """Connect to the gateway's port for a broker, or to another one."""
     return lambda endpoint="": new_peer(endpoint or gateway.remoting)
+
+
+class Lone:
+    """A name server without a broker, in a thread."""
+
+    def __init__(self, directory: Path, port: int, tls: Tls) -> None:
+        self.said: list[str] = []
+        listener = listen_tcp("127.0.0.1", port)
+        self.endpoint = listener.endpoint
+        self.server = LoneNameServer(
+            listener, directory / "kvConfig.json", SystemClock(), self.said.append, tls
+        )
+        self._thread = threading.Thread(target=self.server.run)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.server.stopping = True
+        self._thread.join()
+
+
+@pytest.fixture
+def lone_name_server() -> Iterator[Callable[..., Lone]]:
+    """Start one, with its settings in a directory, on a port."""
+    started: list[Lone] = []
+
+    def start(directory: Path, port: int = 0, tls: Tls | None = None) -> Lone:
+        started.append(Lone(directory, port, tls or Tls()))
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()

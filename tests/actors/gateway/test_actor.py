@@ -100,6 +100,14 @@ def test_a_message_is_stored_and_its_id_names_the_gateway(gateway: Any, peer: An
     assert again.is_binary and again.fields["queueOffset"] == "1"
 
 
+def test_traces_of_messages_are_sent_like_messages(peer: Any) -> None:
+    sender = peer()
+    assert sender.ask(Request.GET_ROUTEINFO_BY_TOPIC, {"topic": "RMQ_SYS_TRACE_TOPIC"}).code == 17
+    for _ in range(2):
+        answer = sender.ask(Request.SEND_MESSAGE, SEND | {"topic": "RMQ_SYS_TRACE_TOPIC"}, b"Pub")
+        assert answer.code == Response.SUCCESS, answer.remark
+
+
 def test_a_topic_that_is_made_by_a_send_has_the_queues_its_client_asks_for(peer: Any) -> None:
     sender = peer()
     for number in range(3):  # before it is there, and after
@@ -167,6 +175,10 @@ def test_a_delayed_message_comes_when_its_time_has_come(gateway: Any, peer: Any)
         (Request.SEND_MESSAGE, SEND | {"topic": "t", "batch": 1}, b"x", Response.MESSAGE_ILLEGAL),
         (Request.SEND_MESSAGE, SEND | {"topic": "%RETRY%no"}, b"", 26),
         (Request.SEND_MESSAGE, SEND | {"topic": "TBW102"}, b"", Response.INVALID_PARAMETER),
+        *[
+            (Request.SEND_MESSAGE, SEND | {"topic": topic}, b"", Response.NO_PERMISSION)
+            for topic in ("RMQ_SYS_TRANS_OP_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX")
+        ],
         (Request.HEART_BEAT, {}, b"{", Response.SYSTEM_ERROR),
     ],
 )
@@ -232,15 +244,34 @@ def test_a_client_comes_back_when_the_gateway_was_killed(
 ) -> None:
     """The port is the supervisor's, so a client is not refused meanwhile, and waits."""
     running = broker_in(tmp_path, gateway_enable="true", gateway_port=0, gateway_name_server_port=0)
-    found = running.status()
-    (first,) = (each["pid"] for each in found["actors"] if each["name"] == "gateway")
-    before = new_peer(found["endpoints"]["remoting"])
+    before = new_peer(running.status()["endpoints"]["remoting"])
     before.ask(Request.SEND_MESSAGE, SEND | {"topic": "t"}, b"before")
+    found = running.status()  # not sooner: a broker is ready before its gateway is there
+    (first,) = (each["pid"] for each in found["actors"] if each["name"] == "gateway")
     os.kill(first, signal.SIGKILL)
     assert before.is_closed()
     after = new_peer(found["endpoints"]["remoting"])
     answer = after.ask(Request.SEND_MESSAGE, SEND | {"topic": "t"}, b"after")
     assert answer.fields["queueOffset"] == "1"
+    assert running.stop() == 0
+
+
+def test_what_is_under_way_when_the_writer_dies_is_stored_and_once(
+    broker_in: Any, new_peer: Any, tmp_path: Any
+) -> None:
+    running = broker_in(tmp_path, gateway_enable="true", gateway_port=0, gateway_name_server_port=0)
+    client, fields = new_peer(running.status()["endpoints"]["remoting"]), SEND | {"topic": "t"}
+    assert client.ask(Request.SEND_MESSAGE, fields, b"first").code == Response.SUCCESS
+    (writer,) = (each["pid"] for each in running.status()["actors"] if each["name"] == "writer")
+    for number in range(400):
+        client.send(Request.SEND_MESSAGE, fields, b"%d" % number)
+        if number == 300:
+            os.kill(writer, signal.SIGKILL)
+    answers = [client.hear() for _ in range(400)]
+    assert {each.code for each in answers} == {Response.SUCCESS}
+    assert sorted(int(each.fields["queueOffset"]) for each in answers) == [*range(1, 401)]
+    last = client.ask(Request.GET_MAX_OFFSET, {"topic": "t", "queueId": fields["queueId"]})
+    assert last.fields["offset"] == "401"
     assert running.stop() == 0
 
 

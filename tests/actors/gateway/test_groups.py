@@ -16,6 +16,8 @@ from penstock.remoting.codes import Request, Response
 from penstock.shared.formats.record import Record, decode_record
 
 WAIT_S = 20
+# only a hang reaches this
+HANG_S = 60
 QUEUES = 2
 WAITS, HAS_SUBSCRIPTION = 2, 4
 
@@ -85,7 +87,8 @@ def records(body: bytes | memoryview) -> list[Record]:
 
 def member(peer: Any, client: str, group: str, topic: str) -> Any:
     joined = peer()
-    answer = joined.ask(Request.HEART_BEAT, body=heartbeat(client, group, topic))
+    # it may be told of the group's change before it has its answer
+    answer = answer_of(joined, Request.HEART_BEAT, body=heartbeat(client, group, topic))
     assert answer.code == Response.SUCCESS, answer.remark
     return joined
 
@@ -173,6 +176,26 @@ def test_a_held_pull_is_answered_by_what_matches_and_by_nothing_else(
     assert answer.fields["nextBeginOffset"] == "5"
 
 
+def test_a_held_pull_is_said_to_wait_until_its_client_has_gone(
+    gateway: Any, peer: Any, topic: str
+) -> None:
+    """Where none waits, what is stored wakes nobody at once."""
+    asker = peer()
+    wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 60_000}
+    for queue in range(2):
+        asker.send(Request.PULL_MESSAGE, pull_fields(topic, queue, 3, **wanted))
+
+    def await_pulls(wanted: int) -> None:
+        until = time.monotonic() + HANG_S
+        while (found := gateway.status()["positions"]["client_pulls"]) != wanted:
+            assert time.monotonic() < until, found
+            time.sleep(0.02)
+
+    await_pulls(2)
+    asker.socket.close()
+    await_pulls(0)
+
+
 def test_a_held_pull_is_answered_when_its_time_is_over(peer: Any, topic: str) -> None:
     wanted = {"sysFlag": HAS_SUBSCRIPTION | WAITS, "suspendTimeoutMillis": 300}
     began = time.monotonic()
@@ -220,12 +243,47 @@ def test_a_member_goes_on_where_its_group_has_committed(peer: Any, topic: str) -
     assert answer_of(joined, Request.UNREGISTER_CLIENT, left).code == Response.SUCCESS
     again = member(peer, "other", group, topic)
     assert answer_of(again, Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "2"}
+    stranger = peer()
+    assert stranger.ask(Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "2"}
     stats = answer_of(again, Request.GET_CONSUME_STATS, {"consumerGroup": group, "topic": topic})
     found = {
         json.loads(key)["queueId"]: row
         for key, row in json.loads(stats.body)["offsetTable"].items()
     }
     assert (found[0]["consumerOffset"], found[0]["brokerOffset"]) == (2, 3)
+
+
+def test_who_is_no_member_commits_only_where_nobody_has_the_queue(peer: Any, topic: str) -> None:
+    """Any connection may say so, by RocketMQ's protocol: also one that has left just now."""
+    group = f"g{topic}"
+    joined, stranger = member(peer, "me", group, topic), peer()
+    queue: dict[str, object] = {"consumerGroup": group, "topic": topic, "queueId": 0}
+    other = queue | {"queueId": 1}
+    answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue)
+    commit = queue | {"commitOffset": 2}
+    assert answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, commit).code == Response.SUCCESS
+    for which in (queue, other):
+        said = which | {"commitOffset": 1}
+        assert stranger.ask(Request.UPDATE_CONSUMER_OFFSET, said).code == Response.SUCCESS
+    assert stranger.ask(Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "2"}
+    assert stranger.ask(Request.QUERY_CONSUMER_OFFSET, other).fields == {"offset": "1"}
+    # the member has the queue still: nobody tells it to rebalance, and its commits count
+    commit["commitOffset"] = 3
+    assert answer_of(joined, Request.UPDATE_CONSUMER_OFFSET, commit).code == Response.SUCCESS
+    assert stranger.ask(Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "3"}
+
+
+def test_questions_of_many_groups_at_once_all_have_answers(peer: Any, topic: str) -> None:
+    asker = peer()
+    groups = [f"g{number}{topic}" for number in range(20)]
+    for is_zero, code in ((False, Response.QUERY_NOT_FOUND), (True, Response.SUCCESS)):
+        for group in groups:
+            queue = {"consumerGroup": group, "topic": topic, "queueId": 0}
+            queue |= {"setZeroIfNotFound": is_zero}
+            asker.send(Request.QUERY_CONSUMER_OFFSET, queue)
+        answers = [asker.hear() for _ in groups]
+        assert {each.code for each in answers} == {code}
+        assert not is_zero or {each.fields["offset"] for each in answers} == {"0"}
 
 
 def test_members_are_told_of_each_other_and_of_one_that_has_gone(peer: Any, topic: str) -> None:
@@ -289,6 +347,24 @@ def test_an_operators_offset_is_taken_up_by_the_next_pull(
     assert answer_of(joined, Request.QUERY_CONSUMER_OFFSET, queue).fields == {"offset": "1"}
 
 
+@pytest.mark.parametrize(("model", "owners"), [("CLUSTERING", {"me"}), ("BROADCASTING", set())])
+def test_who_pulls_without_asking_where_to_go_on_has_the_queue_unless_all_have_it(
+    gateway: Any, peer: Any, topic: str, model: str, owners: set[str]
+) -> None:
+    """A client that has outlived a gateway asks the next one for nothing but messages."""
+    group, joined, until = f"g{model}{topic}", peer(), time.monotonic() + WAIT_S
+    beat = heartbeat("me", group, topic, model=model)
+    assert answer_of(joined, Request.HEART_BEAT, body=beat).code == Response.SUCCESS
+    with GroupAdmin(gateway.consume) as admin:
+        while True:
+            pull = pull_fields(topic, 0, 0, consumerGroup=group)
+            assert answer_of(joined, Request.PULL_MESSAGE, pull).code == Response.SUCCESS
+            found = {each.owner for each in admin.describe(group).queues} - {""}
+            if found == owners:
+                break
+            assert time.monotonic() < until, found
+
+
 def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic: str) -> None:
     group = f"g{topic}"
     joined = member(peer, "me", group, topic)
@@ -305,8 +381,13 @@ def test_a_message_that_is_given_back_comes_to_its_group_again(peer: Any, topic:
     dead = pull_fields(f"%DLQ%{group}", 0, 0, **wanted)
     (letter,) = records(answer_of(joined, Request.PULL_MESSAGE, dead).body)
     assert letter.body == first.body
-    back["group"] = "not-mine"
-    assert answer_of(joined, Request.CONSUMER_SEND_MSG_BACK, back).code == 26
+    # who gives it back need not be a member, but the group has to be there
+    stranger = peer()
+    assert stranger.ask(Request.CONSUMER_SEND_MSG_BACK, back).code == Response.SUCCESS
+    dead["queueOffset"] = 1
+    assert len(records(stranger.ask(Request.PULL_MESSAGE, dead).body)) == 1
+    back["group"] = "not-there"
+    assert stranger.ask(Request.CONSUMER_SEND_MSG_BACK, back).code == 26
 
 
 def test_a_member_of_penstocks_own_gets_queues_that_a_client_goes_on_without(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from penstock.actors.gateway.connection import Connection
+from penstock.actors.gateway.connecting.connection import Connection
 from penstock.remoting.bodies import ConsumerBody
 from penstock.shared.wire.group_messages import (
     HeldClaim,
@@ -28,8 +28,6 @@ SESSION_MS = 30_000
 PROBATION_MS = 7000
 # What is pulled or committed this soon after a change may be a member's last word of a queue.
 LAST_WORD_MS = 2000
-# RocketMQ's default for groups that begin at a time: half an hour before.
-BEGIN_BEFORE_MS = 30 * 60_000
 
 
 class Claim:
@@ -80,8 +78,8 @@ class Member:
             for each in said.subscription_data_set
         }
 
-    def join(self, number: int, now_ms: int, run_id: str) -> Join:
-        """The member as it joins; `now_ms` is wall time."""
+    def join(self, number: int, run_id: str) -> Join:
+        """The member as it joins."""
         held = [HeldClaim(*queue, claim.epoch) for queue, claim in self.claims.items()]
         return Join(
             number,
@@ -91,10 +89,10 @@ class Member:
             SESSION_MS,
             self.model,
             self.start,
-            max(0, now_ms - BEGIN_BEFORE_MS) if self.start == "timestamp" else 0,
-            self.orderly,
-            tuple(held),
-            run_id,
+            orderly=self.orderly,
+            held=tuple(held),
+            run=run_id,
+            retry_topic=self.model == "clustering",
         )
 
 

@@ -9,13 +9,18 @@ from __future__ import annotations
 import os
 import select
 import socket
+import traceback
 from collections.abc import Callable, Iterator, Mapping
 
-from penstock.actors.gateway.connection import Connection, NotServed
-from penstock.remoting.command import Command
+from penstock.actors.gateway.connecting.connection import Connection, NotServed
+from penstock.remoting.command import Command, decode_command, encode_head
+from penstock.shared.errors import RESOURCE_EXHAUSTED, ProtocolError
+from penstock.shared.files.certificates import Tls
 
 ACCEPTED_AT_ONCE = 64
 READY_AT_ONCE = 256
+# Between two looks outside that nobody has asked for.
+ACCEPT_MS = 100
 # Between two looks at all connections for those that are over.
 CHECK_MS = 1000
 # Of memory that all hold together; beyond it the one with the most is closed.
@@ -30,13 +35,19 @@ class Connections:
         listening: Mapping[str, int],
         closed: Callable[[str], None],
         gone: Callable[[Connection], None],
+        tls: Tls,
     ) -> None:
-        """`closed` hears what a connection did that is closed for it, `gone` of each that ends."""
-        self._closed, self._gone = closed, gone
+        """`closed` hears what a connection did that is closed for it, `gone` of each that ends.
+        `tls` is how it is spoken where it listens."""
+        self._closed, self._gone, self._tls = closed, gone, tls
         self._epoll = select.epoll()
         self._listening = [socket.socket(fileno=os.dup(handle)) for handle in listening.values()]
         for each in self._listening:
             each.setblocking(False)
+            # each who comes is told of once: one who cannot be taken must not end every sleep
+            self._epoll.register(each.fileno(), select.EPOLLIN | select.EPOLLET)
+        self._outside = {each.fileno() for each in self._listening}
+        self._accept_ms = 0
         self._all: dict[int, Connection] = {}
         # with something to be sent since the last flush
         self._dirty: dict[int, Connection] = {}
@@ -51,41 +62,80 @@ class Connections:
         return len(self._all)
 
     def accept(self, now_ms: int) -> int:
-        """Take those that wait outside; how many."""
+        """Take those that wait outside; how many. Costs nothing while nobody has come."""
+        if now_ms < self._accept_ms:
+            return 0
         taken = 0
+        self._accept_ms = now_ms + ACCEPT_MS
         for listener in self._listening:
             for _ in range(ACCEPTED_AT_ONCE):
                 try:
                     peer, address = listener.accept()
                 except OSError:
                     break  # nobody, somebody who has gone, or no more files: the limit sees to it
-                peer.setblocking(False)
-                peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                found = Connection(peer, address[:2], now_ms)
-                self._all[found.handle] = found
-                self._epoll.register(found.handle, select.EPOLLIN)
+                self.add(peer, address[:2], now_ms, self._tls)
                 taken += 1
+            else:
+                self._accept_ms = now_ms  # more may wait
         return taken
 
-    def commands(self, now_ms: int, may_read: bool) -> Iterator[tuple[Connection, Command]]:
+    def add(
+        self, peer: socket.socket, address: tuple[str, int], now_ms: int, tls: Tls | None = None
+    ) -> Connection:
+        """Take a connection, which may have been begun here and not be made yet."""
+        peer.setblocking(False)
+        peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        found = Connection(peer, address, now_ms, tls)
+        self._all[found.handle] = found
+        self._epoll.register(found.handle, found.wanted)
+        return found
+
+    def frames(self, now_ms: int, may_read: bool) -> Iterator[tuple[Connection, bytes]]:
         """What has come, a turn's worth; also what can be sent goes on its way."""
         for handle, events in self._epoll.poll(0, READY_AT_ONCE):
             connection = self._all.get(handle)
             if connection is None:
-                continue  # closed in this turn
+                # closed in this turn, or somebody who comes
+                self._accept_ms = now_ms if handle in self._outside else self._accept_ms
+                continue
             try:
                 if events & select.EPOLLOUT:
                     self._dirty[handle] = connection
                 if events & ~select.EPOLLOUT and may_read:
-                    for command in connection.receive(now_ms):
-                        yield connection, command
+                    for frame in connection.receive(now_ms):
+                        yield connection, frame
+                    if connection.unread_bytes:  # a handshake answers by itself
+                        self._dirty[handle] = connection
             except NotServed as error:
                 self.close(connection, str(error))
 
+    def commands(self, now_ms: int, may_read: bool) -> Iterator[tuple[Connection, Command]]:
+        """The same as commands."""
+        for connection, frame in self.frames(now_ms, may_read):
+            command = self.decoded(connection, frame)
+            if command is not None:
+                yield connection, command
+
+    def decoded(self, connection: Connection, frame: bytes) -> Command | None:
+        """The command of a frame; None for what is no command, which ends its connection."""
+        try:
+            return decode_command(frame)
+        except ProtocolError as error:
+            self.close(connection, str(error))
+            return None
+
     def answer(self, connection: Connection, command: Command) -> None:
         """Have this sent at the end of the turn."""
+        self.answer_frame(connection, encode_head(command, len(command.body)), command.body)
+
+    def answer_frame(
+        self, connection: Connection, head: bytes, body: bytes | memoryview = b""
+    ) -> None:
+        """Have a frame sent that is encoded already."""
         if connection.is_open:
-            connection.put(command)
+            connection.put(head)
+            if len(body):
+                connection.put(body)
             self._dirty[connection.handle] = connection
 
     def flush(self, now_ms: int) -> None:
@@ -102,7 +152,9 @@ class Connections:
             wanted = 0 if done else select.EPOLLOUT
             # beyond the limit a client is read from when it has read
             wanted |= select.EPOLLIN if connection.may_receive else 0
-            self._epoll.modify(handle, wanted)
+            if wanted != connection.wanted:
+                self._epoll.modify(handle, wanted)
+                connection.wanted = wanted
 
     def check(self, now_ms: int) -> None:
         """Close those that are over, now and then."""
@@ -130,6 +182,16 @@ class Connections:
         self._dirty.pop(connection.handle, None)
         connection.close()
         self._gone(connection)
+
+    def fail(
+        self, connection: Connection, error: Exception, code: int, report: Callable[[str], None]
+    ) -> None:
+        """End a connection whose request met a slip of this program, which is reported. Raises what
+        this process lacks, for that is no fault of the request."""
+        if isinstance(error, MemoryError) or getattr(error, "errno", 0) in RESOURCE_EXHAUSTED:
+            raise error
+        report("".join(traceback.format_exception(error)))
+        self.close(connection, f"asked what failed: code {code}")
 
     def close_all(self) -> None:
         for connection in list(self._all.values()):

@@ -5,7 +5,8 @@ list of members is divided by the same strategies, and a queue has one reader at
 
     heartbeat, leave      Join, Leave
     query an offset       Claim: the offset is that of the claim
-    commit an offset      Commit, with the claim's epoch; of a group without members ResetOffsets
+    commit an offset      Commit, with the claim's epoch; who has no claim says ResetOffsets, for
+                          a queue that nobody has
     lock, unlock          Claim, Release
 
 A member that asks for a queue that another one of the gateway's has gets it when that one has said
@@ -19,21 +20,19 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
+from penstock.actors.gateway.asking.link import Link
 from penstock.actors.gateway.calls import Call, Reply, refusal
-from penstock.actors.gateway.connection import Connection
-from penstock.actors.gateway.coordinator_link import CoordinatorLink
-from penstock.actors.gateway.members import Claim, Member, Members, Queue
-from penstock.remoting.bodies import (
-    ConsumerList,
-    Heartbeat,
-    LockBody,
-    Locked,
-    QueueBody,
-    write_body,
-)
+from penstock.actors.gateway.connecting.connection import Connection
+from penstock.actors.gateway.grouping.members import Claim, Member, Members, Queue
+from penstock.remoting.bodies import Heartbeat
 from penstock.remoting.codes import Response
 from penstock.remoting.fields import OffsetAnswer, QueryOffsetFields, UpdateOffsetFields
-from penstock.shared.errors import PenstockError, StoreUnavailable, UnknownMember
+from penstock.shared.errors import (
+    InvalidArgument,
+    PenstockError,
+    StoreUnavailable,
+    UnknownMember,
+)
 from penstock.shared.process.actor import Stage
 from penstock.shared.wire import group_messages as words
 
@@ -42,6 +41,8 @@ HANDOVER_MS = 1000
 WAIT_MS = 2000
 AGAIN_MS = 100
 LAST_COMMITS_MS = 200
+# Between two looks at all members for those that are due: there may be thousands.
+LOOK_MS = 100
 # Until the coordinator has said how often it wants to hear a member.
 HEARTBEAT_MS = 2000
 
@@ -67,12 +68,13 @@ class Groups:
     ) -> None:
         """`changed` is told of groups whose members have changed; `wake` has their pulls answered,
         so that members pull at once what they go on with."""
-        self._clock, self._answer, self._tell, self._wake = stage.clock, answer, changed, wake
+        self._answer, self._tell, self._wake = answer, changed, wake
         self._run_id = stage.run.run_id
         self.members = Members()
-        self._link = CoordinatorLink(stage, self._changed)
+        endpoint, decode = stage.run.endpoints.group_ipc, words.decode_group_answer
+        self._link = Link(stage, "coordinator", endpoint, decode, self._changed)
         self._wanted: list[_Wanted] = []
-        self._again_ms = 0
+        self._again_ms = self._look_ms = 0
         self._now_ms = stage.clock.monotonic_ms()
 
     @property
@@ -82,21 +84,26 @@ class Groups:
     def work(self, now_ms: int) -> int:
         self._now_ms = now_ms
         done = self._link.work(now_ms)
-        for member in list(self.members):
-            if member.leave_ms and now_ms >= member.leave_ms:
-                self.leave(member)
-            elif now_ms >= member.join_ms:
-                self._join(member, lambda answer: None)
+        if now_ms >= self._look_ms:
+            self._look_ms = now_ms + LOOK_MS
+            self._look(now_ms)
         for group in self.members.to_be_shown(now_ms):
             self._wake(group)
         for member, queue in self.members.left_over(now_ms):
-            self._release(member, [queue])
+            self.release(member, [queue])
         if self._wanted and now_ms >= self._again_ms:
             self._again_ms = now_ms + AGAIN_MS
             wanted, self._wanted = self._wanted, []
             for each in wanted:
                 self._claim_for(each)
         return done
+
+    def _look(self, now_ms: int) -> None:
+        for member in list(self.members):
+            if member.leave_ms and now_ms >= member.leave_ms:
+                self.leave(member)
+            elif now_ms >= member.join_ms:
+                self._join(member, _nobody)
 
     # --- members ---
 
@@ -131,8 +138,13 @@ class Groups:
                     self._lose(member, held)
             then(answer)
 
-        wall_ms = self._clock.now_ms()
-        self._link.ask(lambda n: member.join(n, wall_ms, self._run_id), joined, self._now_ms)
+        self._link.ask(partial(member.join, run_id=self._run_id), joined, self._now_ms)
+
+    def keep_order(self, member: Member) -> None:
+        """A member locks queues: it keeps them through a silence."""
+        if not member.orderly:
+            member.orderly = True
+            self._join(member, _nobody)
 
     def part(self, member: Member) -> None:
         """A member says that it leaves. Java's client sends its last commits at the same time, and
@@ -142,39 +154,37 @@ class Groups:
     def leave(self, member: Member) -> None:
         self.members.remove(member)
         make = partial(words.Leave, group=member.group, client_id=member.client_id)
-        self._link.ask(lambda n: make(n), lambda answer: None, self._now_ms)
+        self._link.ask(make, _nobody, self._now_ms)
 
     def gone(self, connection: Connection) -> None:
         """A connection has ended, and with it the memberships that it has."""
         for member in self.members.on(connection):
             self.leave(member)
 
-    def list_members(self, call: Call, group: str) -> None:
-        """All members, whatever they speak."""
+    def list_members(self, connection: Connection, group: str, then: Callable[[Any], None]) -> None:
+        """All members, whatever they speak: `then` gets their client ids, or a PenstockError."""
 
         def listed(answer: Any) -> None:
-            if isinstance(answer, PenstockError):
-                self._answer(call, refusal(answer))
-                return
-            ids = answer.members
             if isinstance(answer, words.GroupInfo):
-                ids = tuple(each.client_id for each in answer.members)
-            if ids:
-                self._answer(call, Reply(body=write_body(ConsumerList(list(ids)))))
+                then([each.client_id for each in answer.members])
             else:
-                remark = f"there are no members of group {group}"
-                self._answer(call, Reply(code=Response.SYSTEM_ERROR, remark=remark))
+                then(answer if isinstance(answer, PenstockError) else list(answer.members))
 
-        member = self.members.of(call.connection, group)
+        member = self.members.of(connection, group)
         if member is not None:
             self._join(member, listed)
         else:
             self.describe(group, listed)
 
-    def describe(self, group: str, then: Callable[[Any], None]) -> None:
-        self._link.ask(lambda n: words.DescribeGroup(n, group, self._run_id), then, self._now_ms)
+    def ask(self, make: Callable[[int], Any], then: Callable[[Any], None]) -> None:
+        """Ask the coordinator what `make` makes with a number, for an operator."""
+        self._link.ask(make, then, self._now_ms)
 
-    def _changed(self, said: words.Changed) -> None:
+    def describe(self, group: str, then: Callable[[Any], None]) -> None:
+        make = partial(words.DescribeGroup, group=group, run=self._run_id)
+        self._link.ask(make, then, self._now_ms)
+
+    def _changed(self, said: words.Changed, more: list[bytes]) -> None:
         """A group has changed: its members are to rebalance, and to show what they go on with."""
         for held in said.reset:
             for member in self.members.all_of(said.group):
@@ -193,9 +203,11 @@ class Groups:
 
     # --- claims ---
 
-    def _claim(
+    def claim(
         self, member: Member, topic: str, ids: list[int], then: Callable[[Any], None]
     ) -> None:
+        """Claim queues of a topic for a member; `then` gets Claimed, or a PenstockError."""
+
         def claimed(answer: Any) -> None:
             if isinstance(answer, words.Claimed):
                 for each in answer.queues:
@@ -208,9 +220,10 @@ class Groups:
             words.Claim,
             group=member.group, client_id=member.client_id, topic=topic, queue_ids=tuple(ids),
         )  # fmt: skip
-        self._link.ask(lambda n: make(n), claimed, self._now_ms)
+        self._link.ask(make, claimed, self._now_ms)
 
-    def _release(self, member: Member, queues: list[Queue]) -> None:
+    def release(self, member: Member, queues: list[Queue]) -> None:
+        """Give up what a member has of these queues."""
         commits = []
         for topic, queue_id in queues:
             claim = member.claims.pop((topic, queue_id), None)
@@ -221,12 +234,13 @@ class Groups:
                 words.Release,
                 group=member.group, client_id=member.client_id, commits=tuple(commits),
             )  # fmt: skip
-            self._link.ask(lambda n: make(n), lambda answer: None, self._now_ms)
+            self._link.ask(make, _nobody, self._now_ms)
 
     # --- offsets ---
 
-    def query(self, call: Call, fields: QueryOffsetFields) -> None:
-        """Where a group goes on in a queue, which is the member's from then on."""
+    def query(self, call: Call, fields: QueryOffsetFields, start: Callable[[], int]) -> None:
+        """Where a group goes on in a queue, which is the member's from then on. `start` is where
+        one begins that is no member, and whose group has no offset; -1 where it decides."""
         member = self.members.of(call.connection, fields.consumer_group)
         queue = fields.topic, fields.queue_id
         if member is not None and member.model == "clustering":
@@ -239,11 +253,7 @@ class Groups:
                 return
             found = {(each.topic, each.queue_id): each.offset for each in answer.queues}
             offset = found.get(queue, -1)
-            if offset >= 0:
-                self._answer(call, Reply(OffsetAnswer(offset)))
-            else:
-                remark = "the group has no offset in this queue"
-                self._answer(call, Reply(code=Response.QUERY_NOT_FOUND, remark=remark))
+            self._answer(call, _offset(offset if offset >= 0 else start()))
 
         self.describe(fields.consumer_group, described)
 
@@ -256,19 +266,19 @@ class Groups:
             if not owner.claims[wanted.queue].is_left(changed_ms) and waited_ms < HANDOVER_MS:
                 self._wanted.append(wanted)
                 return
-            self._release(owner, [wanted.queue])
+            self.release(owner, [wanted.queue])
 
         def claimed(answer: Any) -> None:
             if isinstance(answer, PenstockError):
                 self._answer(wanted.call, refusal(answer))
             elif answer.queues:
-                self._answer(wanted.call, Reply(OffsetAnswer(answer.queues[0].offset)))
+                self._answer(wanted.call, _offset(answer.queues[0].offset))
             elif self._now_ms - wanted.since_ms < WAIT_MS:
                 self._wanted.append(wanted)
             else:
                 self._answer(wanted.call, refusal(_taken(wanted)))
 
-        self._claim(wanted.member, topic, [queue_id], claimed)
+        self.claim(wanted.member, topic, [queue_id], claimed)
 
     def update(self, call: Call, fields: UpdateOffsetFields) -> None:
         """Commit. It is answered when the coordinator has it in its journal."""
@@ -285,17 +295,17 @@ class Groups:
                     self._lose(member, held)
             self._answer(call, Reply())
 
-        if member is None:
-            self._link.ask(
-                lambda n: words.ResetOffsets(
-                    n, fields.consumer_group, fields.topic, {queue[1]: offset}, run=self._run_id
-                ),
-                done,
-                self._now_ms,
-            )
-            return
-        if not self.commit(member, queue, offset, done):
-            self._answer(call, Reply())
+        if offset < 0:
+            raise InvalidArgument("a commit names an offset below 0", offset)
+        if member is None or not self.commit(member, queue, offset, done):
+            # of no claim: it counts where nobody else has the queue
+            make = partial(
+                words.ResetOffsets,
+                group=fields.consumer_group, topic=fields.topic, offsets={queue[1]: offset},
+                unclaimed=True, run=self._run_id,
+            )  # fmt: skip
+            which = fields.consumer_group, *queue
+            self._link.ask(make, done, self._now_ms, last_of=which)
 
     def commit(
         self, member: Member, queue: Queue, offset: int, then: Callable[[Any], None]
@@ -310,7 +320,8 @@ class Groups:
         make = partial(
             words.Commit, group=member.group, client_id=member.client_id, commits=(commit,)
         )
-        self._link.ask(lambda n: make(n), then, self._now_ms)
+        which = member.group, *queue
+        self._link.ask(make, then, self._now_ms, last_of=which)
         return True
 
     def take_moved(
@@ -328,7 +339,7 @@ class Groups:
                 error = _taken(_Wanted(call, member, queue, self._now_ms))
                 self._answer(call, refusal(error))
 
-        self._claim(member, queue[0], [queue[1]], claimed)
+        self.claim(member, queue[0], [queue[1]], claimed)
 
     def pulled(self, member: Member, queue: Queue) -> None:
         """A member shows that it goes on with a queue."""
@@ -337,40 +348,7 @@ class Groups:
             claim.pulled_ms = self._now_ms
         elif member.model == "clustering" and queue not in member.moved:
             # the gateway before had the claim; where another member has it, this is in vain
-            self._claim(member, queue[0], [queue[1]], lambda answer: None)
-
-    # --- order ---
-
-    def lock(self, call: Call, body: LockBody) -> Reply | None:
-        """Which of these queues the member has now; the others are somebody else's."""
-        member = self.members.get(body.consumer_group, body.client_id)
-        if member is None or not body.mq_set:
-            return Reply(body=write_body(Locked([])))
-        if not member.orderly:
-            member.orderly = True
-            self._join(member, lambda answer: None)
-        by_topic: dict[str, list[QueueBody]] = {}
-        for each in body.mq_set:
-            by_topic.setdefault(each.topic, []).append(each)
-        left, locked = [len(by_topic)], list[QueueBody]()
-
-        def claimed(wanted: list[QueueBody], answer: Any) -> None:
-            left[0] -= 1
-            if isinstance(answer, words.Claimed):
-                given = {each.queue_id for each in answer.queues}
-                locked.extend(each for each in wanted if each.queue_id in given)
-            if not left[0]:
-                self._answer(call, Reply(body=write_body(Locked(locked))))
-
-        for topic, wanted in by_topic.items():
-            ids = [each.queue_id for each in wanted]
-            self._claim(member, topic, ids, partial(claimed, wanted))
-        return None
-
-    def unlock(self, body: LockBody) -> None:
-        member = self.members.get(body.consumer_group, body.client_id)
-        if member is not None:
-            self._release(member, [(each.topic, each.queue_id) for each in body.mq_set])
+            self.claim(member, queue[0], [queue[1]], _nobody)
 
     def close(self) -> None:
         self._link.close()
@@ -378,6 +356,18 @@ class Groups:
 
 # What a client may leave out of its next heartbeats: nothing, but it asks.
 HEARD = {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"}
+
+
+def _nobody(answer: Any) -> None:
+    """Nobody waits for this answer: what is asked is repeated until there is one."""
+
+
+def _offset(offset: int) -> Reply:
+    """Of a group in a queue; -1: none, and the client decides where it begins."""
+    if offset >= 0:
+        return Reply(OffsetAnswer(offset))
+    remark = "the group has no offset in this queue"
+    return Reply(code=Response.QUERY_NOT_FOUND, remark=remark)
 
 
 def _taken(wanted: _Wanted) -> StoreUnavailable:

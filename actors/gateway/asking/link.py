@@ -1,0 +1,71 @@
+"""The gateway's connection to another actor: questions out, answers to whoever asked.
+
+What is numbered 0 was not asked for: the other one says it by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import zmq
+
+from penstock.actors.gateway.asking.questions import Make, Questions, Then
+from penstock.shared.process.actor import Stage
+from penstock.shared.wire.messages import Refused, error_from_refusal
+from penstock.shared.wire.sockets import dial
+
+# RocketMQ's clients wait for 3 s.
+TIMEOUT_MS = 2500
+
+# A header as the struct that it is.
+Decode = Callable[[bytes], Any]
+# What was said unasked, and what came with it.
+Pushed = Callable[[Any, list[bytes]], None]
+
+
+# an int: an enum's `&` makes another enum
+_POLLIN = int(zmq.POLLIN)
+
+
+class Link:
+    """A socket, and what was asked over it."""
+
+    def __init__(
+        self, stage: Stage, whom: str, endpoint: str, decode: Decode, pushed: Pushed
+    ) -> None:
+        self._decode, self._pushed = decode, pushed
+        self._questions = Questions(whom, TIMEOUT_MS)
+        self.socket: Any = dial(stage.context, endpoint)
+
+    def ask(self, make: Make, then: Then, now_ms: int, last_of: Hashable = None) -> None:
+        """See Questions.ask."""
+        self._questions.ask(make, then, now_ms, last_of)
+        self._send(now_ms)
+
+    def _send(self, now_ms: int) -> None:
+        for header in self._questions.outgoing(now_ms):
+            try:
+                self.socket.send(header, zmq.NOBLOCK)
+            except zmq.Again:
+                break  # it is being replaced, and is asked when it is there
+
+    def work(self, now_ms: int) -> int:
+        done = 0
+        # mostly there is none, and an exception costs more than the question
+        while int(self.socket.get(zmq.EVENTS)) & _POLLIN:
+            header, *more = self.socket.recv_multipart(zmq.NOBLOCK)
+            done += 1
+            answer = self._decode(header)
+            if isinstance(answer, Refused):
+                self._questions.answered(answer.request, error_from_refusal(answer))
+            elif not answer.request:
+                self._pushed(answer, more)
+            else:
+                self._questions.answered(answer.request, answer)
+        self._questions.give_up(now_ms)
+        self._send(now_ms)
+        return done
+
+    def close(self) -> None:
+        self.socket.close(linger=0)

@@ -1,0 +1,132 @@
+"""What was asked of another actor and has no answer yet. Pure: messages out, answers in.
+
+    ask -> said, and again each AGAIN_MS -> answered, or late
+
+The other actor may be a new one that has heard nothing, so what has no answer is said again; all
+that is asked may be asked twice. But nothing is said again after what came later: an old word would
+undo a newer one. So all that has no answer is said again together, in its order; and of what only
+the last word counts, like commits in one queue, none but the last is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterator
+from typing import Any, NamedTuple
+
+from penstock.shared.errors import BrokerTimeout, InvalidArgument
+from penstock.shared.wire.messages import WireMessage, encode
+
+AGAIN_MS = 1000
+# Between two looks for those that are late.
+_LOOK_MS = 100
+
+Make = Callable[[int], WireMessage]
+Then = Callable[[Any], None]
+
+
+class _Waits(NamedTuple):
+    """One that is to be told, and until when it waits."""
+
+    then: Then
+    until_ms: float
+
+
+class _Question:
+    __slots__ = ("header", "last_of", "said_ms", "waiting")
+
+    def __init__(
+        self, header: bytes, waiting: list[_Waits], last_of: Hashable, now_ms: int
+    ) -> None:
+        self.header, self.waiting, self.last_of = header, waiting, last_of
+        self.said_ms = now_ms
+
+
+class Questions:
+    """Questions to one actor, by their numbers."""
+
+    def __init__(self, whom: str, timeout_ms: float = float("inf")) -> None:
+        """`whom` is said of what has no answer after `timeout_ms`."""
+        self._whom, self._timeout_ms = whom, timeout_ms
+        self._number = 0
+        self._asked: dict[int, _Question] = {}
+        self._unsaid: deque[int] = deque()
+        # the last question of those of which only the last counts
+        self._last: dict[Hashable, int] = {}
+        self._look_ms = 0
+
+    def __len__(self) -> int:
+        return len(self._asked)
+
+    def ask(self, make: Make, then: Then, now_ms: int, last_of: Hashable = None) -> None:
+        """Ask what `make` makes with a number; `then` gets the answer, or a PenstockError.
+
+        `last_of` names that of which only the last word counts: with the answer to this one, those
+        have theirs who asked the same before. What cannot be encoded, as clients' bodies have
+        numbers of any size, is not asked: `then` has its error at once, and all else stays.
+        """
+        try:
+            header = encode(make(self._number + 1))
+        except (OverflowError, RecursionError) as error:
+            what = "a number of the request is too large"
+            if isinstance(error, RecursionError):
+                what = "the request is nested too deeply"
+            then(InvalidArgument(what, str(error)))
+            return
+        self._number += 1
+        waiting = [_Waits(then, now_ms + self._timeout_ms)]
+        if last_of is not None:
+            before = self._asked.pop(self._last.get(last_of, 0), None)
+            if before is not None:  # in place: a copy for each commit would take their square
+                before.waiting += waiting
+                waiting = before.waiting
+            self._last[last_of] = self._number
+        self._asked[self._number] = _Question(header, waiting, last_of, now_ms)
+        self._unsaid.append(self._number)
+
+    def outgoing(self, now_ms: int) -> Iterator[bytes]:
+        """What is to be said now. Whoever cannot send one takes no further: it is said later."""
+        oldest = next(iter(self._asked.values()), None)
+        if oldest is not None and now_ms - oldest.said_ms >= AGAIN_MS:
+            self._unsaid = deque(self._asked)
+        while self._unsaid:
+            question = self._asked.get(self._unsaid[0])
+            if question is not None:
+                yield question.header
+                question.said_ms = now_ms
+            self._unsaid.popleft()
+
+    def answered(self, number: int, answer: Any) -> bool:
+        """Whether this was asked. Those that wait are told: an answer, or a PenstockError."""
+        question = self._asked.get(number)
+        if question is None:
+            return False
+        self._drop(number, question)
+        for each in question.waiting:
+            each.then(answer)
+        return True
+
+    def give_up(self, now_ms: int) -> None:
+        """Those are told so that have waited too long."""
+        if now_ms < self._look_ms:
+            return
+        self._look_ms = now_ms + _LOOK_MS
+        for number, question in list(self._asked.items()):
+            if self._asked.get(number) is not question:
+                continue  # who was told before has asked again
+            late = [each for each in question.waiting if now_ms >= each.until_ms]
+            if len(late) == len(question.waiting):
+                self._drop(number, question)
+            elif late:
+                question.waiting = [each for each in question.waiting if now_ms < each.until_ms]
+            for each in late:
+                each.then(self._late())
+
+    def _drop(self, number: int, question: _Question) -> None:
+        del self._asked[number]
+        if self._last.get(question.last_of) == number:
+            del self._last[question.last_of]
+
+    def _late(self) -> BrokerTimeout:
+        waited = f"within {self._timeout_ms:.0f} ms"
+        return BrokerTimeout(f"the {self._whom} has not answered", waited, "try again")

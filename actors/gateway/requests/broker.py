@@ -1,0 +1,168 @@
+"""What operators ask of the broker itself: how it does, how it is configured, to clean up."""
+
+from __future__ import annotations
+
+import shutil
+
+from penstock.actors.gateway.calls import Call, Reply
+from penstock.actors.gateway.requests.readers import subscription_row
+from penstock.actors.gateway.services import Services
+from penstock.remoting.admin.bodies import Entries, EntryRow, HaStatus, Stats, StatsItem, Table
+from penstock.remoting.admin.config import in_rocketmqs_words
+from penstock.remoting.admin.words import EntriesFields, StatsFields
+from penstock.remoting.bodies import write_body
+from penstock.remoting.codes import VERSION, Response
+from penstock.remoting.fields import read_fields
+from penstock.shared.errors import InvalidArgument
+from penstock.shared.formats.queue_entry import ENTRY
+from penstock.shared.formats.record_layout import HEAD_BYTES, store_timestamp_ms
+from penstock.shared.queue.reader import unreadable
+
+# What VERSION is called.
+VERSION_NAME = "V5_3_3"
+MOST_ENTRIES = 1000
+_SPANS_S = {"minute": 60, "hour": 3600, "day": 86_400}
+
+
+def runtime_info(services: Services, call: Call) -> Reply:
+    """How the broker does, in RocketMQ's words. What Penstock has not is 0 if a tool reads it."""
+    rates, positions, config = services.rates, services.positions, services.config
+    wrote, start = positions["wrote"], positions["log_start"]
+    disk = shutil.disk_usage(config.store)
+    used = f"{disk.used / disk.total:.4f}"
+    total, free = f"{disk.total / 2**30:.1f} GiB", f"{disk.free / 2**30:.1f} GiB"
+    put, got = rates.put, rates.got
+    size = (wrote - start) / max(1, put.total) if put.total else 0.0
+    table = {
+        "brokerActive": "true",
+        "brokerVersion": str(VERSION),
+        "brokerVersionDesc": VERSION_NAME,
+        "bootTimestamp": str(services.started_ms),
+        "startAcceptSendRequestTimeStamp": "0",
+        "runtime": _duration(services.now_ms() - services.started_ms),
+        "putTps": put.rates(),
+        "getTotalTps": got.rates(),
+        "getFoundTps": got.rates(),
+        "getTransferredTps": got.rates(),
+        "getMissTps": "0.0 0.0 0.0",
+        "putMessageTimesTotal": str(put.in_run),
+        "putMessageSizeTotal": str(wrote - positions["run_began"]),
+        "putMessageAverageSize": f"{size:.1f}",
+        "msgPutTotalYesterdayMorning": str(put.yesterday),
+        "msgPutTotalTodayMorning": str(put.today),
+        "msgPutTotalTodayNow": str(put.in_run),
+        "msgGetTotalYesterdayMorning": str(got.yesterday),
+        "msgGetTotalTodayMorning": str(got.today),
+        "msgGetTotalTodayNow": str(got.in_run),
+        "commitLogMinOffset": str(start),
+        "commitLogMaxOffset": str(wrote),
+        "commitLogDiskRatio": used,
+        "consumeQueueDiskRatio": used,
+        "commitLogDirCapacity": f"Total : {total}, Free : {free}.",
+        "dispatchBehindBytes": str(max(0, wrote - positions["dispatched"])),
+        "remainHowManyDataToCommit": f"{max(0, wrote - positions['committed'])} B",
+        "remainHowManyDataToFlush": f"{max(0, wrote - positions['flushed'])} B",
+        "remainTransientStoreBufferNumbs": "0",
+        "earliestMessageTimeStamp": str(_earliest_ms(services)),
+        "timerReadBehind": "0",
+        "timerOffsetBehind": "0",
+        "timerCongestNum": str(positions["pending_delayed"]),
+        "timerEnqueueTps": "0.0",
+        "timerDequeueTps": "0.0",
+        "pageCacheLockTimeMills": "0",
+        "EndTransactionQueueSize": "0",
+        "EndTransactionThreadPoolQueueCapacity": "0",
+    }
+    for name in ("send", "pull", "litePull", "query", "ack"):
+        for what in ("QueueSize", "QueueCapacity", "QueueHeadWaitTimeMills"):
+            table[f"{name}ThreadPool{what}"] = "0"
+    return Reply(body=write_body(Table(table)))
+
+
+def _duration(ms: int) -> str:
+    days, rest = divmod(ms // 1000, 86_400)
+    hours, rest = divmod(rest, 3600)
+    return f"[ {days} days, {hours} hours, {rest // 60} minutes, {rest % 60} seconds ]"
+
+
+def _earliest_ms(services: Services) -> int:
+    """When the first message was stored that the log still holds; -1 where it has none."""
+    raw = services.log_at(services.positions["log_start"], HEAD_BYTES)
+    return store_timestamp_ms(raw, 0) if len(raw) == HEAD_BYTES else -1
+
+
+def config(services: Services, call: Call) -> Reply:
+    port = int(services.address.rpartition(":")[2])
+    body = in_rocketmqs_words(services.config, port).encode()
+    version = '{"counter":0,"stateVersion":0,"timestamp":0}'
+    return Reply({"version": version}, body)
+
+
+def update_config(services: Services, call: Call) -> Reply:
+    raise InvalidArgument(
+        "a broker's configuration is fixed while it runs",
+        bytes(call.command.body).decode("utf-8", "replace").strip()[:200],
+        "stop it and start it with other settings: penstock config show",
+    )
+
+
+def clean(services: Services, call: Call) -> Reply:
+    """Have the cleaner look for what has expired, now: segments of the log, queues, index files."""
+    services.clean()
+    return Reply()
+
+
+def ha_status(services: Services, call: Call) -> Reply:
+    return Reply(body=write_body(HaStatus(services.positions["wrote"])))
+
+
+def stats(services: Services, call: Call) -> Reply:
+    """How many messages there were in the last minute, hour and day: of a topic by their store
+    times, of the broker as counted while it runs."""
+    fields = read_fields(call.command, StatsFields)
+    if fields.stats_name == "TOPIC_PUT_NUMS":
+        counts = _topic_counts(services, fields.stats_key)
+    elif fields.stats_name == "BROKER_PUT_NUMS":
+        counts = {name: services.rates.put.within(span) for name, span in _SPANS_S.items()}
+    elif fields.stats_name == "BROKER_GET_NUMS":
+        counts = {name: services.rates.got.within(span) for name, span in _SPANS_S.items()}
+    else:
+        remark = f"{fields.stats_name} is not counted here"
+        return Reply(code=Response.SYSTEM_ERROR, remark=remark)
+    items = [StatsItem(counts[name], counts[name] / span) for name, span in _SPANS_S.items()]
+    return Reply(body=write_body(Stats(*items)))
+
+
+def _topic_counts(services: Services, topic: str) -> dict[str, int]:
+    """Raises TopicNotFound."""
+    services.topics.routed(topic)
+    now_ms, counts = services.now_ms(), dict.fromkeys(_SPANS_S, 0)
+    try:
+        for slot in services.queues.queues(topic).values():
+            _, high = services.queues.range(slot)
+            for name, span in _SPANS_S.items():
+                counts[name] += high - services.queues.offset_at(slot, now_ms - span * 1000)
+    except OSError as error:
+        raise unreadable(topic, error) from None
+    return counts
+
+
+def queue_entries(services: Services, call: Call) -> Reply:
+    """Entries of a consume queue as they are in its files."""
+    fields = read_fields(call.command, EntriesFields)
+    slot = services.queues.queues(fields.topic).get(fields.queue_id)
+    if slot is None:
+        remark = f"queue {fields.queue_id} of topic {fields.topic} has had no message"
+        return Reply(code=Response.SYSTEM_ERROR, remark=remark)
+    low, high = services.queues.range(slot)
+    start = min(max(low, fields.index), high)
+    stop = min(high, start + max(0, min(fields.count, MOST_ENTRIES)))
+    try:
+        raw = services.queues.entries(slot, start, stop) if start < stop else b""
+    except OSError as error:
+        raise unreadable(fields.topic, error) from None
+    rows = [EntryRow(*row) for row in ENTRY.iter_unpack(raw)]
+    wanted = subscription_row(services, fields.consumer_group, fields.topic)
+    said = f"{fields.consumer_group}@{fields.topic} is not online!"
+    body = Entries(rows, high, low, wanted, said if fields.consumer_group and not wanted else None)
+    return Reply(body=write_body(body))

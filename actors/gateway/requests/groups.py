@@ -1,0 +1,186 @@
+"""Groups as operators set them, and their offsets: settings, deletion, resets, copies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from penstock.actors.gateway.calls import Call, Reply, refusal
+from penstock.actors.gateway.services import Services
+from penstock.remoting.admin.bodies import GroupConfigs, Offsets
+from penstock.remoting.admin.words import (
+    CloneFields,
+    DeleteGroupFields,
+    GroupName,
+    ResetFields,
+)
+from penstock.remoting.bodies import QueueBody, queue_key, write_body
+from penstock.remoting.fields import read_fields
+from penstock.shared.errors import GroupNotFound, PenstockError, ProtocolError, StoreUnavailable
+from penstock.shared.layout import StorePaths
+from penstock.shared.progress.subscription_groups import DEFAULTS, SubscriptionGroups
+from penstock.shared.queue.reader import unreadable
+from penstock.shared.store.rocketmq_json import load_document
+from penstock.shared.wire import group_messages as words
+
+
+def set_group(services: Services, call: Call) -> None:
+    """Make a group, or change its settings; it is answered when they are on disk."""
+    _set_all(services, call, [_document(call.command.body)])
+
+
+def set_groups(services: Services, call: Call) -> None:
+    """The same for several, one after the other."""
+    found = _document(call.command.body).get("groupConfigList")
+    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
+        raise ProtocolError("the request's body has no list of groups", "groupConfigList")
+    _set_all(services, call, found)
+
+
+def _set_all(services: Services, call: Call, waiting: list[dict[str, Any]]) -> None:
+    def next_one(answer: Any) -> None:
+        if isinstance(answer, PenstockError) or not waiting:
+            _done(services, call, answer)
+            return
+        said = waiting.pop(0)
+        name = str(said.get("groupName", ""))
+        # what is not set here, a policy of retries for example, stays as it is
+        settings = {key: value for key, value in said.items() if key in DEFAULTS}
+        services.groups.ask(
+            lambda number: words.SetGroup(number, name, settings, services.run_id), next_one
+        )
+
+    next_one(None)
+
+
+def _document(body: bytes | memoryview) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.MsgspecError, ValueError, RecursionError) as error:
+        raise ProtocolError("the request's body cannot be read", str(error)[:200]) from None
+
+
+def delete(services: Services, call: Call) -> None:
+    """Forget a group, and its offsets with its settings."""
+    group = read_fields(call.command, DeleteGroupFields).group_name
+
+    def done(answer: Any) -> None:
+        # one that there is not is deleted already, as in RocketMQ
+        _done(services, call, None if isinstance(answer, GroupNotFound) else answer)
+
+    services.groups.ask(lambda number: words.DeleteGroup(number, group, services.run_id), done)
+
+
+def describe(services: Services, call: Call) -> Reply:
+    """A group's settings. Raises GroupNotFound."""
+    group = read_fields(call.command, GroupName).group
+    groups = _groups(services)
+    if group not in groups.names():
+        raise GroupNotFound("there is no consumer group of this name", group)
+    return Reply(body=msgspec.json.encode(groups.entry(group)))
+
+
+def describe_all(services: Services, call: Call) -> Reply:
+    """All groups, in one answer."""
+    groups = _groups(services)
+    table = {group: groups.entry(group) for group in sorted(groups.names())}
+    return Reply({"totalGroupNum": str(len(table))}, write_body(GroupConfigs(table)))
+
+
+def _groups(services: Services) -> SubscriptionGroups:
+    """As the coordinator has saved them last, which it does before it says so. Raises
+    StoreUnavailable."""
+    found: SubscriptionGroups = _load(services, "subscription_groups", SubscriptionGroups)
+    return found
+
+
+def _load(services: Services, name: str, build: Callable[[dict[str, Any]], Any]) -> Any:
+    file = getattr(StorePaths(services.config.store), name)
+    try:
+        return load_document(file, build)
+    except OSError as error:
+        raise StoreUnavailable("a file of the store cannot be read", error) from None
+
+
+def all_offsets(services: Services, call: Call) -> Reply:
+    """consumerOffset.json as it was saved last: at most some seconds ago."""
+    document = _load(services, "consumer_offsets", dict)
+    return Reply(body=msgspec.json.encode({"offsetTable": {}, **document}))
+
+
+def all_delay_offsets(services: Services, call: Call) -> Reply:
+    """delayOffset.json as it was saved last."""
+    document = _load(services, "delay_offsets", dict)
+    return Reply(body=msgspec.json.encode({"offsetTable": {}, **document}))
+
+
+def reset(services: Services, call: Call) -> None:
+    """Set a group's offsets in a topic; members go on there with their next pull."""
+    fields = read_fields(call.command, ResetFields)
+    topic = fields.topic
+    config, queues = services.topics.known(topic), services.queues.queues(topic)
+    ids = range(config.read_queues) if fields.queue_id < 0 else (fields.queue_id,)
+    offsets = {}
+    try:
+        for queue_id in ids:
+            slot = queues.get(queue_id)
+            low, high = services.queues.range(slot) if slot is not None else (0, 0)
+            if fields.queue_id >= 0 and fields.offset is not None and fields.offset != -1:
+                offsets[queue_id] = max(low, fields.offset)
+            elif slot is None or fields.timestamp < 0:
+                offsets[queue_id] = high
+            else:
+                offsets[queue_id] = services.queues.offset_at(slot, fields.timestamp)
+    except OSError as error:
+        raise unreadable(topic, error) from None
+
+    def done(answer: Any) -> None:
+        if isinstance(answer, PenstockError):
+            services.answer(call, refusal(answer))
+            return
+        name = services.config.broker_name
+        table = {queue_key(QueueBody(name, at, topic)): each for at, each in offsets.items()}
+        services.answer(call, Reply(body=write_body(Offsets(table))))
+
+    services.groups.ask(
+        lambda number: words.ResetOffsets(
+            number, fields.group, topic, offsets, run=services.run_id
+        ),
+        done,
+    )
+
+
+def clone(services: Services, call: Call) -> None:
+    """Give a group the offsets of another one, which it may be made for."""
+    fields, run = read_fields(call.command, CloneFields), services.run_id
+    waiting: list[tuple[str, dict[int, int]]] = []
+
+    def described(answer: Any) -> None:
+        if not isinstance(answer, words.GroupInfo):
+            _done(services, call, answer)
+            return
+        found: dict[str, dict[int, int]] = {}
+        for each in answer.queues:
+            if each.offset >= 0 and fields.topic in ("", each.topic):
+                found.setdefault(each.topic, {})[each.queue_id] = each.offset
+        waiting.extend(found.items())
+        services.groups.ask(lambda n: words.SetGroup(n, fields.dest_group, {}, run), next_one)
+
+    def next_one(answer: Any) -> None:
+        if isinstance(answer, PenstockError) or not waiting:
+            _done(services, call, answer)
+            return
+        topic, offsets = waiting.pop(0)
+        services.groups.ask(
+            lambda number: words.ResetOffsets(number, fields.dest_group, topic, offsets, run=run),
+            next_one,
+        )
+
+    services.groups.describe(fields.src_group, described)
+
+
+def _done(services: Services, call: Call, answer: Any) -> None:
+    failed = isinstance(answer, PenstockError)
+    services.answer(call, refusal(answer) if failed else Reply())

@@ -1,0 +1,76 @@
+"""What clients ask that leave it to the broker how they consume: assignments, filters, modes.
+
+Queues are divided by RocketMQ's strategies, among all members of the group, whatever they speak.
+Messages are had by pulling only, and clients that want POP are told so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from penstock.actors.gateway.calls import Call, Reply, refusal
+from penstock.actors.gateway.requests.queues import filter_of
+from penstock.actors.gateway.services import Services
+from penstock.client.core.groups.strategies import QueueName, divide, strategy_of
+from penstock.remoting.bodies import (
+    Assignment,
+    AssignmentBody,
+    Assignments,
+    ClientConfigBody,
+    QueueBody,
+    RequestModeBody,
+    read_body,
+    write_body,
+)
+from penstock.remoting.codes import Response
+from penstock.shared.errors import InvalidArgument, NoPermission, PenstockError
+from penstock.shared.names import RETRY_PREFIX
+
+
+def check_config(services: Services, call: Call) -> Reply:
+    """Whether a subscription can be served. Raises FilterError."""
+    wanted = read_body(call.command.body, ClientConfigBody).subscription_data
+    if wanted is not None:
+        filter_of(services, wanted.expression_type or "TAG", wanted.sub_string)
+    return Reply()
+
+
+def assign(services: Services, call: Call) -> Reply | None:
+    """A member's part of a topic's queues; all of them, where it broadcasts."""
+    body = read_body(call.command.body, AssignmentBody)
+    config = services.topics.get(body.topic)
+    name, count = services.config.broker_name, config.read_queues if config is not None else 0
+    queues = [QueueName(body.topic, name, number) for number in range(count)]
+    if body.message_model in ("BROADCASTING", 0):
+        return _assigned(queues)
+    try:
+        strategy = strategy_of(body.strategy_name)
+    except InvalidArgument:
+        return _assigned([])  # as RocketMQ does: nothing by a strategy that it has not
+
+    def listed(members: Any) -> None:
+        if isinstance(members, PenstockError):
+            services.answer(call, refusal(members))
+        else:
+            services.answer(call, _assigned(divide(strategy, queues, members, body.client_id)))
+
+    services.groups.list_members(call.connection, body.consumer_group, listed)
+    return None
+
+
+def set_mode(services: Services, call: Call) -> Reply:
+    """Have a group pull, as all do. Raises NoPermission."""
+    body = read_body(call.command.body, RequestModeBody)
+    if body.topic.startswith(RETRY_PREFIX):
+        raise NoPermission("the mode of a topic of retries is not to be set", body.topic)
+    if body.mode == "PULL":
+        return Reply()
+    return Reply(
+        code=Response.REQUEST_CODE_NOT_SUPPORTED,
+        remark=f"messages are had by PULL only, and not yet by {body.mode[:40]}",
+    )
+
+
+def _assigned(queues: list[QueueName]) -> Reply:
+    found = [Assignment(QueueBody(name, number, topic)) for topic, name, number in queues]
+    return Reply(body=write_body(Assignments(found)))

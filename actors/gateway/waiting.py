@@ -1,0 +1,76 @@
+"""A request to store messages while it waits for the writer: as any request, or as a plain message.
+
+What goes into frames is the same of both. This file knows nothing of frames and of answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from penstock.actors.gateway.calls import Call
+from penstock.actors.gateway.connecting.connection import Connection
+from penstock.remoting.codes import Request
+from penstock.remoting.command import ONEWAY_FLAG, Command
+from penstock.remoting.sends import Sent
+from penstock.shared.wire.messages import Appended
+
+
+class Send(NamedTuple):
+    """One request. `told_queue` is the one that its client is told, whatever it waits in; -1 where
+    it is told nothing but that all is well."""
+
+    topic: str
+    queue_id: int
+    records: bytes
+    sizes: Sequence[int]
+    is_batch: bool
+    unique_key: str
+    call: Call
+    told_queue: int
+
+
+class Plain(NamedTuple):
+    """A plain message: what most requests are, so it has no call unless that is asked for."""
+
+    topic: str
+    queue_id: int
+    records: bytes
+    unique_key: str
+    connection: Connection
+    opaque: int
+    is_oneway: bool
+    now_ms: int
+    is_batch: bool = False
+
+    @property
+    def sizes(self) -> Sequence[int]:
+        return (len(self.records),)
+
+    @property
+    def call(self) -> Call:
+        flag = ONEWAY_FLAG if self.is_oneway else 0
+        command = Command(Request.SEND_MESSAGE_V2, self.opaque, flag=flag)
+        return Call(self.connection, command, self.now_ms)
+
+
+Waiting = Send | Plain
+
+
+def send_of(call: Call, told_queue: int, sent: Sent) -> Send:
+    return Send(
+        sent.topic, sent.queue_id, sent.records, sent.sizes, sent.is_batch, sent.unique_key,
+        call, told_queue,
+    )  # fmt: skip
+
+
+def places_of(outcome: Appended, frame: Iterable[Waiting]) -> Iterator[tuple[int, int]]:
+    """Queue offset and log offset of each record of a frame."""
+    runs = {run.first: run for run in outcome.runs}
+    number = offset = position = 0
+    for each in frame:
+        for size in each.sizes:
+            if run := runs.get(number):
+                offset, position = run.queue_offset, run.physical_offset
+            yield offset, position
+            number, offset, position = number + 1, offset + 1, position + size

@@ -1,0 +1,130 @@
+"""What a broker registers: its topics, and which version of them. Of two forms one is written.
+
+JSON          {"filterServerList": [], "topicConfigSerializeWrapper": {...}}
+compressed    one stream of zlib: a length and the JSON of the version; how many topics, then of
+              each a length and a line, NAME READ WRITE PERM FILTER [ATTRIBUTES]; what follows
+              is not needed here
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from collections.abc import Mapping
+
+import msgspec
+
+from penstock.remoting.command import MAX_FRAME_BYTES
+from penstock.remoting.naming.words import DataVersion
+from penstock.shared.errors import ProtocolError
+from penstock.shared.messaging.topic_rules import TopicConfig
+from penstock.shared.store.rocketmq_json import parse_fastjson
+
+# Before it, all of the body is what now is a part of it.
+_FIRST_WITH_A_BODY = 37
+_LENGTH = struct.Struct(">i")
+# What a frame's worth may become: lines of topics shrink to a tenth, so this is no real broker's.
+_MOST_BYTES = 8 * MAX_FRAME_BYTES
+
+
+class Registration(msgspec.Struct, frozen=True):
+    """A broker's topics, all or those that have changed."""
+
+    topics: Mapping[str, TopicConfig] = {}
+    version: DataVersion = DataVersion()
+
+
+class _Topic(msgspec.Struct, frozen=True, rename="camel"):
+    read_queue_nums: int = 16
+    write_queue_nums: int = 16
+    perm: int = 6
+    order: bool = False
+    topic_filter_type: str = "SINGLE_TAG"
+    topic_sys_flag: int = 0
+    attributes: dict[str, str] | None = None
+
+
+class _Wrapper(msgspec.Struct, frozen=True, rename="camel"):
+    topic_config_table: dict[str, _Topic] | None = None
+    data_version: DataVersion = DataVersion()
+
+
+class _Body(msgspec.Struct, frozen=True, rename="camel"):
+    topic_config_serialize_wrapper: _Wrapper = _Wrapper()
+
+
+def decode_registration(body: bytes | memoryview, is_compressed: bool, sender: int) -> Registration:
+    """`sender` is the broker's version. Raises ProtocolError."""
+    if not body:
+        return Registration()
+    try:
+        if is_compressed:
+            return _decode_lines(bytes(body))
+        # integers may be keys here, of topics whose queues are mapped to others
+        document = parse_fastjson(bytes(body).decode())
+        if sender < _FIRST_WITH_A_BODY:
+            document = {"topicConfigSerializeWrapper": document}
+        wrapper = msgspec.convert(document, _Body, strict=False).topic_config_serialize_wrapper
+    except (msgspec.MsgspecError, ValueError, RecursionError, struct.error, zlib.error) as error:
+        raise ProtocolError("a broker's registration cannot be read", str(error)[:200]) from None
+    table = wrapper.topic_config_table or {}
+    return Registration(
+        {
+            name: TopicConfig(
+                each.read_queue_nums,
+                each.write_queue_nums,
+                each.perm,
+                each.order,
+                each.attributes or {},
+                each.topic_filter_type,
+                each.topic_sys_flag,
+            )
+            for name, each in table.items()
+        },
+        wrapper.data_version,
+    )
+
+
+def _decode_lines(body: bytes) -> Registration:
+    inflater = zlib.decompressobj()
+    data = inflater.decompress(body, _MOST_BYTES)
+    if inflater.unconsumed_tail:
+        raise ValueError(f"it has more than {_MOST_BYTES} bytes")
+    raw, at = _piece(data, 0)
+    version = msgspec.json.decode(raw, type=DataVersion)
+    (count,) = _LENGTH.unpack_from(data, at)
+    at += _LENGTH.size
+    topics = {}
+    for _ in range(count):
+        raw, at = _piece(data, at)
+        name, read, write, perm, kind, *rest = raw.decode().split(" ", 5)
+        attributes = msgspec.json.decode(rest[0], type=dict[str, str]) if rest and rest[0] else {}
+        topics[name] = TopicConfig(int(read), int(write), int(perm), False, attributes, kind)
+    return Registration(topics, version)
+
+
+def _piece(data: bytes, at: int) -> tuple[bytes, int]:
+    (size,) = _LENGTH.unpack_from(data, at)
+    start = at + _LENGTH.size
+    if not 0 <= size <= len(data) - start:
+        raise ValueError(f"a length is {size}, and {len(data) - start} bytes are left")
+    return data[start : start + size], start + size
+
+
+def encode_registration(registration: Registration) -> bytes:
+    """The form of JSON, which every name server since 3.0.11 reads."""
+    table = {
+        name: {
+            "attributes": each.attributes,
+            "order": each.order,
+            "perm": each.perm,
+            "readQueueNums": each.read_queues,
+            "topicFilterType": each.filter_type,
+            "topicName": name,
+            "topicSysFlag": each.sys_flag,
+            "writeQueueNums": each.write_queues,
+        }
+        for name, each in registration.topics.items()
+    }
+    wrapper = {"dataVersion": registration.version, "topicConfigTable": table}
+    return msgspec.json.encode({"filterServerList": [], "topicConfigSerializeWrapper": wrapper})

@@ -1,0 +1,41 @@
+"""What is answered to a request: a code, fields, a body, words where it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import msgspec
+
+from penstock.remoting.codes import Response, response_of
+from penstock.remoting.command import RESPONSE_FLAG, Command
+from penstock.remoting.fields import write_fields
+from penstock.shared.errors import PenstockError
+
+
+class Reply(NamedTuple):
+    """An answer: a code, fields as a struct or as texts, a body, and words where it is refused."""
+
+    fields: msgspec.Struct | Mapping[str, str] | None = None
+    body: bytes | memoryview = b""
+    code: Response = Response.SUCCESS
+    remark: str = ""
+
+
+def refusal(error: PenstockError) -> Reply:
+    """An error, in RocketMQ's code and Penstock's words."""
+    return Reply(code=response_of(error), remark=str(error))
+
+
+def response(request: Command, reply: Reply) -> Command:
+    """The reply as a command, in the form of its request."""
+    fields = reply.fields
+    return Command(
+        reply.code,
+        request.opaque,
+        write_fields(fields) if isinstance(fields, msgspec.Struct) else dict(fields or {}),
+        reply.body,
+        RESPONSE_FLAG,
+        reply.remark,
+        is_binary=request.is_binary,
+    )
