@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import gc
 import os
-import resource
 import select
 import signal
 import socket
@@ -29,27 +28,30 @@ from penstock.shared.errors import PenstockError, StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.memory.positions import STATES
 from penstock.shared.memory.process_state import is_stopped
-from penstock.shared.memory.roster import ACTORS, ROSTER, row_of, start_order, stop_order
+from penstock.shared.memory.roster import ACTORS, row_of, start_order, stop_order
 from penstock.shared.process.actor import (
+    CLASSES,
     SIGNALS,
-    Actor,
-    Stage,
     die_with_parent,
-    import_actor,
+    import_actors,
+    importing,
+    keep_to_one_thread,
     run_actor,
 )
+from penstock.shared.process.connection_limit import raise_open_files_limit
 from penstock.shared.process.log_line import log_line
 from penstock.shared.process.malloc_tuning import keep_large_blocks
 from penstock.shared.recovery.close_store import close_store
 from penstock.shared.recovery.history import keep_recovery
 from penstock.shared.recovery.open_store import OpenStore, open_store
 
-# The classes of the roster that have been imported.
-CLASSES: dict[str, Callable[[Stage], Actor]] = {}
-
-CHECK_MS = 100
+CHECK_MS = 250  # a child's end wakes it; what else it looks for takes seconds to be sure of
+# While an actor starts, so that it is said to run as soon as it does.
+START_CHECK_MS = 5
+BEAT_LATE_MS = 1000  # who is at the work of starting has beaten since
 READY_TIMEOUT_MS = 10_000
 STOP_TIMEOUT_MS = 10_000
+SPARE_STOP_MS = 1000  # after it a spare actor is killed: whoever uses it looks again
 # An actor that failed by itself sooner than this after its start waits for the rest of it. Without
 # the wait an actor that cannot start would be forked as fast as the machine can.
 MIN_RUN_MS = 1000
@@ -61,6 +63,7 @@ LAPSE_MS = 1000
 # An actor that ends by one of these counts as killed from outside, and is replaced at once, however
 # often. Any other end is its own failure, and too many of those stop the broker.
 _OUTSIDE = (signal.SIGKILL, signal.SIGTERM, signal.SIGINT)
+_CHANGES = os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
 _STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 
 DOWN, STARTING, RUNNING, STOPPING, OFF = range(len(STATES))
@@ -71,14 +74,14 @@ class _Child:
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self.pid = 0
-        self.generation = 0
+        self.pid = self.generation = 0
         self.restarts = -1
-        self.started_ms = 0
-        self.start_at_ms = 0
-        self.stopped_since_ms = 0
+        self.started_ms = self.start_at_ms = self.stopped_since_ms = 0
         # killed by us, and not gone yet
         self.doomed = False
+        # not to be started before the broker is ready
+        self.is_held = not row_of(name).is_awaited
+        self.is_spare = row_of(name).is_spare
         # asked to finish for good; and done so
         self.retiring = self.retired = False
 
@@ -103,9 +106,10 @@ class Supervisor:
     def open(self) -> None:
         """Recover the store and start the actors; they serve when `wait_ready` returns."""
         keep_large_blocks()
-        import_actors(numpy=False)
-        _raise_open_files_limit()
-        self.store = open_store(self._config, self._clock)
+        keep_to_one_thread()
+        raise_open_files_limit()
+        with importing(self._children):
+            self.store = open_store(self._config, self._clock)
         for remark in self.store.remarks:
             self._report(remark)
         self._woken, self._waker = socket.socketpair()
@@ -121,24 +125,25 @@ class Supervisor:
         for name in {*ACTORS} - self._children.keys():
             self.store.positions.supervise(name, state=OFF)
         for child in self._children.values():
-            if row_of(child.name).needs_numpy:
-                import_actors(numpy=True)
-            self._start(child)
+            if child.is_held:
+                self.store.positions.supervise(child.name, state=STARTING)
+            else:
+                self._start(child)
         if remark := keep_recovery(self.store.paths, self.store.recovered, self._clock.now_ms()):
             self._report(remark)
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         self._asked_to_stop = True
 
-    def wait_ready(self) -> bool:
-        """Return when every actor works; False when asked to stop before that.
-
-        Raises StoreUnavailable when one cannot.
-        """
+    def wait_ready(self, look: Callable[[], None] = lambda: None) -> bool:
+        """Return when every actor that is awaited works; False when asked to stop before that.
+        `look` is as of run. Raises StoreUnavailable when one cannot."""
         deadline_ms = self._clock.monotonic_ms() + READY_TIMEOUT_MS
-        while not all(self._is_running(child) for child in self._children.values()):
+        awaited = [child for child in self._children.values() if not child.is_held]
+        while not all(map(self._is_running, awaited)):
             self._tend()
-            late = [c.name for c in self._children.values() if not self._is_running(c)]
+            look()
+            late = [child.name for child in awaited if not self._is_running(child)]
             if self._clock.monotonic_ms() > deadline_ms and not self._starts_on(late):
                 raise StoreUnavailable(
                     f"not all actors worked within {READY_TIMEOUT_MS} ms",
@@ -147,15 +152,17 @@ class Supervisor:
                 )
             if self._asked_to_stop:
                 return False
-            self._sleep(5)
+            self._sleep(START_CHECK_MS)
+        for child in self._children.values():
+            child.is_held = False
         return True
 
     def run(self, look: Callable[[], None] = lambda: None) -> None:
         """Tend the actors until SIGTERM or SIGINT; the caller may look at each turn. Raises
         StoreUnavailable on a crash loop."""
         while not self._asked_to_stop:
+            look()  # first, for it says that the broker is ready
             self._tend()
-            look()
             self._sleep(self._next_look_ms())
 
     def stop(self) -> bool:
@@ -185,6 +192,7 @@ class Supervisor:
 
     def _start(self, child: _Child) -> None:
         """Fork an actor. Its predecessor, if any, is gone."""
+        import_actors(child.name)
         child.generation += 1
         child.restarts += 1
         child.started_ms = self._clock.monotonic_ms()
@@ -235,9 +243,9 @@ class Supervisor:
             )
             code = 0
         except (PenstockError, OSError) as error:
-            log_line(self._clock.now_ms(), child.name, str(error))
+            log_line(self._clock.now_ms(), child.name, str(error), level="error")
         except BaseException:
-            log_line(self._clock.now_ms(), child.name, traceback.format_exc())
+            log_line(self._clock.now_ms(), child.name, traceback.format_exc(), level="error")
         finally:
             os._exit(code)
 
@@ -248,7 +256,7 @@ class Supervisor:
     def _starts_on(self, names: list[str]) -> bool:
         """Whether these are all at the work of starting: a long log takes its time."""
         now_ms = self._clock.monotonic_ms()
-        return all(now_ms - self._seen_ms(self._children[name]) < CHECK_MS * 10 for name in names)
+        return all(now_ms - self._seen_ms(self._children[name]) < BEAT_LATE_MS for name in names)
 
     def _seen_ms(self, child: _Child) -> int:
         """When this actor was last known to move."""
@@ -267,7 +275,7 @@ class Supervisor:
             self._reap(child)
             if child.pid:
                 self._watch(child, now_ms)
-            elif not child.retired and now_ms >= child.start_at_ms:
+            elif not (child.retired or child.is_held) and now_ms >= child.start_at_ms:
                 self._start(child)
 
     def _watch(self, child: _Child, now_ms: int) -> None:
@@ -276,11 +284,12 @@ class Supervisor:
             return
         if self.store.positions.life(child.name).state == "starting" and self._is_running(child):
             self.store.positions.supervise(child.name, state=RUNNING)
-        frozen = (
-            child.stopped_since_ms
-            and now_ms - child.stopped_since_ms >= self._config.actor_stopped_timeout_ms
-            and is_stopped(child.pid)
-        )
+        frozen = False
+        stopped_ms = now_ms - child.stopped_since_ms if child.stopped_since_ms else -1
+        if stopped_ms >= self._config.actor_stopped_timeout_ms:
+            frozen = is_stopped(child.pid)
+            if not frozen:  # that it went on is not told where it has ended meanwhile
+                child.stopped_since_ms = 0
         seen_ms = max(self._seen_ms(child), self._attentive_since_ms)
         if frozen or now_ms - seen_ms > self._config.actor_stall_timeout_ms:
             why = "is stopped" if frozen else "does not move"
@@ -294,20 +303,22 @@ class Supervisor:
     def _next_look_ms(self) -> int:
         """How long there is nothing to do, unless a child changes its state."""
         now_ms = self._clock.monotonic_ms()
-        due_ms = [now_ms + CHECK_MS]
+        due_ms = [now_ms + min(CHECK_MS, self._config.actor_stall_timeout_ms // 4)]
         for child in self._children.values():
+            if child.is_held or child.retired:
+                continue  # whatever was noted of it
             if not child.pid:
                 due_ms.append(child.start_at_ms)
             elif child.stopped_since_ms and not child.doomed:
                 due_ms.append(child.stopped_since_ms + self._config.actor_stopped_timeout_ms)
+            elif not self._is_running(child):
+                due_ms.append(now_ms + START_CHECK_MS)
         return max(0, min(due_ms) - now_ms)
 
     def _reap(self, child: _Child) -> None:
         """Take note of what has happened to an actor: ended, stopped, continued."""
         while child.pid:
-            found = os.waitid(
-                os.P_PID, child.pid, os.WEXITED | os.WSTOPPED | os.WCONTINUED | os.WNOHANG
-            )
+            found = os.waitid(os.P_PID, child.pid, _CHANGES)
             if found is None:
                 return
             if found.si_code == os.CLD_STOPPED:
@@ -324,7 +335,7 @@ class Supervisor:
         pid, child.pid = child.pid, 0
         self.store.positions.supervise(child.name, pid=0, state=DOWN)
         child.start_at_ms = now_ms
-        if child.retiring and not killed and status == 0:
+        if child.retiring and (child.is_spare or not killed and status == 0):
             child.retired = True
             return
         cause = (
@@ -335,6 +346,10 @@ class Supervisor:
         # An actor killed from outside says nothing about its own health, so it costs no budget.
         if killed and status in _OUTSIDE or not killed and status == 0:
             return
+        if now_ms - child.started_ms < MIN_RUN_MS:
+            child.start_at_ms = child.started_ms + MIN_RUN_MS
+        if child.is_spare:
+            return
         while self._failures and self._failures[0] < now_ms - FAILURES_WINDOW_MS:
             self._failures.popleft()
         self._failures.append(now_ms)
@@ -344,28 +359,30 @@ class Supervisor:
                 f"{child.name} {cause}",
                 "what it printed says why; the next start recovers",
             )
-        if now_ms - child.started_ms < MIN_RUN_MS:
-            child.start_at_ms = child.started_ms + MIN_RUN_MS
 
     def _retire(self, child: _Child) -> None:
         """Have an actor finish. One that dies over it is replaced, for what it owes must be done.
 
-        Raises StoreUnavailable when it does not come to an end.
+        Raises StoreUnavailable when it does not come to an end. A spare one owes nothing.
         """
-        child.retiring = True
-        asked = 0
-        deadline_ms = self._clock.monotonic_ms() + STOP_TIMEOUT_MS
+        child.retiring, asked = True, 0
+        child.retired |= child.is_held or child.is_spare and not child.pid  # it owes nothing
+        limit_ms = SPARE_STOP_MS if child.is_spare else STOP_TIMEOUT_MS
+        deadline_ms = self._clock.monotonic_ms() + limit_ms
         while True:
             self._tend()
             if child.retired:
-                self.store.listeners.close_for(child.name)
-                return
+                return self.store.listeners.close_for(child.name)
             if child.pid and not child.doomed and asked != child.generation:
                 self.store.positions.supervise(child.name, state=STOPPING)
                 os.kill(child.pid, signal.SIGTERM)
                 os.kill(child.pid, signal.SIGCONT)  # a stopped one would never take the other
                 asked = child.generation
-            if self._clock.monotonic_ms() > deadline_ms:
+            if self._clock.monotonic_ms() > deadline_ms and child.is_spare and child.pid:
+                os.kill(child.pid, signal.SIGKILL)
+                # not waited for: `_reap` comes by, and a process may wait for its disk for long
+                child.doomed = child.retired = True
+            elif self._clock.monotonic_ms() > deadline_ms:
                 raise StoreUnavailable(
                     f"an actor did not stop within {STOP_TIMEOUT_MS} ms",
                     child.name,
@@ -378,23 +395,3 @@ class Supervisor:
         ready, _, _ = select.select([self._woken], [], [], timeout_ms / 1000)
         if ready:
             self._woken.recv(4096)
-
-
-def import_actors(*, numpy: bool) -> None:
-    """Import the actors that need numpy, or those that do not, unless that is done.
-
-    Here and not in the forks, so that replacements need no imports.
-    """
-    wanted = [row for row in ROSTER if row.needs_numpy == numpy and row.name not in CLASSES]
-    if numpy:
-        os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # nobody multiplies matrices
-    for row in wanted:
-        CLASSES[row.name] = import_actor(row.name)
-    if wanted:
-        gc.freeze()  # the children share these pages as long as nobody writes to them
-
-
-def _raise_open_files_limit() -> None:
-    """A client is a file, and so is a queue's segment: take as many as this user may have."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

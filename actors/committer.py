@@ -23,7 +23,8 @@ from penstock.shared.files.durable import write_at
 from penstock.shared.files.mapped_file_queue import MappedFileQueue
 from penstock.shared.layout import PAGE_BYTES, StorePaths
 from penstock.shared.memory.transient_store_pool import TransientStorePool
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
+from penstock.shared.process.doorbells import Recently
 from penstock.shared.process.retry import Retry
 
 # One call copies at most this; the heartbeat comes between.
@@ -38,6 +39,7 @@ class Committer(Actor):
         self._config = stage.config
         self._positions = stage.positions
         self._committed_at_ms = stage.clock.monotonic_ms()
+        self._recently = Recently()
         self._retry = Retry(stage.clock)
         # how far the flusher has been woken for clients that wait for the disk
         self._woken_for = 0
@@ -72,6 +74,7 @@ class Committer(Actor):
         self._positions.publish("committed", wrote)
         crash_point("commit.after_cursor")
         self._committed_at_ms = self._stage.clock.monotonic_ms()
+        self._recently.note(self._committed_at_ms)
         if not self._config.sync_flush:
             self._stage.bus.notify("reput")
         self._wake_flusher(self._config.sync_flush)
@@ -128,11 +131,13 @@ class Committer(Actor):
 
     def idle_ms(self) -> int:
         config = self._config
-        sleep_ms = min(TICK_MS, config.commit_interval_commit_log_ms)
+        now_ms = self._stage.clock.monotonic_ms()
+        sleep_ms = self._recently.idle_ms(now_ms, QUIET_TICK_MS)
         if self._positions["wrote"] != self._committed:
+            sleep_ms = min(sleep_ms, config.commit_interval_commit_log_ms)
             thorough_ms = config.commit_commit_log_thorough_interval_ms
             due_ms = max(self._committed_at_ms + thorough_ms, self._retry.due_ms)
-            sleep_ms = min(sleep_ms, due_ms - self._stage.clock.monotonic_ms())
+            sleep_ms = min(sleep_ms, due_ms - now_ms)
         return max(1, sleep_ms)
 
     def release_deleted(self) -> None:

@@ -6,8 +6,8 @@ Owns:     `queued`, `dispatched`, `dispatched_record`, `dispatch_error`, `name_e
           index/.
 Reads:    `flushed` (sync) or `committed` (async), and the log up to there; `commit_error`,
           `flush_error`; `deleted_topics`, and penstock/deleted-topics.json.
-Hears:    doorbells of the flusher and the committer.
-Notifies: the reader and the gateway.
+Hears:    doorbells of the flusher and the committer; the writer's, of topics.
+Notifies: the reader and the gateway; now and then coordinator, transactions and scheduler.
 On crash: the next one goes on at `dispatched`. An entry has one place, so writing it again changes
           nothing; a queue's max offset never goes back, nor does `queued`. The index forgets what
           lies past `dispatched` before it gets it again, so no key is in it twice.
@@ -34,8 +34,9 @@ from penstock.shared.files.durable import FlushFailed
 from penstock.shared.formats.delay_levels import parse_delay_levels
 from penstock.shared.formats.index_chains import Entries
 from penstock.shared.formats.queue_entry import ENTRY
-from penstock.shared.formats.record_check import jumps
+from penstock.shared.formats.record_check import Kind, examine, jumps
 from penstock.shared.formats.record_layout import SMALLEST_RECORD_BYTES, blank_size
+from penstock.shared.formats.record_outline import outline
 from penstock.shared.index.directory import index_geometry
 from penstock.shared.index.index_file import IndexFiles
 from penstock.shared.layout import StorePaths
@@ -44,14 +45,23 @@ from penstock.shared.loops.active import QueueNumbers, dispatch
 from penstock.shared.loops.forms import ROW, rows_of
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.next_steps import verify
-from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
+from penstock.shared.process.doorbells import Recently
 from penstock.shared.process.retry import Retry
 from penstock.shared.queue.deleted_topics import load_deleted_topics, move_queues_away
+from penstock.shared.queue.earlier_entries import (
+    EARLIER_ENTRIES,
+    EarlierEntries,
+    Place,
+    load_earlier_entries,
+)
 from penstock.shared.queue.slot_order import SlotOrder
 from penstock.shared.queue.windows import DirectorySyncFailed, QueueWindows
 
 # What one cycle walks at most; the heartbeat comes between.
 CYCLE_BYTES = 4 << 20
+# They have queues of their own to follow, which may be a tick late.
+FOLLOWERS = ("coordinator", "transactions", "scheduler")
 
 
 class Reput(Actor):
@@ -63,6 +73,8 @@ class Reput(Actor):
         self._positions = stage.positions
         self._bound = "flushed" if stage.config.sync_flush else "committed"
         self._retry = Retry(stage.clock)
+        self._recently = Recently()
+        self._told_ms = -TICK_MS
         self._levels_ms = parse_delay_levels(stage.config.message_delay_level)
         self._index: IndexFiles | None = None
 
@@ -81,6 +93,9 @@ class Reput(Actor):
         self._forgotten = self._positions["forgotten_topics"]
         # topic -> its records that begin before are of one that was deleted
         self._gone = load_deleted_topics(self._paths.deleted_topics).ends()
+        self._earlier = EarlierEntries(
+            load_earlier_entries(run.path / EARLIER_ENTRIES), self._named
+        )
 
     def _number_queues(self) -> None:
         """A queue's number is its slot in the table. A deleted one's slot gets a name that no
@@ -124,10 +139,14 @@ class Reput(Actor):
             return 0
         if not moved:
             return 1
+        self._recently.note(now_ms)
         crash_point("reput.after_record_before_cursor")
         self._dispatched += moved
         self._positions.publish("dispatched", self._dispatched)
         crash_point("reput.after_cursor")
+        if 0 < self._earlier.end <= self._dispatched:
+            (self._stage.run.path / EARLIER_ENTRIES).unlink(missing_ok=True)
+            self._earlier = EarlierEntries((), self._named)
         self._tell_queued(self._dispatched)
         if self._positions["dispatch_error"]:
             self._stage.report("consumers see new messages again")
@@ -141,7 +160,11 @@ class Reput(Actor):
             self._notify()
 
     def _notify(self) -> None:
-        for target in ("reader", "gateway"):
+        """The followers look at each tick for a while, once they were notified; see `Ticks`."""
+        now_ms = self._stage.clock.monotonic_ms()
+        are_due = now_ms - self._told_ms >= TICK_MS
+        self._told_ms = now_ms if are_due else self._told_ms
+        for target in ("reader", "gateway", *(FOLLOWERS if are_due else ())):
             self._stage.bus.notify(target)
 
     def _dispatch_next(self, bound: int) -> int:
@@ -169,13 +192,14 @@ class Reput(Actor):
     def _dispatch(self, view: memoryview) -> int:
         """Write the entries of the whole records in a piece of the log; its length in bytes."""
         indexed = self._stage.config.message_index_enable
-        # Some may be records of deleted topics, whose queues must not get a number: it is a slot.
-        is_mixed = self._dispatched < max(self._gone.values(), default=0)
+        # Some may be of deleted topics, or name a queue that they are not of. Such a queue must not
+        # get a number: it is a slot.
+        is_mixed = self._dispatched < max([self._earlier.end, *self._gone.values()])
         scratch = QueueNumbers() if is_mixed else None
         numbers = self._numbers if scratch is None else scratch
         found = dispatch(view, self._dispatched, numbers, self._levels_ms, indexed)
         crash_point("reput.before_cq")
-        rows = self._living(found.rows, scratch) if scratch is not None else found.rows
+        rows = self._placed(found.rows, scratch) if scratch is not None else found.rows
         rows = rows if self._dispatched >= self._doubted_to else self._possible(rows)
         self._add_queues(rows)
         rows = self._fill(rows) if self._log.damaged else rows
@@ -191,15 +215,37 @@ class Reput(Actor):
             self._positions.publish("dispatched_record", found.last)
         return found.size
 
-    def _living(self, rows: bytes, names: QueueNumbers) -> bytes:
-        """The rows without those of deleted topics, with numbers; `names` has named them."""
+    def _placed(self, rows: bytes, names: QueueNumbers) -> bytes:
+        """The rows without those of deleted topics, where their records stood before if that is
+        known; with numbers. `names` has named them."""
         kept = []
         for number, queue_offset, entry in ROW.iter_unpack(rows):
-            topic, queue_id = names.names[number]
-            if ENTRY.unpack(entry)[0] >= self._gone.get(topic.decode(), 0):
-                queue = self._numbers.number(topic, queue_id)
-                kept.append(ROW.pack(queue, queue_offset, entry))
+            key, position = names.names[number], ENTRY.unpack(entry)[0]
+            if position < self._gone.get(key[0].decode(), 0):
+                continue
+            place = self._earlier.place(key, queue_offset, entry)
+            if place != (key, queue_offset):
+                stood = f"it stood at {place.slot} of {_shown(place.queue)}" if place else ""
+                self._stage.report(
+                    f"the record at {position} names {queue_offset} of {_shown(key)}, and is not "
+                    f"served there: {stood or 'another has that slot'}"
+                )
+            if place is not None:
+                kept.append(ROW.pack(self._numbers.number(*place.queue), place.slot, entry))
         return b"".join(kept)
+
+    def _named(self, position: int, size: int) -> Place | None:
+        """The slot that the whole record of this size names at a log offset; None without one."""
+        if not self._positions["log_start"] <= position <= self._doubted_to - size:
+            return None
+        if self._log.damaged.touches(position, size):
+            return None
+        view = self._log.view(position, position + size)
+        kind, found, _ = examine(view, 0, len(view), position=position)
+        if kind is not Kind.RECORD or found != size:
+            return None
+        fields = outline(view)
+        return Place((fields.topic, fields.queue_id), fields.queue_offset)
 
     def _forget_topics(self) -> None:
         """Take away the queues of topics that were deleted. Raises OSError; then it is done again,
@@ -259,7 +305,7 @@ class Reput(Actor):
             queue, queue_offset, entry = row
             position, _, _ = ENTRY.unpack(entry)
             end = self._order.end(queue, queue_offset)
-            place = f"{self._name(queue)} goes on at {queue_offset} behind {end}"
+            place = f"{_shown(self._numbers.names[queue])} goes on at {queue_offset} behind {end}"
             is_ahead = queue_offset > end
             if is_ahead and jumps(queue_offset, end, position, self._positions["log_start"]):
                 self._stage.report(f"the record at {position} is passed over: {place}")
@@ -272,11 +318,19 @@ class Reput(Actor):
                 kept.append(rows_of(queue, end, entry * (queue_offset - end)))
             if has_slot:
                 kept.append(ROW.pack(*row))
+        self._tell_passed_over()
         return b"".join(kept)
 
-    def _name(self, queue: int) -> str:
-        topic, queue_id = self._numbers.names[queue]
-        return f"queue {topic.decode()}/{queue_id}"
+    def _tell_passed_over(self) -> None:
+        """Say of which records it turned out that they have no slot."""
+        order = self._order
+        for found in (order.left_out, order.overtaken, order.undecided):
+            for queue, queue_offset, entry in found:
+                self._stage.report(
+                    f"the record at {ENTRY.unpack(entry)[0]} is passed over: {queue_offset} of "
+                    f"{_shown(self._numbers.names[queue])} is another's"
+                )
+            found.clear()
 
     def _fill(self, rows: bytes) -> bytes:
         """Messages between were lost with the damage: their entries point to it, never nowhere."""
@@ -309,6 +363,10 @@ class Reput(Actor):
             self._index.close()
             self._index = None
 
+    def idle_ms(self) -> int:
+        most_ms = TICK_MS if self._retry.has_failed else QUIET_TICK_MS
+        return self._recently.idle_ms(self._stage.clock.monotonic_ms(), most_ms)
+
     def release_deleted(self) -> None:
         self._log.release_deleted(self._stage.clock.monotonic_ms())
 
@@ -322,3 +380,8 @@ class Reput(Actor):
         self._windows.close()
         self._table.close()
         self._log.close()
+
+
+def _shown(queue: tuple[bytes, int]) -> str:
+    topic, queue_id = queue
+    return f"queue {topic.decode()}/{queue_id}"

@@ -9,6 +9,7 @@ import os
 import re
 import selectors
 import signal
+import socket
 import subprocess
 import sys
 import textwrap
@@ -21,12 +22,17 @@ import pytest
 
 from penstock import supervisor
 from penstock.client import Producer
+from penstock.remoting.codes import Request
+from penstock.remoting.command import Command, decode_command, encode_command
+from penstock.shared.config import Config
 from penstock.shared.layout import StorePaths
+from penstock.shared.memory.roster import ACTORS, ROSTER
 from penstock.shared.memory.run_directory import read_run, remove_run_directory
 from penstock.shared.process.broker_status import read_status
 from penstock.shared.store.checkpoint_file import load_checkpoint
+from penstock.supervisor import FAILURES_LIMIT
 
-READY_TIMEOUT_S = 30
+READY_TIMEOUT_S = 120
 SCRIPT = """\
 import os, signal, sys, time
 from penstock import supervisor
@@ -42,6 +48,9 @@ produce_port = 0
 consume_port = 0
 group_port = 0
 transaction_port = 0
+gateway_port = 0
+gateway_name_server_port = 0
+monitor_port = 0
 mapped_file_size_commit_log_bytes = 1048576
 transient_store_pool_bytes = 33554432
 {settings}
@@ -79,6 +88,10 @@ class Broker:
         (found,) = (a for a in read_status(self.store)["actors"] if a["name"] == name)
         return dict(found)
 
+    def cycles(self) -> dict[str, int]:
+        """Of each actor that runs, how often it has woken."""
+        return {a["name"]: a["cycles"] for a in read_status(self.store)["actors"] if a["pid"]}
+
     def output(self) -> str:
         return self.said.read_text()
 
@@ -105,13 +118,49 @@ class Broker:
 def broker(tmp_path: Path) -> Iterator[Callable[..., Broker]]:
     made: list[Broker] = []
 
-    def make(actor: str = "", settings: str = "") -> Broker:
+    def make(actor: str = "", settings: str = "gateway_enable = false") -> Broker:
         made.append(Broker(tmp_path / f"broker-{len(made)}", actor, settings))
         return made[-1]
 
     yield make
     for each in made:
         each.clear()
+
+
+def test_a_stop_wakes_an_actor_that_was_stopped_by_a_signal(broker: Callable[..., Broker]) -> None:
+    # so long that nobody takes it for dead before the stop itself gives up
+    running = broker(settings="actor_stopped_timeout_ms = 60000\nactor_stall_timeout_ms = 60000")
+    running.await_ready()
+    os.kill(running.actor("flusher")["pid"], signal.SIGSTOP)
+    assert running.end() == 0 and "the store is clean" in running.output(), running.output()
+    assert "replacing it" not in running.output()
+
+
+def test_a_broker_that_nobody_uses_lets_its_actors_sleep(broker: Callable[..., Broker]) -> None:
+    """All that run by default. At ten ticks a second each would wake twenty times; whom clients
+    reach over ZeroMQ does, for no bell tells it of a message without an end."""
+    running = broker(settings="")
+    running.await_ready()
+    window_s = 2.0
+    served = {row.name for row in ROSTER if any(each.endswith("_ipc") for each in row.serves)}
+    deadline = time.monotonic() + 120
+    while True:
+        before = running.cycles()
+        time.sleep(window_s)
+        counts = {name: n - before.get(name, 0) for name, n in running.cycles().items()}
+        busy = {name: n for name, n in counts.items() if n > (25 if name in served else 9)}
+        if not busy and len(before) == len(ACTORS):
+            break
+        assert time.monotonic() < deadline, f"cycles in {window_s} s: {busy}"
+    assert running.end() == 0
+
+
+def test_a_child_that_has_retired_is_looked_at_no_more(tmp_path: Path) -> None:
+    """Not even one that was stopped, went on, and ended before anybody was told that it went on."""
+    made = supervisor.Supervisor(Config(store_path_root_dir=str(tmp_path)))
+    for child in made._children.values():
+        child.retired, child.stopped_since_ms = True, 1
+    assert made._next_look_ms() > 0
 
 
 def test_an_actor_whose_heartbeat_stands_still_is_replaced(broker: Callable[..., Broker]) -> None:
@@ -331,15 +380,105 @@ def test_at_a_stop_the_flusher_makes_durable_what_the_reput_writes_last(
     assert not paths.abort.exists()
 
 
-def test_nothing_that_an_acknowledgement_waits_for_imports_numpy() -> None:
-    """Its import takes as long as all the rest of a start; it comes when the writer is there."""
-    look = """
-import sys, penstock.cli.up
-from penstock.supervisor import import_actors
-import_actors(numpy=False)
-print("penstock.actors.writer" in sys.modules, "numpy" in sys.modules)
-import_actors(numpy=True)
-print("numpy" in sys.modules)
-"""
-    said = subprocess.check_output([sys.executable, "-c", look], timeout=60, text=True)
-    assert said.split() == ["True", "False", "True"]
+def test_a_start_does_not_wait_for_the_gateway_and_its_clients_wait_meanwhile(
+    broker: Callable[..., Broker], tmp_path: Path
+) -> None:
+    go_on = tmp_path / "go on"
+    running = broker(
+        f"""
+        from penstock.actors.gateway import Gateway
+        class Late(Gateway):
+            def start(self):
+                while not os.path.exists({str(go_on)!r}):
+                    self._stage.beat()
+                    time.sleep(0.01)
+                super().start()
+        supervisor.CLASSES["gateway"] = Late
+        """,
+        "gateway_enable = true",
+    )
+    line = running.ready_line()
+    assert line.startswith("ready "), running.output()
+    assert running.actor("gateway")["state"] == "starting"
+    host, _, port = line.partition("remoting=")[2].split()[0].rpartition(":")
+    with socket.create_connection((host, int(port)), READY_TIMEOUT_S) as client:
+        client.sendall(encode_command(Command(Request.GET_BROKER_CLUSTER_INFO, 7)))
+        go_on.touch()
+        frame = client.recv(1 << 16)
+    assert decode_command(frame[4:]).opaque == 7
+    assert running.end() == 0, running.output()
+
+
+def test_a_broker_that_stops_before_its_gateway_has_begun_stops_in_order(
+    broker: Callable[..., Broker],
+) -> None:
+    running = broker(
+        """
+        class Slow(Reader):
+            def start(self):
+                os.kill(os.getppid(), signal.SIGTERM)
+                time.sleep(0.5)
+                super().start()
+        supervisor.CLASSES["reader"] = Slow
+        """,
+        "gateway_enable = true",
+    )
+    assert running.process.wait(READY_TIMEOUT_S) == 0, running.output()
+    assert running.process.stdout is not None and running.process.stdout.read() == b""
+    assert "the store is clean" in running.output()
+
+
+def test_a_stop_does_not_wait_for_a_spare_actor(broker: Callable[..., Broker]) -> None:
+    """Neither for one that does not come to its end, nor for one that could not even begin."""
+    running = broker(
+        """
+        from penstock.actors.monitor import Monitor
+        class Hangs(Monitor):
+            def work(self):
+                print("hangs", file=sys.stderr, flush=True)
+                time.sleep(3600)
+        supervisor.CLASSES["monitor"] = Hangs
+        # so that an ordinary wait would not end within the test's own time
+        supervisor.STOP_TIMEOUT_MS = 3600_000
+        """,
+        "actor_stall_timeout_ms = 60000",
+    )
+    running.await_ready()
+    running.await_output("hangs", READY_TIMEOUT_S)
+    assert running.end() == 0 and "the store is clean" in running.output(), running.output()
+
+    running = broker(
+        """
+        class Broken:
+            def __init__(self, stage):
+                raise OSError("it cannot be")
+        supervisor.CLASSES["monitor"] = Broken
+        supervisor.MIN_RUN_MS = 3600_000
+        """
+    )
+    running.await_ready()
+    running.await_output("exited with 1", READY_TIMEOUT_S)
+    assert running.end() == 0 and "the store is clean" in running.output(), running.output()
+    assert "did not stop" not in running.output()
+
+
+def test_a_spare_actor_may_fail_as_often_as_it_likes(
+    broker: Callable[..., Broker],
+) -> None:
+    running = broker(
+        """
+        class Broken:
+            def __init__(self, stage):
+                raise OSError("it cannot be")
+        supervisor.CLASSES["monitor"] = Broken
+        supervisor.MIN_RUN_MS = 20
+        """
+    )
+    running.await_ready()
+    deadline = time.monotonic() + READY_TIMEOUT_S
+    while running.actor("monitor")["generation"] <= 2 * FAILURES_LIMIT:
+        assert time.monotonic() < deadline, running.output()
+        time.sleep(0.01)
+    assert "it cannot be" in running.output()
+    assert running.actor("writer")["generation"] == 1
+    assert running.end() == 0 and "the store is clean" in running.output()

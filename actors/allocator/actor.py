@@ -25,7 +25,7 @@ from penstock.shared.files.disk_space import lacking_room
 from penstock.shared.files.durable import make_file
 from penstock.shared.files.segments import segment_bases
 from penstock.shared.layout import StorePaths, segment_name
-from penstock.shared.process.actor import Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, TICK_MS, Actor, Stage
 from penstock.shared.process.retry import Retry
 
 # A segment stays locked for this long after it is full: the flusher and readers are still at its
@@ -164,6 +164,10 @@ class Allocator(Actor):
         into = wrote % self._segment_bytes
         ahead = wrote - into + (2 if into else 1) * self._segment_bytes
         return max(ahead, self._positions["append_wanted"])
+
+    def idle_ms(self) -> int:
+        # no bell tells that a disk has room, or that the time of a full segment is over
+        return TICK_MS if self._retry.has_failed or self._filled_ms else QUIET_TICK_MS
 
     def release_deleted(self) -> None:
         """What it has open is unlocked and closed long before it expires."""

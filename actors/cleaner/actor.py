@@ -4,7 +4,8 @@ Owns:     `log_start`, `deleted_segments` and its like, `clean_error`, `disk_use
           queue's min offset, once `queue_count` counts its slot; penstock/retention.json and
           deletions.json; the deletion of expired files, and of those of deleted topics.
 Reads:    `wrote`, `allocated`, `committed`, `flushed`, `dispatched_record`, `read_only`,
-          `delay_floor`, `unsaved_offsets`, `forgotten_topics`; the checkpoint, segments' times.
+          `delay_floor`, `unsaved_offsets`, `forgotten_topics`; the checkpoint, segments' times,
+          penstock/archived.json.
 Hears:    nobody; it looks at every tick whether somebody asked (`penstock clean`).
 Notifies: nobody.
 On crash: the next one brings to its end what the last one had begun. What goes is written down
@@ -14,7 +15,8 @@ On crash: the next one brings to its end what the last one had begun. What goes 
 
 The segment with the last record stays, whatever its age, and so does whatever is not flushed, not
 dispatched, or past the record at which the next start would begin its scan, and what has a delayed
-message in it or before it that is not delivered. Of a damaged log nothing goes before somebody has
+message in it or before it that is not delivered; with expire_archived_only also what no archive
+has. Of a damaged log nothing goes before somebody has
 looked at it.
 """
 
@@ -35,14 +37,15 @@ from penstock.shared.files.disk_space import disk_used_percent
 from penstock.shared.files.durable import delete_file, sync_directory
 from penstock.shared.index.directory import index_files, read_index_header
 from penstock.shared.layout import StorePaths, is_segment_name, segment_name
-from penstock.shared.process.actor import RELEASE_MS, TICK_MS, Actor, Stage
+from penstock.shared.log.archived import load_archived
+from penstock.shared.process.actor import QUIET_TICK_MS, RELEASE_MS, Actor, Stage
 from penstock.shared.store.checkpoint_file import load_checkpoint
 from penstock.shared.store.retention_clock import TRUST_CLOCK, RetentionClock
 
 # Asked by hand it goes on for as many batches; RocketMQ's number.
 BATCHES_WHEN_ASKED = 20
-# By then every actor has closed a file that is deleted, unless it is in use.
-SETTLE_MS = RELEASE_MS + 200
+# By then every actor has closed a file that is deleted, unless it is in use. It looks as it wakes.
+SETTLE_MS = RELEASE_MS + QUIET_TICK_MS + 200
 
 # Pauses in ms, one after each deletion.
 Steps = Generator[int, None, None]
@@ -65,6 +68,7 @@ class Cleaner(Actor):
         self._paused_until_ms = 0
         self._error = 0
         self._unreadable: set[int] = set()
+        self._archive_unknown = False
         # up to this deletion of a topic its files are gone; -1: nobody has looked yet
         self._emptied = -1
         # directories of which every deletion is durable
@@ -192,12 +196,26 @@ class Cleaner(Actor):
         )
         if positions["unsaved_offsets"]:  # the only place where a group's offsets stand
             needed = min(needed, positions["unsaved_offsets"])
+        if self._config.expire_archived_only:
+            needed = min(needed, self._archived_to())
         bases = range(self._log_start, needed - self._segment_bytes + 1, self._segment_bytes)
         times = []
         for base in bases[:most]:
             path = self._paths.commit_log / segment_name(base)
             times.append(path.stat().st_mtime_ns // 1_000_000)
         return times
+
+    def _archived_to(self) -> int:
+        """Below this log offset an archive has everything. Where nobody can say so, that is 0."""
+        try:
+            found = load_archived(self._paths)
+        except (StoreDamaged, OSError) as error:  # another user's job may have written it
+            if not self._archive_unknown:
+                self._stage.report(f"nothing expires: {error}")
+            self._archive_unknown = True
+            return 0
+        self._archive_unknown = False
+        return 0 if found is None else found.log_offset
 
     # --- deleting ---
 
@@ -319,7 +337,7 @@ class Cleaner(Actor):
 
     def idle_ms(self) -> int:
         return (
-            TICK_MS
+            QUIET_TICK_MS
             if self._round is None
             else max(1, self._paused_until_ms - self._clock.monotonic_ms())
         )

@@ -4,7 +4,7 @@ Owns:     penstock/groups, config/consumerOffset.json, config/subscriptionGroup.
           endpoint; `closed_members`, `group_count`, `member_count`, `group_error`.
 Reads:    config/topics.json, penstock/deleted-topics.json and exact-offsets.json, the queue table,
           consume queues and log (where a group begins, how far it lags).
-Hears:    members and operators at its endpoint; ZeroMQ, that a connection has ended.
+Hears:    members and operators at its endpoint; ZeroMQ, of connections' ends; writer and reput.
 Says:     answers; Changed to members; to the writer CreateTopic, for the topics of retries, and
           an operator's offsets of groups that work exactly once.
 On crash: the next one reads the offsets' file and the journal: who had which queue, with which
@@ -22,11 +22,11 @@ from collections.abc import Callable
 from typing import Any
 
 import zmq
+from msgspec.structs import replace
 
 from penstock.actors.coordinator.claims import Claims
 from penstock.actors.coordinator.connections import Connections
 from penstock.actors.coordinator.group_files import GroupFiles
-from penstock.actors.coordinator.lag import Lag
 from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.long_requests import LongRequests
 from penstock.actors.coordinator.member_requests import MemberRequests
@@ -39,7 +39,7 @@ from penstock.actors.coordinator.topic_watch import Deletions, TopicWatch
 from penstock.shared.errors import PenstockError, ProtocolError, StoreUnavailable
 from penstock.shared.layout import StorePaths
 from penstock.shared.messaging.system_topics import retry_topic
-from penstock.shared.process.actor import TICK_MS, Actor, Stage
+from penstock.shared.process.actor import QUIET_TICK_MS, Actor, Stage
 from penstock.shared.process.reception import Reception
 from penstock.shared.progress.group_journal import (
     Entry,
@@ -49,6 +49,7 @@ from penstock.shared.progress.group_journal import (
     Row,
     TopicGone,
 )
+from penstock.shared.queue.lag import Lag
 from penstock.shared.queue.reader import QueueReader
 from penstock.shared.wire import group_messages as words
 from penstock.shared.wire.messages import WireMessage, encode, refusal
@@ -93,7 +94,7 @@ class Coordinator(Actor):
         self._queues = QueueReader(config, run, self._stage.positions)
         self._topics = TopicWatch(paths.topics, clock.monotonic_ms)
         self._topics.changed(clock.monotonic_ms())
-        self._tell = Notifications(self._members)
+        self._tell = Notifications(self._members, self._topics.queues)
         self._log = LogOffsets(self._stage, self._queues, self._claims, self._tell)
         self._requests = MemberRequests(
             config, self._members, self._claims, self._files, self._topics,
@@ -130,17 +131,20 @@ class Coordinator(Actor):
         for group, topic, queue_id, offset in offsets.rows():
             self._claims.load(Row(group, topic, queue_id, offset, 0, ""))
         members: dict[tuple[str, str], MemberRow] = {}
-        heartbeat_ms = 0
+        keeps: dict[tuple[str, str], int] = {}
+        heartbeat_ms, is_same_boot = 0, False
         for entry in entries:
             if isinstance(entry, Head):
                 self._claims.skip_epochs(entry.next_epoch)
                 heartbeat_ms = entry.heartbeat_ms
+                is_same_boot = entry.boot == self._stage.run.boot_id
             elif isinstance(entry, Row):
                 self._claims.load(entry)
             elif isinstance(entry, MemberRow):
                 members[entry.group, entry.client_id] = entry
             elif isinstance(entry, Gone) and entry.client_id:
                 members.pop((entry.group, entry.client_id), None)
+                keeps[entry.group, entry.client_id] = entry.keep_ms
             elif isinstance(entry, Gone):
                 self._claims.forget(entry.group)
             elif isinstance(entry, TopicGone):
@@ -150,10 +154,12 @@ class Coordinator(Actor):
             after_ms = row.session_timeout_ms
             if not row.orderly and heartbeat_ms:
                 after_ms = min(after_ms, HEARTBEATS_TO_RETURN * heartbeat_ms)
+            row = row if is_same_boot else replace(row, unheard_ms=0)
             self._members.restore(row, now_ms, after_ms, version)
         for owner in self._claims.owners():
             if owner not in members:
-                self._members.kept[owner] = now_ms + ORDERLY_KEEP_MS
+                until_ms = keeps.get(owner, 0) if is_same_boot else 0
+                self._members.keep(*owner, until_ms or now_ms + ORDERLY_KEEP_MS)
         self._changes()  # all of it is in the files
         if entries:
             # the file has offsets of the last save, and what has moved since may have no claim
@@ -161,7 +167,7 @@ class Coordinator(Actor):
                 self._head(), [*self._claims.rows(saved=False), *self._members.rows()]
             )
         else:
-            self._files.begin(Head((), self._claims.next_epoch), ())
+            self._files.begin(self._head(), ())
 
     # --- a cycle ---
 
@@ -169,10 +175,10 @@ class Coordinator(Actor):
         now_ms = self._clock.monotonic_ms()
         self._limit.tend(now_ms)
         self._inlet.tend(self._unread.size_bytes)
-        for connection in self._connections.ended(now_ms):
+        ended_now = self._connections.ended(now_ms)
+        for connection in ended_now:
             self._members.lost(connection, now_ms)
-        self._calm = True
-        done = 0
+        self._calm, done = not ended_now, len(ended_now)
         for _ in range(REQUESTS_AT_ONCE):
             parts = self._inlet.receive(copy=False)
             if parts is None:
@@ -204,7 +210,7 @@ class Coordinator(Actor):
             return min(MOST_CALM_MS, CALM_MS + self._members.count // CALM_MEMBERS)
         if self._connections.settles:
             return SOON_MS
-        return min(GATHER_MS if self._tell.waits else TICK_MS, self._inlet.idle_ms)
+        return min(GATHER_MS if self._tell.waits else QUIET_TICK_MS, self._inlet.idle_ms)
 
     def release_deleted(self) -> None:
         self._queues.release_deleted(self._clock.monotonic_ms())
@@ -239,18 +245,22 @@ class Coordinator(Actor):
             self._answers.append((peer, number, error, False))
 
     def _serve(self, peer: bytes, frame: Any, request: Any, now_ms: int) -> None:
-        reads = isinstance(request, words.DescribeGroup | words.ListGroups)
+        reads = isinstance(request, words.Beat | words.DescribeGroup | words.ListGroups)
         if not reads and (refused := self._files.refuses):
             raise refused
         answer: WireMessage
         work: Any
-        self._calm &= isinstance(request, words.Join) and self._members.has(request)
+        self._calm &= isinstance(request, words.Beat)
         match request:
+            case words.Beat():
+                answer = self._requests.beat(request, peer, now_ms)
             case words.Join():
-                answer = self._join(peer, frame, request, now_ms)
+                self._join(peer, frame, request, now_ms)
+                return
             case words.Claim():
                 self._heard(request, peer, now_ms)
-                key = ("claim", request.group, request.client_id, request.topic)
+                member = request.group, request.client_id
+                key: tuple[object, ...] = ("claim", *member, request.topic, request.queue_ids)
                 self._long.add(key, peer, request.request, self._requests.claim(request))
                 return
             case words.Commit():
@@ -263,7 +273,7 @@ class Coordinator(Actor):
                 answer = self._requests.leave(request)
             case words.DescribeGroup():
                 work = self._operators.describe(request)
-                self._long.add(("describe", peer), peer, request.request, work)
+                self._long.add(("describe", peer, request.group), peer, request.request, work)
                 return
             case words.ListGroups():
                 work = self._operators.list_all(request)
@@ -273,7 +283,9 @@ class Coordinator(Actor):
                 self._topics.expire()
                 self._look_at_topics(now_ms)
                 work = self._operators.reset(request, self._catches_up(now_ms))
-                self._long.add(("reset", peer), peer, request.request, work)
+                # an asker may speak for many: the gateway does
+                key = ("reset", peer, request.group, request.topic, *request.offsets)
+                self._long.add(key, peer, request.request, work)
                 return
             case words.SetGroup():
                 answer = self._operators.put(request)
@@ -281,9 +293,9 @@ class Coordinator(Actor):
                 work = self._operators.delete(request, self._catches_up(now_ms))
                 self._long.add(("delete", peer), peer, request.request, work)
                 return
-        self._answers.append((peer, request.request, answer, True))
+        self._answers.append((peer, request.request, answer, not reads))
 
-    def _join(self, peer: bytes, frame: Any, request: words.Join, now_ms: int) -> words.Joined:
+    def _join(self, peer: bytes, frame: Any, request: words.Join, now_ms: int) -> None:
         known = self._members.member(request.group, request.client_id)
         if known is not None and known.peer == peer and known.connection >= 0:
             connection = known.connection
@@ -292,9 +304,10 @@ class Coordinator(Actor):
         answer = self._requests.join(request, peer, connection, now_ms)
         if known is None:
             self._members.groups[request.group].members[request.client_id].address = _address(frame)
-        if request.model == "clustering" and not self._topics.queues(retry_topic(request.group)):
-            self._retry_topics.want(request.group, max(1, answer.retry_queue_nums))
-        return answer
+        if request.retry_topic and not self._topics.queues(retry_topic(request.group)):
+            self._retry_topics.want(request.group, self._requests.retry_queues(request.group))
+        if answer is not None:
+            self._answers.append((peer, request.request, answer, True))
 
     def _catches_up(self, now_ms: int) -> Callable[[], bool]:
         """Whether the queues have what was acknowledged until now, or will not have it soon."""
@@ -329,7 +342,7 @@ class Coordinator(Actor):
         until_ms = self._members.keep_until(member)
         self._members.remove(member)
         if until_ms > now_ms:
-            self._members.kept[group, client] = until_ms
+            self._members.keep(group, client, until_ms)
         else:
             self._requests.free_all(group, client)
 
@@ -363,11 +376,17 @@ class Coordinator(Actor):
         self._stage.positions.publish("member_count", self._members.count)
         for group in self._members.take_changed():
             self._tell.changed(group, now_ms)
-        for peer, told in self._tell.due(now_ms):
-            self._unread.send(self._socket, peer, encode(told))
+        for each in self._tell.welcomed(now_ms, everyone=refused is not None):
+            joined = refusal(refused, each.request) if refused else self._requests.joined(each)
+            self._unread.send(self._socket, each.member.peer, encode(joined))
+        for peers, told in self._tell.due(now_ms):
+            header = encode(told)
+            for peer in peers:
+                self._unread.send(self._socket, peer, header)
 
     def _head(self) -> Head:
-        return Head((), self._claims.next_epoch, self._requests.most_heartbeat_ms)
+        most_ms = self._requests.most_heartbeat_ms
+        return Head((), self._claims.next_epoch, most_ms, self._stage.run.boot_id)
 
     def _rest(self) -> list[Entry]:
         return [*self._claims.rows(), *self._members.rows()]

@@ -61,7 +61,7 @@ class Claims:
         self, group: str, client: str, queue: Queue, offset: int = NONE, now_ms: int = NONE
     ) -> Given | None:
         """Give a queue to a client; None where another one has it. A queue without an offset
-        begins at `offset`, and needs one."""
+        begins at `offset`; where that is NONE, its owner's first commit says it."""
         seat = self._seat(group, queue)
         if seat.owner and seat.owner != client:
             return None
@@ -70,8 +70,7 @@ class Claims:
             self._next_epoch += 1
             self._owned.setdefault((group, client), set()).add(queue)
             self._note(group, queue, seat)
-        if seat.offset == NONE:
-            assert offset != NONE, "a claim says where to go on"
+        if seat.offset == NONE != offset:
             seat.offset = offset
             self._note(group, queue, seat)
         return Given(seat.offset, seat.epoch)

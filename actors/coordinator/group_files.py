@@ -19,6 +19,8 @@ import os
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from penstock.shared.errors import StoreUnavailable
 from penstock.shared.faults import crash_point
 from penstock.shared.files.durable import replace_file
@@ -232,8 +234,8 @@ class GroupFiles:
             self._new_journal(head, rest)
 
     def _new_journal(self, head: Head, rest: Iterable[Entry]) -> None:
-        digests = (self._offsets.digest, self._file_digest)
-        content = encode_journal(Head(digests, head.next_epoch, head.heartbeat_ms), list(rest))
+        head = replace(head, digests=(self._offsets.digest, self._file_digest))
+        content = encode_journal(head, list(rest))
         replace_file(self._paths.group_journal, content)
         handle = os.open(self._paths.group_journal, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC)
         self.close()

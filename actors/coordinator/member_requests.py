@@ -1,4 +1,4 @@
-"""What members ask, and its answers: Join, Claim, Commit, Release, Leave.
+"""What members ask, and its answers: Join, Beat, Claim, Commit, Release, Leave.
 
 It checks what comes in, has the tables changed, and says what changed by them. It does not know
 sockets; answers are structs, which the actor sends once the changes are in the journal.
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from penstock.actors.coordinator.claims import NONE, Claims
 from penstock.actors.coordinator.group_files import GroupFiles
 from penstock.actors.coordinator.membership import Member, Membership, size_of
-from penstock.actors.coordinator.notifications import Notifications
+from penstock.actors.coordinator.notifications import Joining, Notifications
 from penstock.actors.coordinator.start_offsets import StartOffsets
 from penstock.actors.coordinator.topic_watch import TopicWatch
 from penstock.shared.config import Config
@@ -27,6 +27,8 @@ from penstock.shared.errors import (
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean, verify
 from penstock.shared.wire.group_messages import (
+    Beat,
+    Beaten,
     Claim,
     Claimed,
     ClaimedQueue,
@@ -77,8 +79,9 @@ class MemberRequests:
 
     # --- joining ---
 
-    def join(self, request: Join, peer: bytes, connection: int, now_ms: int) -> Joined:
-        """A new member, or a heartbeat. Raises PenstockError."""
+    def join(self, request: Join, peer: bytes, connection: int, now_ms: int) -> Joined | None:
+        """A new member, or one that is heard again. None where others may come with it, and the
+        answer waits for them. Raises PenstockError."""
         known = self._members.member(request.group, request.client_id)
         if known is None or known.row.subscriptions != request.subscriptions:
             self._check(request)
@@ -86,27 +89,50 @@ class MemberRequests:
             self._admit(request)
         is_new = known is None or known.peer != peer
         member = self._members.join(request, peer, connection, now_ms, self._now_ms())
-        lost = self._settle(member, request, is_new)
+        joining = Joining(member, request.request, self._settle(member, request, is_new))
+        if known is None:
+            self._tell.joined(joining)
+            return None
         member.told_version = member.group.version
-        settings = self._files.groups.settings(request.group)
+        return self.joined(joining)
+
+    def joined(self, joining: Joining) -> Joined:
+        """The answer to a join."""
+        row, group = joining.member.row, joining.member.group
+        settings = self._files.groups.settings(group.name)
         return Joined(
-            request.request,
-            request.group,
-            member.group.version,
-            member.group.ids,
+            joining.request,
+            group.name,
+            group.version,
+            group.ids,
             tuple(
                 [
                     TopicQueues(each.topic, self._topics.queues(each.topic))
-                    for each in request.subscriptions
+                    for each in row.subscriptions
                 ]
             ),
-            self.heartbeat_ms(request.session_timeout_ms),
+            self.heartbeat_ms(row.session_timeout_ms),
             self._config.broker_name,
             settings["retryMaxTimes"],
             settings["retryQueueNums"],
             settings["consumeTimeoutMinute"] * 60_000,
-            lost,
+            joining.lost,
         )
+
+    def retry_queues(self, group: str) -> int:
+        """How many queues its topic of retries is to have."""
+        return max(1, self._files.groups.settings(group)["retryQueueNums"])
+
+    def beat(self, request: Beat, peer: bytes, now_ms: int) -> Beaten:
+        """A heartbeat. Raises UnknownMember."""
+        member = self.member(request)
+        is_there = member.peer == peer and member.connection >= 0
+        if is_there:
+            self._members.heard(member, now_ms, peer)
+        claims = len(self._claims.owned(request.group, request.client_id))
+        is_same = request.version == member.group.version and request.claims == claims
+        heartbeat_ms = self.heartbeat_ms(member.row.session_timeout_ms)
+        return Beaten(request.request, is_there and is_same, heartbeat_ms)
 
     def heartbeat_ms(self, session_ms: int) -> int:
         """How often a member is to show up: the more there are, the less often."""
@@ -208,7 +234,7 @@ class MemberRequests:
         there = self._topics.queues(check_topic(request.topic))
         for queue_id in request.queue_ids:
             seat = self._claims.seat(request.group, (request.topic, queue_id))
-            is_new = seat is None or seat.offset == NONE and not seat.owner
+            is_new = seat is None or seat.offset == NONE
             if is_new and queue_id < there and queue_id not in starts:
                 starts[queue_id] = self._start(member, request.topic, queue_id)
                 yield
@@ -298,7 +324,7 @@ class MemberRequests:
         """Nobody has what this member had."""
         self._tell.freed(group, self._claims.release_all(group, client))
 
-    def member(self, request: Claim | Commit | Release) -> Member:
+    def member(self, request: Beat | Claim | Commit | Release) -> Member:
         """The member that asks. Raises UnknownMember."""
         found = self._members.member(request.group, request.client_id)
         if found is None:

@@ -9,13 +9,16 @@ older one is told: see notifications.py.
 
 An orderly member that falls silent is no member after its session, and keeps its queues until
 ORDERLY_KEEP_MS have passed since it was heard: it may be frozen in the middle of a message, and
-nobody may handle the next one of that key meanwhile. That its process has ended is seen by its
+nobody may handle the next one of that key meanwhile. The journal says when that is, so that each of
+several coordinators does not begin the time again. That its process has ended is seen by its
 connection, and only believed of one that was not silent before: a frozen one may be killed later.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
 
 from penstock.shared.progress.group_journal import Entry, Gone, MemberRow
 from penstock.shared.wire.group_messages import Join, Model, SubscriptionData
@@ -32,7 +35,7 @@ class Member:
 
     __slots__ = (
         "address", "client_id", "connection", "gone_ms", "group", "peer", "row", "seen_ms",
-        "silent_after_ms", "told_version", "waits_for",
+        "silent_after_ms", "told_unheard", "told_version", "waits_for",
     )  # fmt: skip
 
     def __init__(self, group: Group, row: MemberRow, now_ms: int) -> None:
@@ -46,6 +49,8 @@ class Member:
         # when its connection was found to be gone; -1: it is not
         self.gone_ms = -1
         self.told_version = 0
+        # how much news it was told since it was heard
+        self.told_unheard = 0
         # topics of which it did not get a queue that it asked for
         self.waits_for: set[str] = set()
 
@@ -84,10 +89,6 @@ class Membership:
         found = self.groups.get(group)
         return None if found is None else found.members.get(client)
 
-    def has(self, join: Join) -> bool:
-        """Whether it is a heartbeat, of a member that is known."""
-        return self.member(join.group, join.client_id) is not None
-
     def join(self, join: Join, peer: bytes, connection: int, now_ms: int, version: int) -> Member:
         """A new member, or one that is heard again. `version` is for a group that is not there.
 
@@ -114,8 +115,14 @@ class Membership:
     def restore(self, row: MemberRow, now_ms: int, silent_after_ms: int, version: int) -> None:
         """A member of the coordinator before; it shows up by then, or has gone."""
         member = self._add(row, now_ms, version)
-        member.row = row
+        # the coordinator before may have heard it until it died, which was before now
+        member.row = replace(row, unheard_ms=row.unheard_ms or now_ms)
         member.silent_after_ms = silent_after_ms
+
+    def keep(self, group: str, client: str, until_ms: int) -> None:
+        """One that has gone keeps its queues until then."""
+        self.kept[group, client] = until_ms
+        self._changes.append(Gone(group, client, until_ms))
 
     def _add(self, row: MemberRow, now_ms: int, version: int) -> Member:
         group = self.groups.get(row.group)
@@ -139,7 +146,10 @@ class Membership:
         """
         if member.gone_ms >= 0 and member.peer == peer:
             return
-        member.seen_ms = now_ms
+        member.seen_ms, member.told_unheard = now_ms, 0
+        if member.row.unheard_ms:
+            member.row = replace(member.row, unheard_ms=0)
+            self._changes.append(member.row)
         if member.gone_ms >= 0:
             member.gone_ms = -1
             self._gone.discard(member)
@@ -201,7 +211,9 @@ class Membership:
     def keep_until(member: Member) -> int:
         """Until when a dead member's queues may not be another's; 0: from now on they may."""
         was_alive = 0 <= member.gone_ms - member.seen_ms <= member.row.session_timeout_ms
-        return 0 if was_alive or not member.row.orderly else member.seen_ms + ORDERLY_KEEP_MS
+        if was_alive or not member.row.orderly:
+            return 0
+        return (member.row.unheard_ms or member.seen_ms) + ORDERLY_KEEP_MS
 
     def keeps_over(self, now_ms: int) -> list[tuple[str, str]]:
         """Silent ones whose time with their queues is over."""
@@ -242,10 +254,13 @@ class Membership:
         found, self._changes = self._changes, []
         return found
 
-    def rows(self) -> Iterator[MemberRow]:
+    def rows(self) -> Iterator[MemberRow | Gone]:
+        """Members, and those that have gone and keep their queues."""
         for group in self.groups.values():
             for member in group.members.values():
                 yield member.row
+        for (name, client), until_ms in self.kept.items():
+            yield Gone(name, client, until_ms)
 
 
 def _topics(row: MemberRow) -> set[str]:

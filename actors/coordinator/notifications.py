@@ -1,22 +1,25 @@
 """Telling members that their group has changed: each one once, however much has changed.
 
     members or queues of topics have changed      all members that know an older version
+    somebody has joined                           the answer, which names all that came with it
     a queue has come free                         those that asked for one of its topic in vain
     an operator has set an offset                 who had the queue, at once
 
 Changes that come close together are told together, and the more groups change, the longer their
-news is gathered: each piece makes all of a group's members join and claim again. What a member
-does not read is dropped by ZeroMQ: its heartbeat brings the same. It returns what is to be sent,
-and sends nothing.
+news is gathered: each piece has a group's members divide, release and claim. A member that joins is
+told with the others, so that of many that join at once each claims what will be its own. What a
+member does not read is dropped by ZeroMQ: its heartbeat brings the same. It returns what is to be
+sent, and sends nothing.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
 
 from penstock.actors.coordinator.claims import Queue
 from penstock.actors.coordinator.membership import Member, Membership
-from penstock.shared.wire.group_messages import Changed, HeldClaim
+from penstock.shared.wire.group_messages import Changed, HeldClaim, TopicQueues
 
 # After telling a group of a change the next one waits for this long.
 GATHER_MS = 200
@@ -24,13 +27,26 @@ GATHER_MS = 200
 # of the group begins its time again, up to that number after the first.
 CHANGES_PER_MS, MOST_HELD_MS = 4, 1000
 WINDOW_MS = 1000
+# A member that was told this often and has said nothing may not read it, and what it does not read
+# takes memory.
+MOST_UNHEARD = 16
+
+
+class Joining(NamedTuple):
+    """A request of a new member, which has no answer yet; `lost` are claims it does not have."""
+
+    member: Member
+    request: int
+    lost: tuple[HeldClaim, ...]
 
 
 class Notifications:
     """What members have not been told yet."""
 
-    def __init__(self, members: Membership) -> None:
-        self._members = members
+    def __init__(self, members: Membership, queues: Callable[[str], int]) -> None:
+        """`queues` says how many queues a topic has to read."""
+        self._members, self._queues = members, queues
+        self._joining: dict[str, list[Joining]] = {}
         self._freed: dict[str, set[str]] = {}
         self._resets: list[tuple[str, str, HeldClaim]] = []
         # groups that have changed and are not told yet: since when, and from when on they may be
@@ -41,7 +57,7 @@ class Notifications:
     @property
     def waits(self) -> bool:
         """Whether there will soon be something to tell."""
-        return bool(self._late)
+        return bool(self._late or self._joining)
 
     def freed(self, group: str, queues: Iterable[Queue]) -> None:
         """These queues are nobody's."""
@@ -64,17 +80,30 @@ class Notifications:
         until_ms = min(now_ms + held_ms, since_ms + MOST_HELD_MS)
         self._late[group] = since_ms, until_ms
 
-    def due(self, now_ms: int) -> Iterator[tuple[bytes, Changed]]:
-        """(peer, message) of all that is to be told now."""
+    def joined(self, joining: Joining) -> None:
+        """Somebody has come. It is answered by `welcomed`."""
+        self._joining.setdefault(joining.member.group.name, []).append(joining)
+
+    def welcomed(self, now_ms: int, everyone: bool) -> Iterator[Joining]:
+        """Those that are to be answered now: whose group is not waited for, or `everyone`."""
+        for name in list(self._joining):
+            if everyone or now_ms >= self._late.get(name, (0, 0))[1]:
+                for each in self._joining.pop(name):
+                    if self._members.member(name, each.member.client_id) is each.member:
+                        each.member.told_version = each.member.group.version
+                        yield each
+
+    def due(self, now_ms: int) -> Iterator[tuple[list[bytes], Changed]]:
+        """(peers, message) of all that is to be told now."""
         yield from self._told_of_resets()
         freed, self._freed = self._freed, {}
-        woken: set[Member] = set()
+        woken: dict[str, dict[Member, None]] = {}
         for name, topics in freed.items():
             group = self._members.groups.get(name)
             for member in group.members.values() if group else ():
-                if member.waits_for & topics:
+                if member.waits_for & topics and _hears(member):
                     member.waits_for -= topics
-                    woken.add(member)
+                    woken.setdefault(name, {})[member] = None
         for name, (_, until_ms) in list(self._late.items()):
             group = self._members.groups.get(name)
             if group is not None and now_ms < max(group.tell_ms, until_ms):
@@ -85,13 +114,25 @@ class Notifications:
             unaware = [m for m in group.members.values() if m.told_version < group.version]
             if unaware:
                 group.tell_ms = now_ms + GATHER_MS
-                woken.update(unaware)
-        for member in woken:
-            member.told_version = member.group.version
-            if member.peer:
-                yield member.peer, Changed(0, member.group.name)
+                woken.setdefault(name, {}).update(dict.fromkeys(unaware))
+        for members in woken.values():
+            yield from self._told([*members])
 
-    def _told_of_resets(self) -> Iterator[tuple[bytes, Changed]]:
+    def _told(self, members: Sequence[Member]) -> Iterator[tuple[list[bytes], Changed]]:
+        """The news of one group: the same for all of its members that have the same topics."""
+        group = members[0].group
+        peers: dict[tuple[str, ...], set[bytes]] = {}
+        for member in members:
+            if _hears(member):
+                member.told_version = group.version
+                member.told_unheard += 1
+                topics = tuple([each.topic for each in member.row.subscriptions])
+                peers.setdefault(topics, set()).add(member.peer)
+        for topics, told in peers.items():
+            found = tuple([TopicQueues(topic, self._queues(topic)) for topic in topics])
+            yield sorted(told), Changed(0, group.name, (), group.version, group.ids, found)
+
+    def _told_of_resets(self) -> Iterator[tuple[list[bytes], Changed]]:
         resets, self._resets = self._resets, []
         told: dict[tuple[str, str], list[HeldClaim]] = {}
         for group, owner, held in resets:
@@ -99,4 +140,9 @@ class Notifications:
         for (group, owner), claims in told.items():
             member = self._members.member(group, owner)
             if member is not None and member.peer:
-                yield member.peer, Changed(0, group, tuple(claims))
+                yield [member.peer], Changed(0, group, tuple(claims))
+
+
+def _hears(member: Member) -> bool:
+    """Whether news go to it: it has a connection, and has said something since the last ones."""
+    return bool(member.peer) and member.told_unheard < MOST_UNHEARD

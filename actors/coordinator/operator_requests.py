@@ -9,7 +9,6 @@ from collections.abc import Callable, Generator, Iterator
 
 from penstock.actors.coordinator.claims import NONE, Claims, Seat
 from penstock.actors.coordinator.group_files import GroupFiles
-from penstock.actors.coordinator.lag import Lag
 from penstock.actors.coordinator.log_offsets import LogOffsets
 from penstock.actors.coordinator.member_requests import MAX_GROUPS, MAX_SEATS
 from penstock.actors.coordinator.membership import Membership
@@ -19,6 +18,7 @@ from penstock.shared.errors import BrokerBusy, GroupNotFound, InvalidArgument, Q
 from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
 from penstock.shared.names import check_group, check_topic
 from penstock.shared.next_steps import did_you_mean
+from penstock.shared.queue.lag import Lag
 from penstock.shared.wire.group_messages import (
     DeleteGroup,
     DescribeGroup,
@@ -160,18 +160,28 @@ class OperatorRequests:
                 )
         if self._claims.count + len(request.offsets) > MAX_SEATS:
             raise BrokerBusy("there are as many queues of groups as the broker takes", MAX_SEATS)
-        found = {}
-        for queue_id, offset in request.offsets.items():
-            seat = self._claims.seat(group, (topic, queue_id))
-            found[queue_id] = (seat.offset if seat else NONE), offset
-        if not request.dry_run:
+        found = self._settable(request)
+        if found and not request.dry_run:
             # first what blocks are compared with: the other way round they would take it back
-            yield from self._log.reset(group, topic, dict(request.offsets))
-            for queue_id, offset in request.offsets.items():
+            wanted = {queue_id: offset for queue_id, (_, offset) in found.items()}
+            yield from self._log.reset(group, topic, wanted)
+            # a queue may have been claimed meanwhile
+            free = self._settable(request)
+            found = {queue_id: each for queue_id, each in found.items() if queue_id in free}
+            for queue_id, (_, offset) in found.items():
                 owner, held = self._claims.reset(group, (topic, queue_id), offset)
                 if owner:
                     self._tell.reset(group, owner, held)
         return OffsetsReset(request.request, group, topic, found)
+
+    def _settable(self, request: ResetOffsets) -> dict[int, tuple[int, int]]:
+        """The queues that the request may set as it is now: their offsets before and after."""
+        found = {}
+        for queue_id, offset in request.offsets.items():
+            seat = self._claims.seat(request.group, (request.topic, queue_id))
+            if not (request.unclaimed and seat is not None and seat.owner):
+                found[queue_id] = (seat.offset if seat else NONE), offset
+        return found
 
     def put(self, request: SetGroup) -> GroupSet:
         """Durable on return. Raises InvalidArgument, StoreUnavailable."""

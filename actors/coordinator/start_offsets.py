@@ -5,25 +5,23 @@
                                     first                      the first message that is there
                                     timestamp                  the first one stored at or after it;
                                                                the end in a topic of retries
+                                    member                     none: it decides, and says it by its
+                                                               first commit
 
 In RocketMQ the broker has the first rule, and members the others; they ask again at each start
 until they have committed, so that "last" passes over what came in between. Here the answer is
-written down with the first claim.
+written down with the first claim. Its clients do not tell their time, and so are members that
+decide.
 """
 
 from __future__ import annotations
 
-import os
-
-from penstock.shared.formats.queue_entry import ENTRY
+from penstock.actors.coordinator.claims import NONE
 from penstock.shared.memory.positions import Positions
 from penstock.shared.names import RETRY_PREFIX
 from penstock.shared.progress.group_journal import MemberRow
 from penstock.shared.queue.reader import QueueReader
-
-# Of the machine's memory: what lies this near to the log's end counts as in memory. RocketMQ's
-# accessMessageInMemoryMaxRatio.
-IN_MEMORY_PERCENT = 40
+from penstock.shared.queue.young import is_young
 
 
 class StartOffsets:
@@ -31,11 +29,9 @@ class StartOffsets:
 
     def __init__(self, queues: QueueReader, positions: Positions) -> None:
         self._queues, self._positions = queues, positions
-        memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-        self._near_bytes = memory * IN_MEMORY_PERCENT // 100
 
     def decide(self, member: MemberRow, topic: str, queue_id: int) -> int:
-        """The offset. Raises StoreDamaged, or OSError where the queue cannot be read.
+        """The offset, or NONE. Raises StoreDamaged, or OSError where the queue cannot be read.
 
         A search by time reads some 20 messages; the other rules read one entry of the queue.
         """
@@ -43,15 +39,13 @@ class StartOffsets:
         if slot is None:
             return 0
         first, end = self._queues.range(slot)
-        if not first and end and self._is_near(slot):
+        if is_young(self._queues, self._positions, slot):
             return 0
+        if member.start == "member":
+            return NONE
         is_retry = topic.startswith(RETRY_PREFIX)
         if member.start == "first":
             return first
         if member.start == "timestamp":
             return end if is_retry else self._queues.offset_at(slot, member.start_timestamp_ms)
         return first if is_retry else end
-
-    def _is_near(self, slot: int) -> bool:
-        position, _, _ = ENTRY.unpack(self._queues.entries(slot, 0, 1))
-        return bool(self._positions["wrote"] - position <= self._near_bytes)

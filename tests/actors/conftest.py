@@ -136,6 +136,7 @@ class Pipeline:
         """The actor is gone without a word; only its memory and files remain."""
         _, stage = self._living.pop(id(actor))
         stage.context.destroy(linger=0)
+        _drop(actor, stage)
         stage.positions.close()
 
     def stop(self, actor: Any) -> None:
@@ -213,6 +214,7 @@ class Pipeline:
             while at < stop:
                 piece, at = reader.read(slot, at, 1 << 20)
                 raw, place = bytes(piece_of([piece])), 0
+                del piece  # a view of it would keep the file open
                 while place < len(raw):
                     found.append(decode_record(raw, place))
                     place += found[-1].total_size
@@ -247,14 +249,23 @@ class Pipeline:
 
     def close(self) -> None:
         for actor, stage in self._living.values():
-            del actor
             stage.context.destroy(linger=0)
+            _drop(actor, stage)
         for each in self._clients:
             each.close()
         self._context.term()
         for each in self._listeners:
             each.socket.close()
         shutil.rmtree(self._memory)
+
+
+def _drop(actor: Actor | None, stage: Stage) -> None:
+    """What the kernel does for a process that has ended, as far as tests have no use for it: its
+    thread ends, and the files that it reads are closed, of which a test may leave a hundred."""
+    stage.disk.end()
+    for each in vars(actor).values() if actor is not None else ():
+        if isinstance(each, QueueReader):
+            each.close()
 
 
 class ProducerClient:

@@ -54,6 +54,8 @@ produce_port = 0
 consume_port = 0
 group_port = 0
 transaction_port = 0
+gateway_enable = false
+monitor_port = 0
 mapped_file_size_commit_log_bytes = 1048576
 """
 MAIN = "import sys; from penstock.cli.main import main; main(sys.argv[1:])"

@@ -12,6 +12,8 @@ import pytest
 from penstock.actors import committer as committer_module
 from penstock.actors.committer import Committer
 from penstock.shared.memory.transient_store_pool import TransientStorePool
+from penstock.shared.process.actor import QUIET_TICK_MS
+from penstock.shared.process.doorbells import LAZY_MS
 from penstock.shared.process.retry import RETRY_MS
 
 PAGE = 4096
@@ -38,8 +40,10 @@ def test_a_message_that_comes_alone_is_committed_at_once(pipeline: Callable[...,
         assert committer.work() == 0 and committer.idle_ms() == 1
         broker.clock.advance(1)
         assert committer.work() == 1
-        assert committer.idle_ms() == 100, "it sleeps until it is rung"
+        assert committer.idle_ms() == LAZY_MS, "the next bell may be left out"
         broker.clock.advance(1)
+    broker.clock.advance(3 * LAZY_MS)
+    assert committer.idle_ms() == QUIET_TICK_MS, "it sleeps until a bell"
 
 
 def test_four_pages_are_committed_and_less_waits_as_long_as_is_set(

@@ -13,7 +13,6 @@ import pytest
 from penstock.actors.flusher import Flusher
 from penstock.actors.reader import Reader
 from penstock.actors.reader.actor import SOON_MS
-from penstock.actors.reader.query_turns import CATCH_UP_MS
 from penstock.actors.reput import Reput
 from penstock.shared.formats.delay_levels import SCHEDULE_TOPIC
 from penstock.shared.formats.index_layout import Geometry, decode_header
@@ -22,6 +21,7 @@ from penstock.shared.formats.properties import encode_properties
 from penstock.shared.formats.queue_entry import ENTRY
 from penstock.shared.formats.record import Record, decode_record, encode_record
 from penstock.shared.index.directory import index_files
+from penstock.shared.index.query_turns import CATCH_UP_MS
 from penstock.shared.process.actor import TICK_MS
 from penstock.shared.process.retry import RETRY_MS
 from penstock.shared.recovery.build_index import rebuild_index
@@ -229,7 +229,7 @@ def test_a_query_finds_what_was_acknowledged_before_it(
     assert reader.idle_ms() == SOON_MS, "the index rings nobody"
     work(reput)
     (parts,) = broker.ask(reader, client)
-    assert reader.idle_ms() == TICK_MS
+    assert reader.idle_ms() == TICK_MS, "and after that it looks for floods alone"
     assert messages.decode_consume_answer(parts[0]) == Queried(7) and parts[1]
     # where the reput does not come, the answer is what there is
     _append(broker, 1, start=2)

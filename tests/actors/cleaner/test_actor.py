@@ -23,6 +23,7 @@ from penstock.shared.formats.index_layout import HEADER
 from penstock.shared.formats.queue_entry import BLANK_ENTRY, ENTRY
 from penstock.shared.formats.record_layout import store_timestamp_ms
 from penstock.shared.layout import StorePaths, segment_name
+from penstock.shared.log.archived import Archived, save_archived
 from penstock.shared.memory.queue_table import QueueKey, QueueTable
 from penstock.shared.store import deletions
 from penstock.shared.store.deletions import Deletion, Reason, load_deletions
@@ -260,6 +261,27 @@ def test_asked_by_hand_it_waits_for_the_word_of_the_scheduler(store: Callable[..
     assert it.segments()[0] == 2 * SEGMENT_BYTES and not it.broker.run.clean_request.exists()
 
 
+def test_what_no_archive_has_stays_if_only_that_may_go(
+    store: Callable[..., Store], capfd: pytest.CaptureFixture[str]
+) -> None:
+    it = store(expire_archived_only=True, clean_file_forcibly_enable=True)
+    it.fill(4)
+    it.age(100)
+    it.disk.percent = 99
+    cleaner = it.cleaner()
+    it.run(cleaner)
+    assert it.segments()[0] == 0, "nothing was archived"
+    paths = StorePaths(it.broker.config.store)
+    save_archived(paths, Archived(log_offset=3 * SEGMENT_BYTES - 1, archive="/a"))
+    it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES, "a segment goes when all of it is archived"
+    paths.archived.write_bytes(b"{")
+    for _ in range(2):
+        it.run(cleaner)
+    assert it.segments()[0] == 2 * SEGMENT_BYTES
+    assert capfd.readouterr().err.count("nothing expires: [STORE_DAMAGED]") == 1
+
+
 def test_asked_by_hand_it_does_not_stop_at_a_batch(store: Callable[..., Store]) -> None:
     it = store(delete_file_batch_max=1, delete_when="3", clean_resource_interval_ms=10**9)
     it.fill(4)
@@ -440,6 +462,41 @@ def test_a_successor_makes_the_last_deletion_durable_before_the_next_one(
     one, two = segment_name(SEGMENT_BYTES), segment_name(2 * SEGMENT_BYTES)
     sync_it = ("sync", "commitlog")
     assert steps == [sync_it, ("go", one), sync_it, ("go", two), sync_it]
+
+
+def test_a_deletion_that_the_disk_did_not_confirm_is_made_durable_before_the_next_one(
+    store: Callable[..., Store], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when the one in front of it was confirmed: each deletion is by itself."""
+    it = store(redelete_hanged_file_interval_ms=60_000)
+    it.fill(3)
+    it.age(2)
+    steps: list[str] = []
+    failing = iter([False, True])
+
+    def sync(path: Path) -> None:
+        if path == it.broker.paths.commit_log:
+            fails = next(failing, False)
+            steps.append("fails" if fails else "sync")
+            if fails:
+                raise OSError(errno.EIO, "the disk does not answer")
+
+    def unlink(path: Path, **how: Any) -> None:
+        if path.parent == it.broker.paths.commit_log:
+            steps.append("go")
+        os.unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", unlink)
+    cleaner = it.cleaner()
+    cleaner._settled.add(it.broker.paths.commit_log)
+    for module in (durable, cleaner_module):
+        monkeypatch.setattr(module, "sync_directory", sync)
+    it.run(cleaner)
+    assert steps == ["go", "sync", "go", "fails"]
+    it.broker.clock.advance(60_000)
+    it.run(cleaner)
+    assert steps[4:] == ["sync", "go", "sync"]
+    assert it.segments()[0] == 3 * SEGMENT_BYTES
 
 
 def test_a_file_that_cannot_be_deleted_is_told_and_tried_again_later(

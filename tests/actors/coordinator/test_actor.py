@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import pytest
 
-from penstock.actors.coordinator import Coordinator, group_files
+from penstock.actors.coordinator import Coordinator, group_files, notifications
 from penstock.actors.coordinator.membership import GRACE_MS, ORDERLY_KEEP_MS
 from penstock.actors.coordinator.notifications import GATHER_MS
 from penstock.actors.reput import Reput
@@ -114,7 +115,8 @@ def test_a_member_that_joins_learns_who_else_is_there_and_what_to_divide(
     assert 0 < joined.heartbeat_ms <= SESSION_MS // 3
     other = second.join()
     assert other.members == ("a@2", "b@1") and other.version > joined.version
-    assert first.hear() == words.Changed(0, GROUP)
+    topics = joined.topics
+    assert first.hear() == words.Changed(0, GROUP, (), other.version, other.members, topics)
     assert first.join(TOPIC, "nothing").version == other.version
 
 
@@ -133,7 +135,7 @@ def test_a_queue_is_one_members_until_it_gives_it_up_and_goes_on_where_it_was(
     assert first.commit((0, 2, epoch)).lost == ()
     assert first.commit((0, 3, epoch), kind=words.Release) == words.Released(4, GROUP)
     told = second.hear()
-    assert told == words.Changed(0, GROUP)
+    assert (told.group, told.members) == (GROUP, ("a", "b"))
     (after,) = second.claim(0).queues
     assert after.offset == 3 and after.epoch > epoch
     assert first.commit((0, 1, epoch)).lost == (words.HeldClaim(TOPIC, 0, epoch),)
@@ -247,7 +249,7 @@ def test_a_member_whose_connection_is_gone_gives_its_queues_to_others_after_a_mo
     broker.clock.advance(GRACE_MS - 1)
     assert second.join().members == ("a", "b")
     broker.clock.advance(1)
-    assert second.hear() == words.Changed(0, GROUP)
+    assert second.hear().members == ("b",)
     assert second.join().members == ("b",)
     assert second.claim(0).queues
 
@@ -297,6 +299,72 @@ def test_a_silent_member_is_none_after_its_session_and_an_orderly_one_keeps_its_
         assert lost == (words.HeldClaim(TOPIC, 0, got.epoch),)
 
 
+@pytest.mark.parametrize("at", ["at once", "a member still", "a member no more"])
+def test_the_time_that_a_silent_member_keeps_its_queues_is_one_for_all_coordinators(
+    coordinator: Callable[..., Started], at: str
+) -> None:
+    """Each that came once began it again: queues had nobody for minutes while others died."""
+    broker, actor, member = coordinator()
+    first, second = member("a"), member("b")
+    stays = {"orderly": True, "session_timeout_ms": 600_000}
+    first.own(orderly=True), second.join(**stays)
+    seen_ms = broker.clock.monotonic_ms()
+    broker.clock.advance({"at once": 1, "a member still": 5000}.get(at, SESSION_MS + 1000))
+    actor.work()
+    before_ms = broker.clock.monotonic_ms()
+    for _ in range(3):
+        broker.crash(actor)
+        second.coordinator = actor = broker.start(Coordinator)
+        second.join(**stays)
+        assert second.claim(0).taken == (0,)
+        broker.clock.advance(14_000)
+        actor.work()
+    # one that was a member when its coordinator died may have been heard until then
+    kept_from_ms = seen_ms if at == "a member no more" else before_ms
+    broker.clock.advance(kept_from_ms + ORDERLY_KEEP_MS - 1 - broker.clock.monotonic_ms())
+    actor.work()
+    assert second.claim(0).taken == (0,)
+    broker.clock.advance(1)
+    actor.work()
+    assert second.claim(0).queues
+
+
+def test_one_that_is_heard_again_has_the_whole_time_before_it_again(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    got = first.own(orderly=True)
+    broker.crash(actor)
+    actor = broker.start(Coordinator)
+    broker.clock.advance(SESSION_MS - 1000)
+    first.coordinator = actor
+    first.commit((0, 1, got.epoch))
+    said_ms = broker.clock.monotonic_ms()
+    for _ in range(2):
+        broker.crash(actor)
+        actor = broker.start(Coordinator)
+        broker.clock.advance(SESSION_MS + 1000)
+        actor.work()
+    assert actor._members.kept == {(GROUP, "a"): said_ms + ORDERLY_KEEP_MS}
+
+
+def test_after_a_start_of_the_machine_the_time_begins_again(
+    coordinator: Callable[..., Started],
+) -> None:
+    """Its clock began again, too."""
+    broker, actor, member = coordinator()
+    member("a").own(orderly=True)
+    broker.clock.advance(SESSION_MS + 1000)
+    actor.work()
+    assert actor._members.kept
+    broker.crash(actor)
+    broker.run = msgspec.structs.replace(broker.run, boot_id="another")
+    actor = broker.start(Coordinator)
+    now_ms = broker.clock.monotonic_ms()
+    assert actor._members.kept == {(GROUP, "a"): now_ms + ORDERLY_KEEP_MS}
+
+
 def test_a_member_that_was_silent_has_its_queues_back_where_nobody_took_them(
     coordinator: Callable[..., Started],
 ) -> None:
@@ -317,26 +385,96 @@ def test_leaving_hands_over_at_once(coordinator: Callable[..., Started]) -> None
     first.claim(0)
     second.claim(0)
     assert isinstance(first.leave(), words.Left) and isinstance(first.leave(), words.Left)
-    assert second.hear() == words.Changed(0, GROUP)
+    assert second.hear().members == ("b",)
     assert second.join().members == ("b",) and second.claim(0).queues
 
 
-def test_many_changes_are_told_once(coordinator: Callable[..., Started]) -> None:
+def test_many_changes_are_told_once(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
     broker, actor, member = coordinator()
+    monkeypatch.setattr(notifications, "CHANGES_PER_MS", 100)  # so few hold up no answer
     first = member("a")
     first.join()
     others = [member(f"b{number}") for number in range(5)]
     for other in others:
         other.join()
-    assert first.hear() == words.Changed(0, GROUP), "of the first, at once"
+    assert len(first.hear().members) == 2, "of the first, at once"
     actor.work()
     assert not first.socket.poll(20)
     broker.clock.advance(GATHER_MS)
-    assert first.hear() == words.Changed(0, GROUP), "of all others, together"
+    assert len(first.hear().members) == 6, "of all others, together"
     assert len(first.join().members) == 6
     broker.clock.advance(GATHER_MS)
     actor.work()
     assert not first.socket.poll(20)
+
+
+def test_a_member_that_says_nothing_is_not_told_without_end(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be frozen, and what it does not read is kept for it. Its heartbeat brings the rest."""
+    broker, actor, member = coordinator()
+    monkeypatch.setattr(notifications, "CHANGES_PER_MS", 100)
+    monkeypatch.setattr(notifications, "MOST_UNHEARD", 3)
+    first, other = member("a"), member("b")
+    version = first.join().version
+    for _ in range(3):
+        other.join()
+        broker.clock.advance(GATHER_MS)
+        other.leave()
+        broker.clock.advance(GATHER_MS)
+        actor.work()
+    told = [first.hear() for _ in range(3)]
+    actor.work()
+    assert not first.socket.poll(20)
+    assert not first.ask(words.Beat, "a", told[-1].version, 0).is_same
+    assert first.join().version == version + 6
+    other.join()
+    assert len(first.hear().members) == 2, "it has been heard"
+
+
+def test_those_that_join_at_once_are_answered_together(
+    coordinator: Callable[..., Started], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So each divides once, among all of them."""
+    broker, actor, member = coordinator()
+    monkeypatch.setattr(notifications, "CHANGES_PER_MS", 1 / 100)
+    members = [member(name) for name in "abc"]
+    subscriptions = (words.SubscriptionData(TOPIC, "TAG", "*", 1),)
+    for each in members:
+        request = words.Join(1, GROUP, each.name, subscriptions, SESSION_MS)
+        broker.ask(actor, each.socket, encode(request), answers=0)
+    while actor._members.count < 3:
+        actor.work()
+    assert not any(each.socket.poll(20) for each in members)
+    broker.clock.advance(1000)
+    for each in members:
+        (raw,) = broker.ask(actor, each.socket)[0]
+        assert words.decode_group_answer(raw).members == ("a", "b", "c")
+    actor.work()
+    assert not any(each.socket.poll(20) for each in members), "there is no more news"
+
+
+def test_a_heartbeat_says_whether_the_member_is_what_it_takes_itself_for(
+    coordinator: Callable[..., Started],
+) -> None:
+    broker, actor, member = coordinator()
+    first = member("a")
+    first.own()
+    version = first.join(held=(words.HeldClaim(TOPIC, 0, 1),)).version
+    assert first.ask(words.Beat, "a", version, 1).is_same
+    assert not first.ask(words.Beat, "a", version, 0).is_same, "it has a claim"
+    assert not first.ask(words.Beat, "a", version - 1, 1).is_same
+    for _ in range(3):  # that is enough to be alive
+        broker.clock.advance(SESSION_MS - 1000)
+        assert first.ask(words.Beat, "a", version, 1).is_same
+    elsewhere = member("a")
+    assert not elsewhere.ask(words.Beat, "a", version, 1).is_same, "another connection"
+    assert member("b").ask(words.Beat, "b", version, 0).status == "UNKNOWN_MEMBER"
+    broker.clock.advance(SESSION_MS + 1000)
+    actor.work()
+    assert first.ask(words.Beat, "a", version, 1).status == "UNKNOWN_MEMBER"
 
 
 def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
@@ -350,9 +488,8 @@ def test_a_topic_that_gets_more_queues_is_told_to_its_groups(
     topics.put(TOPIC, 6, 2)
     save_topics(broker.paths.topics, topics)
     broker.clock.advance(1000)
-    assert first.hear() == words.Changed(0, GROUP)
-    joined = first.join()
-    assert joined.topics[0].read_queues == 6 and joined.version > version
+    told = first.hear()
+    assert told.topics == (words.TopicQueues(TOPIC, 6),) and told.version > version
     assert not other.socket.poll(20)
 
 
@@ -429,7 +566,7 @@ def test_a_topic_that_is_deleted_takes_its_offsets_along(
     first.claim(0, topic="stays")
     save_topics(broker.paths.topics, _without(TOPIC, topics))
     broker.clock.advance(1000)
-    assert first.hear() == words.Changed(0, GROUP)
+    assert first.hear().version
     held = (words.HeldClaim(TOPIC, 0, got.epoch),)
     assert first.join(TOPIC, "stays", held=held).lost == held
     broker.crash(actor)
@@ -497,6 +634,29 @@ def test_where_a_group_begins_is_decided_once(
     second.coordinator = broker.start(Coordinator)
     second.join(start="last")
     assert second.claim(0).queues[0].offset == 3
+
+
+def test_a_member_that_decides_itself_is_asked_where_until_it_has_committed(
+    coordinator: Callable[..., Started], work: Callable[..., None]
+) -> None:
+    broker, actor, member = coordinator()
+    broker.append(3)
+    _dispatch(broker, work)
+    first = member("a")
+    assert first.own(start="member").offset == 0, "a young queue has no other beginning"
+    first.leave()
+    _expire(broker, 1)
+    first.group = "other"
+    got = first.own(start="member")
+    assert got.offset == -1 and first.claim(0).queues == (got,)
+    broker.crash(actor)
+    second = member("b", group="other")
+    first.coordinator = second.coordinator = broker.start(Coordinator)
+    second.join(start="member")
+    assert second.claim(0).taken == (0,), "its first owner has it still"
+    assert first.commit((0, 2, got.epoch)).lost == ()
+    first.leave()
+    assert second.claim(0).queues[0].offset == 2
 
 
 def _dispatch(broker: Any, work: Callable[..., None]) -> None:
@@ -634,13 +794,15 @@ def test_a_group_is_deleted_when_nobody_is_in_it(coordinator: Callable[..., Star
     assert table == {}
 
 
-def test_the_first_member_of_a_group_makes_it_and_its_topic_of_retries(
+def test_a_topic_of_retries_is_made_for_members_that_look_for_it_as_they_start(
     coordinator: Callable[..., Started],
 ) -> None:
+    """Others have it made when a message is to come again, and most groups need none."""
     broker, actor, member = coordinator()
     writer = broker.start(Writer)
-    first = member("a")
-    first.join()
+    member("a").join()
+    assert not actor._retry_topics.work(broker.clock.monotonic_ms())
+    member("b").join(retry_topic=True)
     while not load_topics(broker.paths.topics).queues("%RETRY%CG"):
         actor.work(), writer.work()
     broker.clock.advance(2000)

@@ -48,3 +48,11 @@ def test_a_member_that_comes_back_by_another_connection_stays(join: Join) -> Non
     assert dead(members, 2300 + GRACE_MS) == []
     members.lost(8, 3000)
     assert dead(members, 3000 + GRACE_MS) == ["a"]
+
+
+def test_a_members_time_runs_from_the_first_word_that_its_connection_has_ended(join: Join) -> None:
+    members = Membership()
+    members.join(join, b"peer", 7, 1000, 1)
+    members.join(join, b"peer", -1, 2000, 1)  # a join that is read behind the end
+    members.lost(7, 2000 + GRACE_MS - 1)
+    assert dead(members, 2000 + GRACE_MS) == ["a"]

@@ -1,0 +1,12 @@
+"""The monitor: `actor` is the process, the other files are organs that no other process has.
+
+`penstock top` looks with the same eyes: it has a `Reading` and a `History` of its own.
+"""
+
+from penstock.actors.monitor.actor import Monitor
+from penstock.actors.monitor.history import History
+from penstock.actors.monitor.overview import overview
+from penstock.actors.monitor.reading import Reading, at_once
+from penstock.actors.monitor.topics import list_groups, page_of
+
+__all__ = ["History", "Monitor", "Reading", "at_once", "list_groups", "overview", "page_of"]

@@ -1,0 +1,105 @@
+"""The pipeline and its actors as they are now: positions, distances, life. Asks nobody.
+
+Words are read one after the other, so a later stage may seem ahead of an earlier one; a distance is
+never below 0. What cannot be known is None, and never 0.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from penstock.actors.monitor.history import History
+from penstock.actors.monitor.reading import Reading
+from penstock.shared.memory.positions import POSITIONS, STAGES, Positions
+from penstock.shared.memory.roster import ROSTER, ActorRow, row_of
+
+ERRORS = tuple(position.name for position in POSITIONS if position.unit == "errno")
+# In this order a message passes them; what is not in STAGES serves what the stages have done.
+PIPELINE = (*STAGES, "reader")
+
+
+def overview(reading: Reading, history: History) -> dict[str, Any]:
+    """All that the first screen shows, as JSON has it."""
+    positions, now_ms = reading.positions, reading.clock.monotonic_ms()
+    last = history.last
+    return {
+        "store": str(reading.paths.root.resolve()),
+        "broker": reading.config.broker_name,
+        "started_ms": reading.run.started_ms,
+        "now_ms": reading.clock.now_ms(),
+        "endpoints": {
+            name: getattr(reading.run.endpoints, name)
+            for name in ("produce", "consume", "group", "transaction", "remoting")
+        },
+        "log": {"start": positions["log_start"], "end": positions["wrote"]},
+        "messages": reading.queues.message_count,
+        "queues": positions["queue_count"] - positions["deleted_queues"],
+        "topics": len(reading.topic_names()),
+        "groups": None if (groups := reading.group_names()) is None else len(groups),
+        "rates": None if last is None else last._asdict(),
+        "actors": [_actor(row, positions, history, now_ms) for row in ROSTER],
+        "pipeline": PIPELINE,
+        "waiting_pulls": positions["waiting_pulls"] + positions["filtered_pulls"],
+        "pending_delayed": positions["pending_delayed"],
+        "transactions_open": positions["transactions_open"],
+        "problems": problems(reading, now_ms),
+    }
+
+
+def _actor(row: ActorRow, positions: Positions, history: History, now_ms: int) -> dict[str, Any]:
+    life = positions.life(row.name)
+    name = STAGES.get(row.name)
+    at = None if name is None else positions[name]
+    return {
+        "name": row.name,
+        "state": life.state,
+        "pid": life.pid or None,
+        "generation": life.generation,
+        "restarts": life.restarts,
+        "heartbeat_age_ms": heartbeat_age_ms(positions, row.name, now_ms),
+        "cycles": life.cycles,
+        "notifies": row.notifies,
+        "position": name,
+        "at": at,
+        "behind_bytes": None if at is None else max(0, positions["wrote"] - at),
+        "behind_ms": None if at is None else history.late_ms(at, now_ms),
+    }
+
+
+def heartbeat_age_ms(positions: Positions, actor: str, now_ms: int) -> int | None:
+    """None of an actor that has not beaten yet."""
+    life = positions.life(actor)
+    if not life.generation or life.beating_generation != life.generation:
+        return None
+    return max(0, now_ms - life.heartbeat_ms)
+
+
+def problems(reading: Reading, now_ms: int) -> list[str]:
+    """Why the broker is not healthy, a sentence each."""
+    positions, found = reading.positions, []
+    for row in ROSTER:
+        life = positions.life(row.name)
+        if life.state == "off" or row.is_spare:
+            continue
+        age_ms = heartbeat_age_ms(positions, row.name, now_ms)
+        if not life.pid or life.state not in ("running", "stopping"):
+            found.append(f"{row.name} is {life.state}")
+        elif age_ms is None or age_ms > reading.config.actor_stall_timeout_ms:
+            found.append(f"{row.name} does not move")
+    for name in ERRORS:
+        # pages are not locked, which costs time and nothing else
+        if positions[name] and name != "lock_error":
+            found.append(f"{name}: {os.strerror(positions[name])}")
+    if positions["read_only"]:
+        found.append("the log is damaged, so no message is taken")
+    return found
+
+
+def refusals(reading: Reading) -> list[str]:
+    """Why a healthy broker takes no message."""
+    full = reading.positions["disk_full"]
+    return [f"the disk is {full} % full, so no message is taken"] if full else []
+
+
+assert all(row_of(name) for name in PIPELINE), "a stage is an actor"

@@ -1,0 +1,132 @@
+"""What the monitor reads: a run's shared memory, and the files of its store. Writes nothing.
+
+It opens what there is to read, and keeps what would be dear to read for each look. The look itself
+is in the files beside: overview, topics, groups, messages, disk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
+
+from penstock.shared.clock import Clock
+from penstock.shared.config import Config
+from penstock.shared.errors import PenstockError
+from penstock.shared.layout import StorePaths
+from penstock.shared.memory.positions import Positions
+from penstock.shared.memory.run_directory import Run
+from penstock.shared.messaging.system_topics import SYSTEM_GROUP_PREFIX
+from penstock.shared.progress.group_rows import Rows, load_group_rows
+from penstock.shared.progress.subscription_groups import SubscriptionGroups
+from penstock.shared.queue.lag import Lag
+from penstock.shared.queue.reader import QueueReader
+from penstock.shared.store.rocketmq_json import load_document
+from penstock.shared.store.topics import Topics
+
+# A file that changes all the time is read again so often at most.
+_AGAIN_MS = 1000
+
+# what tells that a file is another one, or has changed
+_Mark = tuple[object, ...]
+# group -> (topic, queue) -> offset
+GroupOffsets = dict[str, dict[tuple[str, int], int]]
+# A look that may take long: at each pause others may have their turn.
+Steps = Generator[None, None, dict[str, Any]]
+_Value = TypeVar("_Value")
+
+
+def at_once(steps: Generator[None, None, _Value]) -> _Value:
+    """For a caller that has nothing else to do meanwhile."""
+    while True:
+        try:
+            next(steps)
+        except StopIteration as end:
+            found: _Value = end.value
+            return found
+
+
+class _Kept(NamedTuple):
+    mark: _Mark
+    at_ms: int
+    value: Any  # what the caller of that name has made
+
+
+class Reading:
+    """A run and its store, open to look at."""
+
+    def __init__(self, config: Config, run: Run, positions: Positions, clock: Clock) -> None:
+        self.config = config
+        self.run = run
+        self.positions = positions
+        self.clock = clock
+        self.paths = StorePaths(config.store)
+        self.queues = QueueReader(config, run, positions)
+        self.lag = Lag(self.queues)
+        self._kept: dict[str, _Kept] = {}
+
+    def topic_names(self) -> list[str]:
+        """All topics, of the file and of the queues, in order."""
+        words = ("topic_changes", "queue_count", "deleted_queues")
+        return self._keep("topics", tuple(self.positions[word] for word in words), self._topics)
+
+    def _topics(self) -> list[str]:
+        self.queues.queues("")  # looks at queues that are new
+        names = set(self.queues.topics)
+        with suppress(PenstockError, OSError):  # then there are those that have had a message
+            names |= load_document(self.paths.topics, Topics).names()
+        return sorted(names)
+
+    def group_offsets(self) -> GroupOffsets | None:
+        """How far each group is, by the coordinator's files; None where these cannot be read."""
+        mark = *_mark(self.paths.consumer_offsets), *_mark(self.paths.group_journal)
+        try:
+            return self._keep("offsets", mark, lambda: _by_group(load_group_rows(self.paths)))
+        except (PenstockError, OSError):
+            return None
+
+    def group_names(self) -> list[str] | None:
+        """Those that have settings or offsets, in order; None where the files cannot be read."""
+        file, offsets = self.paths.subscription_groups, self.group_offsets()
+        try:
+            groups = self._keep(
+                "groups", _mark(file), lambda: set(load_document(file, SubscriptionGroups).names())
+            )
+        except (PenstockError, OSError):
+            return None
+        if offsets is None:
+            return None
+        return sorted(g for g in groups | offsets.keys() if not g.startswith(SYSTEM_GROUP_PREFIX))
+
+    def _keep(self, name: str, mark: _Mark, load: Callable[[], _Value]) -> _Value:
+        """What was loaded, unless it is another by now; read once a second at most."""
+        kept, now_ms = self._kept.get(name), self.clock.monotonic_ms()
+        if kept is None or (kept.mark != mark and now_ms - kept.at_ms >= _AGAIN_MS):
+            kept = self._kept[name] = _Kept(mark, now_ms, load())
+        value: _Value = kept.value
+        return value
+
+    def release_deleted(self) -> None:
+        """Close files that are gone, and give pages back."""
+        now_ms = self.clock.monotonic_ms()
+        self.queues.release_deleted(now_ms)
+        self.queues.rest(now_ms)
+
+    def close(self) -> None:
+        self.queues.close()
+
+
+def _mark(file: Path) -> _Mark:
+    try:
+        found = file.stat()
+    except OSError:
+        return (None,)
+    return found.st_ino, found.st_mtime_ns, found.st_size
+
+
+def _by_group(rows: Rows) -> GroupOffsets:
+    found: GroupOffsets = {}
+    for (group, topic, queue_id), offset in rows.items():
+        found.setdefault(group, {})[topic, queue_id] = offset
+    return found

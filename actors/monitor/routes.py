@@ -1,0 +1,155 @@
+"""What is at which address. Every answer is made here, and no request changes anything.
+
+An error of a look is an answer too: its status, and what, value and hint as JSON, as a command with
+`-o json` prints them. A defect of the monitor's own is answered with 500 and told on the broker's
+standard error: a page that fails is no reason for the process to end. A look that takes long is
+made in slices, so that the actor beats and others are answered meanwhile.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Generator
+from contextlib import closing
+from http import HTTPStatus
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from penstock.actors.monitor import board, disk, exposition, messages, overview, topics
+from penstock.actors.monitor.history import History
+from penstock.actors.monitor.http_messages import HTML, JSON, Answer, Request, plain
+from penstock.actors.monitor.reading import Reading, Steps
+from penstock.shared.errors import (
+    BrokerTimeout,
+    GroupNotFound,
+    InvalidArgument,
+    InvalidMessage,
+    MessageNotFound,
+    PenstockError,
+    QueueNotFound,
+    TopicNotFound,
+)
+from penstock.shared.recovery.history import load_recoveries
+
+_PAGE = Path(__file__).parent / "page"
+# The page's own files; no other name reaches the disk.
+FILES = {
+    "/": ("index.html", HTML),
+    "/page.css": ("page.css", "text/css; charset=utf-8"),
+    "/page.js": ("page.js", "text/javascript; charset=utf-8"),
+    "/charts.js": ("charts.js", "text/javascript; charset=utf-8"),
+    "/icon.svg": ("icon.svg", "image/svg+xml"),
+}
+_NOT_FOUND = (TopicNotFound, QueueNotFound, GroupNotFound, MessageNotFound)
+_BAD = (InvalidArgument, InvalidMessage)
+
+# How long a look goes on before others have a turn: a pause costs a cycle of the actor.
+SLICE_MS = 20
+
+# what it returns is the answer, or the steps to it
+_Look = Callable[[dict[str, str]], Any]
+Answering = Generator[None, None, Answer]
+
+
+class Routes:
+    """Answers requests about one run."""
+
+    def __init__(self, reading: Reading, history: History, report: Callable[[str], None]) -> None:
+        self._reading = reading
+        self._history = history
+        self._report = report
+        self.requests: Callable[[], int] = lambda: 0
+        self._looks: dict[str, _Look] = {
+            "/api/overview": lambda query: overview.overview(reading, history),
+            "/api/history": lambda query: _rows_after(history, query),
+            "/api/topics": lambda query: topics.list_topics(reading, topics.page_of(query)),
+            "/api/topic": lambda query: topics.describe_topic(reading, query.get("name", "")),
+            "/api/groups": lambda query: topics.list_groups(reading, topics.page_of(query)),
+            "/api/group": lambda query: topics.describe_group(reading, query.get("name", "")),
+            "/api/dead-letters": lambda query: topics.list_dead_letters(
+                reading, topics.page_of(query)
+            ),
+            "/api/message": lambda query: messages.find_messages(reading, query),
+            "/api/messages": lambda query: messages.list_messages(reading, query),
+            "/api/files": lambda query: disk.disk(reading, history),
+            "/api/recoveries": lambda query: msgspec.to_builtins(load_recoveries(reading.paths)),
+            "/api/board": lambda query: board.grafana_board(),
+        }
+        self._others: dict[str, Callable[[], Answer]] = {
+            "/metrics": self._metrics,
+            "/health": lambda: self._state([]),
+            "/ready": lambda: self._state(overview.refusals(reading)),
+        }
+
+    def answer(self, request: Request) -> Answering:
+        """The answer, after as many pauses as it takes."""
+        try:
+            if request.path in FILES:
+                name, content_type = FILES[request.path]
+                return Answer(200, content_type, (_PAGE / name).read_bytes(), "no-cache")
+            if request.path in self._others:
+                return self._others[request.path]()
+            look = self._looks.get(request.path)
+            if look is None:
+                return plain(HTTPStatus.NOT_FOUND, "there is nothing at this address")
+            found = look(request.query)
+            if isinstance(found, Generator):
+                found = yield from self._in_slices(found)
+            return _json(HTTPStatus.OK, found)
+        except PenstockError as error:
+            return _refused(error)
+        except OSError as error:  # a file that has gone, or cannot be read
+            found = {"code": "StoreUnavailable", "what": "a file cannot be read"}
+            return _json(HTTPStatus.SERVICE_UNAVAILABLE, found | {"value": str(error), "hint": ""})
+        except Exception:
+            self._report(f"{request.path} failed:\n{traceback.format_exc()}")
+            return plain(HTTPStatus.INTERNAL_SERVER_ERROR, "the monitor failed; its log says how")
+
+    def _in_slices(self, steps: Steps) -> Steps:
+        """As many steps at once as a slice has time for."""
+        now_ms = self._reading.clock.monotonic_ms
+        with closing(steps):
+            until_ms = now_ms() + SLICE_MS
+            while True:
+                try:
+                    next(steps)
+                except StopIteration as end:
+                    found: dict[str, Any] = end.value
+                    return found
+                if now_ms() >= until_ms:
+                    yield
+                    until_ms = now_ms() + SLICE_MS
+
+    def _metrics(self) -> Answer:
+        body = exposition.render(self._reading, self._history, self.requests())
+        return Answer(HTTPStatus.OK, exposition.CONTENT_TYPE, body)
+
+    def _state(self, refusals: list[str]) -> Answer:
+        wrong = overview.problems(self._reading, self._reading.clock.monotonic_ms()) + refusals
+        status = HTTPStatus.SERVICE_UNAVAILABLE if wrong else HTTPStatus.OK
+        return _json(status, {"ok": not wrong, "problems": wrong})
+
+
+def _rows_after(history: History, query: dict[str, str]) -> list[dict[str, Any]]:
+    """All, or those after `since`, in ms since 1970: a page that is open asks for new ones."""
+    since_ms = messages.number_of(query, "since") if "since" in query else 0
+    return [row._asdict() for row in history.rows() if row.at_ms > since_ms]
+
+
+def _json(status: int, found: Any) -> Answer:
+    return Answer(status, JSON, msgspec.json.encode(found))
+
+
+def _refused(error: PenstockError) -> Answer:
+    status = HTTPStatus.SERVICE_UNAVAILABLE
+    if isinstance(error, _NOT_FOUND):
+        status = HTTPStatus.NOT_FOUND
+    elif isinstance(error, _BAD):
+        status = HTTPStatus.BAD_REQUEST
+    elif isinstance(error, BrokerTimeout):
+        status = HTTPStatus.GATEWAY_TIMEOUT
+    value = None if error.value is None else str(error.value)
+    found = {"code": error.status, "what": error.what, "value": value, "hint": error.hint}
+    return _json(status, found)

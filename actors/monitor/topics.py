@@ -1,0 +1,198 @@
+"""Topics, groups and dead letters, a page at a time. Asks nobody, and writes nothing.
+
+Lag is counted against what the queues hold: what has expired is no lag. A number that a file
+does not say is None. What goes over many queues pauses after each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from typing import Any, NamedTuple
+
+from penstock.actors.monitor.reading import Reading, Steps
+from penstock.shared.errors import GroupNotFound, InvalidArgument, StoreDamaged, TopicNotFound
+from penstock.shared.messaging.system_topics import is_system_topic
+from penstock.shared.names import DLQ_PREFIX, RETRY_PREFIX
+from penstock.shared.next_steps import did_you_mean
+from penstock.shared.store.rocketmq_json import load_document
+from penstock.shared.store.topics import Topics
+
+PAGE_ROWS, MOST_ROWS = 50, 200
+# Of a page of groups no more queues are asked for the age of their oldest message.
+MOST_AGES = 2000
+# (topic, queue) -> how far a group is there
+Offsets = dict[tuple[str, int], int]
+
+
+class Page(NamedTuple):
+    """Which rows are asked for."""
+
+    search: str = ""
+    number: int = 1
+    rows: int = PAGE_ROWS
+    order: str = "name"
+    everything: bool = False
+
+
+def page_of(query: dict[str, str]) -> Page:
+    """Raises InvalidArgument."""
+
+    def number(key: str, default: int, most: int) -> int:
+        text = query.get(key, str(default))
+        if not text.isascii() or not text.isdigit() or len(text) > 9 or not 1 <= int(text) <= most:
+            raise InvalidArgument(f"{key} is not a number from 1 to {most}", text[:40])
+        return int(text)
+
+    order = query.get("order", "name")
+    if order not in ("name", "messages", "lag"):
+        raise InvalidArgument("rows have no such order", order[:40], "name, messages or lag")
+    rows = number("rows", PAGE_ROWS, MOST_ROWS)
+    everything = query.get("all", "") not in ("", "0")
+    return Page(query.get("search", ""), number("page", 1, 1 << 20), rows, order, everything)
+
+
+def _answer(page: Page, rows: list[dict[str, Any]], total: int) -> dict[str, Any]:
+    return {"total": total, "page": page.number, "rows_a_page": page.rows, "rows": rows}
+
+
+def _cut(page: Page, names: list[str]) -> list[str]:
+    return names[(page.number - 1) * page.rows : page.number * page.rows]
+
+
+def _is_shown(topic: str, page: Page) -> bool:
+    own = topic.startswith((RETRY_PREFIX, DLQ_PREFIX)) or is_system_topic(topic)
+    return page.search in topic and (page.everything or not own)
+
+
+def list_topics(reading: Reading, page: Page) -> Steps:
+    names = [name for name in reading.topic_names() if _is_shown(name, page)]
+    if page.order == "messages":
+        ever = {}
+        for name in names:
+            ever[name] = topic_row(reading, name)["messages_ever"]
+            yield
+        names.sort(key=lambda name: (-ever[name], name))
+    return _answer(page, [topic_row(reading, name) for name in _cut(page, names)], len(names))
+
+
+def topic_row(reading: Reading, topic: str) -> dict[str, Any]:
+    ranges = [reading.queues.range(slot) for slot in reading.queues.queues(topic).values()]
+    return {
+        "topic": topic,
+        "queues": len(ranges),
+        "messages": sum(high - low for low, high in ranges),
+        "messages_ever": sum(high for _, high in ranges),
+    }
+
+
+def describe_topic(reading: Reading, topic: str) -> dict[str, Any]:
+    """Raises TopicNotFound, StoreDamaged, OSError."""
+    if topic not in reading.topic_names():
+        names = set(reading.topic_names())
+        raise TopicNotFound("there is no topic of this name", topic, did_you_mean(topic, names))
+    slots = reading.queues.queues(topic)
+    settings = load_document(reading.paths.topics, Topics).get(topic)
+    count = max([settings.read_queues if settings else 0, *(queue_id + 1 for queue_id in slots)])
+    queues = []
+    for queue_id in range(count):
+        low, high = reading.lag.range(topic, queue_id)
+        queues.append({"queue": queue_id, "min_offset": low, "max_offset": high})
+    offsets = reading.group_offsets()
+    groups = None
+    if offsets is not None:
+        groups = sorted(
+            name for name, rows in offsets.items() if any(topic == of for of, _ in rows)
+        )
+    return topic_row(reading, topic) | {
+        "write_queues": settings.write_queues if settings else None,
+        "queue_rows": queues,
+        "groups": groups,
+    }
+
+
+def list_groups(reading: Reading, page: Page) -> Steps:
+    """Raises StoreDamaged where the groups' files cannot be read: they are not none, then."""
+    names = [name for name in known_groups(reading) if page.search in name]
+    offsets = reading.group_offsets() or {}
+    if page.order == "lag":
+        lags = {}
+        for name in names:
+            lags[name] = lag_of(reading, offsets.get(name)) or 0
+            yield
+        names.sort(key=lambda name: (-lags[name], name))
+    ages = MOST_AGES
+    rows = []
+    for group in _cut(page, names):
+        queues = offsets.get(group, {})
+        ages -= len(queues)
+        rows.append(
+            {
+                "group": group,
+                "topics": len({topic for topic, _ in queues}),
+                "queues": len(queues),
+                "lag": lag_of(reading, queues),
+                "lag_ms": (yield from _oldest_ms(reading, queues)) if ages >= 0 else None,
+            }
+        )
+    return _answer(page, rows, len(names))
+
+
+def known_groups(reading: Reading) -> list[str]:
+    """Raises StoreDamaged."""
+    found = reading.group_names()
+    if found is None:
+        raise StoreDamaged("the files of consumer groups cannot be read", reading.paths.root)
+    return found
+
+
+def lag_of(reading: Reading, queues: Offsets | None) -> int | None:
+    """Messages of a group's queues together; None of a group without an offset."""
+    if not queues:
+        return None
+    return sum(reading.lag.messages(*key, offset) for key, offset in queues.items())
+
+
+def _oldest_ms(reading: Reading, queues: Offsets) -> Generator[None, None, int | None]:
+    """The age of the oldest message that is not done; None where one of them is not known."""
+    now_ms, ages = reading.clock.now_ms(), []
+    for key, offset in queues.items():
+        ages.append(reading.lag.age_ms(*key, offset, now_ms))
+        yield
+    return max(ages) if ages and min(ages) >= 0 else None
+
+
+def describe_group(reading: Reading, group: str) -> Steps:
+    """Each queue's lag, in messages, bytes and ms. Raises GroupNotFound, StoreDamaged."""
+    if group not in (names := known_groups(reading)):
+        hint = did_you_mean(group, set(names))
+        raise GroupNotFound("there is no consumer group of this name", group, hint)
+    queues = (reading.group_offsets() or {}).get(group, {})
+    now_ms, rows = reading.clock.now_ms(), []
+    for (topic, queue_id), offset in sorted(queues.items()):
+        low, high = reading.lag.range(topic, queue_id)
+        age_ms, size = reading.lag.of(topic, queue_id, offset, now_ms)
+        rows.append(
+            {
+                "topic": topic,
+                "queue": queue_id,
+                "offset": offset,
+                "min_offset": low,
+                "max_offset": high,
+                "lag": reading.lag.messages(topic, queue_id, offset),
+                "lag_bytes": size if size >= 0 else None,
+                "lag_ms": age_ms if age_ms >= 0 else None,
+            }
+        )
+        yield
+    return {"group": group, "lag": lag_of(reading, queues), "queue_rows": rows}
+
+
+def list_dead_letters(reading: Reading, page: Page) -> dict[str, Any]:
+    """Groups that have had dead letters, and how many are still there."""
+    topics = [name for name in reading.topic_names() if name.startswith(DLQ_PREFIX)]
+    topics = [name for name in topics if page.search in name.removeprefix(DLQ_PREFIX)]
+    rows = [
+        {"group": topic.removeprefix(DLQ_PREFIX)} | topic_row(reading, topic)
+        for topic in _cut(page, topics)
+    ]
+    return _answer(page, rows, len(topics))

@@ -1,0 +1,57 @@
+"""How late a stage is, and what is known of that."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from penstock.actors.monitor.history import ROWS, SAMPLE_MS, History
+from penstock.shared.memory.positions import Positions, create_positions
+
+LOOK_MS = 100
+
+
+@pytest.fixture
+def writer(tmp_path: Path) -> Iterator[Positions]:
+    create_positions(tmp_path / "positions")
+    found = Positions(tmp_path / "positions", owner="writer")
+    yield found
+    found.close()
+
+
+def looks(history: History, writer: Positions, from_ms: int, to_ms: int) -> None:
+    """The log grows by a byte each ms."""
+    for at_ms in range(from_ms, to_ms, LOOK_MS):
+        writer.publish("wrote", at_ms)
+        history.look(writer, at_ms)
+        if at_ms % SAMPLE_MS == 0:
+            history.sample(writer, 0, at_ms, at_ms)
+
+
+def test_lateness_is_known_for_as_long_as_there_are_rows(writer: Positions) -> None:
+    history, now_ms = History(), 2 * ROWS * SAMPLE_MS
+    looks(history, writer, 0, now_ms)
+    for late_ms in (0, 50, 500, 59_000, 61_000, 300_000, (ROWS - 10) * SAMPLE_MS):
+        found = history.late_ms(now_ms - LOOK_MS - late_ms, now_ms)
+        assert found is not None
+        exact_ms = LOOK_MS if late_ms < 59_500 else SAMPLE_MS
+        # what was reached between two looks was reached by the second at the latest
+        wanted_ms = late_ms + LOOK_MS if late_ms else 0
+        assert wanted_ms - exact_ms <= found <= wanted_ms
+    assert history.late_ms(1000, now_ms) is None, "it has been late for longer than is remembered"
+
+
+def test_how_late_a_stage_was_before_the_first_look_is_not_known(writer: Positions) -> None:
+    history = History()
+    assert history.late_ms(0, 0) is None
+    writer.publish("wrote", 1000)
+    history.look(writer, 5000)
+    history.sample(writer, 0, 5000, 5000)
+    assert history.late_ms(999, 5001) is None
+    assert history.late_ms(1000, 5001) == 0
+    writer.publish("wrote", 2000)
+    history.look(writer, 6000)
+    assert history.late_ms(1500, 6500) == 500
+    assert history.late_ms(999, 6500) is None

@@ -1,0 +1,65 @@
+"""Which actors have numpy: those that the roster says, and no other begins to use it when it works.
+
+The others are forked before it is imported. One that imported it itself would wait for that at some
+message, and have a copy of it that it shares with nobody.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+from penstock.chaos.broker import Broker
+from penstock.client.connection import Connection
+from penstock.client.group_admin import GroupAdmin
+from penstock.shared.memory.roster import ROSTER, start_order
+
+WAIT_S = 60
+NUMPY = {row.name for row in ROSTER if row.needs_numpy}
+
+
+def test_whoever_starts_before_numpy_is_needed_does_not_import_it() -> None:
+    look = """
+import sys, penstock.cli.up
+from penstock.shared.memory.roster import start_order
+from penstock.shared.process.actor import import_actors
+for name in start_order():
+    import_actors(name)
+    print(name, "numpy" in sys.modules)
+"""
+    said = subprocess.check_output([sys.executable, "-c", look], timeout=WAIT_S, text=True)
+    assert said.splitlines() == [f"{name} {name in NUMPY}" for name in start_order()]
+
+
+def test_an_actor_that_is_said_to_do_without_numpy_does_so_at_work(tmp_path: Path) -> None:
+    broker = Broker(tmp_path / "broker", {})
+    try:
+        broker.start()
+        with Connection(store=broker.store) as connection:
+            producer = connection.producer(group="shop")
+            producer.create_topic("orders", 2)
+            for number in range(20):
+                producer.send("orders", bytes([number]))
+            with producer.transaction("orders") as transaction:
+                transaction.send(b"committed")
+            # where it begins is looked up by time, and how far it lags is counted by its entries
+            with connection.group("readers", "orders", start="-1h") as group:
+                for number, message in enumerate(group):
+                    message.ack()
+                    if number == 20:
+                        break
+                group.commit()
+            with GroupAdmin(store=broker.store) as groups:
+                assert groups.describe("readers").queues
+        have = {
+            name
+            for name, pid in broker.actors().items()
+            if "_multiarray_umath" in Path(f"/proc/{pid}/maps").read_text()
+        }
+        assert have == NUMPY
+        # it forks, which no process with threads can do safely
+        assert len(list(Path(f"/proc/{broker.process.pid}/task").iterdir())) == 1
+        broker.stop()
+    finally:
+        broker.clear()
